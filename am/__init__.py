@@ -1,0 +1,1 @@
+"""The Application Master: builds its job's schedule and asks for containers."""

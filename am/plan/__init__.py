@@ -1,0 +1,1 @@
+"""Planners: one schedule constructor a file."""

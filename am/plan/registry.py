@@ -1,0 +1,59 @@
+"""The planners by name: a planner is one file and one row here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.dag import Dag, Machines
+from weft.errors import InputError
+from weft.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Everything that a planner may look at; time and chance come in as arguments.
+
+    `time_left_s` answers how long the planner may still search (infinite without a limit);
+    `progress` is told (done, total) candidates; `workers` is the number of cores to use.
+    """
+
+    dag: Dag
+    machines: Machines
+    rng: np.random.Generator
+    options: Mapping[str, Any]
+    time_left_s: Callable[[], float] = lambda: float("inf")
+    progress: Callable[[int, int], None] = lambda done, total: None
+    workers: int = 1
+
+
+class Planner(Protocol):
+    """Builds a valid plan for one job: same request and seed, same plan."""
+
+    def __call__(self, request: PlanRequest) -> Plan:
+        """Place every task; raises InputError where one fits on no machine."""
+
+
+# name -> "module:function", imported on first use so that a command starts fast
+PLANNERS: dict[str, str] = {
+    "bfs": "am.plan.bfs:plan",
+    "critical_path": "am.plan.critical_path:plan",
+    "random": "am.plan.random:plan",
+    "tetris": "am.plan.tetris:plan",
+    "coffman_graham": "am.plan.coffman_graham:plan",
+    "strip_part": "am.plan.strip_part:plan",
+    "graphene": "am.plan.graphene:plan",
+    "graphene_plus": "am.plan.graphene_plus:plan",
+    "optimal": "am.plan.optimal:plan",
+}
+
+
+def planner(name: str) -> Planner:
+    """Look a planner up; raises InputError naming the known ones."""
+    if name not in PLANNERS:
+        raise InputError("planner", f"unknown planner {name!r}; known: {', '.join(PLANNERS)}")
+    module, function = PLANNERS[name].split(":")
+    found: Planner = getattr(import_module(module), function)
+    return found

@@ -1,0 +1,1 @@
+"""The lab: measures, studies, plots and reports."""

@@ -1,0 +1,1 @@
+"""The Node Manager: heartbeats, containers, emulated and real."""

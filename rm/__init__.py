@@ -1,0 +1,1 @@
+"""The Resource Manager: matches tasks to machines online."""

@@ -1,0 +1,1 @@
+"""Matchers: one policy a file."""

@@ -1,0 +1,1 @@
+"""The simulator: the same cores in virtual time."""

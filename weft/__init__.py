@@ -1,0 +1,1 @@
+"""The shared words of Weft: ids, resources, jobs, messages and effects, one meaning each."""

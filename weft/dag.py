@@ -1,0 +1,173 @@
+"""A job's DAG as numbers: tasks in stage order, demands as rows, edges kept by stage.
+
+Tasks are numbered stage by stage, so stage s owns tasks `first[s]` to `first[s + 1] - 1`. Edges are
+kept by stage because a barrier between two stages of n tasks has n * n task edges.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import InputError
+from weft.job import EdgeKind, Job, one_to_one_parents
+from weft.resources import ResourceTypes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Link(StrEnum):
+    """Which task edges a stage edge stands for."""
+
+    ALL = "all"  # every child task needs every parent task
+    ONE = "one"  # contiguous blocks: `weft.job.one_to_one_parents`
+    SOME = "some"  # exactly the listed pairs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageEdge:
+    """An edge between two stages; `pairs` holds (parent task, child task) rows for Link.SOME."""
+
+    parent: int
+    child: int
+    link: Link
+    pairs: Ints | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dag:
+    """The DAG that planners and bounds see: estimates only, absolute units.
+
+    `duration_s` has shape (n,), `demand` (n, d), `first` (stages + 1,).
+    """
+
+    resources: tuple[str, ...]
+    stage_names: tuple[str, ...]
+    first: Ints
+    duration_s: Floats
+    demand: Floats
+    edges: tuple[StageEdge, ...]
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks, n."""
+        return len(self.duration_s)
+
+    @property
+    def stages(self) -> int:
+        """The number of stages."""
+        return len(self.stage_names)
+
+    @property
+    def stage_of(self) -> Ints:
+        """The stage of each task, shape (n,)."""
+        return np.repeat(np.arange(self.stages), np.diff(self.first))
+
+    def size(self, stage: int) -> int:
+        """The number of tasks of a stage."""
+        return int(self.first[stage + 1] - self.first[stage])
+
+    def tasks_of(self, stage: int) -> range:
+        """Task numbers of a stage."""
+        return range(int(self.first[stage]), int(self.first[stage + 1]))
+
+    def task_edges(self) -> Iterator[tuple[int, int]]:
+        """Every (parent task, child task) pair; a barrier gives all its pairs."""
+        for edge in self.edges:
+            yield from self.pairs_of(edge)
+
+    def pairs_of(self, edge: StageEdge) -> Iterator[tuple[int, int]]:
+        """The (parent task, child task) pairs of one stage edge."""
+        if edge.pairs is not None:
+            yield from ((int(p), int(c)) for p, c in edge.pairs)
+            return
+        parents, children = self.tasks_of(edge.parent), self.tasks_of(edge.child)
+        for position, child in enumerate(children):
+            if edge.link is Link.ALL:
+                yield from ((parent, child) for parent in parents)
+            else:
+                block = one_to_one_parents(len(parents), len(children), position)
+                yield from ((parents[p], child) for p in block)
+
+    def digest(self) -> str:
+        """A hash of everything that a plan depends on, names left out."""
+        mixed = hashlib.sha256(repr(self.resources).encode())
+        for array in (self.first, self.duration_s, self.demand):
+            mixed.update(np.ascontiguousarray(array).tobytes())
+        for edge in self.edges:
+            mixed.update(f"{edge.parent},{edge.child},{edge.link.value};".encode())
+            if edge.pairs is not None:
+                mixed.update(np.ascontiguousarray(edge.pairs).tobytes())
+        return mixed.hexdigest()
+
+
+def dag_of_job(job: Job, types: ResourceTypes) -> Dag:
+    """The DAG of a job's estimates over a cluster's resource types; raises InputError."""
+    first = np.cumsum([0] + [stage.tasks for stage in job.stages])
+    durations, demands = [], []
+    for position, stage in enumerate(job.stages):
+        place = f"stages[{position}].demand"
+        if stage.overrides:
+            durations.append(np.array([stage.duration_of(i) for i in range(stage.tasks)]))
+            rows = [types.vector(stage.demand_of(i), place) for i in range(stage.tasks)]
+            demands.append(np.array(rows))
+        else:
+            durations.append(np.full(stage.tasks, float(stage.duration_s)))
+            demands.append(np.tile(types.vector(stage.demand, place), (stage.tasks, 1)))
+    edges = tuple(
+        StageEdge(parent, child, Link.ONE if kind is EdgeKind.ONE_TO_ONE else Link.ALL)
+        for child in range(len(job.stages))
+        for parent, kind in job.parents_of(child)
+    )
+    return Dag(
+        resources=types.names,
+        stage_names=tuple(stage.name for stage in job.stages),
+        first=first.astype(np.int64),
+        duration_s=np.concatenate(durations).astype(np.float64),
+        demand=np.concatenate(demands).astype(np.float64).reshape(-1, len(types)),
+        edges=edges,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machines:
+    """The machines that a job may use; `capacity` has shape (m, d), absolute units."""
+
+    capacity: Floats
+
+    @property
+    def count(self) -> int:
+        """The number of machines, m."""
+        return len(self.capacity)
+
+    @property
+    def total(self) -> Floats:
+        """C: the sum over machines, shape (d,)."""
+        return np.asarray(self.capacity.sum(axis=0))
+
+    @classmethod
+    def alike(cls, count: int, capacity: Sequence[float]) -> "Machines":
+        """`count` machines of equal capacity."""
+        return cls(np.tile(np.asarray(capacity, dtype=np.float64), (count, 1)))
+
+    def check_fits(self, dag: Dag) -> None:
+        """Raise InputError naming the first stage with a task that fits on no machine."""
+        fits = np.zeros(dag.tasks, dtype=bool)
+        for row in np.unique(self.capacity, axis=0):
+            fits |= np.all(dag.demand <= row * (1 + 1e-7) + 1e-12, axis=1)
+        if fits.all():
+            return
+        task = int(np.argmin(fits))
+        stage = int(dag.stage_of[task])
+        largest = self.capacity.max(axis=0)
+        needs = ", ".join(
+            f"{name} {need:g} (largest machine has {most:g})"
+            for name, need, most in zip(dag.resources, dag.demand[task], largest, strict=True)
+            if need > 0
+        )
+        where = f"stage {dag.stage_names[stage]!r} task {task - int(dag.first[stage])}"
+        raise InputError(where, f"fits on no machine: needs {needs}")

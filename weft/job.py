@@ -1,0 +1,218 @@
+"""A job: stages of like tasks, joined by edges. What schedulers are told, and what really happens.
+
+`weft.jobfile` reads and writes the file format.
+Estimates (`duration_s`, `demand`) are for schedulers; the truth (`actual_*`) is for node managers.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from weft.errors import InputError
+from weft.resources import read_amount
+
+
+class EdgeKind(StrEnum):
+    """How a child stage depends on a parent stage."""
+
+    ALL_TO_ALL = "all_to_all"  # a barrier: every child task needs every parent task
+    ONE_TO_ONE = "one_to_one"  # contiguous blocks: see `one_to_one_parents`
+    BROADCAST = "broadcast"  # as a barrier for scheduling; the parent's output goes to every child
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A dependency on a parent stage."""
+
+    stage: str
+    kind: EdgeKind = EdgeKind.ALL_TO_ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Where a task's input lies: node and rack names; empty means anywhere is as good."""
+
+    nodes: tuple[str, ...] = ()
+    racks: tuple[str, ...] = ()
+
+
+NO_PREFERENCE = Preference()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOverride:
+    """What differs for one task from its stage; None means as the stage says."""
+
+    duration_s: float | None = None
+    demand: Mapping[str, float] | None = None
+    actual_duration_s: float | None = None
+    actual_demand: Mapping[str, float] | None = None
+    prefer: Preference | None = None
+    command: tuple[str, ...] | None = None
+
+
+NO_OVERRIDE = TaskOverride()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Tasks that run the same code. `demand` is of ONE task, in absolute units by resource name."""
+
+    name: str
+    tasks: int
+    duration_s: float
+    demand: Mapping[str, float]
+    parents: tuple[Edge, ...] = ()
+    actual_duration_s: float | tuple[float, ...] | None = None  # a tuple has one entry per task
+    actual_demand: Mapping[str, float] | None = None
+    prefer: Preference = NO_PREFERENCE
+    command: tuple[str, ...] = ()
+    label: str = ""  # node label that the tasks need; empty: nodes without a label
+    gang: bool = False  # start all tasks of the stage together or none
+    overrides: tuple[TaskOverride, ...] = ()  # empty, or one per task
+
+    def override(self, index: int) -> TaskOverride:
+        """What task `index` overrides."""
+        return self.overrides[index] if self.overrides else NO_OVERRIDE
+
+    def duration_of(self, index: int) -> float:
+        """Estimated duration of a task, s."""
+        own = self.override(index).duration_s
+        return self.duration_s if own is None else own
+
+    def demand_of(self, index: int) -> Mapping[str, float]:
+        """Estimated demand of a task."""
+        own = self.override(index).demand
+        return self.demand if own is None else own
+
+    def actual_duration_of(self, index: int) -> float:
+        """What really happens: the true duration of a task on an uncontended node, s."""
+        own = self.override(index)
+        if own.actual_duration_s is not None:
+            return own.actual_duration_s
+        if isinstance(self.actual_duration_s, tuple):
+            return self.actual_duration_s[index]
+        if self.actual_duration_s is not None:
+            return self.actual_duration_s
+        return self.duration_of(index)
+
+    def actual_demand_of(self, index: int) -> Mapping[str, float]:
+        """What really happens: the resources that a task uses."""
+        own = self.override(index)
+        if own.actual_demand is not None:
+            return own.actual_demand
+        return self.actual_demand if self.actual_demand is not None else self.demand_of(index)
+
+    def prefer_of(self, index: int) -> Preference:
+        """Where a task's input lies."""
+        own = self.override(index).prefer
+        return self.prefer if own is None else own
+
+    def command_of(self, index: int) -> tuple[str, ...]:
+        """The command that a real host runs for a task."""
+        own = self.override(index).command
+        return self.command if own is None else own
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A DAG of stages, checked: names are unique, parents exist, there is no cycle."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    queue: str = "default"
+    user: str = ""
+    priority: int = 0
+    arrival_s: float = 0.0
+    max_task_attempts: int = 4
+    history_key: str = ""
+    input_mb: float = 0.0  # input size, 0 unknown; normalises the history of a recurring job
+    resources: tuple[str, ...] = ()  # resource types used, where they differ from the default
+    _index: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise InputError("stages", "a job needs at least one stage")
+        for position, stage in enumerate(self.stages):
+            if stage.name in self._index:
+                raise InputError(f"stages[{position}].name", f"stage {stage.name!r} occurs twice")
+            self._index[stage.name] = position
+        for position, stage in enumerate(self.stages):
+            _check_parents(self, stage, f"stages[{position}].parents")
+        self.topological_order()
+
+    @property
+    def task_count(self) -> int:
+        """The number of tasks of all stages."""
+        return sum(stage.tasks for stage in self.stages)
+
+    def index_of(self, stage: str) -> int:
+        """The position of a stage by name."""
+        return self._index[stage]
+
+    def stage(self, name: str) -> Stage:
+        """A stage by name."""
+        return self.stages[self._index[name]]
+
+    def parents_of(self, position: int) -> Iterator[tuple[int, EdgeKind]]:
+        """Positions of a stage's parents with the kind of each edge."""
+        for edge in self.stages[position].parents:
+            yield self._index[edge.stage], edge.kind
+
+    def topological_order(self) -> tuple[int, ...]:
+        """Stage positions, parents first, ties in file order; raises InputError naming a cycle."""
+        children: list[list[int]] = [[] for _ in self.stages]
+        missing = [len(stage.parents) for stage in self.stages]
+        for child in range(len(self.stages)):
+            for parent, _ in self.parents_of(child):
+                children[parent].append(child)
+        order = [i for i, count in enumerate(missing) if count == 0]
+        for position in order:  # grows while it is read
+            for child in children[position]:
+                missing[child] -= 1
+                if missing[child] == 0:
+                    order.append(child)
+        if len(order) < len(self.stages):
+            raise InputError("stages", f"the edges form a cycle: {_name_cycle(self, missing)}")
+        return tuple(order)
+
+
+def one_to_one_parents(parents: int, children: int, child: int) -> range:
+    """Indices of the parent tasks of one child task of a one_to_one edge.
+
+    Matched in contiguous blocks: every child has a parent and every parent has a child.
+    """
+    if parents >= children:
+        return range(child * parents // children, (child + 1) * parents // children)
+    first = child * parents // children
+    return range(first, first + 1)
+
+
+def _check_parents(job: Job, stage: Stage, place: str) -> None:
+    seen: set[str] = set()
+    for number, edge in enumerate(stage.parents):
+        where = f"{place}[{number}]"
+        if edge.stage not in job._index:
+            raise InputError(where, f"stage {stage.name!r} names an unknown parent {edge.stage!r}")
+        if edge.stage in seen:
+            raise InputError(where, f"stage {stage.name!r} names parent {edge.stage!r} twice")
+        seen.add(edge.stage)
+
+
+def _name_cycle(job: Job, missing: list[int]) -> str:
+    position = next(i for i, count in enumerate(missing) if count)
+    seen: list[int] = []
+    while position not in seen:
+        seen.append(position)
+        position = next(p for p, _ in job.parents_of(position) if missing[p])
+    loop = [*seen[seen.index(position) :], position]
+    return " -> ".join(job.stages[i].name for i in reversed(loop))
+
+
+def read_number_per_task(value: object, tasks: int, place: str) -> float | tuple[float, ...]:
+    """Read a number, or a list with one number per task."""
+    if isinstance(value, list):
+        if len(value) != tasks:
+            raise InputError(place, f"expected {tasks} numbers, one per task, got {len(value)}")
+        return tuple(read_amount(v, f"{place}[{i}]") for i, v in enumerate(value))
+    return read_amount(value, place)

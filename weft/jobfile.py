@@ -1,0 +1,276 @@
+"""The job file format as plain data: each value is checked at its place; nothing is guessed."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from weft.errors import InputError
+from weft.job import (
+    NO_PREFERENCE,
+    Edge,
+    EdgeKind,
+    Job,
+    Preference,
+    Stage,
+    TaskOverride,
+    read_number_per_task,
+)
+from weft.resources import read_amount
+
+TASKS_MAX = 10_000_000
+_JOB_KEYS = {
+    "name", "queue", "user", "priority", "arrival_s", "max_task_attempts", "history_key",
+    "input_mb", "resources", "stages",
+}  # fmt: skip
+_TASK_KEYS = {"duration_s", "demand", "actual_duration_s", "actual_demand", "prefer", "command"}
+_STAGE_KEYS = _TASK_KEYS | {"name", "tasks", "parents", "label", "gang"}
+
+
+def job_from_dict(data: object, place: str = "") -> Job:
+    """Read one job; raises InputError with the place of the first problem."""
+    prefix = f"{place}." if place else ""
+    table = _table(data, place or "job", _JOB_KEYS)
+    stages = table.get("stages")
+    if not isinstance(stages, list) or not stages:
+        raise InputError(f"{prefix}stages", "expected a list of at least one stage")
+    resources = table.get("resources", [])
+    if not isinstance(resources, list) or not all(isinstance(r, str) for r in resources):
+        raise InputError(f"{prefix}resources", "expected a list of names")
+    try:
+        return Job(
+            name=_text(table.get("name"), f"{prefix}name"),
+            stages=tuple(_stage(s, f"{prefix}stages[{i}]") for i, s in enumerate(stages)),
+            queue=_text(table.get("queue", "default"), f"{prefix}queue"),
+            user=_text(table.get("user", ""), f"{prefix}user", empty=True),
+            priority=_integer(table.get("priority", 0), f"{prefix}priority", -(2**31)),
+            arrival_s=read_amount(table.get("arrival_s", 0.0), f"{prefix}arrival_s"),
+            max_task_attempts=_integer(
+                table.get("max_task_attempts", 4), f"{prefix}max_task_attempts", 1
+            ),
+            history_key=_text(table.get("history_key", ""), f"{prefix}history_key", empty=True),
+            input_mb=read_amount(table.get("input_mb", 0.0), f"{prefix}input_mb"),
+            resources=tuple(resources),
+        )
+    except InputError as error:
+        if place and not error.place.startswith(place):
+            raise InputError(f"{prefix}{error.place}", error.problem) from None
+        raise
+
+
+def job_to_dict(job: Job) -> dict[str, Any]:
+    """Write one job, leaving out what has its default."""
+    data: dict[str, Any] = {"name": job.name}
+    for key in (
+        "queue",
+        "user",
+        "priority",
+        "arrival_s",
+        "max_task_attempts",
+        "history_key",
+        "input_mb",
+    ):
+        value = getattr(job, key)
+        if value != Job.__dataclass_fields__[key].default:
+            data[key] = value
+    if job.resources:
+        data["resources"] = list(job.resources)
+    data["stages"] = [_stage_to_dict(stage) for stage in job.stages]
+    return data
+
+
+def _stage(data: object, place: str) -> Stage:
+    table = _table(data, place, _STAGE_KEYS)
+    name = _text(table.get("name"), f"{place}.name")
+    if "tasks" not in table:
+        raise InputError(f"{place}.tasks", f"stage {name!r} says no number of tasks")
+    tasks, overrides = _tasks(table["tasks"], f"{place}.tasks")
+    every = {
+        key
+        for key in ("duration_s", "demand")
+        if overrides and all(getattr(o, key) is not None for o in overrides)
+    }
+    if "duration_s" not in table and "duration_s" not in every:
+        raise InputError(f"{place}.duration_s", f"stage {name!r} says no duration")
+    duration = table.get("duration_s")
+    actual = table.get("actual_duration_s")
+    actual_demand = table.get("actual_demand")
+    gang = table.get("gang", False)
+    if not isinstance(gang, bool):
+        raise InputError(f"{place}.gang", f"expected true or false, got {gang!r}")
+    return Stage(
+        name=name,
+        tasks=tasks,
+        duration_s=(
+            max(o.duration_s or 0.0 for o in overrides)
+            if duration is None
+            else read_amount(duration, f"{place}.duration_s")
+        ),
+        demand=_demand(table.get("demand", {}), f"{place}.demand"),
+        parents=_parents(table.get("parents", []), f"{place}.parents"),
+        actual_duration_s=(
+            None
+            if actual is None
+            else read_number_per_task(actual, tasks, f"{place}.actual_duration_s")
+        ),
+        actual_demand=(
+            None if actual_demand is None else _demand(actual_demand, f"{place}.actual_demand")
+        ),
+        prefer=_prefer(table.get("prefer"), f"{place}.prefer"),
+        command=_command(table.get("command", []), f"{place}.command"),
+        label=_text(table.get("label", ""), f"{place}.label", empty=True),
+        gang=gang,
+        overrides=overrides,
+    )
+
+
+def _tasks(value: object, place: str) -> tuple[int, tuple[TaskOverride, ...]]:
+    if isinstance(value, list):
+        if not value:
+            raise InputError(place, "a stage needs at least one task")
+        return len(value), tuple(_override(v, f"{place}[{i}]") for i, v in enumerate(value))
+    count = _integer(value, place, 1)
+    if count > TASKS_MAX:
+        raise InputError(place, f"{count} tasks are more than the limit of {TASKS_MAX}")
+    return count, ()
+
+
+def _override(data: object, place: str) -> TaskOverride:
+    table = _table(data, place, _TASK_KEYS)
+    duration, actual = table.get("duration_s"), table.get("actual_duration_s")
+    demand, actual_demand = table.get("demand"), table.get("actual_demand")
+    return TaskOverride(
+        duration_s=None if duration is None else read_amount(duration, f"{place}.duration_s"),
+        demand=None if demand is None else _demand(demand, f"{place}.demand"),
+        actual_duration_s=(
+            None if actual is None else read_amount(actual, f"{place}.actual_duration_s")
+        ),
+        actual_demand=(
+            None if actual_demand is None else _demand(actual_demand, f"{place}.actual_demand")
+        ),
+        prefer=_prefer(table["prefer"], f"{place}.prefer") if "prefer" in table else None,
+        command=_command(table["command"], f"{place}.command") if "command" in table else None,
+    )
+
+
+def _parents(value: object, place: str) -> tuple[Edge, ...]:
+    if not isinstance(value, list):
+        raise InputError(place, "expected a list of stage names")
+    edges = []
+    for i, item in enumerate(value):
+        where = f"{place}[{i}]"
+        if isinstance(item, str):
+            edges.append(Edge(_text(item, where)))
+            continue
+        table = _table(item, where, {"stage", "edge"})
+        kind = table.get("edge", EdgeKind.ALL_TO_ALL.value)
+        if kind not in {k.value for k in EdgeKind}:
+            known = ", ".join(k.value for k in EdgeKind)
+            raise InputError(f"{where}.edge", f"unknown edge kind {kind!r}; known: {known}")
+        edges.append(Edge(_text(table.get("stage"), f"{where}.stage"), EdgeKind(kind)))
+    return tuple(edges)
+
+
+def _demand(value: object, place: str) -> dict[str, float]:
+    table = _table(value, place)
+    return {key: read_amount(amount, f"{place}.{key}") for key, amount in table.items()}
+
+
+def _prefer(value: object, place: str) -> Preference:
+    if value is None:
+        return NO_PREFERENCE
+    table = _table(value, place, {"nodes", "racks"})
+    names: dict[str, tuple[str, ...]] = {}
+    for key in ("nodes", "racks"):
+        items = table.get(key, [])
+        if not isinstance(items, list):
+            raise InputError(f"{place}.{key}", "expected a list of names")
+        names[key] = tuple(_text(item, f"{place}.{key}[{i}]") for i, item in enumerate(items))
+    return Preference(names["nodes"], names["racks"])
+
+
+def _command(value: object, place: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise InputError(place, 'expected a list of words, as ["sh", "-c", "..."]')
+    return tuple(_text(word, f"{place}[{i}]", empty=True) for i, word in enumerate(value))
+
+
+def _table(value: object, place: str, keys: set[str] | None = None) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(place, f"expected a table of named values, got {type(value).__name__}")
+    for key in value:
+        if not isinstance(key, str):
+            raise InputError(place, f"expected names as keys, got {key!r}")
+        if keys is not None and key not in keys:
+            raise InputError(f"{place}.{key}", f"unknown key; known: {', '.join(sorted(keys))}")
+    return value
+
+
+def _text(value: object, place: str, *, empty: bool = False) -> str:
+    if not isinstance(value, str):
+        raise InputError(place, f"expected a text, got {value!r}")
+    if not value and not empty:
+        raise InputError(place, "must not be empty")
+    if "\0" in value:
+        raise InputError(place, "must not contain a NUL character")
+    return value
+
+
+def _integer(value: object, place: str, low: int, high: int = 2**31 - 1) -> int:
+    whole = isinstance(value, int) or (
+        isinstance(value, float) and math.isfinite(value) and value == int(value)
+    )
+    if isinstance(value, bool) or not whole:
+        raise InputError(place, f"expected a whole number, got {value!r}")
+    number = int(value)  # type: ignore[call-overload]
+    if not low <= number <= high:
+        raise InputError(place, f"expected a whole number from {low} to {high}, got {value!r}")
+    return int(number)
+
+
+def _stage_to_dict(stage: Stage) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": stage.name}
+    if stage.overrides:
+        data["tasks"] = [_override_to_dict(o) for o in stage.overrides]
+    else:
+        data["tasks"] = stage.tasks
+    data["duration_s"] = stage.duration_s
+    data["demand"] = dict(stage.demand)
+    if stage.parents:
+        data["parents"] = [
+            e.stage if e.kind is EdgeKind.ALL_TO_ALL else {"stage": e.stage, "edge": e.kind.value}
+            for e in stage.parents
+        ]
+    actual = stage.actual_duration_s
+    if actual is not None:
+        data["actual_duration_s"] = list(actual) if isinstance(actual, tuple) else actual
+    if stage.actual_demand is not None:
+        data["actual_demand"] = dict(stage.actual_demand)
+    if stage.prefer != NO_PREFERENCE:
+        data["prefer"] = _prefer_to_dict(stage.prefer)
+    if stage.command:
+        data["command"] = list(stage.command)
+    if stage.label:
+        data["label"] = stage.label
+    if stage.gang:
+        data["gang"] = True
+    return data
+
+
+def _override_to_dict(override: TaskOverride) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key in ("duration_s", "actual_duration_s"):
+        if getattr(override, key) is not None:
+            data[key] = getattr(override, key)
+    for key in ("demand", "actual_demand"):
+        if getattr(override, key) is not None:
+            data[key] = dict(getattr(override, key))
+    if override.prefer is not None:
+        data["prefer"] = _prefer_to_dict(override.prefer)
+    if override.command is not None:
+        data["command"] = list(override.command)
+    return data
+
+
+def _prefer_to_dict(prefer: Preference) -> dict[str, list[str]]:
+    data = {"nodes": list(prefer.nodes), "racks": list(prefer.racks)}
+    return {key: names for key, names in data.items() if names}

@@ -1,0 +1,1 @@
+"""The live shell: mailbox, timers, settings, logs and the Prometheus endpoint."""

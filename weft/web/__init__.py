@@ -1,0 +1,1 @@
+"""REST and pages: one more client of the Resource Manager."""

@@ -1,0 +1,1 @@
+"""Importers and generators: public file formats in, jobs out, one format a file."""
