@@ -1,7 +1,5 @@
 """The job file format as plain data: each value is checked at its place; nothing is guessed."""
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
 from weft.errors import InputError
@@ -15,6 +13,9 @@ from weft.job import (
     TaskOverride,
     read_number_per_task,
 )
+from weft.reading import read_integer as _integer
+from weft.reading import read_table as _table
+from weft.reading import read_text as _text
 from weft.resources import read_amount
 
 TASKS_MAX = 10_000_000
@@ -192,39 +193,6 @@ def _command(value: object, place: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise InputError(place, 'expected a list of words, as ["sh", "-c", "..."]')
     return tuple(_text(word, f"{place}[{i}]", empty=True) for i, word in enumerate(value))
-
-
-def _table(value: object, place: str, keys: set[str] | None = None) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InputError(place, f"expected a table of named values, got {type(value).__name__}")
-    for key in value:
-        if not isinstance(key, str):
-            raise InputError(place, f"expected names as keys, got {key!r}")
-        if keys is not None and key not in keys:
-            raise InputError(f"{place}.{key}", f"unknown key; known: {', '.join(sorted(keys))}")
-    return value
-
-
-def _text(value: object, place: str, *, empty: bool = False) -> str:
-    if not isinstance(value, str):
-        raise InputError(place, f"expected a text, got {value!r}")
-    if not value and not empty:
-        raise InputError(place, "must not be empty")
-    if "\0" in value:
-        raise InputError(place, "must not contain a NUL character")
-    return value
-
-
-def _integer(value: object, place: str, low: int, high: int = 2**31 - 1) -> int:
-    whole = isinstance(value, int) or (
-        isinstance(value, float) and math.isfinite(value) and value == int(value)
-    )
-    if isinstance(value, bool) or not whole:
-        raise InputError(place, f"expected a whole number, got {value!r}")
-    number = int(value)  # type: ignore[call-overload]
-    if not low <= number <= high:
-        raise InputError(place, f"expected a whole number from {low} to {high}, got {value!r}")
-    return int(number)
 
 
 def _stage_to_dict(stage: Stage) -> dict[str, Any]:

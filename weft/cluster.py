@@ -1,0 +1,287 @@
+"""A cluster as told to every role: resource types, nodes and the queue tree.
+
+`cluster_from_dict` reads the cluster file's data, `cluster_from_text` the command line's short form
+(`100x16vcores,65536memory_mb`). Nothing here touches a file.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.dag import Machines
+from weft.errors import InputError
+from weft.ids import NodeId
+from weft.reading import read_integer, read_table, read_text
+from weft.resources import Kind, ResourceType, ResourceTypes, Vector, guess_kind, read_amount
+
+NODES_MAX = 1_000_000
+_QUEUE_KEYS = {"capacity", "max_capacity", "user_limit", "user_limit_factor"}
+_NODE_KEYS = {"count", "capacity", "racks", "rack", "labels", "name"}
+_GROUP = re.compile(r"(?:(\d+)\s*[xX]\s*)?(\d.*)")
+_AMOUNT = re.compile(r"(\d+(?:\.\d*)?)\s*([A-Za-z_][\w.-]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One node; `capacity` is absolute, in the order of the cluster's resource types."""
+
+    node_id: NodeId
+    capacity: Vector
+    rack: str = "r1"
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A queue; `capacity` (guaranteed) and `max_capacity` are fractions of the parent's.
+
+    With n active users each may hold max(1/n, user_limit) of the queue, and none more than
+    user_limit_factor times its capacity (YARN's minimum-user-limit-percent, user-limit-factor).
+    """
+
+    name: str
+    capacity: float = 1.0
+    max_capacity: float = 1.0
+    user_limit: float = 1.0
+    user_limit_factor: float = math.inf
+    children: tuple["QueueSpec", ...] = ()
+
+    def walk(self, above: str = "") -> Iterator[tuple[str, "QueueSpec"]]:
+        """Every queue with its path (`root.prod`), parents first."""
+        path = f"{above}.{self.name}" if above else self.name
+        yield path, self
+        for child in self.children:
+            yield from child.walk(path)
+
+    def leaves(self) -> Iterator[tuple[str, "QueueSpec"]]:
+        """The queues that take jobs, with their paths, in file order."""
+        return ((path, queue) for path, queue in self.walk() if not queue.children)
+
+
+DEFAULT_QUEUES = QueueSpec("root", children=(QueueSpec("default"),))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """A checked cluster: node ids are unique, leaf queues' names are unique."""
+
+    types: ResourceTypes
+    nodes: tuple[NodeSpec, ...]
+    queues: QueueSpec = field(default=DEFAULT_QUEUES)
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise InputError("nodes", "a cluster needs at least one node")
+        seen: set[str] = set()
+        for node in self.nodes:
+            if node.node_id in seen:
+                raise InputError("nodes", f"node {node.node_id!r} occurs twice")
+            seen.add(node.node_id)
+        leaves: set[str] = set()
+        for path, queue in self.queues.leaves():
+            if queue.name in leaves:
+                raise InputError(f"queues.{path}", f"leaf queue {queue.name!r} occurs twice")
+            leaves.add(queue.name)
+
+    @property
+    def total(self) -> Vector:
+        """C: the sum of all nodes' capacities."""
+        return tuple(map(sum, zip(*(node.capacity for node in self.nodes), strict=True)))
+
+    def machines(self) -> Machines:
+        """All nodes as the planners see them, in the order of `nodes`."""
+        return Machines(np.array([node.capacity for node in self.nodes], dtype=np.float64))
+
+    def leaf(self, name: str) -> str:
+        """The path of a leaf queue given by name or path; raises InputError naming the known."""
+        known = []
+        for path, queue in self.queues.leaves():
+            if name in (queue.name, path):
+                return path
+            known.append(queue.name)
+        raise InputError("queue", f"unknown queue {name!r}; known: {', '.join(known)}")
+
+
+def cluster_from_dict(data: object, place: str = "") -> ClusterSpec:
+    """Read the data of a cluster file; raises InputError with the place of the first problem.
+
+    Without `resources` the types are those that the nodes name, in order of appearance.
+    """
+    prefix = f"{place}." if place else ""
+    table = read_table(data, place or "cluster", {"resources", "nodes", "queues"})
+    rows = table.get("nodes")
+    if not isinstance(rows, list) or not rows:
+        raise InputError(f"{prefix}nodes", "expected a list of at least one group of nodes")
+    groups = [read_table(row, f"{prefix}nodes[{i}]", _NODE_KEYS) for i, row in enumerate(rows)]
+    if "resources" in table:
+        types = _types(table["resources"], f"{prefix}resources")
+    else:
+        types = _types_of_nodes(groups, f"{prefix}nodes")
+    nodes: list[NodeSpec] = []
+    for i, group in enumerate(groups):
+        nodes.extend(_nodes(group, types, len(nodes), f"{prefix}nodes[{i}]"))
+    queues = _queues(table["queues"], f"{prefix}queues") if "queues" in table else DEFAULT_QUEUES
+    return ClusterSpec(types, tuple(nodes), queues)
+
+
+def cluster_from_text(text: str) -> ClusterSpec:
+    """Read the short form `100x16vcores,65536memory_mb`; groups of nodes are joined with `+`."""
+    groups: list[dict[str, Any]] = []
+    for part in text.split("+"):
+        match = _GROUP.fullmatch(part.strip())
+        if match is None:
+            raise InputError("cluster", f"{text!r} is not like 100x16vcores,65536memory_mb")
+        capacity: dict[str, float] = {}
+        for item in match[2].split(","):
+            amount = _AMOUNT.fullmatch(item.strip())
+            if amount is None:
+                raise InputError("cluster", f"{item!r} in {text!r} is not an amount like 16vcores")
+            if amount[2] in capacity:
+                raise InputError("cluster", f"resource {amount[2]!r} occurs twice in {part!r}")
+            capacity[amount[2]] = float(amount[1])
+        groups.append({"count": int(match[1] or 1), "capacity": capacity})
+    return cluster_from_dict({"nodes": groups}, "cluster")
+
+
+def cluster_to_dict(cluster: ClusterSpec) -> dict[str, Any]:
+    """Write a cluster as its file's data, one entry a node; `cluster_from_dict` reads it back."""
+    return {
+        "resources": [{"name": t.name, "kind": t.kind.value} for t in cluster.types],
+        "nodes": [
+            {
+                "name": node.node_id,
+                "capacity": cluster.types.mapping(node.capacity),
+                "rack": node.rack,
+                "labels": list(node.labels),
+            }
+            for node in cluster.nodes
+        ],
+        "queues": {cluster.queues.name: _queue_to_dict(cluster.queues)},
+    }
+
+
+def _types(value: object, place: str) -> ResourceTypes:
+    if not isinstance(value, list) or not value:
+        raise InputError(place, "expected a list of at least one resource type")
+    types = []
+    for i, item in enumerate(value):
+        where = f"{place}[{i}]"
+        if isinstance(item, str):
+            types.append(ResourceType(read_text(item, where), guess_kind(item)))
+            continue
+        table = read_table(item, where, {"name", "kind"})
+        name = read_text(table.get("name"), f"{where}.name")
+        kind = table.get("kind", guess_kind(name).value)
+        if kind not in {k.value for k in Kind}:
+            raise InputError(f"{where}.kind", f"expected divisible or rigid, got {kind!r}")
+        types.append(ResourceType(name, Kind(kind)))
+    return ResourceTypes(tuple(types))
+
+
+def _types_of_nodes(groups: list[Mapping[str, Any]], place: str) -> ResourceTypes:
+    names: dict[str, None] = {}
+    for i, group in enumerate(groups):
+        where = f"{place}[{i}].capacity"
+        names.update(dict.fromkeys(read_table(group.get("capacity"), where)))
+    if not names:
+        raise InputError(place, "the nodes have no capacity of any resource")
+    return ResourceTypes(tuple(ResourceType(name, guess_kind(name)) for name in names))
+
+
+def _nodes(
+    table: Mapping[str, Any], types: ResourceTypes, before: int, place: str
+) -> Iterator[NodeSpec]:
+    count = read_integer(table.get("count", 1), f"{place}.count", 1, NODES_MAX - before)
+    where = f"{place}.capacity"
+    named = read_table(table.get("capacity"), where)
+    amounts = {name: read_amount(value, f"{where}.{name}") for name, value in named.items()}
+    capacity = types.vector(amounts, where)
+    if not any(capacity):
+        raise InputError(where, "expected a positive amount of at least one resource")
+    labels = table.get("labels", [])
+    if not isinstance(labels, list):
+        raise InputError(f"{place}.labels", "expected a list of names")
+    tags = tuple(read_text(label, f"{place}.labels[{i}]") for i, label in enumerate(labels))
+    if "rack" in table and "racks" in table:
+        raise InputError(f"{place}.racks", "say either rack (a name) or racks (how many)")
+    rack = read_text(table["rack"], f"{place}.rack") if "rack" in table else ""
+    racks = read_integer(table.get("racks", 1), f"{place}.racks", 1, NODES_MAX)
+    name = read_text(table["name"], f"{place}.name") if "name" in table else ""
+    for i in range(count):
+        if not name:
+            node_id = f"n{before + i + 1}"
+        else:
+            node_id = name if count == 1 else f"{name}{i + 1}"
+        yield NodeSpec(node_id, capacity, rack or f"r{i % racks + 1}", tags)
+
+
+def _queues(value: object, place: str) -> QueueSpec:
+    table = read_table(value, place)
+    if list(table) != ["root"]:
+        raise InputError(place, "expected one queue at the top, named root")
+    return _queue("root", table["root"], 1.0, f"{place}.root")
+
+
+def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
+    """`share` is the capacity of a queue that says none."""
+    table = {} if value is None else read_table(value, place)
+    below = {key: entry for key, entry in table.items() if key not in _QUEUE_KEYS}
+    for key, entry in below.items():
+        if entry is not None and not isinstance(entry, Mapping):
+            known = ", ".join(sorted(_QUEUE_KEYS))
+            raise InputError(f"{place}.{key}", f"neither a queue nor a setting; known: {known}")
+        if "." in key or not key:
+            raise InputError(f"{place}.{key}", "a queue's name has no dot and is not empty")
+    capacity = _fraction(table, "capacity", share, place)
+    max_capacity = _fraction(table, "max_capacity", 1.0, place)
+    if max_capacity < capacity:
+        raise InputError(
+            f"{place}.max_capacity", f"{max_capacity:g} is below the capacity {capacity:g}"
+        )
+    factor = table.get("user_limit_factor", math.inf)
+    if factor != math.inf:
+        factor = read_amount(factor, f"{place}.user_limit_factor", positive=True)
+    return QueueSpec(
+        name=name,
+        capacity=capacity,
+        max_capacity=max_capacity,
+        user_limit=_fraction(table, "user_limit", 1.0, place),
+        user_limit_factor=factor,
+        children=_children(below, place),
+    )
+
+
+def _children(below: Mapping[str, Any], place: str) -> tuple[QueueSpec, ...]:
+    """Children's capacities sum to at most 1; those that say none share what is left."""
+    said = {
+        key: _fraction(entry, "capacity", 0.0, f"{place}.{key}")
+        for key, entry in below.items()
+        if entry and "capacity" in entry
+    }
+    taken, silent = sum(said.values()), len(below) - len(said)
+    if taken > 1 + 1e-9:
+        raise InputError(place, f"the capacities of its queues sum to {taken:g}, more than 1")
+    share = max(0.0, 1.0 - taken) / silent if silent else 0.0
+    return tuple(_queue(key, entry, share, f"{place}.{key}") for key, entry in below.items())
+
+
+def _fraction(table: Mapping[str, Any], key: str, default: float, place: str) -> float:
+    number = read_amount(table.get(key, default), f"{place}.{key}")
+    if number > 1:
+        raise InputError(f"{place}.{key}", f"expected a fraction from 0 to 1, got {number:g}")
+    return number
+
+
+def _queue_to_dict(queue: QueueSpec) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "capacity": queue.capacity,
+        "max_capacity": queue.max_capacity,
+        "user_limit": queue.user_limit,
+    }
+    if queue.user_limit_factor != math.inf:
+        data["user_limit_factor"] = queue.user_limit_factor
+    return data | {child.name: _queue_to_dict(child) for child in queue.children}

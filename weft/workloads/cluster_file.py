@@ -1,0 +1,50 @@
+"""The `--cluster` argument: a cluster file (JSON or YAML) or the short form."""
+
+import json
+from pathlib import Path
+
+from weft.cluster import ClusterSpec, cluster_from_dict, cluster_from_text
+from weft.errors import InputError
+
+BYTES_MAX = 64 * 1024 * 1024
+
+
+def load_cluster(argument: str) -> ClusterSpec:
+    """Read a cluster file, or the short form where no such file exists; raises InputError."""
+    path = Path(argument)
+    looks_like_file = path.suffix in {".yaml", ".yml", ".json"} or "/" in argument
+    if not looks_like_file and not path.is_file():
+        return cluster_from_text(argument)
+    try:
+        if path.stat().st_size > BYTES_MAX:
+            raise InputError(argument, f"a cluster file has at most {BYTES_MAX} bytes")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(argument, error.strerror or "cannot be read") from None
+    except UnicodeDecodeError:
+        raise InputError(argument, "is not UTF-8 text") from None
+    try:
+        return cluster_from_dict(_parse(text, argument))
+    except InputError as error:
+        if error.place == argument:
+            raise
+        raise InputError(f"{argument}: {error.place}", error.problem) from None
+
+
+def _parse(text: str, argument: str) -> object:
+    if argument.endswith(".json"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise InputError(argument, f"is not valid JSON: {error}") from None
+        except RecursionError:
+            raise InputError(argument, "is nested too deeply") from None
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise InputError(argument, f"is not valid YAML: {problem}") from None
+    except (RecursionError, ValueError) as error:
+        raise InputError(argument, f"is not valid YAML: {error}") from None
