@@ -13,7 +13,7 @@ from weft.dag import Dag, Floats, Ints
 class Plan:
     """A planner's answer; arrays have shape (n,) and follow the DAG's task numbers.
 
-    `order` is the preferred order, a permutation of the tasks; `pri_score` lies in (0, 1], the first
+    `order` is the preferred order, a permutation; `pri_score` lies in (0, 1], the first task's
     is 1 (Graphene section 5.1). `explain` says which candidate won and why, as plain data.
     """
 

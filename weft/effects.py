@@ -1,0 +1,145 @@
+"""Effects are orders that a core answers with; events that are not messages are here too.
+
+`handle(event, now) -> list[Effect]`: a shell does the effects in order. A `Persist` is durable
+before any later effect of the same answer is done.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weft.facts import Fact
+from weft.ids import ContainerId
+from weft.job import Job
+from weft.messages import Address, MasterLaunch, Outcome, TaskLaunch
+from weft.plan import Plan
+from weft.resources import ResourceTypes, Vector
+
+# -- effects: orders -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message; it may be lost, doubled or late."""
+
+    to: Address
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Fire `TimerFired(key)` after `delay_s`; replaces the timer of that key; None cancels it."""
+
+    delay_s: float | None
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start a real process (or a master) in a container; `ProcessEnded` follows."""
+
+    item: TaskLaunch | MasterLaunch
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Kill the process group of a container; `ProcessEnded` follows if it was running."""
+
+    container_id: ContainerId
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Append a record (plain JSON data) to the state store, durably."""
+
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A fact worth a log line, a metric or a line of the decision log."""
+
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class MakePlan:
+    """Build a plan off the core's thread; `PlanReady` follows."""
+
+    planner: str
+    job: Job
+    types: ResourceTypes
+    machines: tuple[tuple[Vector, int], ...]
+    seed: int
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The core is done: its shell may end."""
+
+    reason: str = ""
+
+
+Effect = Send | SetTimer | Launch | Kill | Persist | Note | MakePlan | Stop
+
+# -- events that are not messages ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The shell is up: the first event of a master or node manager."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The first event of a Resource Manager: the records of the state store, oldest first."""
+
+    records: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer ran out."""
+
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady:
+    """A plan was built; `error` says why not."""
+
+    plan: Plan | None
+    error: str = ""
+    planning_time_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnded:
+    """A process (or a master) of a container ended."""
+
+    container_id: ContainerId
+    outcome: Outcome
+    exit_code: int
+    message: str = ""
+    use: Vector = ()  # measured mean use
+
+
+@dataclass(frozen=True, slots=True)
+class ContainersMeasured:
+    """Measured use of real containers since the last measurement: (container, use)."""
+
+    use: tuple[tuple[ContainerId, Vector], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The process was told to end: leave in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequested:
+    """A client's request; the answer is sent to `client:<token>`."""
+
+    token: str
+    request: Any  # one of weft.requests

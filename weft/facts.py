@@ -1,0 +1,134 @@
+"""Facts: what a core notes about itself; the only source of logs, metrics and the decision log.
+
+Ids are plain numbers and names, so that a fact is a line of JSON as it stands.
+"""
+
+from typing import NamedTuple
+
+from weft.ids import AppId, AttemptId, ContainerId, NodeId
+from weft.messages import AskType, Outcome
+from weft.resources import Vector
+
+
+class AppChanged(NamedTuple):
+    """An application moved to a new state (YARN's names)."""
+
+    app: AppId
+    name: str
+    queue: str
+    state: str
+    diagnostics: str = ""
+
+
+class AttemptChanged(NamedTuple):
+    """An attempt moved to a new state."""
+
+    attempt: AttemptId
+    state: str
+    diagnostics: str = ""
+
+
+class NodeChanged(NamedTuple):
+    """A node moved to a new state."""
+
+    node: NodeId
+    state: str
+    capacity: Vector
+
+
+class Placed(NamedTuple):
+    """The decision: a container was granted on a node. `scores` are the matcher's own terms."""
+
+    container: ContainerId
+    node: NodeId
+    ask: int
+    stage: int
+    demand: Vector
+    kind: AskType
+    queue: str
+    scores: tuple[tuple[str, float], ...] = ()
+
+
+class Closed(NamedTuple):
+    """A container's end reached the Resource Manager."""
+
+    container: ContainerId
+    node: NodeId
+    outcome: Outcome
+    stage: int
+    task: int
+    attempt: int
+
+
+class TaskStarted(NamedTuple):
+    """A node began to run a task."""
+
+    container: ContainerId
+    node: NodeId
+    stage: int
+    task: int
+    attempt: int
+    demand: Vector
+
+
+class TaskStopped(NamedTuple):
+    """A node ended a task."""
+
+    container: ContainerId
+    node: NodeId
+    stage: int
+    task: int
+    attempt: int
+    outcome: Outcome
+    run_s: float
+
+
+class MasterPlanned(NamedTuple):
+    """A master has its preferred schedule."""
+
+    attempt: AttemptId
+    planner: str
+    makespan_s: float
+    planning_time_s: float
+    candidates: int
+
+
+class JobProgressed(NamedTuple):
+    """A master's count of its tasks."""
+
+    attempt: AttemptId
+    pending: int
+    running: int
+    finished: int
+    failed: int
+
+
+class Gauge(NamedTuple):
+    """A number worth watching: `name` is a Prometheus-style name, `labels` bounded."""
+
+    name: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class Remark(NamedTuple):
+    """Something unusual, in words."""
+
+    level: str  # "info" or "warning"
+    text: str
+    fields: tuple[tuple[str, str], ...] = ()
+
+
+Fact = (
+    AppChanged
+    | AttemptChanged
+    | NodeChanged
+    | Placed
+    | Closed
+    | TaskStarted
+    | TaskStopped
+    | MasterPlanned
+    | JobProgressed
+    | Gauge
+    | Remark
+)

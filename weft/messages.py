@@ -1,0 +1,355 @@
+"""The messages between the roles, after YARN's protocols; each is also the event of its receiver.
+
+Delivery is at least once and in any order: every sender repeats what was not acknowledged
+(`weft.outbox`), every receiver drops what it knows by id. So a lost, doubled or late message never
+changes the outcome. Times are in s on the cluster's clock, demands in absolute units by the
+cluster's resource types.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from weft.ids import AttemptId, ContainerId, NodeId
+from weft.job import Job
+from weft.resources import ResourceTypes, Vector
+
+Address = str  # "rm", "node:<node id>", "am:<attempt id>", "client:<token>"
+MANAGER: Address = "rm"
+
+
+def node_address(node: NodeId) -> Address:
+    """Where a node manager is reached."""
+    return f"node:{node}"
+
+
+def master_address(attempt: AttemptId) -> Address:
+    """Where an application master is reached."""
+    return f"am:{attempt}"
+
+
+def client_address(token: str) -> Address:
+    """Where the answer to one client request goes."""
+    return f"client:{token}"
+
+
+class AskType(IntEnum):
+    """Carbyne's two kinds of ask (section 4.2)."""
+
+    DEFAULT = 0  # must run now for the job not to be late
+    ALTRUISTIC = 1  # may run if there is leftover
+
+
+class Outcome(IntEnum):
+    """How a container ended."""
+
+    SUCCEEDED = 0
+    FAILED = 1  # the task's own fault: non-zero exit
+    KILLED = 2  # stopped on somebody's order
+    OUT_OF_MEMORY = 3  # used more of a rigid resource than the node has
+    LOST = 4  # its node was lost
+    RELEASED = 5  # given back, or never started
+
+
+class Ask(NamedTuple):
+    """A row of like containers wanted by one attempt.
+
+    `total` is cumulative: all containers ever wanted under this `ask_id`, so that a repeated or
+    late message cannot ask twice; pending = total - granted so far.
+    """
+
+    ask_id: int
+    total: int
+    demand: Vector  # of one container
+    duration_s: float  # estimate of one task
+    pri_score: float  # place in the job's preferred order, (0, 1], 1 first (Graphene 5.1)
+    kind: AskType
+    stage: int  # position of the stage in the job
+    nodes: tuple[NodeId, ...] = ()  # preferred nodes; empty: anywhere
+    racks: tuple[str, ...] = ()  # preferred racks
+    label: str = ""  # node label
+    gang: bool = False  # grant all pending together or none
+
+
+class Container(NamedTuple):
+    """A container granted to an attempt."""
+
+    container_id: ContainerId
+    node_id: NodeId
+    ask_id: int
+
+
+class TaskLaunch(NamedTuple):
+    """Task number `task` of a stage, to run in a container. `duration_s` and `demand` are the truth, for emulation."""
+
+    container_id: ContainerId
+    stage: int
+    task: int
+    attempt: int  # 0 for the first try of the task
+    duration_s: float
+    demand: Vector
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    reusable: bool = False  # the container outlives the task until it is stopped (COBRA)
+    remote: bool = False  # the input is read over the network
+
+
+class MasterLaunch(NamedTuple):
+    """An application master to start in a container of a node."""
+
+    container_id: ContainerId
+    attempt_id: AttemptId
+    demand: Vector
+
+
+class TaskEnd(NamedTuple):
+    """A task that ended; `run_s` is its measured run time, s."""
+
+    container_id: ContainerId
+    stage: int
+    task: int
+    attempt: int
+    outcome: Outcome
+    exit_code: int
+    run_s: float
+    message: str = ""
+
+
+class ContainerEnd(NamedTuple):
+    """A container that ended, with the task that ended it (stage -1: a master or no task)."""
+
+    container_id: ContainerId
+    outcome: Outcome
+    exit_code: int = 0
+    stage: int = -1
+    task: int = -1
+    attempt: int = 0
+    run_s: float = 0.0
+    message: str = ""
+
+
+class ContainerUse(NamedTuple):
+    """Measured use of one container over the last monitoring interval (COBRA's monitor)."""
+
+    container_id: ContainerId
+    use: Vector  # mean amount per resource
+
+
+class RunningContainer(NamedTuple):
+    """A container that a node manager carries into its registration."""
+
+    container_id: ContainerId
+    demand: Vector
+    tasks: tuple[tuple[int, int, int], ...]  # (stage, task, attempt)
+
+
+class FinishedTask(NamedTuple):
+    """A task that an earlier attempt finished: it is not run again."""
+
+    stage: int
+    task: int
+    run_s: float
+
+
+# -- Application Master -> Resource Manager --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRegistered:
+    """An application master is up; repeated until accepted."""
+
+    attempt_id: AttemptId
+    address: str = ""  # host:port of its own service, if it has one
+
+
+@dataclass(frozen=True, slots=True)
+class ContainersAsked:
+    """`allocate`: changed asks, containers given back; also the master's heartbeat."""
+
+    attempt_id: AttemptId
+    request_id: int
+    acks: tuple[int, ...] = ()  # response ids received since the last request
+    asks: tuple[Ask, ...] = ()
+    releases: tuple[ContainerId, ...] = ()
+    progress: float = 0.0  # 0 to 1
+    remaining_work: float = 0.0  # srpt: sum over unstarted tasks of duration_s x L1(demand / C)
+    blacklist: tuple[NodeId, ...] | None = None  # the whole list when it changed
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFinished:
+    """The attempt is done; repeated until acknowledged."""
+
+    attempt_id: AttemptId
+    succeeded: bool
+    diagnostics: str = ""
+
+
+# -- Resource Manager -> Application Master --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptAccepted:
+    """The answer to a registration: the job, what it may use, what is already done."""
+
+    attempt_id: AttemptId
+    job: Job
+    types: ResourceTypes
+    machines: tuple[tuple[Vector, int], ...]  # distinct node capacities with their counts
+    share: Vector  # what the job may count on now
+    finished: tuple[FinishedTask, ...]
+    heartbeat_s: float  # pace of the master's own heartbeats
+    prompt: bool  # grants are pushed, so ask as soon as there is something to ask
+    cluster_ts: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContainersGranted:
+    """`allocate`'s answer, or a push in prompt pace."""
+
+    attempt_id: AttemptId
+    response_id: int
+    acks: tuple[int, ...] = ()  # request ids received since the last answer
+    containers: tuple[Container, ...] = ()
+    ended: tuple[ContainerEnd, ...] = ()
+    share: Vector = ()  # empty: unchanged
+    headroom: Vector = ()
+    addresses: tuple[tuple[NodeId, str], ...] = ()  # host:port of the nodes named in `containers`
+    resync: bool = False  # the manager restarted: register again and send every ask
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptUnregistered:
+    """The acknowledgement of AttemptFinished."""
+
+    attempt_id: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStopped:
+    """The attempt must stop: killed, or superseded by a newer attempt."""
+
+    attempt_id: AttemptId
+    reason: str
+
+
+# -- Node Manager -> Resource Manager --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRegistered:
+    """A node is up, with the containers that it already runs; repeated until accepted."""
+
+    node_id: NodeId
+    address: str  # host:port of the node manager's service
+    rack: str
+    labels: tuple[str, ...]
+    capacity: dict[str, float]  # by resource name
+    running: tuple[RunningContainer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHeartbeated:
+    """A node's periodic (or out-of-band) report."""
+
+    node_id: NodeId
+    request_id: int
+    acks: tuple[int, ...] = ()
+    ended: tuple[ContainerEnd, ...] = ()
+    tasks_ended: tuple[TaskEnd, ...] = ()  # tasks that ended inside reusable containers
+    use: Vector = ()  # measured use of the node; empty: unchanged
+    container_use: tuple[ContainerUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUnregistered:
+    """A node leaves on purpose."""
+
+    node_id: NodeId
+
+
+# -- Resource Manager -> Node Manager --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAccepted:
+    """The answer to a registration."""
+
+    node_id: NodeId
+    types: ResourceTypes
+    heartbeat_s: float
+    prompt: bool  # send an out-of-band heartbeat when a container ends
+    cluster_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswered:
+    """The answer to a heartbeat."""
+
+    node_id: NodeId
+    response_id: int
+    acks: tuple[int, ...] = ()
+    start: tuple[MasterLaunch, ...] = ()
+    stop: tuple[ContainerId, ...] = ()
+    next_heartbeat_s: float = 0.0  # 0: unchanged
+    resync: bool = False  # unknown node: register again
+    shutdown: str = ""  # a reason: leave
+
+
+# -- Application Master <-> Node Manager -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartContainers:
+    """Start tasks in granted containers of one node; repeated until answered."""
+
+    attempt_id: AttemptId
+    node_id: NodeId
+    items: tuple[TaskLaunch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopContainers:
+    """Stop containers of one node; unknown ones are answered as ended."""
+
+    attempt_id: AttemptId
+    node_id: NodeId
+    containers: tuple[ContainerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryContainers:
+    """Ask for the state of containers."""
+
+    attempt_id: AttemptId
+    node_id: NodeId
+    containers: tuple[ContainerId, ...]
+
+
+class ItemAnswer(NamedTuple):
+    """The answer for one item of a bulk call; an empty error means done."""
+
+    container_id: ContainerId
+    stage: int = -1
+    task: int = -1
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartAnswered:
+    """What became of each item of StartContainers."""
+
+    node_id: NodeId
+    attempt_id: AttemptId
+    items: tuple[ItemAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TasksEnded:
+    """Ends of tasks inside reusable containers, and the use of those containers."""
+
+    node_id: NodeId
+    attempt_id: AttemptId
+    ended: tuple[TaskEnd, ...] = ()
+    container_use: tuple[ContainerUse, ...] = ()

@@ -1,0 +1,67 @@
+"""Repeat until acknowledged: what a sender still owes one receiver.
+
+Items are keyed, so the newest value of a key wins. A batch that is not acknowledged within
+`resend_after_s` is sent again under a new number.
+"""
+
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Outbox(Generic[K, V]):
+    """Keyed items on their way to one receiver."""
+
+    __slots__ = ("_flying", "_fresh", "_next", "resend_after_s")
+
+    def __init__(self, resend_after_s: float) -> None:
+        self.resend_after_s = resend_after_s
+        self._fresh: dict[K, V] = {}
+        self._flying: dict[int, tuple[float, dict[K, V]]] = {}
+        self._next = 1
+
+    def put(self, key: K, value: V) -> None:
+        """Owe the receiver an item; replaces an unsent item of the same key."""
+        self._fresh[key] = value
+
+    def drop(self, key: K) -> None:
+        """Owe it no longer."""
+        self._fresh.pop(key, None)
+        for _, items in self._flying.values():
+            items.pop(key, None)
+
+    @property
+    def fresh(self) -> int:
+        """How many items were not sent yet."""
+        return len(self._fresh)
+
+    @property
+    def unacknowledged(self) -> bool:
+        """Whether a batch is on its way."""
+        return bool(self._flying)
+
+    def take(self, now: float) -> tuple[int, list[V]]:
+        """Number the next batch: fresh items, and those that flew too long without an answer."""
+        number = self._next
+        self._next += 1
+        if self._flying:
+            for old in [
+                n for n, (sent, _) in self._flying.items() if now - sent >= self.resend_after_s
+            ]:
+                for key, value in self._flying.pop(old)[1].items():
+                    self._fresh.setdefault(key, value)
+        items, self._fresh = self._fresh, {}
+        if not items:
+            return number, []
+        for _, older in self._flying.values():
+            if older.keys() & items.keys():
+                for key in older.keys() & items.keys():
+                    del older[key]
+        self._flying[number] = (now, items)
+        return number, list(items.values())
+
+    def acknowledge(self, numbers: tuple[int, ...]) -> None:
+        """Forget the batches that arrived."""
+        for number in numbers:
+            self._flying.pop(number, None)

@@ -1,0 +1,264 @@
+"""What a client may ask of the Resource Manager, and what it is answered."""
+
+from dataclasses import dataclass, field
+
+from weft.ids import AppId, AttemptId, ContainerId, NodeId
+from weft.job import Job
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitApplication:
+    """Accept a job; a repeated `submission_id` is answered with the same application."""
+
+    job: Job
+    submission_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillApplication:
+    """Kill an application; killing an ended one is answered with its state."""
+
+    app_id: AppId
+    diagnostics: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveApplication:
+    """Move an application to another leaf queue."""
+
+    app_id: AppId
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetPriority:
+    """Change an application's priority; larger goes first."""
+
+    app_id: AppId
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetApplication:
+    """One application's report, with its stages."""
+
+    app_id: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class ListApplications:
+    """Reports of all applications that match; empty fields match everything."""
+
+    states: tuple[str, ...] = ()
+    queue: str = ""
+    user: str = ""
+    limit: int = 0  # 0: all; otherwise the newest
+
+
+@dataclass(frozen=True, slots=True)
+class ListNodes:
+    """Reports of all nodes in the given states; none: all."""
+
+    states: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListQueues:
+    """The tree of queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetMetrics:
+    """Counts over the whole cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Why each pending stage of an application is pending."""
+
+    app_id: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class ListContainers:
+    """Containers of an application, running and ended (the newest first, bounded)."""
+
+    app_id: AppId
+
+
+ClientRequest = (
+    SubmitApplication
+    | KillApplication
+    | MoveApplication
+    | SetPriority
+    | GetApplication
+    | ListApplications
+    | ListNodes
+    | ListQueues
+    | GetMetrics
+    | Explain
+    | ListContainers
+)
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request was refused and nothing changed; `code` is a gRPC status name in lower case."""
+
+    code: str  # invalid_argument, not_found, failed_precondition, resource_exhausted, unavailable
+    place: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationAccepted:
+    """The application is stored: it survives the loss of any process."""
+
+    app_id: AppId
+    cluster_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The request was carried out; `state` is the application's state now."""
+
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """A stage of an application: how many of its tasks are where."""
+
+    name: str
+    tasks: int
+    pending: int  # asked for, not granted
+    running: int
+    finished: int
+    failed_attempts: int
+    parents: tuple[tuple[str, str], ...] = ()  # (stage, edge kind)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationReport:
+    """What a client may know of an application; times in s on the cluster's clock, 0: not yet."""
+
+    app_id: AppId
+    name: str
+    user: str
+    queue: str
+    priority: int
+    state: str  # NEW SUBMITTED ACCEPTED RUNNING FINISHED FAILED KILLED
+    final_status: str  # UNDEFINED SUCCEEDED FAILED KILLED
+    progress: float
+    attempt_id: AttemptId
+    master_node: NodeId
+    submitted_s: float
+    started_s: float
+    finished_s: float
+    tasks: int
+    finished_tasks: int
+    running_containers: int
+    pending_containers: int
+    allocated: dict[str, float]
+    diagnostics: str = ""
+    stages: tuple[StageReport, ...] = ()  # only in the answer to GetApplication
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What a client may know of a node."""
+
+    node_id: NodeId
+    address: str
+    rack: str
+    labels: tuple[str, ...]
+    state: str  # NEW RUNNING UNHEALTHY DECOMMISSIONING DECOMMISSIONED LOST REBOOTED SHUTDOWN
+    capacity: dict[str, float]
+    allocated: dict[str, float]
+    use: dict[str, float]
+    containers: int
+    last_heartbeat_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """A queue; shares are fractions of the whole cluster."""
+
+    name: str  # the full path, as root.prod
+    capacity: float
+    max_capacity: float
+    used: float  # dominant share in use
+    state: str
+    running_apps: int
+    pending_apps: int
+    allocated: dict[str, float]
+    pending_containers: int
+    deficit: float = 0.0
+    children: tuple["QueueReport", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetrics:
+    """Counts over the whole cluster."""
+
+    scheduler: str
+    started_s: float
+    now_s: float
+    nodes: dict[str, int]  # by state
+    apps: dict[str, int]  # by state
+    capacity: dict[str, float]
+    allocated: dict[str, float]
+    containers_running: int
+    containers_pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageExplanation:
+    """Why containers of a stage are pending: reasons counted over nodes."""
+
+    stage: str
+    pending: int
+    reasons: dict[str, int] = field(default_factory=dict)  # reason -> nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why an application's stages are pending."""
+
+    app_id: AppId
+    state: str
+    text: str
+    stages: tuple[StageExplanation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerReport:
+    """One container of an application."""
+
+    container_id: ContainerId
+    node_id: NodeId
+    stage: str
+    index: int
+    attempt: int
+    state: str
+    started_s: float
+    finished_s: float
+    node_address: str = ""
+
+
+ClientAnswer = (
+    Refused
+    | ApplicationAccepted
+    | Done
+    | ApplicationReport
+    | tuple[ApplicationReport, ...]
+    | tuple[NodeReport, ...]
+    | QueueReport
+    | ClusterMetrics
+    | Explanation
+    | tuple[ContainerReport, ...]
+)
