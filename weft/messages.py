@@ -80,7 +80,10 @@ class Container(NamedTuple):
 
 
 class TaskLaunch(NamedTuple):
-    """Task number `task` of a stage, to run in a container. `duration_s` and `demand` are the truth, for emulation."""
+    """Task number `task` of a stage, to run in a container.
+
+    `duration_s` and `demand` are the truth: emulated nodes run them, schedulers never see them.
+    """
 
     container_id: ContainerId
     stage: int

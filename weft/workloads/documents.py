@@ -1,0 +1,342 @@
+"""Files as plain data, read strictly: each fault is one InputError that names file and place.
+
+JSON and YAML here refuse what other readers pass over in silence: keys that occur twice, NaN,
+YAML aliases (whose expansion can exhaust the memory), text that is not UTF-8, and documents that
+are too large to hold. Gzip and zstd are told by their first bytes, whatever the file is called.
+"""
+
+import gzip
+import json
+import re
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any, BinaryIO, NoReturn
+
+import cramjam
+import yaml
+
+from weft.errors import InputError
+from weft.workloads.zstd_frames import size_bound
+
+DOCUMENT_BYTES_MAX = 64 * 2**20  # one JSON document, unpacked
+YAML_BYTES_MAX = 8 * 2**20  # one YAML document, unpacked: YAML takes about 10 times JSON's time
+LINE_BYTES_MAX = 64 * 2**20  # one line of a file that is read by lines
+UNPACKED_BYTES_MAX = 64 * 2**30  # a zstd file that is read by lines goes through the disk
+IN_MEMORY_BYTES_MAX = 256 * 2**20
+_GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_READ_ERRORS = (OSError, EOFError, zlib.error)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def plain_name(path: Path) -> str:
+    """The file's name without the suffix of its compression (`.gz`, `.zst`, `.zstd`)."""
+    return re.sub(r"\.(gz|zst|zstd)$", "", path.name)
+
+
+def stem(path: Path) -> str:
+    """The file's name without the suffixes of compression and format."""
+    return re.sub(r"\.(jsonl|json|yaml|yml|txt|csv|jhist)$", "", plain_name(path)) or path.name
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading, unpacked; raises InputError for whatever goes wrong on the way."""
+    try:
+        with path.open("rb") as raw:
+            magic = raw.read(4)
+            raw.seek(0) if raw.seekable() else None
+            if magic[:2] == _GZIP_MAGIC:
+                with gzip.GzipFile(fileobj=raw) as unpacked:
+                    yield unpacked  # type: ignore[misc]
+            elif magic == _ZSTD_MAGIC:
+                with _open_zstd(path, raw) as unpacked_zstd:
+                    yield unpacked_zstd
+            else:
+                yield raw
+    except FileNotFoundError:
+        raise InputError(str(path), "no such file") from None
+    except IsADirectoryError:
+        raise InputError(str(path), "is a folder, not a file") from None
+    except (gzip.BadGzipFile, zlib.error, EOFError, cramjam.DecompressionError) as error:
+        raise InputError(str(path), f"the compressed data is damaged: {_line(error)}") from None
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {_line(error)}") from None
+
+
+@contextmanager
+def _open_zstd(path: Path, raw: BinaryIO) -> Iterator[BinaryIO]:
+    """Unpack in memory when small, else through the disk; the frames tell the size beforehand."""
+    bound = size_bound(raw, str(path))
+    raw.seek(0)
+    if bound <= IN_MEMORY_BYTES_MAX:
+        yield BytesIO(bytes(cramjam.zstd.decompress(raw.read())))
+        return
+    if bound > UNPACKED_BYTES_MAX:
+        raise InputError(str(path), f"unpacks to up to {bound} bytes, over the limit")
+    with tempfile.NamedTemporaryFile(prefix="weft-") as spool:
+        cramjam.zstd.decompress_into(
+            cramjam.File(str(path), write=False, append=False),
+            cramjam.File(spool.name, truncate=True, append=False),
+        )
+        with open(spool.name, "rb") as unpacked:
+            yield unpacked
+
+
+def read_bytes(path: Path, limit: int = DOCUMENT_BYTES_MAX) -> bytes:
+    """The file unpacked; raises InputError when it is larger than `limit` bytes."""
+    with open_bytes(path) as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise InputError(
+            str(path),
+            f"larger than {limit // 2**20} MB, the limit for one document; "
+            "write one job a line (.jsonl): such files are read line by line",
+        )
+    return data
+
+
+def read_text(path: Path, limit: int = DOCUMENT_BYTES_MAX) -> str:
+    """The file unpacked, as text; raises InputError where it is not UTF-8."""
+    return decode(read_bytes(path, limit), str(path))
+
+
+def read_head(path: Path, size: int = 65536) -> str:
+    """The first bytes of the file unpacked, as text, for telling formats apart."""
+    with open_bytes(path) as stream:
+        return stream.read(size).decode("utf-8", errors="replace").removeprefix("\ufeff")
+
+
+def read_lines(path: Path, limit: int = LINE_BYTES_MAX) -> Iterator[tuple[int, str]]:
+    """Line numbers from 1 with their text, one line in memory at a time."""
+    with open_bytes(path) as stream:
+        yield from lines_of(stream, str(path), limit)
+
+
+def lines_of(
+    stream: IO[bytes], name: str, limit: int = LINE_BYTES_MAX
+) -> Iterator[tuple[int, str]]:
+    """As `read_lines`, from an open file."""
+    number = 0
+    while raw := stream.readline(limit + 1):
+        number += 1
+        if len(raw) > limit:
+            raise InputError(f"{name} line {number}", f"longer than {limit // 2**20} MB")
+        text = decode(raw, f"{name} line {number}").rstrip("\r\n")
+        yield number, text.removeprefix("\ufeff") if number == 1 else text
+
+
+def decode(data: bytes, place: str) -> str:
+    """Bytes as text; raises InputError naming the line of the first byte that is not UTF-8."""
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        where = place if " line " in place else f"{place} line {line}"
+        raise InputError(where, f"byte 0x{data[error.start]:02x} is not UTF-8 text") from None
+
+
+def load_document(path: Path | str) -> Any:
+    """One JSON or YAML document as plain data; raises InputError with file and place.
+
+    The suffix decides (`.json`, `.yaml`, `.yml`); with any other, a text that begins like JSON is.
+    """
+    documents = load_documents(Path(path))
+    if len(documents) != 1:
+        raise InputError(str(path), f"expected one document, found {len(documents)}")
+    return documents[0]
+
+
+def load_documents(path: Path) -> list[Any]:
+    """The documents of a JSON file (one) or a YAML file (any number, split by `---`)."""
+    name = plain_name(path).lower()
+    if name.endswith((".yaml", ".yml")):
+        return parse_yaml(read_text(path, YAML_BYTES_MAX), str(path))
+    text = read_text(path)
+    if name.endswith(".json") or text.lstrip()[:1] in ("{", "["):
+        return [parse_json(text, str(path))]
+    if len(text) > YAML_BYTES_MAX:
+        raise InputError(str(path), f"over {YAML_BYTES_MAX // 2**20} MB: too large for YAML")
+    return parse_yaml(text, str(path))
+
+
+class _Fault:
+    """Stands in parsed JSON for a value that is refused, until its place is known."""
+
+    __slots__ = ("problem",)
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
+def parse_json(text: str, place: str) -> Any:
+    """One JSON value; raises InputError with line and column, or the path of a refused value."""
+    with _json_errors(text, place):
+        decoder, faults = _decoder()
+        return _checked(decoder.decode(text), faults, text, place)
+    raise AssertionError("unreachable")
+
+
+def parse_json_values(text: str, place: str) -> list[Any]:
+    """JSON values one after the other, as Hadoop's tools write them."""
+    values: list[Any] = []
+    position = _skip_space(text, 0)
+    with _json_errors(text, place):
+        decoder, faults = _decoder()
+        while position < len(text):
+            value, position = decoder.raw_decode(text, position)
+            values.append(_checked(value, faults, text, place))
+            position = _skip_space(text, position)
+    return values
+
+
+def _skip_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\r\n":
+        position += 1
+    return position
+
+
+def _decoder() -> tuple[json.JSONDecoder, list[_Fault]]:
+    faults: list[_Fault] = []
+
+    def constant(name: str) -> Any:
+        faults.append(_Fault(f"{name} is not a number of JSON"))
+        return faults[-1]
+
+    def table(pairs: list[tuple[str, Any]]) -> Any:
+        data = dict(pairs)
+        if len(data) == len(pairs):
+            return data
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        faults.append(_Fault(f"key {twice!r} occurs twice"))
+        return faults[-1]
+
+    return json.JSONDecoder(object_pairs_hook=table, parse_constant=constant), faults
+
+
+def _checked(value: Any, faults: list[_Fault], text: str, place: str) -> Any:
+    if faults:
+        first = faults[0]
+        path = _find(value, lambda item: item is first)
+        raise InputError(f"{place}: {path}" if path else place, first.problem)
+    if _SURROGATE.search(text):
+        path = _find(value, lambda item: isinstance(item, str) and not _is_text(item))
+        if path is not None:
+            raise InputError(f"{place}: {path}" if path else place, "half a surrogate pair")
+    return value
+
+
+def _is_text(value: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _find(value: Any, wanted: Callable[[Any], bool]) -> str | None:
+    """The path (`stages[2].demand`) of the first item wanted, keys included."""
+    todo: list[tuple[str, Any]] = [("", value)]
+    while todo:
+        path, item = todo.pop()
+        if wanted(item):
+            return path
+        if isinstance(item, dict):
+            for key, child in item.items():
+                if wanted(key):
+                    return path
+                todo.append((f"{path}.{key}" if path else key, child))
+        elif isinstance(item, list):
+            todo.extend((f"{path}[{i}]", child) for i, child in enumerate(item))
+    return None
+
+
+@contextmanager
+def _json_errors(text: str, place: str) -> Iterator[None]:
+    try:
+        yield
+    except json.JSONDecodeError as error:
+        where = f"{place} line {error.lineno} column {error.colno}"
+        if " line " in place:
+            where = f"{place} column {error.colno}"
+        short = "the text ends too early" if error.pos >= len(text.rstrip()) else error.msg
+        raise InputError(where, f"not valid JSON: {short}") from None
+    except RecursionError:
+        raise InputError(place, "not readable: nested too deeply") from None
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise InputError(place, f"not readable: {_line(error)}") from None
+
+
+class _Loader(yaml.CSafeLoader):  # type: ignore[misc, name-defined, unused-ignore]
+    """YAML without surprises: see the module's sentence; dates stay text, 1e3 is a number."""
+
+
+def _refuse(node: yaml.Node, problem: str) -> NoReturn:
+    raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _table(loader: _Loader, node: yaml.Node) -> Iterator[dict[Any, Any]]:
+    assert isinstance(node, yaml.MappingNode)
+    data: dict[Any, Any] = {}
+    yield data
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, list | dict):
+            _refuse(key_node, "a key must be a plain name")
+        if key in data:
+            _refuse(key_node, f"key {key!r} occurs twice")
+        data[key] = loader.construct_object(value_node, deep=False)
+
+
+def _float(loader: _Loader, node: yaml.Node) -> float:
+    assert isinstance(node, yaml.ScalarNode)
+    if re.match(r"[-+]?\.(inf|nan)$", node.value, re.IGNORECASE):
+        _refuse(node, f"{node.value} is not a finite number")
+    return float(loader.construct_yaml_float(node))
+
+
+def _string(loader: _Loader, node: yaml.Node) -> str:
+    return str(node.value)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _table)
+_Loader.add_constructor("tag:yaml.org,2002:float", _float)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _string)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    "-+0123456789",
+)
+
+
+def parse_yaml(text: str, place: str) -> list[Any]:
+    """The documents of a YAML text; raises InputError with line and column.
+
+    Aliases (`*name`) are refused: a few hundred bytes of them can stand for gigabytes.
+    """
+    try:
+        if "*" in text:
+            _refuse_aliases(text)
+        return list(yaml.load_all(text, Loader=_Loader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{place} line {mark.line + 1} column {mark.column + 1}" if mark else place
+        raise InputError(where, f"not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise InputError(place, f"not valid YAML: {_line(error)}") from None
+    except RecursionError:
+        raise InputError(place, "not readable: nested too deeply") from None
+    except (ValueError, OverflowError, AttributeError, TypeError) as error:
+        raise InputError(place, f"not valid YAML: {_line(error)}") from None
+
+
+def _refuse_aliases(text: str) -> None:
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"aliases (*{event.anchor}) are not read: repeat it", event.start_mark
+            )
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

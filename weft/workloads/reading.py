@@ -1,0 +1,105 @@
+"""What importers share: finding files, collecting jobs, and reading numbers of untrusted rows."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError
+from weft.job import Job
+from weft.jobfile import TASKS_MAX
+from weft.workloads.imported import Imported
+
+Stream = Callable[..., Iterator[Job]]  # (sources, result, **options): fills result as it goes
+
+
+def gather(stream: Stream, sources: Sequence[Path], options: Mapping[str, Any]) -> Imported:
+    """Run a streaming importer to its end and hold all of its jobs."""
+    result = Imported()
+    result.jobs.extend(stream(sources, result, **options))
+    return result
+
+
+def expand(sources: Sequence[Path]) -> list[Path]:
+    """The files meant: a folder stands for its files, sorted, hidden ones left out."""
+    files: list[Path] = []
+    for source in sources:
+        path = Path(source)
+        if not path.is_dir():
+            files.append(path)
+            continue
+        files.extend(
+            found
+            for found in sorted(path.rglob("*"))
+            if found.is_file()
+            and not any(part.startswith(".") for part in found.relative_to(path).parts)
+        )
+    if not files:
+        raise InputError(", ".join(map(str, sources)) or "sources", "no file to read")
+    return files
+
+
+def each_file(
+    files: Sequence[Path], result: Imported, parse: Callable[[Path], list[Job]]
+) -> Iterator[Job]:
+    """Jobs file by file; an unusable file is warned about and counted, the others are read.
+
+    Raises InputError with the first reason when no file gave a job.
+    """
+    first: InputError | None = None
+    found = False
+    for path in files:
+        try:
+            jobs = parse(path)
+        except InputError as error:
+            first = first or error
+            result.warnings.append(str(error))
+            result.dropped["unusable file"] += 1
+            continue
+        found = found or bool(jobs)
+        yield from jobs
+    if not found:
+        raise first or InputError(str(files[0]), "holds no job that can be used")
+
+
+def text_amount(text: str, place: str) -> float:
+    """A number of a text row: finite and not negative; raises InputError."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise InputError(place, f"expected a number, got {text[:40]!r}") from None
+    if not math.isfinite(number) or number < 0:
+        raise InputError(place, f"expected a finite number >= 0, got {text[:40]!r}")
+    return number
+
+
+def task_count(value: object, place: str) -> int:
+    """How many tasks a stage has, from a number or a text: 1 to TASKS_MAX; raises InputError."""
+    number = text_amount(str(value)[:400], place)
+    if isinstance(value, bool) or number != int(number) or not 1 <= number <= TASKS_MAX:
+        raise InputError(place, f"expected a count from 1 to {TASKS_MAX}, got {str(value)[:40]!r}")
+    return int(number)
+
+
+def table(value: object, place: str) -> dict[str, Any]:
+    """A JSON object; raises InputError when the value is anything else."""
+    if not isinstance(value, dict):
+        raise InputError(place, f"expected an object, got {type(value).__name__}")
+    return value
+
+
+def items(value: object, place: str) -> list[Any]:
+    """A JSON array; raises InputError when the value is anything else."""
+    if not isinstance(value, list):
+        raise InputError(place, f"expected a list, got {type(value).__name__}")
+    return value
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """A name that is not yet taken: the name itself, else with the first free number."""
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    taken.add(free)
+    return free
