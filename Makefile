@@ -1,0 +1,53 @@
+# Every target sets up what it needs; a fresh machine needs Python 3.11+ and make only.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: demo test check format bench proto diagrams image clean help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Weft needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.run
+
+demo: $(VENV)/.run ## start a local cluster, run the sample jobs on it, print their table
+	$(BIN)/weft demo
+
+test: $(VENV)/.dev ## the whole test suite
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+check: $(VENV)/.dev ## format, lint, types, walls, stubs, diagrams
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/make_proto.py --check
+	$(BIN)/python tools/draw_lifecycles.py --check
+
+format: $(VENV)/.dev ## format and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proto: $(VENV)/.dev ## regenerate the stubs
+	$(BIN)/python tools/make_proto.py
+
+diagrams: $(VENV)/.dev ## redraw the life cycles in docs/
+	$(BIN)/python tools/draw_lifecycles.py
+
+bench: $(VENV)/.dev ## every benchmark of the README
+	for what in match plan sim live codec; do $(BIN)/weft bench $$what || exit 1; done
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
