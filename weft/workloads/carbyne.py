@@ -5,7 +5,7 @@ and memory, the other four keep their numbers: `cpu memory r3 r4 r5 r6`, each ma
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -96,26 +96,24 @@ def _job(lines: _Lines, result: Imported) -> Job:
     if count > STAGES_MAX:
         raise InputError(place, f"{count} stages are more than the limit of {STAGES_MAX}")
     arrival_s = text_amount(header[2], place) if len(header) == 3 else 0.0
-    rows = [lines.next(f"stage {i + 1} of {count}") for i in range(count)]
-    parents = _edges(lines, [row[0] for _, row in rows], result)
+    rows = [_stage(*lines.next(f"stage {i + 1} of {count}")) for i in range(count)]
+    parents = _edges(lines, [row.name for row in rows], result)
     taken: set[str] = set()
     stages = []
-    for row_place, row in rows:
-        stage = _stage(row_place, row, parents)
-        name = unique(stage.name, taken)
-        if name != stage.name:
+    for row in rows:
+        name = unique(row.name, taken)
+        if name != row.name:
             result.warnings.append(
-                f"{row_place}: stage {stage.name!r} occurs twice without edges, renamed {name!r}"
+                f"{lines.path} line {lines.number}: job {lines.title!r} has two stages "
+                f"{row.name!r} (without edges); one is renamed {name!r}"
             )
-        stages.append(
-            Stage(name, stage.tasks, stage.duration_s, stage.demand, tuple(stage.parents))
-        )
+        stages.append(replace(row, name=name, parents=tuple(parents.get(row.name, ()))))
     title = lines.title.partition(":")[2].strip() or lines.title.strip() or header[1]
     name = f"job-{title}" if title.isdigit() else title
     return Job(name, tuple(stages), arrival_s=arrival_s, history_key=name, resources=RESOURCES)
 
 
-def _stage(place: str, row: list[str], parents: dict[str, list[Edge]]) -> Stage:
+def _stage(place: str, row: list[str]) -> Stage:
     if len(row) != 9:
         raise InputError(
             place, f"a stage line has 9 fields (name, duration, r1..r6, tasks), this has {len(row)}"
@@ -129,7 +127,6 @@ def _stage(place: str, row: list[str], parents: dict[str, list[Edge]]) -> Stage:
         tasks=task_count(row[8], place),
         duration_s=amounts[0],
         demand=dict(zip(RESOURCES, amounts[1:], strict=True)),
-        parents=tuple(parents.get(row[0], ())),
     )
 
 

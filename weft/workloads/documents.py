@@ -331,11 +331,12 @@ def parse_yaml(text: str, place: str) -> list[Any]:
 
 
 def _refuse_aliases(text: str) -> None:
-    for event in yaml.parse(text, Loader=_Loader):
+    events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
+    for event in events:
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.constructor.ConstructorError(
-                None, None, f"aliases (*{event.anchor}) are not read: repeat it", event.start_mark
-            )
+            problem = f"aliases (*{event.anchor}) are not read: write it out"
+            mark: Any = event.start_mark
+            raise yaml.constructor.ConstructorError(None, None, problem, mark)
 
 
 def _line(error: BaseException) -> str:

@@ -64,7 +64,7 @@ def load_jobs(paths: Iterable[Path | str]) -> list[Job]:
 
 
 def stream(sources: Sequence[Path], result: Imported) -> Iterator[Job]:
-    """The importer's form of `read_jobs`: one bad job refuses the whole import, as on submission."""
+    """As `read_jobs`, for several files: one bad job refuses the import, as on submission."""
     for path in sources:
         yield from read_jobs(path)
 
