@@ -1,0 +1,50 @@
+"""A life cycle refuses what its table does not name, and its drawing shows every step."""
+
+from enum import Enum
+
+import pytest
+
+from weft.errors import InvariantError
+from weft.lifecycle import Lifecycle, mermaid
+
+
+class Door(Enum):
+    OPEN = 1
+    SHUT = 2
+    GONE = 3
+
+
+class Deed(Enum):
+    PUSH = 1
+    PULL = 2
+    BURN = 3
+
+
+CYCLE = Lifecycle(
+    "Door",
+    Door.OPEN,
+    {
+        (Door.OPEN, Deed.PUSH): Door.SHUT,
+        (Door.SHUT, Deed.PULL): Door.OPEN,
+        (Door.SHUT, Deed.BURN): Door.GONE,
+    },
+)
+
+
+def test_an_unknown_pair_raises_with_both_names() -> None:
+    assert CYCLE.next(Door.OPEN, Deed.PUSH) is Door.SHUT
+    assert not CYCLE.allows(Door.GONE, Deed.PUSH)
+    with pytest.raises(InvariantError, match=r"Door: BURN cannot happen in OPEN"):
+        CYCLE.next(Door.OPEN, Deed.BURN)
+
+
+def test_the_drawing_shows_every_step_and_the_ends() -> None:
+    assert CYCLE.final == (Door.GONE,)
+    assert mermaid(CYCLE).splitlines() == [
+        "stateDiagram-v2",
+        "    [*] --> OPEN",
+        "    OPEN --> SHUT: push",
+        "    SHUT --> OPEN: pull",
+        "    SHUT --> GONE: burn",
+        "    GONE --> [*]",
+    ]
