@@ -166,6 +166,7 @@ class ApplicationReport:
     allocated: dict[str, float]
     diagnostics: str = ""
     stages: tuple[StageReport, ...] = ()  # only in the answer to GetApplication
+    cluster_ts: int = 0  # for the id's string
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,7 @@ class ClusterMetrics:
     allocated: dict[str, float]
     containers_running: int
     containers_pending: int
+    cluster_ts: int = 0  # for the strings of ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,14 @@ COMMANDS: dict[str, str] = {
     "queues": "weft.client.commands_cluster",
     "top": "weft.client.commands_cluster",
     "events": "weft.client.commands_cluster",
-    "plan": "weft.client.commands_plan",
-    "bounds": "weft.client.commands_plan",
-    "validate": "weft.client.commands_plan",
+    "plan": "lab.commands_plan",
+    "bounds": "lab.commands_plan",
+    "validate": "lab.commands_plan",
     "import": "weft.client.commands_workloads",
     "generate": "weft.client.commands_workloads",
-    "simulate": "weft.client.commands_sim",
-    "compare": "weft.client.commands_sim",
-    "bench": "weft.client.commands_bench",
+    "simulate": "lab.commands_sim",
+    "compare": "lab.commands_sim",
+    "bench": "lab.commands_bench",
 }
 
 

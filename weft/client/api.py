@@ -1,0 +1,286 @@
+"""The Python client: typed calls to a Resource Manager, sync (`Client`) and async (`AsyncClient`).
+
+```python
+with Client("127.0.0.1:8030") as client:
+    app = client.submit(job)
+    report = client.wait([app])[app]
+```
+
+Every call raises `RefusedError` when the Resource Manager says no (nothing changed), and
+`weft.errors.WeftError` when it cannot be reached in time. Repeating a call is safe.
+"""
+
+import asyncio
+import threading
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from weft.errors import InputError, WeftError
+from weft.ids import AppId
+from weft.job import Job
+from weft.requests import (
+    ApplicationAccepted,
+    ApplicationReport,
+    ClientRequest,
+    ClusterMetrics,
+    ContainerReport,
+    Done,
+    Explain,
+    Explanation,
+    GetApplication,
+    GetMetrics,
+    KillApplication,
+    ListApplications,
+    ListContainers,
+    ListNodes,
+    ListQueues,
+    MoveApplication,
+    NodeReport,
+    QueueReport,
+    Refused,
+    SetPriority,
+    SubmitApplication,
+)
+
+DEFAULT_ADDRESS = "127.0.0.1:8030"
+ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+
+T = TypeVar("T")
+
+
+class RefusedError(InputError):
+    """The Resource Manager refused a request; `code` is a gRPC status name in lower case."""
+
+    def __init__(self, refused: Refused) -> None:
+        self.code = refused.code
+        super().__init__(refused.place, refused.problem)
+
+
+class AsyncClient:
+    """Calls to the Resource Manager at `address` (host:port), as an async context manager."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, deadline_s: float = 30.0) -> None:
+        from weft.wire.client import ManagerConnection
+
+        self.address = address
+        self.cluster_ts = 0  # known after the first accepted submission
+        self._connection = ManagerConnection(address, deadline_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
+
+    async def _ask(self, request: ClientRequest, answer: type[T] | None = None) -> T:
+        got: Any = await self._connection.ask(request)
+        if isinstance(got, Refused):
+            raise RefusedError(got)
+        if answer is not None and not isinstance(got, answer):
+            raise WeftError(f"{self.address} answered {type(got).__name__}: another version?")
+        return got  # type: ignore[no-any-return]
+
+    async def submit(self, job: Job, submission_id: str = "") -> AppId:
+        """Submit a job; once this returns, the job survives the loss of any process.
+
+        Give your own `submission_id` to make a repeated submission safe over restarts of yours.
+        """
+        request = SubmitApplication(job, submission_id or uuid.uuid4().hex)
+        accepted = await self._ask(request, ApplicationAccepted)
+        self.cluster_ts = accepted.cluster_ts
+        return accepted.app_id
+
+    async def kill(self, app: AppId, diagnostics: str = "") -> str:
+        """Kill an application; returns its state."""
+        return (await self._ask(KillApplication(app, diagnostics), Done)).state
+
+    async def move(self, app: AppId, queue: str) -> str:
+        """Move an application to another leaf queue; returns its state."""
+        return (await self._ask(MoveApplication(app, queue), Done)).state
+
+    async def set_priority(self, app: AppId, priority: int) -> str:
+        """Change an application's priority, larger first; returns its state."""
+        return (await self._ask(SetPriority(app, priority), Done)).state
+
+    async def application(self, app: AppId) -> ApplicationReport:
+        """One application with its stages."""
+        return await self._ask(GetApplication(app), ApplicationReport)
+
+    async def applications(
+        self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
+    ) -> tuple[ApplicationReport, ...]:
+        """All applications that match, oldest first."""
+        request = ListApplications(tuple(states), queue, user, limit)
+        return await self._ask(request, tuple)
+
+    async def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
+        """All nodes in the given states; none: all."""
+        return await self._ask(ListNodes(tuple(states)), tuple)
+
+    async def queues(self) -> QueueReport:
+        """The tree of queues."""
+        return await self._ask(ListQueues(), QueueReport)
+
+    async def metrics(self) -> ClusterMetrics:
+        """Counts over the whole cluster."""
+        return await self._ask(GetMetrics(), ClusterMetrics)
+
+    async def explain(self, app: AppId) -> Explanation:
+        """Why each pending stage of an application is pending."""
+        return await self._ask(Explain(app), Explanation)
+
+    async def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
+        """Containers of an application, running and ended."""
+        return await self._ask(ListContainers(app), tuple)
+
+    def events(self) -> AsyncIterator[dict[str, Any]]:
+        """The cluster's facts as they happen, as plain data with `fact` and `now_s`."""
+        return self._connection.watch()
+
+    async def wait(
+        self,
+        apps: Iterable[AppId],
+        progress: Callable[[ApplicationReport], None] | None = None,
+        poll_s: float = 0.2,
+    ) -> dict[AppId, ApplicationReport]:
+        """Wait until every application ended; `progress` is told each report on the way."""
+        waiting = dict.fromkeys(apps)
+        ended: dict[AppId, ApplicationReport] = {}
+        while waiting:
+            for app in list(waiting):
+                report = await self.application(app)
+                if progress is not None:
+                    progress(report)
+                if report.state in ENDED:
+                    ended[app] = report
+                    del waiting[app]
+            if waiting:
+                await asyncio.sleep(poll_s)
+        return ended
+
+
+class Client:
+    """The same calls, blocking; use it as a context manager. Safe to use from several threads."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, deadline_s: float = 30.0) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="weft-client", daemon=True
+        )
+        self._thread.start()
+        self._client = self._run(_make(address, deadline_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection and end the client's thread."""
+        if self._loop.is_closed():
+            return
+        self._run(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, call: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
+        async def awaited() -> T:
+            return await call
+
+        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+
+    @property
+    def address(self) -> str:
+        """host:port of the Resource Manager."""
+        return self._client.address
+
+    @property
+    def cluster_ts(self) -> int:
+        """The cluster's timestamp in application ids; 0 before the first submission."""
+        return self._client.cluster_ts
+
+    def submit(self, job: Job, submission_id: str = "") -> AppId:
+        """Submit a job; see `AsyncClient.submit`."""
+        return self._run(self._client.submit(job, submission_id))
+
+    def kill(self, app: AppId, diagnostics: str = "") -> str:
+        """Kill an application; returns its state."""
+        return self._run(self._client.kill(app, diagnostics))
+
+    def move(self, app: AppId, queue: str) -> str:
+        """Move an application to another leaf queue; returns its state."""
+        return self._run(self._client.move(app, queue))
+
+    def set_priority(self, app: AppId, priority: int) -> str:
+        """Change an application's priority, larger first; returns its state."""
+        return self._run(self._client.set_priority(app, priority))
+
+    def application(self, app: AppId) -> ApplicationReport:
+        """One application with its stages."""
+        return self._run(self._client.application(app))
+
+    def applications(
+        self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
+    ) -> tuple[ApplicationReport, ...]:
+        """All applications that match, oldest first."""
+        return self._run(self._client.applications(states, queue, user, limit))
+
+    def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
+        """All nodes in the given states; none: all."""
+        return self._run(self._client.nodes(states))
+
+    def queues(self) -> QueueReport:
+        """The tree of queues."""
+        return self._run(self._client.queues())
+
+    def metrics(self) -> ClusterMetrics:
+        """Counts over the whole cluster."""
+        return self._run(self._client.metrics())
+
+    def explain(self, app: AppId) -> Explanation:
+        """Why each pending stage of an application is pending."""
+        return self._run(self._client.explain(app))
+
+    def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
+        """Containers of an application, running and ended."""
+        return self._run(self._client.containers(app))
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """The cluster's facts as they happen."""
+        stream = self._client.events()
+        while True:
+            try:
+                yield self._run(anext(stream))
+            except StopAsyncIteration:
+                return
+
+    def wait(
+        self,
+        apps: Iterable[AppId],
+        progress: Callable[[ApplicationReport], None] | None = None,
+        poll_s: float = 0.2,
+    ) -> dict[AppId, ApplicationReport]:
+        """Wait until every application ended; `progress` is called on the client's thread."""
+        return self._run(self._client.wait(apps, progress, poll_s))
+
+
+async def _make(address: str, deadline_s: float) -> AsyncClient:
+    return AsyncClient(address, deadline_s)
