@@ -7,30 +7,36 @@ import click
 
 from weft.errors import InputError, WeftError
 
-# command -> module that holds it in its list `commands`
-COMMANDS: dict[str, str] = {
-    "demo": "weft.client.commands_local",
-    "up": "weft.client.commands_local",
-    "submit": "weft.client.commands_apps",
-    "kill": "weft.client.commands_apps",
-    "move": "weft.client.commands_apps",
-    "priority": "weft.client.commands_apps",
-    "apps": "weft.client.commands_apps",
-    "app": "weft.client.commands_apps",
-    "explain": "weft.client.commands_apps",
-    "logs": "weft.client.commands_apps",
-    "nodes": "weft.client.commands_cluster",
-    "queues": "weft.client.commands_cluster",
-    "top": "weft.client.commands_cluster",
-    "events": "weft.client.commands_cluster",
-    "plan": "lab.commands_plan",
-    "bounds": "lab.commands_plan",
-    "validate": "lab.commands_plan",
-    "import": "weft.client.commands_workloads",
-    "generate": "weft.client.commands_workloads",
-    "simulate": "lab.commands_sim",
-    "compare": "lab.commands_sim",
-    "bench": "lab.commands_bench",
+# command -> (module that holds it in its list `commands`, its line in the help)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": (
+        "weft.client.commands_local",
+        "Run the sample jobs on a local cluster and print their table.",
+    ),
+    "up": ("weft.client.commands_local", "Start a local cluster and keep it."),
+    "submit": ("weft.client.commands_apps", "Submit job files."),
+    "kill": ("weft.client.commands_apps", "Kill applications."),
+    "move": ("weft.client.commands_apps", "Move an application to another leaf queue."),
+    "priority": ("weft.client.commands_apps", "Change an application's priority."),
+    "apps": ("weft.client.commands_apps", "List applications."),
+    "app": ("weft.client.commands_apps", "Show one application with its stages."),
+    "explain": (
+        "weft.client.commands_apps",
+        "Say why each pending stage of an application is pending.",
+    ),
+    "logs": ("weft.client.commands_apps", "Print what the commands of an application wrote."),
+    "nodes": ("weft.client.commands_cluster", "List nodes."),
+    "queues": ("weft.client.commands_cluster", "List queues with their shares."),
+    "top": ("weft.client.commands_cluster", "Watch the cluster."),
+    "events": ("weft.client.commands_cluster", "Follow the cluster's facts as they happen."),
+    "plan": ("lab.commands_plan", "Build a job's schedule offline."),
+    "bounds": ("lab.commands_plan", "Print the lower bounds of a job's makespan."),
+    "validate": ("lab.commands_plan", "Check a plan against its job and cluster."),
+    "import": ("weft.client.commands_workloads", "Turn public workload files into job files."),
+    "generate": ("weft.client.commands_workloads", "Make a synthetic workload."),
+    "simulate": ("lab.commands_sim", "Run a workload in virtual time."),
+    "compare": ("lab.commands_sim", "Set simulated runs side by side."),
+    "bench": ("lab.commands_bench", "Measure match, plan, sim, live or codec."),
 }
 
 
@@ -45,8 +51,13 @@ class LazyGroup(click.Group):
         """Import the command's module; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
-        found: list[click.Command] = import_module(COMMANDS[cmd_name]).commands
+        found: list[click.Command] = import_module(COMMANDS[cmd_name][0]).commands
         return next((command for command in found if command.name == cmd_name), None)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
