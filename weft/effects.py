@@ -123,6 +123,9 @@ class ProcessEnded:
     exit_code: int
     message: str = ""
     use: Vector = ()  # measured mean use
+    stage: int = -1  # which task, where several run inside one reusable container
+    task: int = -1
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,13 @@ class ContainersMeasured:
     """Measured use of real containers since the last measurement: (container, use)."""
 
     use: tuple[tuple[ContainerId, Vector], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSlowed:
+    """An emulated host runs at `speed` times its own pace from now on: a straggler below 1."""
+
+    speed: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,7 @@ class TaskLaunch(NamedTuple):
     environment: tuple[tuple[str, str], ...] = ()
     reusable: bool = False  # the container outlives the task until it is stopped (COBRA)
     remote: bool = False  # the input is read over the network
+    granted: Vector = ()  # what the container holds in the scheduler's books; empty: not told
 
 
 class MasterLaunch(NamedTuple):
