@@ -1,0 +1,105 @@
+"""Lower bounds on the time of one DAG on given machines (Graphene section 6, figure 17).
+
+The paper's formulas are made sound for every kind of edge as ALGORITHMS section 2 says.
+"""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from weft.cuts import cut, split
+from weft.dag import Dag, Floats, Machines
+from weft.groups import Groups, groups_of, work_s
+from weft.paths import Ties, heads, ties_of
+from weft.strong_bound import strong_bound_s
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Times that no schedule can beat, s; each of the last two is at least all before it.
+
+    Equations 1a to 1d, and `strong_lb_s` (waves, heads and tails): stop searching there. `parts` is
+    the number of parts that sound cuts leave.
+    """
+
+    cp_len_s: float
+    t_work_s: float
+    mod_cp_s: float
+    new_lb_s: float
+    strong_lb_s: float
+    parts: int = 1
+
+    def as_dict(self) -> dict[str, float]:
+        """The five bounds by name, as commands print them."""
+        data = asdict(self)
+        del data["parts"]
+        return data
+
+
+def bounds_of(dag: Dag, machines: Machines) -> Bounds:
+    """Every bound of a DAG; raises InputError where a task fits on no machine."""
+    machines.check_fits(dag)
+    if dag.tasks == 0:
+        return Bounds(0.0, 0.0, 0.0, 0.0, 0.0, 0)
+    total = machines.total
+    ties = ties_of(dag)
+    cp_len = _longest(ties, dag.duration_s)
+    t_work = work_s(dag.duration_s, dag.demand, total)
+    mod_cp = _mod_cp(dag, ties, total)
+    parts = cut(dag)
+    new_lb = strong_lb = 0.0
+    for part in split(dag, parts) if len(parts) > 1 else [dag]:
+        paper = _part_bound(part, total)
+        new_lb += paper
+        strong_lb += max(paper, strong_bound_s(part, machines))
+    # the sums round, the order of the bounds must not
+    new_lb = max(new_lb, cp_len, t_work)
+    return Bounds(cp_len, t_work, mod_cp, new_lb, max(strong_lb, new_lb), len(parts))
+
+
+def _part_bound(part: Dag, total: Floats) -> float:
+    """One summand of eq. 1d: group, replace barriers, take the largest of 1a, 1b and 1c."""
+    ties = ties_of(part)
+    best = work_s(part.duration_s, part.demand, total)
+    for merge in (False, True):
+        groups = groups_of(part, ties, total, merge=merge)
+        best = max(best, _longest(ties, _with_barriers(part, ties, groups)))
+        best = max(best, _heaviest_path(groups))
+    return best
+
+
+def _mod_cp(dag: Dag, ties: Ties, total: Floats) -> float:
+    """Eq. 1c of the whole DAG, merged and unmerged, the larger."""
+    return max(_heaviest_path(groups_of(dag, ties, total, merge=merge)) for merge in (False, True))
+
+
+def _longest(ties: Ties, weight: Floats) -> float:
+    return float((heads(ties, weight) + weight).max(initial=0.0))
+
+
+def _with_barriers(dag: Dag, ties: Ties, groups: Groups) -> Floats:
+    """Durations for eq. 1a: tasks of a barrier group last as long as the group."""
+    weight = dag.duration_s.copy()
+    for stage, group in enumerate(groups.of_stage):
+        if groups.barrier[group]:
+            weight[ties.span(stage)] = groups.whole[group]
+    return weight
+
+
+def _heaviest_path(groups: Groups) -> float:
+    """Eq. 1c over covering edges: barrier groups count whole, and one other group may too."""
+    base = np.where(groups.barrier, groups.whole, groups.least)
+    into: list[list[int]] = [[] for _ in groups.of_stage]
+    for parent, child in groups.edges:
+        into[child].append(parent)
+    plain = base.copy()
+    free = groups.whole.copy()  # the best path that ends here with its one replacement made
+    for group in groups.order:
+        if into[group]:
+            before = max(plain[parent] for parent in into[group])
+            plain[group] = before + base[group]
+            free[group] = max(
+                before + groups.whole[group],
+                max(free[parent] for parent in into[group]) + base[group],
+            )
+    return float(max(free.max(initial=0.0), plain.max(initial=0.0)))

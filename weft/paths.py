@@ -1,0 +1,200 @@
+"""Longest paths through a DAG by stage: a barrier costs one maximum, never its n * n task edges."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.dag import Dag, Floats, Ints, Link, StageEdge
+from weft.errors import InputError
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tie:
+    """All task edges from one stage to another; `pairs` is None for a barrier.
+
+    `pairs` holds the parents' and the children's task numbers, distinct, shape (edges,) each.
+    """
+
+    parent: int
+    child: int
+    pairs: tuple[Ints, Ints] | None = None
+
+    def reversed(self) -> "Tie":
+        """The same edges with time running backwards."""
+        return Tie(self.child, self.parent, None if self.pairs is None else self.pairs[::-1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ties:
+    """The edges of a DAG, at most one tie for a pair of stages.
+
+    `order` has the stages, parents first; None where stages depend on each other in a circle
+    although their tasks do not (possible with listed pairs only).
+    """
+
+    first: Ints
+    ties: tuple[Tie, ...]
+    order: tuple[int, ...] | None
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks, n."""
+        return int(self.first[-1])
+
+    def span(self, stage: int) -> slice:
+        """The task numbers of a stage as a slice."""
+        return slice(int(self.first[stage]), int(self.first[stage + 1]))
+
+    def reversed(self) -> "Ties":
+        """The same edges with time running backwards: tails become heads."""
+        turned = tuple(tie.reversed() for tie in self.ties)
+        return Ties(self.first, turned, None if self.order is None else self.order[::-1])
+
+    def by_child(self) -> Iterator[tuple[int, list[Tie]]]:
+        """Stages, parents first, with the ties into them; needs `order`."""
+        into: list[list[Tie]] = [[] for _ in range(len(self.first) - 1)]
+        for tie in self.ties:
+            into[tie.child].append(tie)
+        assert self.order is not None
+        return ((stage, into[stage]) for stage in self.order)
+
+
+def ties_of(dag: Dag) -> Ties:
+    """The edges of a DAG; one-to-one edges and listed pairs become task pairs (linear in tasks)."""
+    grouped: dict[tuple[int, int], list[StageEdge]] = {}
+    for edge in dag.edges:
+        grouped.setdefault((edge.parent, edge.child), []).append(edge)
+    ties = tuple(_tie(dag, edges) for edges in grouped.values())
+    return Ties(dag.first, ties, _stage_order(dag.stages, ties))
+
+
+def heads(ties: Ties, weight: Floats) -> Floats:
+    """The heaviest path into each task, its own weight left out, shape (n,).
+
+    Raises InputError where tasks depend on each other in a circle.
+    """
+    head = np.zeros(ties.tasks)
+    if ties.order is None:
+        return _settle(ties, list(ties.ties), head, weight)
+    for _, into in ties.by_child():
+        inside = [tie for tie in into if tie.parent == tie.child]
+        for tie in into:
+            relax(ties, tie, head, weight)
+        if inside:
+            _settle(ties, inside, head, weight)
+    return head
+
+
+def tails(ties: Ties, weight: Floats) -> Floats:
+    """The heaviest path out of each task, its own weight left out, shape (n,)."""
+    return heads(ties.reversed(), weight)
+
+
+def levels(ties: Ties) -> Ints:
+    """The longest hop count from a source to each task, shape (n,)."""
+    return heads(ties, np.ones(ties.tasks)).astype(np.int64)
+
+
+def relax(ties: Ties, tie: Tie, head: Floats, weight: Floats) -> None:
+    """Raise the children's `head` to what one tie demands."""
+    if tie.pairs is None:
+        above, below = ties.span(tie.parent), ties.span(tie.child)
+        np.maximum(head[below], (head[above] + weight[above]).max(), out=head[below])
+    else:
+        parents, children = tie.pairs
+        np.maximum.at(head, children, head[parents] + weight[parents])
+
+
+def whole_ancestors(ties: Ties) -> tuple[Flags, Flags]:
+    """What must precede a stage, kept by stage; needs `order`; shapes (stages, stages).
+
+    before[c, s]: every task of s is an ancestor of every task of c. reach[c, s]: every task of s is
+    in c or has a descendant in c.
+    """
+    stages = len(ties.first) - 1
+    before = np.zeros((stages, stages), dtype=bool)
+    reach = np.eye(stages, dtype=bool)
+    for stage, into in ties.by_child():
+        for tie in into:
+            if tie.parent == stage:
+                continue
+            before[stage] |= precede(ties, tie, before, reach)
+            if tie.pairs is None or all_met(ties, tie.parent, tie.pairs[0]):
+                reach[stage] |= reach[tie.parent]
+        reach[stage] |= before[stage]
+    return before, reach
+
+
+def precede(ties: Ties, tie: Tie, before: Flags, reach: Flags) -> Flags:
+    """The stages that one tie puts wholly before all of its child stage, shape (stages,)."""
+    if tie.pairs is None:
+        return np.asarray(reach[tie.parent])
+    if all_met(ties, tie.child, tie.pairs[1]):
+        return np.asarray(before[tie.parent])
+    return np.zeros(len(before), dtype=bool)
+
+
+def all_met(ties: Ties, stage: int, tasks: Ints) -> bool:
+    """Whether the tasks listed include all of a stage's."""
+    return len(np.unique(tasks)) == int(ties.first[stage + 1] - ties.first[stage])
+
+
+def one_to_one_pairs(parents: int, children: int) -> tuple[Ints, Ints]:
+    """The index pairs of a one_to_one edge, as `weft.job.one_to_one_parents` but all at once."""
+    if parents >= children:
+        parent = np.arange(parents, dtype=np.int64)
+        return parent, ((parent + 1) * children - 1) // parents
+    child = np.arange(children, dtype=np.int64)
+    return child * parents // children, child
+
+
+def _tie(dag: Dag, edges: list[StageEdge]) -> Tie:
+    parent, child = edges[0].parent, edges[0].child
+    if any(edge.link is Link.ALL for edge in edges):
+        return Tie(parent, child)
+    found: list[tuple[Ints, Ints]] = []
+    for edge in edges:
+        if edge.pairs is None:
+            above, below = one_to_one_pairs(dag.size(parent), dag.size(child))
+            found.append((above + dag.first[parent], below + dag.first[child]))
+        else:
+            rows = edge.pairs.reshape(-1, 2)
+            found.append((rows[:, 0], rows[:, 1]))
+    parents = np.concatenate([pair[0] for pair in found]).astype(np.int64)
+    children = np.concatenate([pair[1] for pair in found]).astype(np.int64)
+    codes = np.unique(parents * dag.tasks + children)
+    if parent != child and len(codes) == dag.size(parent) * dag.size(child):
+        return Tie(parent, child)
+    return Tie(parent, child, (codes // dag.tasks, codes % dag.tasks))
+
+
+def _settle(ties: Ties, among: list[Tie], head: Floats, weight: Floats) -> Floats:
+    """Repeat until nothing moves: for the rare edges that follow no order of stages."""
+    longest = ties.tasks + 1
+    for _ in range(longest):
+        before = head.copy()
+        for tie in among:
+            relax(ties, tie, head, weight)
+        if np.array_equal(before, head):
+            return head
+    raise InputError("stages", "the tasks depend on each other in a circle")
+
+
+def _stage_order(stages: int, ties: tuple[Tie, ...]) -> tuple[int, ...] | None:
+    children: list[list[int]] = [[] for _ in range(stages)]
+    missing = [0] * stages
+    for tie in ties:
+        if tie.parent != tie.child:
+            children[tie.parent].append(tie.child)
+            missing[tie.child] += 1
+    order = [stage for stage in range(stages) if missing[stage] == 0]
+    for stage in order:  # grows while it is read
+        for child in children[stage]:
+            missing[child] -= 1
+            if missing[child] == 0:
+                order.append(child)
+    return tuple(order) if len(order) == stages else None

@@ -1,0 +1,85 @@
+"""A stronger lower bound than the paper's: waves, heads and tails (ALGORITHMS section 2).
+
+A task's head is a time before which it cannot start, its tail a time that must pass after it ends.
+All tasks with head >= h and tail >= q run between h and the end less q, so
+h + (their work) + q bounds the time, for every h and q.
+"""
+
+import numpy as np
+
+from weft.dag import Dag, Floats, Machines
+from weft.paths import Ties, heads, relax, ties_of, whole_ancestors
+from weft.slots import loads, waves_s
+
+_STAGES_MAX = 1000  # the ancestor sets of more stages cost more than they give
+_CUTOFFS_MAX = 64
+
+
+def strong_bound_s(dag: Dag, machines: Machines) -> float:
+    """The bound for one part of a DAG, s; every task must fit on some machine."""
+    ties = ties_of(dag)
+    share = loads(dag, machines)
+    waves = waves_s(dag, ties, machines)
+    head = _heads(dag, ties, share, waves)
+    tail = _heads(dag, ties.reversed(), share, waves)
+    first = dag.first[:-1]
+    by_stage = np.minimum.reduceat(head, first) + waves + np.minimum.reduceat(tail, first)
+    longest = float((head + dag.duration_s + tail).max())
+    return max(longest, float(by_stage.max()), _between(dag, share, head, tail))
+
+
+def _heads(dag: Dag, ties: Ties, share: Floats, waves: Floats) -> Floats:
+    """The larger of the longest path into a task and the work of what must precede it, shape (n,).
+
+    What must precede a stage is kept by stage: the stages all of whose tasks are ancestors of all
+    of its tasks.
+    """
+    if ties.order is None or dag.stages > _STAGES_MAX:
+        return heads(ties, dag.duration_s)
+    head = np.zeros(dag.tasks)
+    low = np.zeros(dag.stages)
+    work = np.add.reduceat(share * dag.duration_s[:, None], dag.first[:-1], axis=0)
+    before, _ = whole_ancestors(ties)
+    for stage, into in ties.by_child():
+        for tie in into:
+            if tie.parent != stage:
+                relax(ties, tie, head, dag.duration_s)
+        above = np.flatnonzero(before[stage])
+        span = ties.span(stage)
+        if len(above):
+            above = above[np.argsort(-low[above], kind="stable")]
+            since = low[above] + np.cumsum(work[above], axis=0).max(axis=1)
+            least = max(since.max(), (low[above] + waves[above]).max())
+            np.maximum(head[span], least, out=head[span])
+        inner = tuple(tie for tie in into if tie.parent == stage)
+        if inner:
+            inside = heads(Ties(ties.first, inner, ties.order), dag.duration_s)
+            head[span] = np.maximum(head[span], head[span].min() + inside[span])
+        low[stage] = head[span].min()
+    return head
+
+
+def _between(dag: Dag, share: Floats, head: Floats, tail: Floats) -> float:
+    """The largest h + work + q over cut-offs h of the heads and q of the tails."""
+    early, late = _cutoffs(head), _cutoffs(tail)
+    cell = (np.searchsorted(early, head, side="right") - 1) * len(late)
+    cell += np.searchsorted(late, tail, side="right") - 1
+    shape = (len(early), len(late))
+
+    def beyond(weight: Floats) -> Floats:
+        grid = np.bincount(cell, weight, minlength=shape[0] * shape[1]).reshape(shape)
+        return np.asarray(grid[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[::-1, ::-1])
+
+    work = np.zeros(shape)
+    for column in share.T:
+        np.maximum(work, beyond(column * dag.duration_s), out=work)
+    some = beyond(np.ones(dag.tasks)) > 0.5
+    return float(np.where(some, early[:, None] + work + late[None, :], 0.0).max())
+
+
+def _cutoffs(values: Floats) -> Floats:
+    distinct = np.unique(values)
+    if len(distinct) <= _CUTOFFS_MAX:
+        return distinct
+    ranks = np.linspace(0, len(distinct) - 1, _CUTOFFS_MAX).astype(np.int64)
+    return distinct[ranks]
