@@ -1,5 +1,7 @@
 """Errors that a user can act on: one clear line that says what is wrong and where."""
 
+_LENGTH_MAX = 400  # characters of a message
+
 
 class WeftError(Exception):
     """A failure with a message for people; the command line prints it and exits with 1."""
@@ -11,7 +13,13 @@ class InputError(WeftError):
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
         self.problem = problem
-        super().__init__(f"{place}: {problem}" if place else problem)
+        super().__init__(_one_line(f"{place}: {problem}" if place else problem))
+
+
+def _one_line(text: str) -> str:
+    """What a file holds may be quoted in a message, but never floods the screen."""
+    short = text if len(text) <= _LENGTH_MAX else f"{text[: _LENGTH_MAX - 4]} ..."
+    return " ".join("".join(c if c.isprintable() else " " for c in short).split())
 
 
 class InvariantError(WeftError):

@@ -91,7 +91,10 @@ def read_amount(value: object, place: str, *, positive: bool = False) -> float:
     """Check one number of an input file: finite and not negative (or > 0); raises InputError."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(place, f"expected a number, got {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer over 1.8e308
+        number = math.inf
     if not math.isfinite(number):
         raise InputError(place, f"expected a finite number, got {value!r}")
     if number < 0 or (positive and number == 0):

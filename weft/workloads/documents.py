@@ -1,8 +1,8 @@
 """Files as plain data, read strictly: each fault is one InputError that names file and place.
 
-JSON and YAML here refuse what other readers pass over in silence: keys that occur twice, NaN,
-YAML aliases (whose expansion can exhaust the memory), text that is not UTF-8, and documents that
-are too large to hold. Gzip and zstd are told by their first bytes, whatever the file is called.
+JSON here refuses what other readers pass over in silence: keys that occur twice, NaN, text that
+is not UTF-8, and documents that are too large to hold; `yaml_text` does so for YAML. Gzip and
+zstd are told by their first bytes, whatever the file is called.
 """
 
 import gzip
@@ -14,21 +14,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NoReturn
+from typing import IO, Any, BinaryIO
 
 import cramjam
-import yaml
 
 from weft.errors import InputError
+from weft.workloads.yaml_text import parse_yaml
 from weft.workloads.zstd_frames import size_bound
 
 DOCUMENT_BYTES_MAX = 64 * 2**20  # one JSON document, unpacked
-YAML_BYTES_MAX = 8 * 2**20  # one YAML document, unpacked: YAML takes about 10 times JSON's time
+YAML_BYTES_MAX = 8 * 2**20  # one YAML document, unpacked: YAML takes some 20 times JSON's time
 LINE_BYTES_MAX = 64 * 2**20  # one line of a file that is read by lines
 UNPACKED_BYTES_MAX = 64 * 2**30  # a zstd file that is read by lines goes through the disk
 IN_MEMORY_BYTES_MAX = 256 * 2**20
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_READ_ERRORS = (OSError, EOFError, zlib.error)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -265,78 +264,6 @@ def _json_errors(text: str, place: str) -> Iterator[None]:
         raise InputError(place, "not readable: nested too deeply") from None
     except ValueError as error:  # an integer of more digits than Python converts
         raise InputError(place, f"not readable: {_line(error)}") from None
-
-
-class _Loader(yaml.CSafeLoader):  # type: ignore[misc, name-defined, unused-ignore]
-    """YAML without surprises: see the module's sentence; dates stay text, 1e3 is a number."""
-
-
-def _refuse(node: yaml.Node, problem: str) -> NoReturn:
-    raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-
-
-def _table(loader: _Loader, node: yaml.Node) -> Iterator[dict[Any, Any]]:
-    assert isinstance(node, yaml.MappingNode)
-    data: dict[Any, Any] = {}
-    yield data
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, list | dict):
-            _refuse(key_node, "a key must be a plain name")
-        if key in data:
-            _refuse(key_node, f"key {key!r} occurs twice")
-        data[key] = loader.construct_object(value_node, deep=False)
-
-
-def _float(loader: _Loader, node: yaml.Node) -> float:
-    assert isinstance(node, yaml.ScalarNode)
-    if re.match(r"[-+]?\.(inf|nan)$", node.value, re.IGNORECASE):
-        _refuse(node, f"{node.value} is not a finite number")
-    return float(loader.construct_yaml_float(node))
-
-
-def _string(loader: _Loader, node: yaml.Node) -> str:
-    return str(node.value)
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _table)
-_Loader.add_constructor("tag:yaml.org,2002:float", _float)
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", _string)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
-    "-+0123456789",
-)
-
-
-def parse_yaml(text: str, place: str) -> list[Any]:
-    """The documents of a YAML text; raises InputError with line and column.
-
-    Aliases (`*name`) are refused: a few hundred bytes of them can stand for gigabytes.
-    """
-    try:
-        if "*" in text:
-            _refuse_aliases(text)
-        return list(yaml.load_all(text, Loader=_Loader))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{place} line {mark.line + 1} column {mark.column + 1}" if mark else place
-        raise InputError(where, f"not valid YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise InputError(place, f"not valid YAML: {_line(error)}") from None
-    except RecursionError:
-        raise InputError(place, "not readable: nested too deeply") from None
-    except (ValueError, OverflowError, AttributeError, TypeError) as error:
-        raise InputError(place, f"not valid YAML: {_line(error)}") from None
-
-
-def _refuse_aliases(text: str) -> None:
-    events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
-    for event in events:
-        if isinstance(event, yaml.AliasEvent):
-            problem = f"aliases (*{event.anchor}) are not read: write it out"
-            mark: Any = event.start_mark
-            raise yaml.constructor.ConstructorError(None, None, problem, mark)
 
 
 def _line(error: BaseException) -> str:

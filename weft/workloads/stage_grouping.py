@@ -1,0 +1,184 @@
+"""Single tasks with edges, grouped into stages whose edges say exactly the same dependencies.
+
+The grouping starts with the tasks of one kind at one depth of the graph, and splits a group
+wherever its edges to another one are neither complete (`all_to_all`) nor matched in contiguous
+blocks (`one_to_one`, as `weft.job.one_to_one_parents` defines it). Single tasks always can be
+said exactly, so the splitting ends.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.errors import InputError
+from weft.job import EdgeKind, one_to_one_parents
+
+_ORDER_PASSES = 4
+
+
+@dataclass(slots=True)
+class Group:
+    """One stage: its tasks in order, and its parents as positions of groups with edge kinds."""
+
+    tasks: list[int]
+    parents: list[tuple[int, EdgeKind]]
+
+
+def group_tasks(kinds: Sequence[str], parents: Sequence[Sequence[int]]) -> list[Group]:
+    """Stages of tasks given by kind and parents (by position), parents first.
+
+    Raises InputError for a cycle.
+    """
+    depth = _depths(parents)
+    members: dict[tuple[int, str], list[int]] = {}
+    for task, kind in enumerate(kinds):
+        members.setdefault((depth[task], kind), []).append(task)
+    groups = [tasks for _, tasks in sorted(members.items(), key=lambda m: (m[0][0], m[1][0]))]
+    while True:
+        bundles = _bundles(groups, parents)
+        _order_tasks(groups, bundles)
+        split = {
+            pair: bundle
+            for pair, bundle in bundles.items()
+            if _kind(groups[pair[0]], groups[pair[1]], bundle) is None
+        }
+        if not split:
+            return _answer(groups, bundles)
+        groups = _split(groups, split)
+
+
+def _depths(parents: Sequence[Sequence[int]]) -> list[int]:
+    """The longest path from a root to each task; raises InputError for a cycle."""
+    children: list[list[int]] = [[] for _ in parents]
+    missing = [len(above) for above in parents]
+    for child, above in enumerate(parents):
+        for parent in above:
+            children[parent].append(child)
+    depth = [0] * len(parents)
+    order = [i for i, count in enumerate(missing) if count == 0]
+    for task in order:  # grows while it is read
+        for child in children[task]:
+            depth[child] = max(depth[child], depth[task] + 1)
+            missing[child] -= 1
+            if missing[child] == 0:
+                order.append(child)
+    if len(order) < len(parents):
+        raise InputError("parents", "the tasks' dependencies form a cycle")
+    return depth
+
+
+# A bundle holds the edges between two groups: for each child task its parents of that group.
+_Bundle = dict[int, list[int]]
+
+
+def _bundles(
+    groups: list[list[int]], parents: Sequence[Sequence[int]]
+) -> dict[tuple[int, int], _Bundle]:
+    where = {task: number for number, tasks in enumerate(groups) for task in tasks}
+    bundles: dict[tuple[int, int], _Bundle] = {}
+    for child, above in enumerate(parents):
+        for parent in above:
+            bundle = bundles.setdefault((where[parent], where[child]), {})
+            bundle.setdefault(child, []).append(parent)
+    return bundles
+
+
+def _complete(parent: list[int], child: list[int], bundle: _Bundle) -> bool:
+    return len(bundle) == len(child) and all(len(b) == len(parent) for b in bundle.values())
+
+
+def _kind(parent: list[int], child: list[int], bundle: _Bundle) -> EdgeKind | None:
+    """How the edges between two ordered groups are said exactly, or None."""
+    if _complete(parent, child, bundle):
+        return EdgeKind.ALL_TO_ALL
+    for position, task in enumerate(child):
+        wanted = one_to_one_parents(len(parent), len(child), position)
+        if sorted(bundle.get(task, ())) != sorted(parent[i] for i in wanted):
+            return None
+    return EdgeKind.ONE_TO_ONE
+
+
+def _order_tasks(groups: list[list[int]], bundles: dict[tuple[int, int], _Bundle]) -> None:
+    """Order tasks inside groups so that matched blocks become contiguous where they can.
+
+    Alternates down the graph (children by their parents' positions) and up (parents by their
+    children's). Only the number of stages depends on how well this does, never exactness.
+    """
+    above: list[list[tuple[int, _Bundle]]] = [[] for _ in groups]
+    below: list[list[tuple[int, _Bundle]]] = [[] for _ in groups]
+    for (parent, child), bundle in sorted(bundles.items(), key=lambda item: item[0]):
+        if _complete(groups[parent], groups[child], bundle):
+            continue
+        above[child].append((parent, bundle))
+        turned: _Bundle = {}
+        for task, found in bundle.items():
+            for one in found:
+                turned.setdefault(one, []).append(task)
+        below[parent].append((child, turned))
+    for number in range(_ORDER_PASSES):
+        down = number % 2 == 0
+        order = range(len(groups)) if down else range(len(groups) - 1, -1, -1)
+        for group in order:
+            _sort_by_neighbours(groups, group, above[group] if down else below[group])
+
+
+def _sort_by_neighbours(
+    groups: list[list[int]], group: int, neighbours: list[tuple[int, _Bundle]]
+) -> None:
+    keys: dict[int, list[int]] = {task: [] for task in groups[group]}
+    for other, bundle in neighbours:
+        position = {task: i for i, task in enumerate(groups[other])}
+        for task, key in keys.items():
+            key.append(min((position[one] for one in bundle.get(task, ())), default=-1))
+    groups[group].sort(key=lambda task: keys[task])
+
+
+def _split(groups: list[list[int]], bundles: dict[tuple[int, int], _Bundle]) -> list[list[int]]:
+    """Split groups by how many parents or children their tasks have in the other group.
+
+    Where no such number differs, the first bundle's tasks are split by their very parents (or
+    children): this is the finer cut, so it is made for one bundle at a time.
+    """
+    marks: dict[int, list[object]] = {task: [] for tasks in groups for task in tasks}
+    counted = False
+    for pair, bundle in sorted(bundles.items(), key=lambda item: item[0]):
+        for side in _sides(groups, pair, bundle):
+            if len({len(found) for found in side.values()}) > 1:
+                counted = True
+                for task, found in side.items():
+                    marks[task].append(len(found))
+                break
+    if not counted:
+        pair = min(bundles)
+        sides = [
+            {task: tuple(sorted(found)) for task, found in side.items()}
+            for side in _sides(groups, pair, bundles[pair])
+        ]
+        usable = [side for side in sides if len(set(side.values())) > 1]
+        for task, part in min(usable, key=lambda side: len(set(side.values()))).items():
+            marks[task].append(part)
+    answer: list[list[int]] = []
+    for tasks in groups:
+        parts: dict[tuple[object, ...], list[int]] = {}
+        for task in tasks:
+            parts.setdefault(tuple(marks[task]), []).append(task)
+        answer.extend(parts.values())
+    return answer
+
+
+def _sides(groups: list[list[int]], pair: tuple[int, int], bundle: _Bundle) -> list[_Bundle]:
+    """A bundle seen from its child tasks and from its parent tasks, those without edges too."""
+    parent, child = pair
+    down: _Bundle = {task: [] for task in groups[parent]}
+    for task, found in bundle.items():
+        for one in found:
+            down[one].append(task)
+    return [{task: bundle.get(task, []) for task in groups[child]}, down]
+
+
+def _answer(groups: list[list[int]], bundles: dict[tuple[int, int], _Bundle]) -> list[Group]:
+    answer = [Group(tasks, []) for tasks in groups]
+    for (parent, child), bundle in sorted(bundles.items(), key=lambda item: item[0]):
+        kind = _kind(groups[parent], groups[child], bundle)
+        assert kind is not None
+        answer[child].parents.append((parent, kind))
+    return answer
