@@ -251,6 +251,7 @@ class NodeRegistered:
     labels: tuple[str, ...]
     capacity: dict[str, float]  # by resource name
     running: tuple[RunningContainer, ...] = ()
+    boot_s: float = 0.0  # when this node manager started; a later one lost what ran before
 
 
 @dataclass(frozen=True, slots=True)

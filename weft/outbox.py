@@ -15,11 +15,12 @@ class Outbox(Generic[K, V]):
 
     __slots__ = ("_flying", "_fresh", "_next", "resend_after_s")
 
-    def __init__(self, resend_after_s: float) -> None:
+    def __init__(self, resend_after_s: float, first: int = 1) -> None:
+        """`first` is the first batch's number: a restarted sender must not use numbers again."""
         self.resend_after_s = resend_after_s
         self._fresh: dict[K, V] = {}
         self._flying: dict[int, tuple[float, dict[K, V]]] = {}
-        self._next = 1
+        self._next = first
 
     def put(self, key: K, value: V) -> None:
         """Owe the receiver an item; replaces an unsent item of the same key."""
