@@ -1,0 +1,141 @@
+"""Fairness, shared by matchers: deficit counters, dominant resource shares, Jain's index.
+
+Sources: Graphene section 5.1 and figure 15 line 28; DRF (Ghodsi et al.; closed form by Parkes et
+al.); ALGORITHMS sections 7 and 10.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class Deficits:
+    """One counter per group: how much service a group was owed and did not get.
+
+    The sum stays 0. Groups without pending tasks are skipped when a placement is booked, and have
+    no credit for idling: their counter is cut to <= 0, what is cut is taken from nobody's claim but
+    spread over the rest by share, so that the sum stays 0.
+    """
+
+    __slots__ = ("share", "value")
+
+    def __init__(self, share: Floats) -> None:
+        self.share = np.asarray(share, dtype=np.float64).copy()
+        self.value = np.zeros(len(self.share))
+
+    def resize(self, share: Floats) -> None:
+        """Follow a change of groups: new ones (at the end) start at 0."""
+        grown = np.zeros(len(share))
+        grown[: len(self.value)] = self.value[: len(share)]
+        self.share = np.asarray(share, dtype=np.float64).copy()
+        self.value = grown
+
+    def book(self, group: int, factor: float, pending: Bools) -> None:
+        """Book one placed task of `group`; `factor` is 1 (slots) or its dominant demand (DRF)."""
+        active = pending.copy()
+        active[group] = True
+        share = self.active_share(active)
+        self.value += factor * share
+        self.value[group] -= factor
+
+    def active_share(self, active: Bools) -> Floats:
+        """Shares renormalised over the active groups, 0 elsewhere; shape (groups,)."""
+        share = np.where(active, self.share, 0.0)
+        total = share.sum()
+        return share / total if total > 0 else share
+
+    def idle(self, group: int, active: Bools) -> None:
+        """A group has nothing pending: credit above 0 goes to the active ones by share."""
+        if self.value[group] > 0:
+            self._spread(group, active)
+
+    def leave(self, group: int, active: Bools) -> None:
+        """A group departs: its counter, credit or debt, is spread over the rest by share."""
+        self._spread(group, active)
+
+    def _spread(self, group: int, active: Bools) -> None:
+        others = active.copy()
+        others[group] = False
+        share = self.active_share(others)
+        if share.sum() > 0:
+            self.value += self.value[group] * share
+            self.value[group] = 0.0
+        elif len(self.value) == 1 or not others.any():
+            return  # nobody to owe it: kept, so that the sum stays 0
+
+
+@dataclass(frozen=True, slots=True)
+class DrfShares:
+    """Dominant resource fairness: `allocation` has shape (jobs, d), absolute units."""
+
+    dominant: Floats  # weighted dominant share of each job, shape (jobs,)
+    allocation: Floats
+    unallocated: Floats  # shape (d,)
+
+
+def drf_closed_form(total: Floats, demand: Floats, weight: Floats | None = None) -> DrfShares:
+    """x = 1 / max_r sum_i w_i d_ir; A_ir = w_i x d_ir C_r (ALGORITHMS section 10).
+
+    `demand` has shape (jobs, d): any vector in the direction of the job's demand.
+    """
+    normal = normalised_demand(total, demand)
+    w = np.ones(len(demand)) if weight is None else np.asarray(weight, dtype=np.float64)
+    used = (w[:, None] * normal).sum(axis=0)
+    x = 1.0 / used.max() if used.size and used.max() > 0 else 0.0
+    allocation = w[:, None] * x * normal * total
+    dominant = w * x * (normal.max(axis=1) > 0)
+    return DrfShares(dominant, allocation, total - allocation.sum(axis=0))
+
+
+def drf_progressive(
+    total: Floats, demand: Floats, weight: Floats | None = None, cap: Floats | None = None
+) -> DrfShares:
+    """Progressive filling: for zero demands, and for jobs that need less than their share.
+
+    All jobs' dominant shares grow at the pace of their weights; a job stops when a resource that it
+    demands is used up, or at `cap` (jobs,): the dominant share that it can use at most.
+    """
+    normal = normalised_demand(total, demand)
+    jobs = len(normal)
+    w = np.ones(jobs) if weight is None else np.asarray(weight, dtype=np.float64)
+    limit = np.full(jobs, np.inf) if cap is None else np.asarray(cap, dtype=np.float64)
+    dominant = np.zeros(jobs)
+    left = np.ones(len(total))
+    growing = (normal.max(axis=1, initial=0.0) > 0) & (w > 0) & (limit > 0)
+    while growing.any():
+        speed = (np.where(growing, w, 0.0)[:, None] * normal).sum(axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            to_full = np.where(speed > 0, left / speed, np.inf)
+            to_cap = np.where(growing, (limit - dominant) / w, np.inf)
+        step = min(float(to_full.min()), float(to_cap.min()))
+        dominant[growing] += step * w[growing]
+        left = np.maximum(left - step * speed, 0.0)
+        full = to_full <= step * (1 + 1e-12)
+        left[full] = 0.0
+        growing &= ~(normal[:, full] > 0).any(axis=1) & ~(to_cap <= step * (1 + 1e-12))
+    allocation = dominant[:, None] * normal * total
+    return DrfShares(dominant, allocation, total - allocation.sum(axis=0))
+
+
+def normalised_demand(total: Floats, demand: Floats) -> Floats:
+    """d_ir / C_r scaled so that each job's largest is 1; rows of zeros stay; shape (jobs, d)."""
+    share = np.divide(
+        np.asarray(demand, dtype=np.float64),
+        total,
+        out=np.zeros((len(demand), len(total))),
+        where=np.asarray(total) > 0,
+    )
+    top = share.max(axis=1, initial=0.0)
+    return np.asarray(share / np.where(top > 0, top, 1.0)[:, None])
+
+
+def jain(values: Iterable[float]) -> float:
+    """Jain's index: (sum x)^2 / (n sum x^2); 1 when all are equal, 1/n when one has everything."""
+    x = np.asarray(list(values), dtype=np.float64)
+    squares = float((x * x).sum())
+    return float(x.sum()) ** 2 / (len(x) * squares) if squares > 0 else 1.0
