@@ -1,9 +1,9 @@
 """The planners by name: a planner is one file and one row here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -12,12 +12,25 @@ from weft.errors import InputError
 from weft.plan import Plan
 
 
+Answer = TypeVar("Answer")
+
+
+class Spread(Protocol):
+    """Applies a function to each number and yields the answers in order; may use several cores."""
+
+    def __call__(
+        self, function: Callable[[int], Answer], numbers: Iterable[int], /
+    ) -> Iterator[Answer]:
+        """Like `map`; `ThreadPoolExecutor(n).map` is one, for kernels run without the lock."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """Everything that a planner may look at; time and chance come in as arguments.
 
     `time_left_s` answers how long the planner may still search (infinite without a limit);
-    `progress` is told (done, total) candidates; `workers` is the number of cores to use.
+    `progress` is told (done, total) candidates; `workers` is the number of cores to use
+    and `spread` how: the caller's thread pool, as planners start no threads.
     """
 
     dag: Dag
@@ -27,6 +40,7 @@ class PlanRequest:
     time_left_s: Callable[[], float] = lambda: float("inf")
     progress: Callable[[int, int], None] = lambda done, total: None
     workers: int = 1
+    spread: Spread = map
 
 
 class Planner(Protocol):

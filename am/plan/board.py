@@ -1,0 +1,165 @@
+"""The board: the virtual resource-time space of m machines, d resources and unbounded time.
+
+Graphene section 4.2. The loops are in `board_kernels`; here are its memory and a face for callers that
+place single tasks, as tests and small searches do. Times are ticks and amounts units of a `Grid`.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from am.plan import board_kernels as kernels
+from am.plan.board_kernels import FAR, LEVELS, Space
+from am.plan.part import Grid, Part
+from am.plan.placing_kernels import Scratch
+from weft.dag import Ints, Machines
+
+Labels = NDArray[np.int8]
+
+
+def space_of(room: Ints, breakpoints: int) -> Space:
+    """An empty space: `room` (m, d) units by machine, and a pool of so many breakpoints to begin with."""
+    machines, resources = room.shape
+    differs = np.any(room[1:] != room[:-1], axis=1)
+    low = np.concatenate([[0], np.flatnonzero(differs) + 1]).astype(np.int64)
+    count = np.diff(np.append(low, machines)).astype(np.int64)
+    pool = max(breakpoints, 4 * len(low) + 64)
+    space = Space(
+        capacity=np.ascontiguousarray(room[low]),
+        class_lo=low,
+        class_count=count,
+        class_of=np.arange(len(low), dtype=np.int64),
+        table=np.zeros((7, machines), np.int64),
+        state=np.zeros(kernels.STATE, np.int64),
+        times=np.zeros(pool, np.int64),
+        free=np.zeros((pool, resources), np.int64),
+        kept_table=np.zeros((LEVELS, 7, machines), np.int64),
+        kept_state=np.zeros((LEVELS, kernels.STATE), np.int64),
+        heap_key=np.zeros(machines, np.int64),
+        heap_segment=np.zeros(machines, np.int64),
+    )
+    kernels.clear(space)
+    return space
+
+
+def grown(space: Space) -> Space:
+    """The same space with twice the pool, empty: what an overflow asks for."""
+    larger = space._replace(
+        times=np.zeros(2 * len(space.times), np.int64),
+        free=np.zeros((2 * len(space.times), space.free.shape[1]), np.int64),
+    )
+    kernels.clear(larger)
+    return larger
+
+
+def scratch_of(part: Part) -> Scratch:
+    """The working memory to place one part's tasks."""
+    tasks, stages = len(part.stage_of), len(part.first) - 1
+
+    def ints(*shape: int) -> Ints:
+        return np.zeros(shape, np.int64)
+
+    def labels(size: int) -> Labels:
+        return np.zeros(size, np.int8)
+
+    return Scratch(
+        start=ints(tasks),
+        machine=ints(tasks),
+        front=ints(2, stages),
+        kept_front=ints(LEVELS, 2, stages),
+        member=ints(tasks),
+        member_start=ints(5),
+        on=labels(4),
+        left=ints(stages),
+        gate=ints(stages),
+        gate_key=ints(stages),
+        missing=ints(tasks),
+        key=ints(tasks),
+        queue=ints(tasks),
+        head=ints(tasks),
+        tail=ints(tasks),
+        heap=ints(tasks),
+        waiting=labels(tasks),
+        count=ints(2),
+        spots=ints(3),
+    )
+
+
+class Board:
+    """A space to place single tasks on, with marks to come back to (at most 6 open at once)."""
+
+    def __init__(self, machines: Machines, grid: Grid, breakpoints: int = 256) -> None:
+        self.space = space_of(grid.room(machines.capacity), breakpoints)
+        self._marks = 0
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The earliest start and the latest end of what is placed, ticks; (0, 0) when empty."""
+        return int(self.space.state[kernels.BEGIN]), int(self.space.state[kernels.END])
+
+    def fit(self, key: int, length: int, demand: Ints, *, backward: bool = False) -> int | None:
+        """The earliest start >= key (backward: the latest end <= key) on any machine, else None.
+
+        `length` > 0 in ticks, `demand` (d,) units.
+        """
+        sign = -1 if backward else 1
+        kernels.open_run(self.space, sign * key, demand)
+        found = kernels.next_fit(self.space, sign, sign * key, length, demand)
+        return None if found == FAR else sign * found
+
+    def place(
+        self, key: int, length: int, demand: Ints, tasks: int = 1, *, backward: bool = False
+    ) -> list[tuple[int, int]]:
+        """Place equal tasks at their fits, one after the other: (start, machine) of each.
+
+        Ties go to the lower machine. Raises ValueError where a task fits on no machine.
+        """
+        self._reserve_pool(4 * tasks * (int(self.space.table[kernels.LENGTH].max()) + 4))
+        if self.fit(key, length, demand, backward=backward) is None:
+            raise ValueError("the task fits on no machine")
+        sign = -1 if backward else 1
+        kernels.open_run(self.space, sign * key, demand)
+        spots = np.zeros(3, np.int64)
+        done: list[tuple[int, int]] = []
+        while len(done) < tasks:
+            left = tasks - len(done)
+            count = kernels.place_batch(
+                self.space, sign, sign * key, length, demand, left, spots
+            )
+            start, lowest, each = (int(x) for x in spots)
+            done += [(start, lowest + i // each) for i in range(count)]
+        return done
+
+    def mark(self) -> int:
+        """Remember the board; a number for `undo`."""
+        kernels.mark(self.space, self._marks)
+        self._marks += 1
+        return self._marks - 1
+
+    def undo(self, mark: int) -> None:
+        """Back to a mark, exactly; the marks after it are gone."""
+        kernels.undo(self.space, mark)
+        self._marks = mark + 1
+
+    def profile(self, machine: int) -> list[tuple[int, tuple[int, ...]]]:
+        """What is free on a machine: (from this tick on, units), the first from minus infinity."""
+        table: Any = self.space.table
+        for s in range(int(self.space.state[kernels.SEGMENTS])):
+            if table[kernels.LO, s] <= machine < table[kernels.LO, s] + table[kernels.COUNT, s]:
+                low = int(table[kernels.OFFSET, s])
+                rows = range(low, low + int(table[kernels.LENGTH, s]))
+                return [(int(self.space.times[i]), tuple(self.space.free[i].tolist())) for i in rows]
+        raise IndexError(machine)
+
+    def _reserve_pool(self, more: int) -> None:
+        """Keep the blocks and make the pool longer where `more` breakpoints might not fit."""
+        top, size = int(self.space.state[kernels.TOP]), len(self.space.times)
+        if top + more <= size:
+            return
+        self.space = self.space._replace(
+            times=np.concatenate([self.space.times, np.zeros(size + more, np.int64)]),
+            free=np.concatenate(
+                [self.space.free, np.zeros((size + more, self.space.free.shape[1]), np.int64)]
+            ),
+        )

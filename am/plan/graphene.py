@@ -1,0 +1,36 @@
+"""Graphene's offline schedule constructor: troublesome tasks first (Graphene section 4).
+
+Options: `am.plan.options.SearchOptions`. The default is the paper's search with the union of both
+FragScores; every candidate of every part is tried unless one reaches the part's bound.
+"""
+
+import numpy as np
+
+from am.plan.options import read_options
+from am.plan.registry import PlanRequest
+from am.plan.search import fields_of, search
+from weft.plan import Plan, plan_of_starts
+
+
+def plan(request: PlanRequest) -> Plan:
+    """The most compact schedule found; raises InputError for bad options or a task that never fits."""
+    options = read_options(request.options)
+    grid, parts, fields = fields_of(request)
+    start = np.zeros(request.dag.tasks, np.int64)
+    machine = np.zeros(request.dag.tasks, np.int64)
+    begin, tried, explain = 0, 0, []
+    for tasks, yard in zip(parts, fields, strict=True):
+        schedule = search(yard, request, options)
+        start[tasks] = schedule.start + begin
+        machine[tasks] = schedule.machine
+        begin += schedule.span
+        tried += schedule.candidates
+        explain.append(schedule.explain)
+    return plan_of_starts(
+        "graphene",
+        request.dag,
+        machine,
+        grid.seconds(start),
+        candidates=tried,
+        explain={"parts": explain},
+    )

@@ -1,0 +1,94 @@
+"""The parameters of Graphene's search, by name, with their defaults (ALGORITHMS sections 3 to 6)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from am.plan.search_kernels import WAY_NAMES
+from weft.errors import InputError
+
+_CHOICES = {
+    "frag": ("both", "ratio", "steady"),
+    "rule": ("longest", "cp", "both"),
+    "bound": ("strong", "new"),
+}
+_ORDERS = ("TSCP", "TSPC", "TPSC", "TCSP")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What may be set on Graphene's search.
+
+    `thresholds`: at most so many distinct LongScores and FragScores. `frag`: TWork/ExecTime ("ratio"),
+    the "steady" bottleneck share, or the union of both candidate lists. `rule`: among ready tasks the
+    "longest" first, the longest remaining path ("cp"), or both tried. `t_both`: go on from both
+    placements of T, not only from its shorter one. `orders`: which of the four orders, with commas.
+    `t_share_max`: drop candidates with a larger share of the tasks in T. `early_stop`: stop a part
+    at its `bound`. `bypass_s`: parts whose bound is not above this are placed once, not searched.
+    """
+
+    thresholds: int = 8
+    frag: str = "both"
+    rule: str = "longest"
+    t_both: bool = True
+    orders: str = "TSCP,TSPC,TPSC,TCSP"
+    t_share_max: float = 1.0
+    early_stop: bool = True
+    bound: str = "strong"
+    bypass_s: float = 0.0
+
+    @property
+    def frags(self) -> tuple[str, ...]:
+        """The FragScore variants to take candidates from."""
+        return ("ratio", "steady") if self.frag == "both" else (self.frag,)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The ready rules to try."""
+        return ("longest", "cp") if self.rule == "both" else (self.rule,)
+
+    @property
+    def ways(self) -> NDArray[np.int8]:
+        """Which of `search_kernels.WAYS` are tried."""
+        chosen = self.orders.split(",")
+        return np.array([name in chosen for name in WAY_NAMES], dtype=np.int8)
+
+
+def read_options(given: Mapping[str, Any], also: tuple[str, ...] = ()) -> SearchOptions:
+    """Options from names and values, which may be text; raises InputError naming a wrong one.
+
+    Names in `also` belong to the caller and are left alone.
+    """
+    kinds = {f.name: type(f.default) for f in fields(SearchOptions)}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in also:
+            continue
+        if name not in kinds:
+            known = ", ".join([*kinds, *also])
+            raise InputError(f"options.{name}", f"unknown option; known: {known}")
+        values[name] = read_value(name, value, kinds[name])
+    options = SearchOptions(**values)
+    for name, choices in _CHOICES.items():
+        if getattr(options, name) not in choices:
+            raise InputError(f"options.{name}", f"expected one of {', '.join(choices)}")
+    if options.thresholds < 1:
+        raise InputError("options.thresholds", "expected at least 1")
+    for order in options.orders.split(","):
+        if order not in _ORDERS:
+            raise InputError("options.orders", f"unknown order {order!r}; {', '.join(_ORDERS)}")
+    return options
+
+
+def read_value(name: str, value: Any, kind: type) -> Any:
+    """One option's value as its type; raises InputError."""
+    try:
+        if kind is bool and isinstance(value, str):
+            return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+        return kind(value)
+    except (KeyError, TypeError, ValueError):
+        place = f"options.{name}"
+        raise InputError(place, f"expected {kind.__name__}, got {value!r}") from None

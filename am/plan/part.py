@@ -1,0 +1,148 @@
+"""One part of a DAG as the kernels want it: integer times and amounts, edges by stage or by pair."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from am.plan.part_kernels import topological
+from weft.dag import Dag, Floats, Ints, Machines
+from weft.errors import InputError
+from weft.paths import ties_of
+
+_SPAN_BITS = 59  # every time of the space stays below 2 ** 60 ticks
+_UNIT_BITS = 40  # the largest machine has 2 ** 40 units of each resource
+_SLACK = 1e-9  # of a machine's capacity, so that ten tenths fit
+
+
+class Part(NamedTuple):
+    """A DAG of n tasks in s stages; times in ticks, demands in units (see `Grid`).
+
+    Barriers are kept by stage: `gate_from[gate_start[x]:gate_start[x + 1]]` are the stages that stage
+    x waits for as a whole, `gate_to` the mirror. Other edges are pairs of tasks, likewise by task.
+    `order` has the tasks, parents first.
+    """
+
+    first: Ints
+    stage_of: Ints
+    length: Ints
+    demand: Ints
+    gate_start: Ints
+    gate_from: Ints
+    gate_stop: Ints
+    gate_to: Ints
+    pair_start: Ints
+    pair_from: Ints
+    pair_stop: Ints
+    pair_to: Ints
+    order: Ints
+
+    def reversed(self) -> "Part":
+        """The same part with time running backwards."""
+        return self._replace(
+            gate_start=self.gate_stop,
+            gate_from=self.gate_to,
+            gate_stop=self.gate_start,
+            gate_to=self.gate_from,
+            pair_start=self.pair_stop,
+            pair_from=self.pair_to,
+            pair_stop=self.pair_start,
+            pair_to=self.pair_from,
+            order=np.ascontiguousarray(self.order[::-1]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """The integer scale of one DAG on its machines: powers of two, so halves and whole numbers are exact.
+
+    A time of the space has 59 bits, finer than the floats it comes from. `scale` has shape (d,).
+    """
+
+    tick_s: float
+    scale: Floats
+
+    @classmethod
+    def of(cls, dag: Dag, machines: Machines) -> "Grid":
+        """The finest scale on which no sum overflows."""
+        total = max(float(dag.duration_s.sum()), 1e-300)
+        most = machines.capacity.max(axis=0)
+        bits = [_UNIT_BITS - math.ceil(math.log2(x)) if x > 0 else 0 for x in most.tolist()]
+        tick_s = 2.0 ** max(math.ceil(math.log2(total)) - _SPAN_BITS, -1000)
+        return cls(tick_s, np.array([2.0**b for b in bits]))
+
+    def ticks(self, seconds: Floats) -> Ints:
+        """Durations in ticks; only 0 s becomes 0."""
+        whole = np.rint(seconds / self.tick_s).astype(np.int64)
+        return np.where(seconds > 0, np.maximum(whole, 1), 0)
+
+    def seconds(self, ticks: Ints) -> Floats:
+        """Ticks in seconds."""
+        return np.asarray(ticks * self.tick_s)
+
+    def units(self, demand: Floats) -> Ints:
+        """Demands in units, shape (n, d)."""
+        return np.ascontiguousarray(np.rint(demand * self.scale).astype(np.int64))
+
+    def room(self, capacity: Floats) -> Ints:
+        """Capacities in units with the tolerance of ALGORITHMS section 0, shape (m, d)."""
+        return np.ascontiguousarray(np.floor(capacity * self.scale * (1 + _SLACK)).astype(np.int64))
+
+
+def part_of(dag: Dag, grid: Grid) -> Part:
+    """The part of a whole (sub-)DAG; raises InputError where tasks wait for each other in a circle."""
+    gates: list[tuple[int, int]] = []
+    parents, children = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for tie in ties_of(dag).ties:
+        if tie.pairs is None:
+            gates.append((tie.parent, tie.child))
+        else:
+            parents.append(tie.pairs[0])
+            children.append(tie.pairs[1])
+    gate = np.array(gates, dtype=np.int64).reshape(-1, 2)
+    above, below = np.concatenate(parents), np.concatenate(children)
+    part = Part(
+        np.ascontiguousarray(dag.first, dtype=np.int64),
+        np.ascontiguousarray(dag.stage_of, dtype=np.int64),
+        grid.ticks(dag.duration_s),
+        grid.units(dag.demand),
+        *_rows(gate[:, 1], gate[:, 0], dag.stages),
+        *_rows(gate[:, 0], gate[:, 1], dag.stages),
+        *_rows(below, above, dag.tasks),
+        *_rows(above, below, dag.tasks),
+        np.empty(0, np.int64),
+    )
+    order = np.empty(dag.tasks, np.int64)
+    if topological(part, order) < dag.tasks:
+        raise InputError("stages", "the tasks depend on each other in a circle")
+    return part._replace(order=order)
+
+
+def _rows(owner: Ints, value: Ints, owners: int) -> tuple[Ints, Ints]:
+    """Values grouped by owner: where each owner's begin, and the values."""
+    by_owner = np.argsort(owner, kind="stable")
+    start = np.searchsorted(owner[by_owner], np.arange(owners + 1))
+    return start.astype(np.int64), np.ascontiguousarray(value[by_owner], dtype=np.int64)
+
+
+class Ranks(NamedTuple):
+    """Who goes first among ready tasks: tasks of one kind are equal to the board, lower goes first.
+
+    `kind` (n,); `slot` (kinds + 1,) is where each kind's queue begins in an array of n.
+    """
+
+    kind: Ints
+    slot: Ints
+
+
+def ranks_of(part: Part, first_key: Ints, dominant: Floats) -> Ranks:
+    """Kinds in the order: larger `first_key`, larger dominant demand, stage, first task (shape (n,))."""
+    table = np.column_stack([part.stage_of, first_key, part.length, part.demand])
+    _, leader, kind = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    by_rank = np.lexsort((leader, part.stage_of[leader], -dominant[leader], -first_key[leader]))
+    rank = np.empty(len(leader), np.int64)
+    rank[by_rank] = np.arange(len(leader))
+    kinds = rank[np.asarray(kind).reshape(-1)]
+    slot = np.concatenate([[0], np.cumsum(np.bincount(kinds, minlength=len(leader)))])
+    return Ranks(kinds, slot.astype(np.int64))

@@ -1,0 +1,281 @@
+"""Graphene's PlaceTasks and TrySubsetOrders (figure 14) over the board, with the rules of ALGORITHMS
+section 5.
+
+Backward placement is forward placement of the reversed part in negated time. A stage's equal tasks
+are placed in runs, as many as fit at one start; a run ends early only where a task of a better kind
+became ready, so the outcome is that of the paper's loop over single tasks of a kind.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from am.plan.board_kernels import (
+    BEGIN,
+    END,
+    FAR,
+    HEAP,
+    OVERFLOW,
+    PLACED,
+    LO,
+    Space,
+    clear,
+    mark,
+    open_run,
+    place_batch,
+    reserve,
+    undo,
+)
+from am.plan.part_kernels import C, P, S, T
+from weft.compiled import kernel
+
+if TYPE_CHECKING:
+    from am.plan.part import Part, Ranks
+
+Ints = NDArray[np.int64]
+Labels = NDArray[np.int8]
+
+FORWARD, BACKWARD = 1, -1
+# the six ways to go on after T: S F and B, then C P and P C; C S(B) P; P S(F) C
+WAYS = 6
+# entries of `Scratch.count`
+HEAP_SIZE, CURRENT = range(2)
+
+
+class Scratch(NamedTuple):
+    """What placing needs beside the board, for one part of n tasks and s stages.
+
+    `start`, `machine` (n,) are the answer. `front` (2, s) is the latest end and minus the earliest
+    start of a stage's placed tasks, `kept_front` their copies at marks. `member` (n,) has the tasks
+    by label, `member_start` (5,) where each label's begin. The rest are queues by kind.
+    """
+
+    start: Ints
+    machine: Ints
+    front: Ints
+    kept_front: Ints
+    member: Ints
+    member_start: Ints
+    on: Labels
+    left: Ints
+    gate: Ints
+    gate_key: Ints
+    missing: Ints
+    key: Ints
+    queue: Ints
+    head: Ints
+    tail: Ints
+    heap: Ints
+    waiting: Labels
+    count: Ints
+    spots: Ints
+
+
+@kernel
+def _heap_push(scratch: Scratch, kind: int) -> None:
+    heap = scratch.heap
+    at = scratch.count[HEAP_SIZE]
+    scratch.count[HEAP_SIZE] += 1
+    heap[at] = kind
+    while at > 0 and heap[at] < heap[(at - 1) // 2]:
+        above = (at - 1) // 2
+        heap[at], heap[above] = heap[above], heap[at]
+        at = above
+
+
+@kernel
+def _heap_pop(scratch: Scratch) -> int:
+    heap = scratch.heap
+    top = heap[0]
+    scratch.count[HEAP_SIZE] -= 1
+    size = scratch.count[HEAP_SIZE]
+    heap[0] = heap[size]
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            return int(top)
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[at] <= heap[child]:
+            return int(top)
+        heap[at], heap[child] = heap[child], heap[at]
+        at = child
+
+
+@kernel
+def _open_gate(space: Space, part: "Part", scratch: Scratch, sign: int, s: int) -> None:
+    """Set the earliest key of a stage whose barriers are settled; FAR below where none is placed."""
+    side = 0 if sign > 0 else 1
+    key = -FAR
+    for i in range(part.gate_start[s], part.gate_start[s + 1]):
+        key = max(key, scratch.front[side, part.gate_from[i]])
+    scratch.gate_key[s] = key
+
+
+@kernel
+def _ready(
+    space: Space, part: "Part", ranks: "Ranks", scratch: Scratch, label: Labels, sign: int, v: int
+) -> None:
+    """Queue a task whose parents inside the subset are placed."""
+    key = scratch.gate_key[part.stage_of[v]]
+    for i in range(part.pair_start[v], part.pair_start[v + 1]):
+        u = part.pair_from[i]
+        if scratch.on[label[u]] == 1:
+            if sign > 0:
+                key = max(key, scratch.start[u] + part.length[u])
+            else:
+                key = max(key, -scratch.start[u])
+    if key == -FAR:  # no placed parent: the near end of the space
+        key = 0
+        if space.state[PLACED] > 0:
+            key = space.state[BEGIN] if sign > 0 else -space.state[END]
+    scratch.key[v] = key
+    kind = ranks.kind[v]
+    scratch.queue[ranks.slot[kind] + scratch.tail[kind]] = v
+    scratch.tail[kind] += 1
+    if scratch.waiting[kind] == 0:
+        scratch.waiting[kind] = 1
+        _heap_push(scratch, kind)
+
+
+@kernel
+def _begin(
+    space: Space,
+    part: "Part",
+    ranks: "Ranks",
+    scratch: Scratch,
+    label: Labels,
+    which: int,
+    sign: int,
+) -> None:
+    """Count what each task of the subset waits for inside the subset, and queue the ready ones."""
+    scratch.left[:] = 0
+    scratch.head[:] = 0
+    scratch.tail[:] = 0
+    scratch.waiting[:] = 0
+    scratch.count[HEAP_SIZE] = 0
+    scratch.on[which] = 1
+    members = scratch.member[scratch.member_start[which] : scratch.member_start[which + 1]]
+    for v in members:
+        scratch.left[part.stage_of[v]] += 1
+    for s in range(len(scratch.left)):
+        if scratch.left[s] == 0:
+            continue
+        scratch.gate[s] = 0
+        for i in range(part.gate_start[s], part.gate_start[s + 1]):
+            if scratch.left[part.gate_from[i]] > 0:
+                scratch.gate[s] += 1
+        if scratch.gate[s] == 0:
+            _open_gate(space, part, scratch, sign, s)
+    for v in members:
+        missing = 0
+        for i in range(part.pair_start[v], part.pair_start[v + 1]):
+            if label[part.pair_from[i]] == which:
+                missing += 1
+        scratch.missing[v] = missing
+        if missing == 0 and scratch.gate[part.stage_of[v]] == 0:
+            _ready(space, part, ranks, scratch, label, sign, v)
+
+
+@kernel
+def _settle(
+    space: Space,
+    part: "Part",
+    ranks: "Ranks",
+    scratch: Scratch,
+    label: Labels,
+    sign: int,
+    kind: int,
+    placed: int,
+) -> None:
+    """Write down a batch from a kind's queue and queue what it made ready."""
+    start, lowest, each = scratch.spots[0], scratch.spots[1], scratch.spots[2]
+    low = ranks.slot[kind] + scratch.head[kind]
+    scratch.head[kind] += placed
+    which = label[scratch.queue[low]]
+    s = part.stage_of[scratch.queue[low]]
+    length = part.length[scratch.queue[low]]
+    scratch.front[0, s] = max(scratch.front[0, s], start + length)
+    scratch.front[1, s] = max(scratch.front[1, s], -start)
+    scratch.left[s] -= placed
+    machine, beside = lowest, 0
+    for at in range(low, low + placed):
+        v = scratch.queue[at]
+        scratch.start[v] = start
+        scratch.machine[v] = machine
+        beside += 1
+        if beside == each:
+            machine += 1
+            beside = 0
+        for i in range(part.pair_stop[v], part.pair_stop[v + 1]):
+            w = part.pair_to[i]
+            if label[w] == which:
+                scratch.missing[w] -= 1
+                if scratch.missing[w] == 0 and scratch.gate[part.stage_of[w]] == 0:
+                    _ready(space, part, ranks, scratch, label, sign, w)
+    if scratch.left[s] > 0:
+        return
+    for i in range(part.gate_stop[s], part.gate_stop[s + 1]):
+        c = part.gate_to[i]
+        if scratch.left[c] > 0:
+            scratch.gate[c] -= 1
+            if scratch.gate[c] == 0:
+                _open_gate(space, part, scratch, sign, c)
+                for w in range(part.first[c], part.first[c + 1]):
+                    if label[w] == which and scratch.missing[w] == 0:
+                        _ready(space, part, ranks, scratch, label, sign, w)
+
+
+@kernel
+def place(
+    space: Space,
+    part: "Part",
+    ranks: "Ranks",
+    scratch: Scratch,
+    label: Labels,
+    which: int,
+    sign: int,
+    limit: int,
+) -> bool:
+    """PlaceTasksF (sign 1) or, with the reversed part, PlaceTasksB (sign -1) of one subset.
+
+    False where the span passed `limit` or the pool overflowed: what is on the board is then unfinished.
+    """
+    _begin(space, part, ranks, scratch, label, which, sign)
+    while scratch.count[HEAP_SIZE] > 0:
+        kind = _heap_pop(scratch)
+        opened, left, key = FAR, 0, 0
+        while scratch.head[kind] < scratch.tail[kind]:
+            low = ranks.slot[kind] + scratch.head[kind]
+            v = scratch.queue[low]
+            length, demand = part.length[v], part.demand[v]
+            if left == 0:  # the next run: tasks in a row that may begin at the same time
+                key = scratch.key[v]
+                high = ranks.slot[kind] + scratch.tail[kind]
+                while low + left < high and scratch.key[scratch.queue[low + left]] == key:
+                    left += 1
+                if key < opened:
+                    open_run(space, key, demand)
+                opened = key
+            if length == 0:  # takes no room: any machine of sufficient size
+                lowest = space.heap_segment[0]
+                scratch.spots[0] = key if sign > 0 else -key
+                scratch.spots[1] = space.table[LO, lowest]
+                scratch.spots[2] = left
+                reserve(space, lowest, scratch.spots[0], scratch.spots[0], demand, 1)
+                placed = left
+            else:
+                placed = place_batch(space, sign, key, length, demand, left, scratch.spots)
+            if space.state[OVERFLOW] != 0 or space.state[END] - space.state[BEGIN] > limit:
+                return False
+            left -= placed
+            _settle(space, part, ranks, scratch, label, sign, kind, placed)
+            if scratch.count[HEAP_SIZE] > 0 and scratch.heap[0] < kind:
+                break
+        scratch.waiting[kind] = 0
+        if scratch.head[kind] < scratch.tail[kind]:
+            scratch.waiting[kind] = 1
+            _heap_push(scratch, kind)
+    return True

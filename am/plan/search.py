@@ -1,0 +1,258 @@
+"""Graphene's BuildSchedule (figure 12): search the troublesome sets of each part, keep the most compact.
+
+Shared by the planners that begin with Graphene's search. ALGORITHMS sections 3 to 6.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from am.plan import search_kernels as kernels
+from am.plan.board import grown, scratch_of, space_of
+from am.plan.board_kernels import FAR, OVERFLOW, Space
+from am.plan.options import SearchOptions
+from am.plan.part import Grid, Part, Ranks, part_of, ranks_of
+from am.plan.part_kernels import longest
+from am.plan.placing_kernels import Scratch
+from am.plan.registry import PlanRequest
+from am.plan.scores import (
+    alike_stages,
+    dominant_shares,
+    frag_scores,
+    long_scores,
+    steady_scores,
+)
+from am.plan.subsets import Candidate, candidates
+from weft.bounds import bounds_of
+from weft.cuts import cut, split
+from weft.dag import Dag, Ints, Machines
+
+_SMALL = 200  # parts of fewer tasks are searched on one core: threads would cost more than they save
+_EQUAL = 1 + 1e-9  # a span this close to a bound has reached it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """Where a part's tasks lie: ticks from the part's own begin, machines, both shape (n,)."""
+
+    start: Ints
+    machine: Ints
+    span: int
+    candidates: int = 1
+    explain: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """One part made ready for the kernels: both ways round, with the ranks of each ready rule."""
+
+    dag: Dag
+    machines: Machines
+    grid: Grid
+    part: Part
+    back: Part
+    room: Ints
+    spare: list[tuple[Space, Scratch]] = field(default_factory=list)  # boards not in use
+
+    @classmethod
+    def of(cls, dag: Dag, machines: Machines, grid: Grid) -> "Field":
+        """Prepare a part; raises InputError where tasks wait for each other in a circle."""
+        part = part_of(dag, grid)
+        return cls(dag, machines, grid, part, part.reversed(), grid.room(machines.capacity))
+
+    def ranks(self, rule: str) -> tuple[Ranks, Ranks]:
+        """Who goes first, forward and backward: "longest" task or longest path still to place, "cp"."""
+        dominant = dominant_shares(self.dag, self.machines)
+        if rule == "longest":
+            ranks = ranks_of(self.part, self.part.length, dominant)
+            return ranks, ranks
+        ahead, behind = np.empty_like(self.part.length), np.empty_like(self.part.length)
+        longest(self.back, ahead)
+        longest(self.part, behind)
+        return ranks_of(self.part, ahead, dominant), ranks_of(self.part, behind, dominant)
+
+    def borrow(self) -> tuple[Space, Scratch]:
+        """A board that no other thread uses; give it back to `spare`."""
+        try:
+            return self.spare.pop()
+        except IndexError:
+            return space_of(self.room, 4 * self.dag.tasks), scratch_of(self.part)
+
+    def bound_s(self, name: str) -> float:
+        """The part's lower bound by name, s: "strong" or "new"."""
+        bounds = bounds_of(self.dag, self.machines)
+        return bounds.strong_lb_s if name == "strong" else bounds.new_lb_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What one candidate under one ready rule came to; span FAR where it lost early."""
+
+    span: int
+    heading: int
+    way: int
+
+
+def fields_of(request: PlanRequest) -> tuple[Grid, list[Ints], list[Field]]:
+    """The parts of a request in order: their task numbers and fields; raises InputError."""
+    dag, machines = request.dag, request.machines
+    machines.check_fits(dag)
+    grid = Grid.of(dag, machines)
+    parts = cut(dag)
+    dags = split(dag, parts) if len(parts) > 1 else [dag]
+    return grid, parts, [Field.of(piece, machines, grid) for piece in dags]
+
+
+def search(yard: Field, request: PlanRequest, options: SearchOptions) -> Schedule:
+    """Graphene's schedule of one part: every candidate, both headings of T, every order.
+
+    Same answer on any number of cores: the smallest span wins, ties go to the first candidate.
+    """
+    bound_s = yard.bound_s(options.bound) if options.early_stop or options.bypass_s > 0 else 0.0
+    if _simple(yard.dag) or 0 < bound_s <= options.bypass_s:
+        return _bypass(yard, options)
+    choices = _choices(yard, options)
+    ranks = [yard.ranks(rule) for rule in options.rules]
+    trials = len(choices) * len(ranks)
+    limit = np.array([FAR], np.int64)  # the best span so far: worse ones are cut short
+
+    def attempt(number: int) -> _Trial | None:
+        if number > 0 and request.time_left_s() <= 0:
+            return None
+        candidate = choices[number // len(ranks)]
+        trial = _try(yard, candidate, ranks[number % len(ranks)], options, int(limit[0]))
+        limit[0] = min(int(limit[0]), trial.span)
+        return trial
+
+    spread = request.spread if yard.dag.tasks >= _SMALL else map
+    best, winner, done = _Trial(FAR, 0, 0), 0, 0
+    stop = int(bound_s * _EQUAL / yard.grid.tick_s) if options.early_stop else -1
+    for number, trial in enumerate(spread(attempt, range(trials))):
+        if trial is None:
+            break
+        done += 1
+        request.progress(done, trials)
+        if trial.span < best.span:
+            best, winner = trial, number
+        if best.span <= stop:
+            break
+    candidate = choices[winner // len(ranks)]
+    explain = _explain(yard, candidate, best, options.rules[winner % len(ranks)], bound_s)
+    return _rebuild(yard, candidate, ranks[winner % len(ranks)], best, done, explain)
+
+
+def _simple(dag: Dag) -> bool:
+    """A part in which every schedule without gaps is best: one stage of equal, independent tasks."""
+    return dag.stages == 1 and not dag.edges and bool(alike_stages(dag).all())
+
+
+def _bypass(yard: Field, options: SearchOptions) -> Schedule:
+    """Place everything forward once: for parts too short or too simple to search."""
+    label = np.zeros(yard.dag.tasks, np.int8)
+    candidate = Candidate(label, None, None, "bypass")
+    explain = {"tasks": yard.dag.tasks, "bypass": True}
+    return _rebuild(yard, candidate, yard.ranks(options.rules[0]), _Trial(FAR, 0, 0), 1, explain)
+
+
+def _choices(yard: Field, options: SearchOptions) -> list[Candidate]:
+    stage_of = yard.dag.stage_of
+    frags = []
+    for variant in options.frags:
+        if variant == "ratio":
+            scores = frag_scores(yard.dag, yard.machines, yard.grid)
+        else:
+            scores = steady_scores(yard.dag, yard.machines)
+        frags.append((variant, scores[stage_of]))
+    return candidates(
+        yard.part,
+        yard.back,
+        long_scores(yard.dag),
+        frags,
+        options.thresholds,
+        options.t_share_max,
+    )
+
+
+def _try(
+    yard: Field,
+    candidate: Candidate,
+    ranks: tuple[Ranks, Ranks],
+    options: SearchOptions,
+    limit: int,
+) -> _Trial:
+    space, scratch = yard.borrow()
+    best = np.empty(3, np.int64)
+    headings = np.array([1, 1, 1 if options.t_both else -1], np.int8)
+    while True:
+        kernels.try_orders(
+            space,
+            yard.part,
+            yard.back,
+            *ranks,
+            scratch,
+            candidate.label,
+            headings,
+            options.ways,
+            limit,
+            best,
+        )
+        if space.state[OVERFLOW] == 0:
+            break
+        space = grown(space)
+    yard.spare.append((space, scratch))
+    return _Trial(int(best[0]), int(best[1]), int(best[2]))
+
+
+def _rebuild(
+    yard: Field,
+    candidate: Candidate,
+    ranks: tuple[Ranks, Ranks],
+    best: _Trial,
+    done: int,
+    explain: Mapping[str, Any],
+) -> Schedule:
+    space, scratch = yard.borrow()
+    while True:
+        span = kernels.replay(
+            space,
+            yard.part,
+            yard.back,
+            *ranks,
+            scratch,
+            candidate.label,
+            best.heading,
+            best.way,
+        )
+        if span >= 0:
+            break
+        space = grown(space)
+    start = scratch.start - (scratch.start.min() if len(scratch.start) else 0)
+    schedule = Schedule(start, scratch.machine.copy(), span, done, explain)
+    yard.spare.append((space, scratch))
+    return schedule
+
+
+def _explain(
+    yard: Field, candidate: Candidate, best: _Trial, rule: str, bound_s: float
+) -> dict[str, Any]:
+    """Which candidate won, in the words of Graphene section 4.4 (|T|, share of the work in T)."""
+    dominant = dominant_shares(yard.dag, yard.machines) * yard.dag.duration_s
+    inside = candidate.label == kernels.T
+    work = float(dominant.sum())
+    heading = "forward" if best.heading == 0 else "backward"
+    return {
+        "tasks": yard.dag.tasks,
+        "long_at_least": candidate.long,
+        "frag_at_most": candidate.frag,
+        "frag": candidate.variant,
+        "rule": rule,
+        "troublesome": candidate.troublesome,
+        "troublesome_share": candidate.troublesome / max(yard.dag.tasks, 1),
+        "troublesome_work_share": float(dominant[inside].sum()) / work if work > 0 else 0.0,
+        "order": kernels.WAY_NAMES[best.way],
+        "heading": heading,
+        "span_s": float(yard.grid.seconds(np.int64(best.span))),
+        "bound_s": bound_s,
+    }

@@ -1,0 +1,91 @@
+"""Candidate sets of troublesome tasks and the four subsets each makes (Graphene figure 13).
+
+ALGORITHMS section 4: thresholds over distinct values, one candidate a closed set.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from am.plan.part import Part
+from am.plan.part_kernels import C, P, S, T, divide
+from weft.dag import Floats
+
+Labels = NDArray[np.int8]
+
+NAMES = {T: "T", S: "S", P: "P", C: "C"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A choice of troublesome tasks: `label` (n,) has T, S, P or C of each task.
+
+    Seeds are tasks with LongScore >= `long` or FragScore <= `frag`; None is nobody on that axis.
+    """
+
+    label: Labels
+    long: float | None
+    frag: float | None
+    variant: str
+
+    @property
+    def troublesome(self) -> int:
+        """|T|."""
+        return int(np.count_nonzero(self.label == T))
+
+
+def divided(part: Part, back: Part, seeds: Labels) -> Labels:
+    """T (the seeds closed), S, P and C as labels, shape (n,); `back` is the reversed part."""
+    label = np.empty(len(part.stage_of), np.int8)
+    divide(part, back, seeds, label)
+    return label
+
+
+def thresholds(scores: Floats, most: int) -> list[float]:
+    """The distinct scores, ascending; at most `most`, evenly spaced by rank with both ends kept."""
+    distinct = np.unique(np.round(scores, 12))
+    if len(distinct) > most:
+        ranks = np.rint(np.linspace(0, len(distinct) - 1, most)).astype(np.int64)
+        distinct = distinct[ranks]
+    return [float(x) for x in distinct]
+
+
+def candidates(
+    part: Part,
+    back: Part,
+    long: Floats,
+    frags: Sequence[tuple[str, Floats]],
+    most: int = 8,
+    share_max: float = 1.0,
+) -> list[Candidate]:
+    """The candidates in their fixed order: small sets first, each closed set once.
+
+    `long` (n,) are LongScores; `frags` the FragScore variants by name, (n,) each. Sets of more than
+    `share_max` of the tasks are dropped, but never the last candidate.
+    """
+    found: dict[bytes, Candidate] = {}
+    chosen: set[bytes] = set()
+    tolerance = 1e-12
+    for variant, frag in frags:
+        lows: list[float | None] = [None, *thresholds(frag, most)]
+        highs: list[float | None] = [None, *reversed(thresholds(long, most))]
+        for low in lows:
+            for high in highs:
+                seeds = np.zeros(len(long), np.int8)
+                if low is not None:
+                    seeds |= frag <= low + tolerance
+                if high is not None:
+                    seeds |= long >= high - tolerance
+                key = seeds.tobytes()
+                if key in chosen or not seeds.any():
+                    continue
+                chosen.add(key)
+                label = divided(part, back, seeds)
+                closed = (label == T).tobytes()
+                if closed not in found:
+                    found[closed] = Candidate(label, high, low, variant)
+    every = list(found.values())
+    small = [c for c in every if c.troublesome <= share_max * len(long)]
+    return small or sorted(every, key=lambda c: c.troublesome)[:1]
