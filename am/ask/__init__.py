@@ -1,1 +1,1 @@
-"""Askers: how much to ask for and where to spend it, one policy a file."""
+"""Askers: how much a job asks for now, and what it does with the containers that it holds."""

@@ -1,0 +1,45 @@
+"""The askers by name: an asker is one file and one row here."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from am.ask.view import JobView, Wish
+from weft.errors import InputError
+
+
+class Asker(Protocol):
+    """Decides how many containers a job asks for now, and of which kind.
+
+    One asker serves one job. It is called when something changed: at each heartbeat in YARN's
+    pace, at once in prompt pace. It sees the job read-only and answers with a `Wish`; the master's
+    core turns that into cumulative asks, so an asker never counts grants.
+
+    `follows_share`: call it also when the share, the remaining DAG or an estimate changed, not
+    only when tasks became ready.
+    """
+
+    follows_share: bool
+
+    def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
+        """The wanted number of containers of each kind for the lots that it names."""
+
+
+# name -> "module:class", imported on first use so that a command starts fast
+ASKERS: dict[str, str] = {
+    "all_ready": "am.ask.all_ready:AllReady",
+}
+
+
+def asker(name: str, options: Mapping[str, Any] | None = None) -> Asker:
+    """Build an asker; raises InputError for an unknown name or option."""
+    if name not in ASKERS:
+        raise InputError("asker", f"unknown asker {name!r}; known: {', '.join(ASKERS)}")
+    module, kind = ASKERS[name].split(":")
+    try:
+        made: Asker = getattr(import_module(module), kind)(**(options or {}))
+    except TypeError as error:
+        raise InputError(f"asker.{name}", str(error)) from error
+    return made

@@ -1,0 +1,95 @@
+"""What an asker may see of its job: read-only, estimates only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from weft.ids import NodeId
+from weft.messages import AskType
+from weft.resources import Vector
+
+
+class LotView(Protocol):
+    """Like tasks of one stage (`am.lots.Lot`), read-only."""
+
+    @property
+    def number(self) -> int:
+        """The lot's number in the job."""
+
+    @property
+    def stage(self) -> int:
+        """The position of its stage."""
+
+    @property
+    def demand(self) -> Vector:
+        """What one task is expected to hold."""
+
+    @property
+    def nodes(self) -> tuple[NodeId, ...]:
+        """Preferred nodes."""
+
+    @property
+    def racks(self) -> tuple[str, ...]:
+        """Preferred racks."""
+
+    @property
+    def pri_score(self) -> float:
+        """Place in the job's preferred order, 1 first."""
+
+    @property
+    def ready(self) -> Sequence[int]:
+        """One entry per task that may start now (a heap of ranks)."""
+
+    @property
+    def unstarted(self) -> int:
+        """Tasks that did not start, ready or not."""
+
+
+class RunningTask(NamedTuple):
+    """A task that runs, as its master knows it."""
+
+    stage: int
+    lot: int
+    started_s: float
+
+
+class Wanted(NamedTuple):
+    """Ask for so many containers of one kind for ready tasks of a lot, beyond those granted."""
+
+    lot: int
+    containers: int
+    kind: AskType = AskType.DEFAULT
+
+
+class Wish(NamedTuple):
+    """What an asker wants: rows that it does not name stay as they are.
+
+    `wake_after_s` asks to be called again after so long, changes or not; None: no need.
+    """
+
+    rows: Sequence[Wanted] = ()
+    wake_after_s: float | None = None
+
+
+@dataclass(slots=True)
+class AvailableView:
+    """The semi-clairvoyant view: stages whose tasks may start, and nothing of later ones.
+
+    `changed` holds the lots whose number of ready tasks changed since the last call.
+    """
+
+    changed: Mapping[int, LotView] = field(default_factory=dict)
+    available: Sequence[LotView] = ()
+    share: Vector = ()  # what the job may count on
+    capacity: Vector = ()  # C, the sum over machines
+
+
+@dataclass(slots=True)
+class JobView(AvailableView):
+    """The clairvoyant view: the whole remaining DAG, its estimates, and what runs."""
+
+    lots: Sequence[LotView] = ()
+    durations_s: Sequence[float] = ()  # believed mean duration by stage
+    parents: Sequence[Sequence[tuple[int, bool]]] = ()  # by stage: (parent, whether a barrier)
+    running: Sequence[RunningTask] = ()
+    version: int = 0  # grows with every change of the remaining DAG

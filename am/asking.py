@@ -1,0 +1,156 @@
+"""A master's asks as cumulative rows, and what it still owes the Resource Manager.
+
+A row counts what was granted under it; `total = granted + wanted`, so that asking twice is
+impossible. A total may fall when less is wanted; the newest request then counts.
+"""
+
+from collections.abc import Callable
+
+from am.lots import Lot
+from weft.errors import InvariantError
+from weft.ids import ContainerId, NodeId
+from weft.messages import Ask, AskType, ContainersAsked
+from weft.outbox import Outbox
+
+BLACKLIST = 0  # the outbox key of the blacklist; asks are keyed by id, releases by container
+
+
+class Row:
+    """One ask: containers of one kind for one lot."""
+
+    __slots__ = ("ask_id", "granted", "kind", "lot", "told", "wanted")
+
+    def __init__(self, ask_id: int, lot: Lot, kind: AskType) -> None:
+        self.ask_id = ask_id
+        self.lot = lot
+        self.kind = kind
+        self.granted = 0
+        self.wanted = 0
+        self.told = 0  # the total last sent
+
+
+class AskBook:
+    """Every row of one attempt, by ask id and by (lot, kind)."""
+
+    __slots__ = ("_acks", "_dirty", "_next", "_outbox", "rows")
+
+    def __init__(self, resend_after_s: float) -> None:
+        self.rows: dict[int, Row] = {}
+        self._dirty: dict[int, Row] = {}
+        self._outbox: Outbox[int, Ask | ContainerId | tuple[NodeId, ...]] = Outbox(resend_after_s)
+        self._acks: list[int] = []
+        self._next = 1
+
+    @property
+    def owes(self) -> bool:
+        """Whether there is something to send at once (acknowledgements alone can wait)."""
+        return bool(self._dirty) or self._outbox.fresh > 0
+
+    def want(self, lot: Lot, kind: AskType, count: int) -> None:
+        """Want `count` containers beyond those granted so far."""
+        row = lot.rows[kind]
+        if row is None:
+            if count == 0:
+                return
+            row = lot.rows[kind] = Row(self._next, lot, kind)
+            self.rows[row.ask_id] = row
+            self._next += 1
+        if row.wanted != count:
+            row.wanted = count
+            if row.granted + count != row.told:
+                self._dirty[row.ask_id] = row
+
+    def granted(self, ask_id: int) -> Row | None:
+        """Count a new container under its row; None for a row of before a resync."""
+        row = self.rows.get(ask_id)
+        if row is None:
+            return None
+        row.granted += 1
+        if row.wanted > 0:
+            row.wanted -= 1
+        if row.granted + row.wanted != row.told:
+            self._dirty[ask_id] = row
+        return row
+
+    def touch(self, lot: Lot) -> None:
+        """Tell the lot's rows again: their estimate changed."""
+        for row in lot.rows:
+            if row is not None and row.wanted:
+                self._dirty[row.ask_id] = row
+
+    def retire(self, lot: Lot) -> None:
+        """Want nothing more for a lot that another plan replaced."""
+        for kind in AskType:
+            self.want(lot, kind, 0)
+
+    def release(self, container: ContainerId) -> None:
+        """Give a container back."""
+        self._outbox.put(container, container)
+
+    def blacklist(self, nodes: tuple[NodeId, ...]) -> None:
+        """Tell the whole list of nodes not to use."""
+        self._outbox.put(BLACKLIST, nodes)
+
+    def received(self, response_id: int, acks: tuple[int, ...]) -> None:
+        """A response arrived: acknowledge it, and forget the requests that it acknowledges."""
+        self._acks.append(response_id)
+        if acks:
+            self._outbox.acknowledge(acks)
+
+    def restart(self) -> None:
+        """The manager forgot everything: every row begins again under a new id."""
+        rows, self.rows = self.rows, {}
+        self._dirty.clear()
+        self._acks.clear()
+        for old in rows.values():
+            self._outbox.drop(old.ask_id)
+            row = old.lot.rows[old.kind] = Row(self._next, old.lot, old.kind)
+            row.wanted = old.wanted
+            self._next += 1
+            self.rows[row.ask_id] = row
+            if row.wanted:
+                self._dirty[row.ask_id] = row
+
+    def message(
+        self,
+        attempt_id: int,
+        now: float,
+        duration_of: Callable[[int], float],
+        progress: float,
+        remaining_work: float,
+    ) -> ContainersAsked:
+        """The next request: changed asks, releases, acknowledgements; also the heartbeat."""
+        put = self._outbox.put
+        for row in self._dirty.values():
+            lot = row.lot
+            row.told = row.granted + row.wanted
+            ask = Ask(
+                row.ask_id, row.told, lot.demand, duration_of(lot.stage), lot.pri_score,
+                row.kind, lot.stage, lot.nodes, lot.racks, lot.label, lot.gang,
+            )  # fmt: skip
+            put(row.ask_id, ask)
+        self._dirty.clear()
+        number, items = self._outbox.take(now)
+        asks: list[Ask] = []
+        releases: list[ContainerId] = []
+        blacklist: tuple[NodeId, ...] | None = None
+        for item in items:
+            if isinstance(item, Ask):
+                asks.append(item)
+            elif isinstance(item, int):
+                releases.append(item)
+            else:
+                blacklist = item
+        acks, self._acks = tuple(self._acks), []
+        return ContainersAsked(
+            attempt_id, number, acks, tuple(asks), tuple(releases),
+            progress, remaining_work, blacklist,
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """Rows and lots agree; raises InvariantError."""
+        for ask_id, row in self.rows.items():
+            if row.ask_id != ask_id or row.wanted < 0 or row.granted < 0:
+                raise InvariantError(f"ask {ask_id} is broken")
+            if row.granted + row.wanted != row.told and ask_id not in self._dirty:
+                raise InvariantError(f"ask {ask_id} was not told its total")

@@ -1,0 +1,158 @@
+"""What a master believes about durations: the job file, past runs, and the tasks seen to finish.
+
+The truth (`actual_*`) is never read here. A stage's belief is one factor on the durations that its
+job file declares, so that tasks of different length keep their proportions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.job import Job, Stage
+
+History = Mapping[str, Mapping[str, Mapping[str, float]]]  # history_key -> stage -> PastStage data
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateSettings:
+    """How beliefs are formed.
+
+    `unknown_s` is the deliberate over-estimate for the first tasks of a stage of which nothing is
+    known; `file_weight` and `history_weight` are the number of finished tasks that the job file's
+    and the history's word are worth; a change below `tell_above` (relative) is not told.
+    """
+
+    refine: bool = True
+    unknown_s: float = 30.0
+    file_weight: float = 2.0
+    history_weight: float = 4.0
+    tell_above: float = 0.1
+
+
+class Estimates:
+    """Beliefs by stage, refined by every finished task in O(1).
+
+    `base_s[s]` is the mean declared duration of a task (the over-estimate where none is declared),
+    `factor[s]` what it is multiplied with, `told[s]` the factor that others were last told.
+    """
+
+    __slots__ = (
+        "_job",
+        "_settings",
+        "_spent",
+        "_weight",
+        "base_s",
+        "declared",
+        "factor",
+        "finished",
+        "runs_s",
+        "told",
+    )
+
+    def __init__(self, job: Job, history: History, settings: EstimateSettings) -> None:
+        self._job = job
+        self._settings = settings
+        past = history.get(job.history_key, {}) if job.history_key else {}
+        self.base_s: list[float] = []
+        self.declared: list[bool] = []
+        self.factor: list[float] = []
+        self.finished = [0] * len(job.stages)
+        self.runs_s = [0.0] * len(job.stages)
+        self._spent: list[float] = []  # sum of observed ratios, prior included
+        self._weight: list[float] = []
+        for stage in job.stages:
+            self._begin(stage, past.get(stage.name))
+        self.told = list(self.factor)
+
+    def _begin(self, stage: Stage, past: Mapping[str, float] | None) -> None:
+        if stage.overrides:
+            mean = sum(stage.duration_of(i) for i in range(stage.tasks)) / max(stage.tasks, 1)
+        else:
+            mean = stage.duration_s
+        declared = mean > 0
+        base = mean if declared else self._settings.unknown_s
+        factor, weight = 1.0, self._settings.file_weight if declared else 0.0
+        if past is not None:
+            factor = past["run_s"] * self._growth(past.get("input_mb", 0.0)) / base
+            weight = self._settings.history_weight
+        self.base_s.append(base)
+        self.declared.append(declared)
+        self.factor.append(factor)
+        self._weight.append(weight)
+        self._spent.append(factor * weight)
+
+    def _growth(self, input_mb: float) -> float:
+        """How much more input this run has than the past one; 1 where either is unknown."""
+        return self._job.input_mb / input_mb if input_mb > 0 and self._job.input_mb > 0 else 1.0
+
+    def known(self, stage: int) -> bool:
+        """Whether anything but the deliberate over-estimate is known of a stage."""
+        return self._weight[stage] > 0
+
+    def duration_s(self, stage: int) -> float:
+        """The believed mean duration of a stage's tasks."""
+        return self.base_s[stage] * self.factor[stage]
+
+    def observe(self, stage: int, declared_s: float, run_s: float) -> bool:
+        """Learn from a finished task; True when the belief moved enough to tell others."""
+        self.finished[stage] += 1
+        self.runs_s[stage] += run_s
+        if not self._settings.refine:
+            return False
+        expected = declared_s if declared_s > 0 else self.base_s[stage]
+        self._spent[stage] += run_s / expected
+        self._weight[stage] += 1.0
+        factor = self.factor[stage] = self._spent[stage] / self._weight[stage]
+        told = self.told[stage]
+        if abs(factor - told) <= self._settings.tell_above * told:
+            return False
+        self.told[stage] = factor
+        return True
+
+    def applied(self) -> Job:
+        """The job as a planner should see it: believed durations where they differ."""
+        stages = []
+        for position, stage in enumerate(self._job.stages):
+            factor = self.factor[position]
+            if factor == 1.0 and self.declared[position]:
+                stages.append(stage)
+                continue
+            overrides = tuple(
+                own if own.duration_s is None else replace(own, duration_s=own.duration_s * factor)
+                for own in stage.overrides
+            )
+            base = stage.duration_s if self.declared[position] else self.base_s[position]
+            stages.append(replace(stage, duration_s=base * factor, overrides=overrides))
+        return replace(self._job, stages=tuple(stages))
+
+    def record(self) -> dict[str, dict[str, float]]:
+        """What this run adds to the history of its key, as plain data by stage name."""
+        return {
+            stage.name: {
+                "run_s": self.runs_s[position] / self.finished[position],
+                "tasks": float(self.finished[position]),
+                "input_mb": self._job.input_mb,
+            }
+            for position, stage in enumerate(self._job.stages)
+            if self.finished[position]
+        }
+
+
+def merge_history(history: History, key: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The history with one more run of a key; the newest run counts for half."""
+    merged = {name: {s: dict(p) for s, p in past.items()} for name, past in history.items()}
+    stages = merged.setdefault(key, {})
+    for name, seen in record.items():
+        old = stages.get(name)
+        if old is None:
+            stages[name] = dict(seen)
+            continue
+        growth = 1.0
+        if old["input_mb"] > 0 and seen["input_mb"] > 0:
+            growth = seen["input_mb"] / old["input_mb"]
+        stages[name] = {
+            "run_s": 0.5 * (old["run_s"] * growth + seen["run_s"]),
+            "tasks": old["tasks"] + seen["tasks"],
+            "input_mb": seen["input_mb"],
+        }
+    return merged

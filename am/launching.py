@@ -1,0 +1,164 @@
+"""The containers that a master holds, and the bulk orders that start tasks in them.
+
+The truth (`actual_*`) is copied into launches here and nowhere else: node managers run it.
+"""
+
+from collections.abc import Sequence
+
+from am.lots import Lot
+from weft.effects import Effect, Send
+from weft.ids import AttemptId, ContainerId, NodeId
+from weft.job import Job, Stage
+from weft.messages import StartContainers, StopContainers, TaskLaunch, node_address
+from weft.resources import ResourceTypes, Vector
+
+
+class Held:
+    """A container with one task in it."""
+
+    __slots__ = (
+        "attempt",
+        "container_id",
+        "launched_s",
+        "lot",
+        "node",
+        "sent_s",
+        "stopping",
+        "task",
+    )
+
+    def __init__(
+        self,
+        container_id: ContainerId,
+        node: NodeId,
+        lot: Lot,
+        task: int,
+        attempt: int,
+        now: float,
+    ) -> None:
+        self.container_id = container_id
+        self.node = node
+        self.lot = lot
+        self.task = task
+        self.attempt = attempt
+        self.launched_s = now
+        self.sent_s = now
+        self.stopping = False  # its task is no longer wanted here
+
+
+class Truth:
+    """What really happens to the tasks of one stage."""
+
+    __slots__ = ("_stage", "_types", "command", "demand", "duration_s", "plain", "preamble")
+
+    def __init__(self, job: Job, stage: Stage, types: ResourceTypes) -> None:
+        self._stage = stage
+        self._types = types
+        self.plain = not stage.overrides and not isinstance(stage.actual_duration_s, tuple)
+        self.command = stage.command
+        self.duration_s = stage.actual_duration_of(0) if self.plain else 0.0
+        self.demand = types.vector(stage.actual_demand_of(0)) if not stage.overrides else ()
+        self.preamble = (("WEFT_JOB", job.name), ("WEFT_STAGE", stage.name))
+
+    def launch(
+        self,
+        container_id: ContainerId,
+        lot: Lot,
+        task: int,
+        attempt: int,
+        reusable: bool,
+        node: str,
+    ) -> TaskLaunch:
+        """The order for one task; `remote` when its preferred nodes do not include the node."""
+        remote = bool(lot.nodes) and node not in lot.nodes
+        if self.plain and not self.command:
+            return TaskLaunch(
+                container_id, lot.stage, task, attempt, self.duration_s, self.demand,
+                (), (), reusable, remote,
+            )  # fmt: skip
+        stage = self._stage
+        demand = self.demand or self._types.vector(stage.actual_demand_of(task))
+        command = stage.command_of(task)
+        environment: tuple[tuple[str, str], ...] = ()
+        if command:
+            environment = (
+                *self.preamble, ("WEFT_TASK", str(task)), ("WEFT_ATTEMPT", str(attempt)),
+            )  # fmt: skip
+        return TaskLaunch(
+            container_id, lot.stage, task, attempt, stage.actual_duration_of(task), demand,
+            command, environment, reusable, remote,
+        )  # fmt: skip
+
+
+class Launcher:
+    """Held containers by id; start orders are repeated until the node answers."""
+
+    __slots__ = ("_attempt", "_batches", "_stops", "held", "truths", "unanswered")
+
+    def __init__(self, attempt_id: AttemptId) -> None:
+        self._attempt = attempt_id
+        self.truths: list[Truth] = []
+        self.held: dict[ContainerId, Held] = {}
+        self.unanswered: dict[ContainerId, Held] = {}  # in the order of sending
+        self._batches: dict[NodeId, list[TaskLaunch]] = {}
+        self._stops: dict[NodeId, list[ContainerId]] = {}
+
+    def prepare(self, job: Job, types: ResourceTypes) -> None:
+        """Read the truth of every stage."""
+        self.truths = [Truth(job, stage, types) for stage in job.stages]
+
+    def start(self, held: Held) -> None:
+        """Order one task; the order leaves with the next `flush`."""
+        self.held[held.container_id] = held
+        self.unanswered[held.container_id] = held
+        self._order(held)
+
+    def _order(self, held: Held) -> None:
+        launch = self.truths[held.lot.stage].launch(
+            held.container_id, held.lot, held.task, held.attempt, False, held.node
+        )
+        batch = self._batches.get(held.node)
+        if batch is None:
+            self._batches[held.node] = [launch]
+        else:
+            batch.append(launch)
+
+    def stop(self, held: Held) -> None:
+        """Order the end of one container."""
+        held.stopping = True
+        self._stops.setdefault(held.node, []).append(held.container_id)
+
+    def repeat(self, now: float, resend_after_s: float) -> None:
+        """Order again what was not answered for too long."""
+        for container_id, held in list(self.unanswered.items()):
+            if now - held.sent_s < resend_after_s:
+                break
+            del self.unanswered[container_id]
+            held.sent_s = now
+            self.unanswered[container_id] = held
+            if held.stopping:
+                self._stops.setdefault(held.node, []).append(container_id)
+            else:
+                self._order(held)
+
+    def flush(self, effects: list[Effect]) -> None:
+        """Turn the collected orders into one message per node."""
+        if self._batches:
+            for node, batch in self._batches.items():
+                message = StartContainers(self._attempt, node, tuple(batch))
+                effects.append(Send(node_address(node), message))
+            self._batches = {}
+        if self._stops:
+            for node, containers in self._stops.items():
+                stop = StopContainers(self._attempt, node, tuple(containers))
+                effects.append(Send(node_address(node), stop))
+            self._stops = {}
+
+
+def totals(machines: Sequence[tuple[Vector, int]]) -> Vector:
+    """C: the capacity of all machines together."""
+    if not machines:
+        return ()
+    return tuple(
+        sum(capacity[r] * count for capacity, count in machines) for r in range(len(machines[0][0]))
+    )

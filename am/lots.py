@@ -1,0 +1,184 @@
+"""Lots: the tasks of one stage that look alike to the Resource Manager.
+
+A lot shares demand, place in the preferred order and locality, so that a stage of 100,000 tasks is
+asked for as a handful of rows. Inside a lot, tasks follow the plan.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.dag import Floats, Ints
+from weft.job import Job, Preference, Stage
+from weft.plan import Plan
+from weft.resources import ResourceTypes, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class LotLimits:
+    """How finely the preferred order is told: levels of priScore per stage and per job."""
+
+    levels_per_stage: int = 16
+    levels_per_job: int = 512
+
+
+class Lot:
+    """Like tasks of one stage; `tasks[rank]` is the task number at a rank of the plan's order.
+
+    `ready` is a heap of ranks that may start now. `unstarted_s` sums the declared durations of the
+    tasks that did not start; `norm` is the L1 norm of demand / capacity (ALGORITHMS section 7).
+    """
+
+    __slots__ = (
+        "declared_s",
+        "demand",
+        "gang",
+        "label",
+        "nodes",
+        "norm",
+        "number",
+        "pri_score",
+        "racks",
+        "ready",
+        "rows",
+        "stage",
+        "tasks",
+        "unstarted",
+        "unstarted_s",
+    )
+
+    def __init__(
+        self,
+        stage: int,
+        tasks: Sequence[int],
+        demand: Vector,
+        prefer: Preference,
+        pri_score: float,
+    ) -> None:
+        self.number = -1  # position among all lots of the job
+        self.stage = stage
+        self.tasks = tasks
+        self.demand = demand
+        self.nodes = prefer.nodes
+        self.racks = prefer.racks
+        self.pri_score = pri_score
+        self.label = ""
+        self.gang = False
+        self.norm = 0.0
+        self.ready: list[int] = []
+        self.rows: list[Any] = [None, None]  # the ask row of each kind (`am.asking`)
+        self.unstarted = 0
+        self.unstarted_s = 0.0
+        self.declared_s: float | Sequence[float] = 0.0  # of each task, or by task number
+
+    def declared_of(self, task: int) -> float:
+        """The declared duration of a task of the lot, s."""
+        own = self.declared_s
+        return own if isinstance(own, float) else own[task]
+
+
+def build_lots(
+    job: Job,
+    types: ResourceTypes,
+    capacity: Vector,
+    plan: Plan | None,
+    base_s: Sequence[float],
+    limits: LotLimits,
+) -> list[list[Lot]]:
+    """The lots of every stage, numbered; without a plan, breadth first by hop count."""
+    levels = max(1, min(limits.levels_per_stage, limits.levels_per_job // len(job.stages)))
+    rank = None if plan is None else _ranks(plan.order)
+    fallback = level_scores(job) if plan is None else []
+    stages: list[list[Lot]] = []
+    first, number = 0, 0
+    for position, stage in enumerate(job.stages):
+        declared = _declared(stage, base_s[position])
+        groups = _groups(stage, types)
+        lots: list[Lot] = []
+        for (demand, prefer), tasks in groups.items():
+            if plan is None or rank is None:
+                lots.append(Lot(position, tasks, demand, prefer, fallback[position]))
+            else:
+                whole = slice(first, first + stage.tasks)
+                few = max(1, levels // len(groups))
+                for chunk, score in _chunks(tasks, plan.pri_score[whole], rank[whole], few):
+                    lots.append(Lot(position, chunk, demand, prefer, score))
+        for lot in lots:
+            lot.number, number = number, number + 1
+            lot.label, lot.gang = stage.label, stage.gang
+            lot.declared_s = declared
+            lot.norm = sum(d / c for d, c in zip(lot.demand, capacity, strict=True) if c > 0)
+        stages.append(lots)
+        first += stage.tasks
+    return stages
+
+
+def level_scores(job: Job) -> list[float]:
+    """priScore by stage of plain breadth first order (ALGORITHMS section 11): hop count first."""
+    hops = [0] * len(job.stages)
+    for position in job.topological_order():
+        hops[position] = max((hops[p] + 1 for p, _ in job.parents_of(position)), default=0)
+    before = [0] * (max(hops) + 2)
+    for hop, stage in zip(hops, job.stages, strict=True):
+        before[hop + 1] += stage.tasks
+    for hop in range(1, len(before)):
+        before[hop] += before[hop - 1]
+    count = max(job.task_count, 1)
+    return [(count - before[hop]) / count for hop in hops]
+
+
+def _declared(stage: Stage, base_s: float) -> float | list[float]:
+    if stage.overrides and any(own.duration_s is not None for own in stage.overrides):
+        return [stage.duration_of(i) for i in range(stage.tasks)]
+    return float(stage.duration_s) if stage.duration_s > 0 else base_s
+
+
+def _groups(stage: Stage, types: ResourceTypes) -> dict[tuple[Vector, Preference], Sequence[int]]:
+    """Tasks of a stage by demand and preference."""
+    if not stage.overrides:
+        return {(types.vector(stage.demand), stage.prefer): range(stage.tasks)}
+    groups: dict[tuple[Vector, Preference], list[int]] = {}
+    own_demand = types.vector(stage.demand)
+    for task, own in enumerate(stage.overrides):
+        demand = own_demand if own.demand is None else types.vector(own.demand)
+        prefer = stage.prefer if own.prefer is None else own.prefer
+        groups.setdefault((demand, prefer), []).append(task)
+    if len(groups) == 1:
+        return {key: range(stage.tasks) for key in groups}
+    return dict(groups)
+
+
+def _ranks(order: Ints) -> Ints:
+    """The position of every task in the preferred order."""
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank
+
+
+def _chunks(
+    tasks: Sequence[int], score: Floats, rank: Ints, levels: int
+) -> list[tuple[Sequence[int], float]]:
+    """Split tasks by priScore into at most `levels` runs in plan order; neighbours are merged.
+
+    A merged run is told its mean score, so that it neither overtakes nor yields as a whole.
+    """
+    if isinstance(tasks, range):
+        numbers = np.arange(len(tasks))
+    else:
+        numbers = np.asarray(tasks, dtype=np.int64)
+        score, rank = score[numbers], rank[numbers]
+    ordered = np.lexsort((rank, -score))
+    numbers, score = numbers[ordered], score[ordered]
+    level = np.concatenate(([0], np.cumsum(np.diff(score) != 0)))
+    distinct = int(level[-1]) + 1
+    if distinct > levels:
+        level = level * levels // distinct
+    cuts = np.flatnonzero(np.diff(level)) + 1
+    chunks: list[tuple[Sequence[int], float]] = []
+    for part, scores in zip(np.split(numbers, cuts), np.split(score, cuts), strict=True):
+        ascending = bool(np.all(np.diff(part) == 1))
+        run = range(int(part[0]), int(part[-1]) + 1) if ascending else part.tolist()
+        chunks.append((run, float(scores.mean())))
+    return chunks

@@ -1,0 +1,317 @@
+"""A job's progress, kept by stage: what may start, what runs, what is done.
+
+Every step of one task costs O(1) (O(log n) in the heap of its lot), whatever the stage's size.
+"""
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+
+from am.lots import Lot
+from weft.errors import InvariantError
+from weft.job import EdgeKind, Job, one_to_one_parents
+from weft.messages import FinishedTask
+
+WAITING, READY, RUNNING, DONE = range(4)
+
+
+class StageProgress:
+    """One stage: a state per task and the counters that decide when its children may start."""
+
+    __slots__ = (
+        "barrier_children",
+        "barriers",
+        "chain_children",
+        "copies",
+        "failures",
+        "finished",
+        "lot_of",
+        "lots",
+        "missing",
+        "position",
+        "rank_of",
+        "running",
+        "state",
+        "tasks",
+        "tries",
+    )
+
+    def __init__(self, position: int, tasks: int) -> None:
+        self.position = position
+        self.tasks = tasks
+        self.state = bytearray(tasks)
+        self.finished = 0
+        self.running = 0  # tasks, however many copies of each
+        self.barriers = 0  # unfinished parents that all tasks wait for
+        self.missing: list[int] | None = None  # unfinished one_to_one parent tasks of each task
+        self.barrier_children: list[int] = []
+        self.chain_children: list[int] = []
+        self.tries: dict[int, int] = {}  # launches so far, for tasks launched more than once
+        self.failures: dict[int, int] = {}  # failures that count towards max_task_attempts
+        self.copies: dict[int, int] = {}  # live copies, for tasks that were speculated on
+        self.lots: Sequence[Lot] = ()
+        self.lot_of: list[Lot] | None = None  # None: one lot whose ranks are the task numbers
+        self.rank_of: list[int] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every task is done."""
+        return self.finished == self.tasks
+
+    def place_of(self, task: int) -> tuple[Lot, int]:
+        """The lot and rank of a task."""
+        if self.lot_of is None or self.rank_of is None:
+            return self.lots[0], task
+        return self.lot_of[task], self.rank_of[task]
+
+    def adopt(self, lots: Sequence[Lot]) -> None:
+        """Take the stage's lots; their heaps and sums follow from the states."""
+        self.lots = lots
+        if len(lots) == 1 and lots[0].tasks == range(self.tasks):
+            self.lot_of = self.rank_of = None
+        else:
+            self.lot_of, self.rank_of = [lots[0]] * self.tasks, [0] * self.tasks
+            for lot in lots:
+                for rank, task in enumerate(lot.tasks):
+                    self.lot_of[task], self.rank_of[task] = lot, rank
+        for lot in lots:
+            left = [r for r, t in enumerate(lot.tasks) if self.state[t] <= READY]
+            lot.ready = [r for r in left if self.state[lot.tasks[r]] == READY]
+            lot.unstarted = len(left)
+            if isinstance(lot.declared_s, float):
+                lot.unstarted_s = lot.declared_s * len(left)
+            else:
+                lot.unstarted_s = sum(lot.declared_s[lot.tasks[r]] for r in left)
+
+
+class Progress:
+    """All stages of a job, and the lots whose number of ready tasks changed."""
+
+    __slots__ = ("changed", "failed", "finished", "lots", "running", "stages", "tasks", "version")
+
+    def __init__(self, job: Job, finished: Iterable[FinishedTask] = ()) -> None:
+        self.stages = [StageProgress(i, stage.tasks) for i, stage in enumerate(job.stages)]
+        self.tasks = job.task_count
+        self.finished = 0
+        self.running = 0
+        self.failed = 0  # failures, of whatever task
+        self.version = 0  # grows with every change
+        self.lots: list[Lot] = []
+        self.changed: dict[int, Lot] = {}
+        for child, stage in enumerate(self.stages):
+            for parent, kind in job.parents_of(child):
+                if kind is EdgeKind.ONE_TO_ONE:
+                    self._chain(parent, stage)
+                else:
+                    stage.barriers += 1
+                    self.stages[parent].barrier_children.append(child)
+        for done in finished:
+            self.finish_early(done.stage, done.task)
+        for position in job.topological_order():
+            if self.stages[position].complete and not self.stages[position].finished:
+                self._completed(self.stages[position])  # a stage without tasks
+        for stage in self.stages:
+            if stage.barriers == 0:
+                self._open(stage)
+
+    def _chain(self, parent: int, child: StageProgress) -> None:
+        self.stages[parent].chain_children.append(child.position)
+        count = self.stages[parent].tasks
+        blocks = (len(one_to_one_parents(count, child.tasks, t)) for t in range(child.tasks))
+        if child.missing is None:
+            child.missing = list(blocks)
+        else:
+            child.missing = [old + new for old, new in zip(child.missing, blocks, strict=True)]
+
+    def adopt(self, lots: Sequence[Sequence[Lot]]) -> None:
+        """Take (new) lots for every stage; all of them count as changed."""
+        self.lots = [lot for stage in lots for lot in stage]
+        for stage, own in zip(self.stages, lots, strict=True):
+            stage.adopt(own)
+        self.changed = {lot.number: lot for lot in self.lots if lot.ready}
+        self.version += 1
+
+    @property
+    def done(self) -> bool:
+        """Whether every task is done."""
+        return self.finished == self.tasks
+
+    # -- steps of one task -------------------------------------------------------------------------
+
+    def take(self, lot: Lot) -> int:
+        """Start the best ready task of a lot; answers its rank, -1 when there is none."""
+        ready = lot.ready
+        if not ready:
+            return -1
+        rank = heappop(ready)
+        task = lot.tasks[rank]
+        stage = self.stages[lot.stage]
+        if stage.state[task] == RUNNING:  # a copy of a straggler
+            stage.copies[task] += 1
+            stage.tries[task] = stage.tries.get(task, 0) + 1
+            return rank
+        stage.state[task] = RUNNING
+        stage.running += 1
+        self.running += 1
+        self.version += 1
+        lot.unstarted -= 1
+        own = lot.declared_s
+        lot.unstarted_s -= own if isinstance(own, float) else own[task]
+        return rank
+
+    def give_back(self, stage: StageProgress, task: int) -> None:
+        """A running copy ended without success: the task is ready again unless one still runs."""
+        if stage.state[task] != RUNNING:
+            return
+        if task in stage.copies:
+            stage.copies[task] -= 1
+            if stage.copies[task] > 0:
+                return
+            self._unspeculate(stage, task)
+        stage.tries[task] = stage.tries.get(task, 0) + 1
+        stage.state[task] = READY
+        stage.running -= 1
+        self.running -= 1
+        self.version += 1
+        lot, rank = stage.place_of(task)
+        lot.unstarted += 1
+        lot.unstarted_s += lot.declared_of(task)
+        heappush(lot.ready, rank)
+        self.changed[lot.number] = lot
+
+    def _unspeculate(self, stage: StageProgress, task: int) -> None:
+        """Forget a task's copies; one that still waits for a container is wanted no longer."""
+        del stage.copies[task]
+        lot, rank = stage.place_of(task)
+        if rank in lot.ready:
+            lot.ready.remove(rank)
+            heapify(lot.ready)
+            self.changed[lot.number] = lot
+
+    def speculate(self, stage: StageProgress, task: int) -> None:
+        """Want one more copy of a running task."""
+        lot, rank = stage.place_of(task)
+        stage.copies[task] = stage.copies.get(task, 1)
+        heappush(lot.ready, rank)
+        self.changed[lot.number] = lot
+
+    def finish(self, stage: StageProgress, task: int) -> bool:
+        """A running task succeeded; False when it was done already."""
+        if stage.state[task] != RUNNING:
+            return False
+        if task in stage.copies:
+            self._unspeculate(stage, task)
+        stage.state[task] = DONE
+        stage.running -= 1
+        self.running -= 1
+        self._count(stage, task)
+        return True
+
+    def finish_early(self, position: int, task: int) -> bool:
+        """A task that this attempt did not start is done (an earlier attempt's); False if known."""
+        if not (0 <= position < len(self.stages) and 0 <= task < self.stages[position].tasks):
+            return False
+        stage = self.stages[position]
+        if stage.state[task] == RUNNING:
+            return self.finish(stage, task)
+        if stage.state[task] == DONE:
+            return False
+        was = stage.state[task]
+        stage.state[task] = DONE
+        if stage.lots:
+            lot, rank = stage.place_of(task)
+            lot.unstarted -= 1
+            lot.unstarted_s -= lot.declared_of(task)
+            if was == READY:
+                lot.ready.remove(rank)
+                heapify(lot.ready)
+                self.changed[lot.number] = lot
+        self._count(stage, task)
+        return True
+
+    def _count(self, stage: StageProgress, task: int) -> None:
+        stage.finished += 1
+        self.finished += 1
+        self.version += 1
+        for child in stage.chain_children:
+            self._advance(stage, self.stages[child], task)
+        if stage.finished == stage.tasks:
+            self._completed(stage)
+
+    # -- what becomes ready ------------------------------------------------------------------------
+
+    def _completed(self, stage: StageProgress) -> None:
+        for position in stage.barrier_children:
+            child = self.stages[position]
+            child.barriers -= 1
+            if child.barriers == 0 and self.tasks:
+                self._open(child)
+
+    def _open(self, stage: StageProgress) -> None:
+        """Nothing blocks the whole stage any more."""
+        state, missing = stage.state, stage.missing
+        if missing is None and not stage.finished and not any(state):
+            stage.state = bytearray([READY]) * stage.tasks
+        else:
+            for task in range(stage.tasks):
+                if state[task] == WAITING and (missing is None or missing[task] == 0):
+                    state[task] = READY
+        state = stage.state
+        for lot in stage.lots:
+            tasks = lot.tasks
+            lot.ready = [rank for rank in range(len(tasks)) if state[tasks[rank]] == READY]
+            if lot.ready:
+                self.changed[lot.number] = lot
+
+    def _advance(self, parent: StageProgress, child: StageProgress, task: int) -> None:
+        """A parent task of a one_to_one edge is done (`one_to_one_parents`, inverted)."""
+        missing = child.missing
+        if missing is None:
+            return
+        ahead, behind = parent.tasks, child.tasks
+        if ahead >= behind:
+            heirs = range(
+                ((task + 1) * behind - 1) // ahead, ((task + 1) * behind - 1) // ahead + 1
+            )
+        else:
+            heirs = range(-(-task * behind // ahead), -(-(task + 1) * behind // ahead))
+        for heir in heirs:
+            missing[heir] -= 1
+            if missing[heir] == 0 and child.barriers == 0 and child.state[heir] == WAITING:
+                child.state[heir] = READY
+                if child.lots:
+                    lot, rank = child.place_of(heir)
+                    heappush(lot.ready, rank)
+                    self.changed[lot.number] = lot
+
+    # -- the books ---------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Counters, heaps and states agree; raises InvariantError."""
+        for stage in self.stages:
+            _check_stage(stage)
+        if self.finished != sum(stage.finished for stage in self.stages):
+            raise InvariantError("finished tasks do not add up")
+        if self.running != sum(stage.running for stage in self.stages):
+            raise InvariantError("running tasks do not add up")
+        for stage in self.stages:
+            for child in stage.barrier_children:
+                begun = self.stages[child].state
+                if not stage.complete and (READY in begun or RUNNING in begun):
+                    raise InvariantError(f"stage {child} began before stage {stage.position} ended")
+
+
+def _check_stage(stage: StageProgress) -> None:
+    where = f"stage {stage.position}"
+    if stage.state.count(DONE) != stage.finished:
+        raise InvariantError(f"{where}: {stage.finished} finished, states say otherwise")
+    if stage.state.count(RUNNING) != stage.running:
+        raise InvariantError(f"{where}: {stage.running} running, states say otherwise")
+    for lot in stage.lots:
+        states = [stage.state[task] for task in lot.tasks]
+        if lot.unstarted != sum(s <= READY for s in states):
+            raise InvariantError(f"{where}: unstarted tasks of lot {lot.number} miscounted")
+        ready = [rank for rank in lot.ready if states[rank] == READY]
+        if len(set(lot.ready)) != len(lot.ready):
+            raise InvariantError(f"{where}: a task is ready twice in lot {lot.number}")
+        if sorted(ready) != [rank for rank, s in enumerate(states) if s == READY]:
+            raise InvariantError(f"{where}: ready tasks of lot {lot.number} are lost")
