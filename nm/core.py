@@ -1,0 +1,273 @@
+"""The Node Manager: runs containers on one host and reports their ends until they are known.
+
+What arrives twice is done once: a container is known by its id while it lives and, as a tombstone,
+for some time after. A stop order that overtakes its start is remembered and the start refused.
+"""
+
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from nm.lifecycle import NODE, NodeEvent, NodeState
+from nm.runner import Runner
+from nm.settings import NodeSettings
+from weft.effects import (
+    ContainersMeasured,
+    Effect,
+    NodeSlowed,
+    ProcessEnded,
+    Send,
+    SetTimer,
+    Started,
+    Stop,
+    StopRequested,
+    TimerFired,
+)
+from weft.ids import ContainerId, NodeId
+from weft.messages import (
+    MANAGER,
+    ContainerEnd,
+    ContainerUse,
+    ItemAnswer,
+    NodeAccepted,
+    NodeAnswered,
+    NodeHeartbeated,
+    NodeRegistered,
+    NodeUnregistered,
+    QueryContainers,
+    StartAnswered,
+    StartContainers,
+    StopContainers,
+    TaskEnd,
+)
+from weft.outbox import Outbox
+from weft.resources import ResourceTypes, Vector
+
+HEARTBEAT, REPORT, REGISTER, TASKS = "heartbeat", "report", "register", "tasks"
+
+
+class NodeManager:
+    """One node. `rng` spreads the heartbeats of many nodes over their interval."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        address: str,
+        capacity: Mapping[str, float],
+        rack: str,
+        labels: tuple[str, ...],
+        settings: NodeSettings,
+        rng: np.random.Generator,
+    ) -> None:
+        self.node_id = node_id
+        self.state = NODE.initial
+        self._registration = (address, rack, labels, dict(capacity))
+        self._settings = settings
+        self._rng = rng
+        self._runner = Runner(node_id, settings)
+        self._outbox = self._runner.outbox
+        self._acks: list[int] = []
+        self._types: ResourceTypes | None = None  # known once accepted
+        self._boot_s = 0.0
+        self._heartbeat_s = 0.0
+        self._beating = False
+        self._prompt = False
+        self._reporting = False  # a zero-delay report is on its way
+        self._timer_s = inf  # when the TASKS timer fires
+        self._use: Vector = ()  # as last reported
+        self._handlers: dict[type, Callable[[Any, float, list[Effect]], None]] = {
+            StartContainers: self._on_start,
+            TimerFired: self._on_timer,
+            NodeAnswered: self._on_answer,
+            StopContainers: self._on_stop,
+            NodeAccepted: self._on_accepted,
+            ProcessEnded: self._runner.process_ended,
+            ContainersMeasured: self._runner.measured,
+            QueryContainers: self._on_query,
+            Started: self._on_started,
+            NodeSlowed: self._on_slowed,
+            StopRequested: self._on_stop_requested,
+        }
+
+    # -- the door ----------------------------------------------------------------------------------
+
+    def handle(self, event: Any, now: float) -> list[Effect]:
+        """Tell the node what happened; `now` in s. Raises KeyError for an unknown event."""
+        effects: list[Effect] = []
+        if self.state is NodeState.STOPPED:
+            return effects
+        if self._timer_s <= now:  # what was due before comes first, even if its timer is late
+            self._runner.end_due(now, effects)
+        self._handlers[type(event)](event, now, effects)
+        self._set_timers(now, effects)
+        return effects
+
+    def check(self) -> None:
+        """Raise InvariantError where the node's books contradict themselves."""
+        self._runner.check()
+
+    @property
+    def silent(self) -> bool:
+        """Whether a heartbeat now would say nothing (the simulator leaves such beats out)."""
+        box = self._outbox
+        return (
+            self.state is NodeState.RUNNING
+            and not (box.fresh or box.unacknowledged or self._acks or self._runner.reusable)
+            and (not self._settings.report_use or self._runner.use() == self._use)
+        )
+
+    @property
+    def containers(self) -> tuple[ContainerId, ...]:
+        """The containers that the node holds."""
+        return tuple(self._runner.book.containers)
+
+    # -- registration and pace ---------------------------------------------------------------------
+
+    def _on_started(self, event: Started, now: float, effects: list[Effect]) -> None:
+        self.state = NODE.next(self.state, NodeEvent.STARTED)
+        self._boot_s = now
+        resend_after_s = self._settings.resend_after_s
+        self._outbox = Outbox(resend_after_s, 1 + int(now * 1000))  # not the numbers of a past life
+        self._runner.outbox = self._outbox
+        self._register(effects)
+
+    def _register(self, effects: list[Effect]) -> None:
+        address, rack, labels, capacity = self._registration
+        running = self._runner.book.running()
+        message = NodeRegistered(
+            self.node_id, address, rack, labels, capacity, running, self._boot_s
+        )
+        effects.append(Send(MANAGER, message))
+        effects.append(SetTimer(self._settings.register_retry_s, REGISTER))
+
+    def _on_accepted(self, event: NodeAccepted, now: float, effects: list[Effect]) -> None:
+        if self.state is NodeState.REGISTERING:
+            effects.append(SetTimer(None, REGISTER))
+        self.state = NODE.next(self.state, NodeEvent.ACCEPTED)
+        self._prompt = event.prompt
+        self._heartbeat_s = event.heartbeat_s
+        if self._types is None:
+            self._types = event.types
+            capacity = event.types.vector(self._registration[3], f"capacity of {self.node_id}")
+            self._runner.size(event.types, capacity, now)
+            self._use = (0.0,) * len(event.types)
+        if not self._beating:
+            self._beating = True
+            effects.append(SetTimer(self._heartbeat_s * float(self._rng.random()), HEARTBEAT))
+
+    def _on_timer(self, event: TimerFired, now: float, effects: list[Effect]) -> None:
+        if event.key == TASKS:
+            pass  # `handle` ended what was due
+        elif event.key == REPORT:
+            self._reporting = False
+            if self._outbox.fresh:
+                self._beat(now, effects, periodic=False)
+        elif event.key == HEARTBEAT:
+            self._beat(now, effects, periodic=True)
+            effects.append(SetTimer(self._heartbeat_s, HEARTBEAT))
+        elif event.key == REGISTER and self.state is NodeState.REGISTERING:
+            self._register(effects)
+
+    def _beat(self, now: float, effects: list[Effect], *, periodic: bool) -> None:
+        if self.state is not NodeState.RUNNING:
+            return
+        runner = self._runner
+        number, items = self._outbox.take(now)
+        ended: tuple[Any, ...] = tuple(items)
+        tasks_ended: tuple[TaskEnd, ...] = ()
+        if runner.reusable:
+            tasks_ended = tuple(item for item in items if isinstance(item, TaskEnd))
+            ended = tuple(item for item in items if isinstance(item, ContainerEnd))
+        container_use: tuple[ContainerUse, ...] = ()
+        if periodic and runner.metered:
+            container_use = runner.measure(now, effects)
+        use: Vector = ()
+        if self._settings.report_use:
+            current = runner.use()
+            if current != self._use:
+                use = self._use = current
+        acks: tuple[int, ...] = ()
+        if self._acks:
+            acks, self._acks = tuple(self._acks), []
+        beat = NodeHeartbeated(self.node_id, number, acks, ended, tasks_ended, use, container_use)
+        effects.append(Send(MANAGER, beat))
+
+    def _on_answer(self, event: NodeAnswered, now: float, effects: list[Effect]) -> None:
+        runner = self._runner
+        if event.acks:
+            self._outbox.acknowledge(event.acks)
+        if event.next_heartbeat_s:
+            self._heartbeat_s = event.next_heartbeat_s
+        if event.start or event.stop:
+            self._acks.append(event.response_id)
+            for launch in event.start:
+                runner.start_master(launch, now, effects)
+            for container in event.stop:
+                if not runner.report_again(container):
+                    runner.stop(container, now, effects)
+        if event.shutdown:
+            self._leave(event.shutdown, now, effects)
+        elif event.resync:
+            self.state = NODE.next(self.state, NodeEvent.RESYNC)
+            self._register(effects)
+
+    def _set_timers(self, now: float, effects: list[Effect]) -> None:
+        next_s = self._runner.emulation.next_end_s
+        if next_s != self._timer_s:
+            self._timer_s = next_s
+            effects.append(SetTimer(None if next_s == inf else max(0.0, next_s - now), TASKS))
+        if self._prompt and not self._reporting and self._outbox.fresh:
+            self._reporting = True
+            effects.append(SetTimer(0.0, REPORT))
+
+    # -- orders of masters -------------------------------------------------------------------------
+
+    def _on_start(self, event: StartContainers, now: float, effects: list[Effect]) -> None:
+        if self._types is None:
+            return  # not accepted yet; the sender repeats
+        answers = []
+        for item in event.items:
+            error = self._runner.start(item, now, effects)
+            answers.append(ItemAnswer(item.container_id, item.stage, item.task, error))
+        message = StartAnswered(self.node_id, event.attempt_id, tuple(answers))
+        effects.append(Send(self._runner.master(event.attempt_id), message))
+
+    def _on_stop(self, event: StopContainers, now: float, effects: list[Effect]) -> None:
+        if self._types is None:
+            return
+        for container in event.containers:
+            if container not in self._runner.book.tombstones:
+                self._runner.stop(container, now, effects)
+        answers = tuple(ItemAnswer(container) for container in event.containers)
+        message = StartAnswered(self.node_id, event.attempt_id, answers)
+        effects.append(Send(self._runner.master(event.attempt_id), message))
+
+    def _on_query(self, event: QueryContainers, now: float, effects: list[Effect]) -> None:
+        answers = []
+        for container in event.containers:
+            held = self._runner.book.containers.get(container)
+            if held is None:
+                answers.append(ItemAnswer(container, error="no such container runs here"))
+                continue
+            keys = list(held.tasks) or [(-1, -1, 0)]
+            answers.extend(ItemAnswer(container, stage, task) for stage, task, _ in keys)
+        message = StartAnswered(self.node_id, event.attempt_id, tuple(answers))
+        effects.append(Send(self._runner.master(event.attempt_id), message))
+
+    # -- the host ----------------------------------------------------------------------------------
+
+    def _on_slowed(self, event: NodeSlowed, now: float, effects: list[Effect]) -> None:
+        self._runner.emulation.slow(event.speed, now)
+
+    def _on_stop_requested(self, event: StopRequested, now: float, effects: list[Effect]) -> None:
+        self._leave("asked to stop", now, effects)
+
+    def _leave(self, reason: str, now: float, effects: list[Effect]) -> None:
+        """Leave on purpose: the Resource Manager counts what still runs here as lost."""
+        for container in self.containers:
+            self._runner.stop(container, now, effects)
+        self.state = NODE.next(self.state, NodeEvent.STOP)
+        effects.append(Send(MANAGER, NodeUnregistered(self.node_id)))
+        effects.append(Stop(reason))

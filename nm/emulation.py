@@ -1,0 +1,209 @@
+"""Emulated tasks contend as on a real host: the fluid model of ALGORITHMS section 8.
+
+When the true demands on a divisible resource sum to more than the node has, everybody who uses it
+runs at `capacity / demand`; a task runs at its lowest rate over resources. Rates change at every
+start and end. A rigid resource cannot be shared out: the task that would exceed it is killed.
+
+While nothing is over capacity every rate is 1, so a start costs a sum per resource and an end a
+pop from a heap. Rates are worked out again only when a total crosses or leaves its capacity.
+"""
+
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from weft.errors import InvariantError
+from weft.messages import TaskLaunch
+from weft.resources import Vector
+
+SLACK = 1e-9  # relative; sums of floats must not count as contention
+
+
+class Work:
+    """One running task; it has done `work_s - (end_s - now) * rate` of its work."""
+
+    __slots__ = ("demand", "end_s", "item", "rate", "serial", "start_s", "work_s")
+
+    def __init__(
+        self, item: TaskLaunch, demand: Vector, work_s: float, start_s: float, serial: int
+    ) -> None:
+        self.item = item
+        self.demand = demand
+        self.work_s = work_s
+        self.start_s = start_s
+        self.serial = serial  # of its entry in the heap; -1 once it ended
+        self.rate = 1.0
+        self.end_s = start_s + work_s  # at the present rate
+
+    def done_s(self, now: float) -> float:
+        """The work done by `now`, in s at full rate."""
+        if self.serial < 0:
+            return self.work_s
+        return min(self.work_s, max(0.0, self.work_s - (self.end_s - now) * self.rate))
+
+
+class Emulation:
+    """The tasks that run on one emulated host, and when the next one ends."""
+
+    __slots__ = (
+        "_contended",
+        "_heap",
+        "_limits",
+        "_rigid",
+        "_running",
+        "_serial",
+        "_speed",
+        "_totals",
+        "capacity",
+    )
+
+    def __init__(self, capacity: Vector, rigid: tuple[bool, ...], speed: float = 1.0) -> None:
+        self.capacity = capacity
+        self._rigid = rigid
+        self._limits = [amount * (1 + SLACK) for amount in capacity]
+        self._totals = [0.0] * len(capacity)
+        self._heap: list[tuple[float, int, Work]] = []
+        self._running: dict[int, Work] = {}  # by serial: the order of starts
+        self._serial = 0
+        self._speed = speed
+        self._contended = False
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    @property
+    def totals(self) -> Vector:
+        """The sum of the running tasks' true demands, which may exceed the capacity."""
+        return tuple(self._totals)
+
+    @property
+    def use(self) -> Vector:
+        """What is in use now: never more than the capacity."""
+        if not self._contended:
+            return tuple(map(min, self._totals, self.capacity))
+        use = [0.0] * len(self.capacity)
+        for work in self._running.values():
+            for r, amount in enumerate(work.demand):
+                use[r] += amount if self._rigid[r] else amount * work.rate
+        return tuple(map(min, use, self.capacity))
+
+    @property
+    def next_end_s(self) -> float:
+        """When the next task ends at the present rates; infinite when nothing runs."""
+        heap = self._heap
+        while heap:
+            end_s, serial, work = heap[0]
+            if work.serial == serial:
+                return end_s
+            heappop(heap)
+        return inf
+
+    def start(self, item: TaskLaunch, demand: Vector, work_s: float, now: float) -> Work | None:
+        """Run a task; None where it was killed because a rigid resource would be exceeded.
+
+        A resource of which the host has nothing counts as rigid: the task would never end.
+        Every task that was due by `now` must have been taken (`due`) before.
+        """
+        totals, limits = self._totals, self._limits
+        over = False
+        for r, amount in enumerate(demand):
+            if amount:
+                total = totals[r] = totals[r] + amount
+                if total > limits[r]:
+                    over = True
+        if over:
+            for r, amount in enumerate(demand):
+                if amount and totals[r] > limits[r] and (self._rigid[r] or limits[r] == 0):
+                    self._sum_up()
+                    return None
+        self._serial = serial = self._serial + 1
+        work = Work(item, demand, work_s, now, serial)
+        self._running[serial] = work
+        if over or self._contended or self._speed != 1.0:
+            self._rate(now)
+        else:
+            heappush(self._heap, (work.end_s, serial, work))
+        return work
+
+    def stop(self, work: Work, now: float) -> None:
+        """End a task before its time."""
+        self._remove(work)
+        if self._contended:
+            self._rate(now)
+
+    def due(self, now: float) -> list[tuple[Work, float]]:
+        """Take the tasks that ended by `now`, each with the time at which it ended.
+
+        Every end changes the others' rates at its own time, even where `now` is later.
+        """
+        ended: list[tuple[Work, float]] = []
+        until = now + SLACK + abs(now) * 1e-12  # a timer's rounding must not cost another timer
+        while self._heap and self._heap[0][0] <= until:
+            end_s, serial, work = heappop(self._heap)
+            if work.serial != serial:
+                continue
+            end_s = min(end_s, now)
+            ended.append((work, end_s))
+            self._remove(work)
+            if self._contended:
+                self._rate(end_s)
+        return ended
+
+    def slow(self, speed: float, now: float) -> None:
+        """From now on everything runs at `speed` times its rate."""
+        self._speed = speed
+        self._rate(now)
+
+    def check(self) -> None:
+        """Raise InvariantError where sums, rates and the heap contradict the running tasks."""
+        live = {serial for _, serial, work in self._heap if work.serial == serial}
+        if live != {work.serial for work in self._running.values()}:
+            raise InvariantError("emulation: the heap and the running tasks differ")
+        for r, total in enumerate(self._totals):
+            exact = sum(work.demand[r] for work in self._running.values())
+            if abs(exact - total) > 1e-6 * max(1.0, exact):
+                raise InvariantError(f"emulation: resource {r} sums to {exact}, not {total}")
+            if self._rigid[r] and exact > self.capacity[r] * (1 + 1e-6):
+                raise InvariantError(f"emulation: rigid resource {r} is over capacity")
+        for work in self._running.values():
+            if work.rate > self._speed * (1 + SLACK):
+                raise InvariantError(f"emulation: a task runs at {work.rate} of its pace")
+
+    def _remove(self, work: Work) -> None:
+        del self._running[work.serial]
+        work.serial = -1
+        totals = self._totals
+        if not self._running:  # forget what rounding left over
+            self._totals = [0.0] * len(totals)
+            return
+        for r, amount in enumerate(work.demand):
+            if amount:
+                totals[r] -= amount
+
+    def _sum_up(self) -> None:
+        """Sum the demands afresh, so that rounding never accumulates."""
+        demands = [work.demand for work in self._running.values()]
+        sums = [sum(column) for column in zip(*demands, strict=True)]
+        self._totals = sums or [0.0] * len(self.capacity)
+
+    def _rate(self, now: float) -> None:
+        """Work out every task's rate at `now`; tasks whose rate stays keep their exact end."""
+        self._sum_up()
+        factors = [
+            1.0 if rigid or total <= limit else capacity / total
+            for total, limit, capacity, rigid in zip(
+                self._totals, self._limits, self.capacity, self._rigid, strict=True
+            )
+        ]
+        self._contended = min(factors, default=1.0) < 1.0
+        narrow = [r for r, factor in enumerate(factors) if factor < 1.0]
+        heap = []
+        for work in self._running.values():
+            demand = work.demand
+            rate = self._speed * min((factors[r] for r in narrow if demand[r]), default=1.0)
+            if rate != work.rate:
+                left_s = max(0.0, work.end_s - now) * work.rate
+                work.rate = rate
+                work.end_s = now + left_s / rate if rate > 0 else inf
+            heap.append((work.end_s, work.serial, work))
+        heapify(heap)
+        self._heap = heap

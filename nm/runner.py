@@ -1,0 +1,282 @@
+"""Running what a node was told to run: containers start once, end once, and every end is owed."""
+
+from typing import Any
+
+from nm.containers import Book, Held, TaskKey, measure_all, never_started
+from nm.emulation import Emulation, Work
+from nm.lifecycle import ContainerEvent, ContainerState
+from nm.settings import Mode, NodeSettings
+from weft.effects import ContainersMeasured, Effect, Kill, Launch, Note, ProcessEnded, Send
+from weft.errors import InvariantError
+from weft.facts import TaskStarted, TaskStopped
+from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
+from weft.messages import (
+    Address,
+    ContainerEnd,
+    ContainerUse,
+    MasterLaunch,
+    Outcome,
+    TaskEnd,
+    TaskLaunch,
+    TasksEnded,
+    master_address,
+)
+from weft.outbox import Outbox
+from weft.resources import ResourceTypes, Vector
+
+OOM_EXIT_CODE = 137  # 128 + SIGKILL, as a shell shows it
+ADDRESSES_MAX = 10_000
+Report = ContainerEnd | TaskEnd
+
+
+class Runner:
+    """The containers of one node. Effects are appended to the list that the core answers with."""
+
+    def __init__(self, node_id: NodeId, settings: NodeSettings) -> None:
+        self.node_id = node_id
+        self.outbox: Outbox[Any, Report] = Outbox(settings.resend_after_s)
+        self.book = Book(settings.tombstone_s)
+        self.emulation = Emulation((), ())
+        self.emulated = settings.mode is Mode.EMULATED
+        self.reusable = False  # a reusable container was ever seen
+        self._settings = settings
+        self._remote = -1  # position of the resource that remote reads use
+        self._measured: dict[ContainerId, Vector] = {}  # real containers
+        self._measured_at_s = 0.0
+        self._addresses: dict[AttemptId, Address] = {}
+
+    def size(self, types: ResourceTypes, capacity: Vector, now: float) -> None:
+        """Learn what the host has, in the cluster's resource types."""
+        self.emulation = Emulation(capacity, types.rigid)
+        self.book.size(capacity, types.rigid)
+        self._measured_at_s = now
+        if self._settings.remote_amount and self._settings.remote_resource in types.names:
+            self._remote = types.names.index(self._settings.remote_resource)
+
+    def start(self, item: TaskLaunch, now: float, effects: list[Effect]) -> str:
+        """Start one task; the answer is empty, or says why not."""
+        container = item.container_id
+        key = (item.stage, item.task, item.attempt)
+        book = self.book
+        held = book.containers.get(container)
+        if held is not None:
+            if key in held.tasks or key in held.ended:
+                return ""  # the same order again
+            if not held.reusable or held.state is not ContainerState.RUNNING:
+                return "the container is in use" if not held.reusable else "it is being stopped"
+        else:
+            end = book.tombstones.get(container)
+            if end is not None:
+                return "stopped before it was started" if never_started(end) else ""
+            if not book.fits(item.granted):
+                self._bury(container, now)
+                return "a rigid resource of the node would be over capacity"
+            held = book.add(container, item.granted or item.demand, item.reusable, False)
+            if item.reusable:
+                self.reusable = True
+        if self.emulated:
+            self._emulate(held, key, item, now, effects)
+        else:
+            held.tasks[key] = Work(item, item.demand, item.duration_s, now, 0)
+            self._note_start(item, item.demand, effects)
+            effects.append(Launch(item))
+        return ""
+
+    def _emulate(
+        self, held: Held, key: TaskKey, item: TaskLaunch, now: float, effects: list[Effect]
+    ) -> None:
+        demand = item.demand
+        if item.remote and self._remote >= 0:
+            extra = demand[self._remote] + self._settings.remote_amount
+            demand = (*demand[: self._remote], extra, *demand[self._remote + 1 :])
+        self._note_start(item, demand, effects)
+        if item.duration_s <= 0.0:  # ends at once and contends with nobody
+            self._end_task(held, Work(item, demand, 0.0, now, -1), Outcome.SUCCEEDED, now, effects)
+            return
+        work = self.emulation.start(item, demand, item.duration_s, now)
+        if work is None:
+            killed = Work(item, demand, item.duration_s, now, -1)
+            self._end_task(held, killed, Outcome.OUT_OF_MEMORY, now, effects)
+            return
+        held.tasks[key] = work
+
+    def start_master(self, launch: MasterLaunch, now: float, effects: list[Effect]) -> None:
+        """Start an application master; the same order again changes nothing."""
+        container, book = launch.container_id, self.book
+        if container in book.containers:
+            return
+        end = book.tombstones.get(container)
+        if end is not None:
+            self.outbox.put(container, end)
+        elif not book.fits(launch.demand):
+            self._bury(container, now)
+        else:
+            book.add(container, launch.demand, False, True)
+            fact = TaskStarted(container, self.node_id, -1, -1, 0, launch.demand)
+            effects.append(Note(fact))
+            effects.append(Launch(launch))
+
+    def check(self) -> None:
+        """Raise InvariantError where the books contradict the running tasks."""
+        self.book.check()
+        self.emulation.check()
+        if self.emulated:
+            tasks = sum(len(held.tasks) for held in self.book.containers.values())
+            if tasks != len(self.emulation):
+                raise InvariantError(f"{self.node_id}: {tasks} tasks, {len(self.emulation)} run")
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def end_due(self, now: float, effects: list[Effect]) -> None:
+        """End the emulated tasks that were due by `now`, each at its own time."""
+        containers = self.book.containers
+        for work, end_s in self.emulation.due(now):
+            held = containers[work.item.container_id]
+            self._end_task(held, work, Outcome.SUCCEEDED, end_s, effects)
+
+    def _end_task(
+        self,
+        held: Held,
+        work: Work,
+        outcome: Outcome,
+        now: float,
+        effects: list[Effect],
+        exit_code: int = 0,
+        message: str = "",
+    ) -> None:
+        """Book a task's end; its container ends with it unless it is reusable."""
+        item = work.item
+        container, stage, task, attempt = item.container_id, item.stage, item.task, item.attempt
+        run_s = now - work.start_s
+        if outcome is Outcome.OUT_OF_MEMORY and not message:
+            exit_code, message = OOM_EXIT_CODE, "out of memory: the node has no more"
+        fact = TaskStopped(container, self.node_id, stage, task, attempt, outcome, run_s)
+        effects.append(Note(fact))
+        if not held.reusable:
+            end = ContainerEnd(container, outcome, exit_code, stage, task, attempt, run_s, message)
+            self.book.close(held, end, now)
+            self.outbox.put(container, end)
+            self._measured.pop(container, None)
+            return
+        key = (stage, task, attempt)
+        held.meter(key, work, now)
+        held.tasks.pop(key, None)
+        held.ended.add(key)
+        ended = TaskEnd(container, stage, task, attempt, outcome, exit_code, run_s, message)
+        self.outbox.put((container, key), ended)
+        owner = attempt_of_container(container)
+        effects.append(Send(self.master(owner), TasksEnded(self.node_id, owner, (ended,))))
+
+    def report_again(self, container: ContainerId) -> bool:
+        """Owe the end of a container that ended; False where it has not."""
+        end = self.book.tombstones.get(container)
+        if end is not None:
+            self.outbox.put(container, end)
+        return end is not None
+
+    def stop(self, container: ContainerId, now: float, effects: list[Effect]) -> None:
+        """Stop a container; one that is not known here must never start later."""
+        held = self.book.containers.get(container)
+        if held is None:
+            self._bury(container, now)
+            return
+        if held.state is ContainerState.RUNNING:
+            held.step(ContainerEvent.STOP)
+            if held.master or (held.tasks and not self.emulated):
+                effects.append(Kill(container))  # `ProcessEnded` follows
+                return
+            was_idle = not held.tasks
+            for work in list(held.tasks.values()):
+                self.emulation.stop(work, now)
+                self._end_task(held, work, Outcome.KILLED, now, effects)
+            if held.reusable:
+                outcome = Outcome.RELEASED if was_idle else Outcome.KILLED
+                self._end_container(held, outcome, 0, "", now)
+
+    def _end_container(
+        self, held: Held, outcome: Outcome, exit_code: int, message: str, now: float
+    ) -> None:
+        """Book the end of a container that no task ended: a master's or a reusable one."""
+        end = ContainerEnd(held.container_id, outcome, exit_code, message=message)
+        self.book.close(held, end, now)
+        self.outbox.put(held.container_id, end)
+        self._measured.pop(held.container_id, None)
+
+    def _bury(self, container: ContainerId, now: float) -> None:
+        """A container that never runs here: say so, and refuse it later."""
+        end = ContainerEnd(container, Outcome.RELEASED)
+        self.book.bury(end, now)
+        self.outbox.put(container, end)
+
+    def process_ended(self, event: ProcessEnded, now: float, effects: list[Effect]) -> None:
+        """A real process (or a master) is gone; what was told to stop counts as killed."""
+        held = self.book.containers.get(event.container_id)
+        if held is None:
+            return
+        stopping = held.state is ContainerState.STOPPING
+        outcome = event.outcome
+        if stopping and outcome is not Outcome.SUCCEEDED:
+            outcome = Outcome.KILLED
+        if held.master:
+            fact = TaskStopped(held.container_id, self.node_id, -1, -1, 0, outcome, 0.0)
+            effects.append(Note(fact))
+            self._end_container(held, outcome, event.exit_code, event.message, now)
+            return
+        key = (event.stage, event.task, event.attempt)
+        if event.task < 0 and len(held.tasks) == 1:
+            key = next(iter(held.tasks))
+        work = held.tasks.get(key)
+        if work is not None:
+            self._end_task(held, work, outcome, now, effects, event.exit_code, event.message)
+        if held.reusable and stopping and not held.tasks:
+            self._end_container(held, Outcome.KILLED, event.exit_code, event.message, now)
+
+    @property
+    def metered(self) -> bool:
+        """Whether heartbeats carry the use of containers."""
+        return self.reusable or bool(self._measured)
+
+    def measured(self, event: ContainersMeasured, now: float, effects: list[Effect]) -> None:
+        """Keep what real containers were measured to use."""
+        for container, use in event.use:
+            if container in self.book.containers:
+                self._measured[container] = use
+
+    def measure(self, now: float, effects: list[Effect]) -> tuple[ContainerUse, ...]:
+        """The use of containers since the last heartbeat; masters of reusable ones are told."""
+        if self.emulated:
+            held = self.book.containers.values()
+            uses = measure_all(held, now, now - self._measured_at_s)
+            self._measured_at_s = now
+        else:
+            uses = tuple(ContainerUse(c, use) for c, use in self._measured.items())
+        by_master: dict[AttemptId, list[ContainerUse]] = {}
+        for use in uses:
+            if self.book.containers[use.container_id].reusable:
+                by_master.setdefault(attempt_of_container(use.container_id), []).append(use)
+        for owner, found in by_master.items():
+            message = TasksEnded(self.node_id, owner, (), tuple(found))
+            effects.append(Send(self.master(owner), message))
+        return uses
+
+    def use(self) -> Vector:
+        """What the host's containers use now, per resource."""
+        if self.emulated:
+            return self.emulation.use
+        columns = list(zip(*self._measured.values(), strict=True))
+        return tuple(map(sum, columns)) if columns else (0.0,) * len(self.emulation.capacity)
+
+    def _note_start(self, item: TaskLaunch, demand: Vector, effects: list[Effect]) -> None:
+        fact = TaskStarted(
+            item.container_id, self.node_id, item.stage, item.task, item.attempt, demand
+        )
+        effects.append(Note(fact))
+
+    def master(self, attempt: AttemptId) -> Address:
+        """Where an attempt's master is reached."""
+        found = self._addresses.get(attempt)
+        if found is None:
+            if len(self._addresses) >= ADDRESSES_MAX:
+                self._addresses.clear()
+            found = self._addresses[attempt] = master_address(attempt)
+        return found

@@ -1,0 +1,25 @@
+"""What a node manager may be told to do differently."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """Emulated: tasks are timers that contend. Process: tasks are commands."""
+
+    EMULATED = "emulated"
+    PROCESS = "process"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """One node's settings; times in s on the cluster's clock."""
+
+    mode: Mode = Mode.EMULATED
+    launch: str = "hosted"  # how masters run, for the shell: "hosted" or "process"
+    register_retry_s: float = 2.0
+    resend_after_s: float = 3.0  # an unacknowledged report is repeated
+    tombstone_s: float = 600.0  # how long an ended container is remembered
+    remote_resource: str = "network_mbps"
+    remote_amount: float = 0.0  # what a task whose input is remote uses of it on top
+    report_use: bool = True  # heartbeats carry the node's measured use when it changed

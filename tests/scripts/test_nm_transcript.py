@@ -1,0 +1,248 @@
+"""A node manager's conversation, event by event: what is said once is done once."""
+
+import numpy as np
+import pytest
+
+from nm.core import HEARTBEAT, REPORT, TASKS, NodeManager
+from nm.settings import Mode, NodeSettings
+from weft.effects import (
+    Kill,
+    Launch,
+    NodeSlowed,
+    Note,
+    ProcessEnded,
+    Send,
+    SetTimer,
+    Started,
+    Stop,
+    StopRequested,
+    TimerFired,
+)
+from weft.facts import TaskStopped
+from weft.ids import attempt_id, container_id
+from weft.messages import (
+    MasterLaunch,
+    NodeAccepted,
+    NodeAnswered,
+    NodeHeartbeated,
+    NodeRegistered,
+    NodeUnregistered,
+    Outcome,
+    QueryContainers,
+    StartAnswered,
+    StartContainers,
+    StopContainers,
+    TaskLaunch,
+    TasksEnded,
+)
+from weft.resources import DEFAULT_RESOURCE_TYPES
+
+ATTEMPT = attempt_id(1, 1)
+CAPACITY = {"vcores": 4.0, "memory_mb": 1000.0, "disk_mbps": 100.0, "network_mbps": 100.0}
+
+
+def build(prompt: bool = False, **settings) -> NodeManager:
+    node = NodeManager(
+        "n1", "h:1", CAPACITY, "r1", (), NodeSettings(**settings), np.random.default_rng(1)
+    )
+    (registered, _) = node.handle(Started(), 0.0)
+    assert isinstance(registered.message, NodeRegistered)
+    node.handle(NodeAccepted("n1", DEFAULT_RESOURCE_TYPES, 1.0, prompt, 0), 0.0)
+    return node
+
+
+def task(number: int, duration_s: float = 2.0, demand=(1.0, 100.0, 0.0, 0.0), **more) -> TaskLaunch:
+    return TaskLaunch(container_id(ATTEMPT, number), 0, number, 0, duration_s, demand, **more)
+
+
+def start(node: NodeManager, now: float, *items: TaskLaunch) -> list[str]:
+    effects = node.handle(StartContainers(ATTEMPT, "n1", items), now)
+    (answer,) = [e.message for e in sent(effects) if isinstance(e.message, StartAnswered)]
+    node.check()
+    return [item.error for item in answer.items]
+
+
+def sent(effects) -> list[Send]:
+    return [e for e in effects if isinstance(e, Send)]
+
+
+def stopped(effects) -> list[TaskStopped]:
+    return [e.fact for e in effects if isinstance(e, Note) and isinstance(e.fact, TaskStopped)]
+
+
+def beat(node: NodeManager, now: float) -> NodeHeartbeated:
+    effects = node.handle(TimerFired(HEARTBEAT), now)
+    node.check()
+    (message,) = [e.message for e in sent(effects) if isinstance(e.message, NodeHeartbeated)]
+    return message
+
+
+def test_a_registration_is_repeated_until_accepted() -> None:
+    node = NodeManager("n1", "", CAPACITY, "r", (), NodeSettings(), np.random.default_rng(1))
+    first = node.handle(Started(), 1.0)
+    again = node.handle(TimerFired("register"), 3.0)
+    assert sent(first)[0].message == sent(again)[0].message
+    effects = node.handle(NodeAccepted("n1", DEFAULT_RESOURCE_TYPES, 1.0, False, 0), 4.0)
+    assert SetTimer(None, "register") in effects
+
+
+def test_a_task_runs_its_true_duration_and_its_end_is_owed_until_acknowledged() -> None:
+    node = build()
+    assert start(node, 0.0, task(2)) == [""]
+    effects = node.handle(TimerFired(TASKS), 2.0)
+    assert [f.outcome for f in stopped(effects)] == [Outcome.SUCCEEDED]
+    first = beat(node, 2.5)
+    assert [end.run_s for end in first.ended] == [2.0]
+    assert beat(node, 3.5).ended == ()
+    late = beat(node, 6.0)  # the first was lost
+    assert late.ended == first.ended
+    node.handle(NodeAnswered("n1", 1, (late.request_id,)), 6.0)
+    assert beat(node, 20.0).ended == ()
+
+
+def test_prompt_pace_reports_an_end_at_once_and_together() -> None:
+    node = build(prompt=True)
+    start(node, 0.0, task(2), task(3))
+    effects = node.handle(TimerFired(TASKS), 2.0)
+    assert effects.count(SetTimer(0.0, REPORT)) == 1
+    (message,) = [e.message for e in sent(node.handle(TimerFired(REPORT), 2.0))]
+    assert len(message.ended) == 2
+
+
+def test_starting_twice_starts_once_even_after_the_end() -> None:
+    node = build()
+    assert start(node, 0.0, task(2)) == [""]
+    assert start(node, 1.0, task(2)) == [""]
+    node.handle(TimerFired(TASKS), 2.0)
+    assert start(node, 3.0, task(2)) == [""]
+    assert node.containers == ()
+
+
+def test_a_stop_that_overtakes_its_start_wins_and_is_answered_with_the_end() -> None:
+    node = build()
+    node.handle(StopContainers(ATTEMPT, "n1", (task(2).container_id,)), 0.0)
+    assert start(node, 0.5, task(2)) != [""]
+    (end,) = beat(node, 1.0).ended
+    assert end.outcome is Outcome.RELEASED
+
+
+def test_a_stop_of_the_manager_for_an_ended_container_repeats_its_true_end() -> None:
+    node = build()
+    start(node, 0.0, task(2))
+    node.handle(TimerFired(TASKS), 2.0)
+    message = beat(node, 2.0)
+    node.handle(NodeAnswered("n1", 1, (message.request_id,)), 2.0)
+    node.handle(NodeAnswered("n1", 2, (), stop=(task(2).container_id,)), 3.0)
+    again = beat(node, 3.0)
+    assert again.acks == (2,)
+    assert [end.outcome for end in again.ended] == [Outcome.SUCCEEDED]
+
+
+def test_tombstones_are_forgotten_in_time() -> None:
+    node = build(tombstone_s=5.0)
+    start(node, 0.0, task(2, 0.0))
+    start(node, 10.0, task(3, 0.0))
+    assert start(node, 11.0, task(2, 50.0)) == [""]
+    assert node.containers == (task(2).container_id,)
+
+
+def test_grants_beyond_a_rigid_resource_are_refused_and_reported() -> None:
+    node = build()
+    demand = (1.0, 600.0, 0.0, 0.0)
+    errors = start(node, 0.0, *(task(n, demand=demand, granted=demand) for n in (2, 3)))
+    assert [bool(error) for error in errors] == [False, True]
+    (end,) = beat(node, 1.0).ended
+    assert (end.container_id, end.outcome) == (task(3).container_id, Outcome.RELEASED)
+
+
+def test_the_task_that_needs_more_memory_than_is_left_is_killed() -> None:
+    node = build()
+    small = (1.0, 100.0, 0.0, 0.0)
+    start(node, 0.0, task(2, demand=(1.0, 600.0, 0.0, 0.0), granted=small))
+    assert start(node, 0.0, task(3, demand=(1.0, 600.0, 0.0, 0.0), granted=small)) == [""]
+    (end,) = beat(node, 1.0).ended
+    assert (end.outcome, end.exit_code, end.task) == (Outcome.OUT_OF_MEMORY, 137, 3)
+    assert node.containers == (task(2).container_id,)
+
+
+def test_a_zero_duration_task_ends_at_once() -> None:
+    node = build()
+    effects = node.handle(StartContainers(ATTEMPT, "n1", (task(2, 0.0),)), 0.0)
+    assert [f.run_s for f in stopped(effects)] == [0.0]
+
+
+def test_a_straggler_runs_at_its_own_pace() -> None:
+    node = build()
+    start(node, 0.0, task(2, 2.0))
+    effects = node.handle(NodeSlowed(0.5), 1.0)
+    assert SetTimer(2.0, TASKS) in effects
+    node.handle(TimerFired(TASKS), 3.0)
+    assert [end.run_s for end in beat(node, 3.0).ended] == [3.0]
+
+
+def test_reusable_containers_outlive_their_tasks_and_tell_their_master() -> None:
+    node = build()
+    items = [task(2, reusable=True)._replace(task=n) for n in (5, 6)]
+    assert start(node, 0.0, *items) == ["", ""]
+    effects = node.handle(TimerFired(TASKS), 2.0)
+    told = [e.message for e in sent(effects) if isinstance(e.message, TasksEnded)]
+    assert [end.task for m in told for end in m.ended] == [5, 6]
+    message = beat(node, 2.0)
+    assert {end.task for end in message.tasks_ended} == {5, 6}
+    assert message.ended == ()
+    (use,) = message.container_use
+    assert use.use[0] == pytest.approx(2.0)  # two tasks of one core each, all the time
+    node.handle(StopContainers(ATTEMPT, "n1", (task(2).container_id,)), 3.0)
+    assert [end.outcome for end in beat(node, 3.5).ended] == [Outcome.RELEASED]
+
+
+def test_masters_are_launched_once_and_their_end_is_reported() -> None:
+    node = build()
+    launch = MasterLaunch(container_id(ATTEMPT, 1), ATTEMPT, (1.0, 100.0, 0.0, 0.0))
+    for number in (1, 2):
+        effects = node.handle(NodeAnswered("n1", number, (), start=(launch,)), 1.0)
+        assert effects.count(Launch(launch)) == (number == 1)
+    assert beat(node, 1.0).acks == (1, 2)
+    node.handle(ProcessEnded(launch.container_id, Outcome.SUCCEEDED, 0), 2.0)
+    (end,) = beat(node, 2.0).ended
+    assert (end.outcome, end.stage) == (Outcome.SUCCEEDED, -1)
+
+
+def test_real_processes_are_launched_killed_and_reported() -> None:
+    node = build(mode=Mode.PROCESS)
+    item = task(2)
+    effects = node.handle(StartContainers(ATTEMPT, "n1", (item,)), 0.0)
+    assert Launch(item) in effects
+    order = StopContainers(ATTEMPT, "n1", (item.container_id,))
+    assert Kill(item.container_id) in node.handle(order, 1.0)
+    assert beat(node, 1.5).ended == ()
+    node.handle(ProcessEnded(item.container_id, Outcome.FAILED, -15), 2.0)
+    (end,) = beat(node, 2.5).ended
+    assert (end.outcome, end.run_s) == (Outcome.KILLED, 2.0)
+
+
+def test_a_manager_that_forgot_the_node_is_told_what_runs() -> None:
+    node = build()
+    start(node, 0.0, task(2, 9.0, granted=(2.0, 200.0, 0.0, 0.0)))
+    effects = node.handle(NodeAnswered("n1", 1, resync=True), 1.0)
+    (running,) = sent(effects)[0].message.running
+    assert running.demand == (2.0, 200.0, 0.0, 0.0)
+    assert running.tasks == ((0, 2, 0),)
+
+
+def test_a_query_answers_what_runs_and_what_does_not() -> None:
+    node = build()
+    start(node, 0.0, task(2, 9.0))
+    ids = (task(2).container_id, task(3).container_id)
+    (answer,) = sent(node.handle(QueryContainers(ATTEMPT, "n1", ids), 1.0))
+    assert [bool(item.error) for item in answer.message.items] == [False, True]
+
+
+def test_leaving_stops_everything() -> None:
+    node = build()
+    start(node, 0.0, task(2, 9.0))
+    effects = node.handle(StopRequested(), 1.0)
+    assert [f.outcome for f in stopped(effects)] == [Outcome.KILLED]
+    assert isinstance(sent(effects)[-1].message, NodeUnregistered)
+    assert any(isinstance(effect, Stop) for effect in effects)
+    assert node.handle(TimerFired(HEARTBEAT), 2.0) == []
