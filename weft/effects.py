@@ -5,7 +5,6 @@ before any later effect of the same answer is done.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from weft.facts import Fact
@@ -13,12 +12,13 @@ from weft.ids import ContainerId
 from weft.job import Job
 from weft.messages import Address, MasterLaunch, Outcome, TaskLaunch
 from weft.plan import Plan
+from weft.record import record
 from weft.resources import ResourceTypes, Vector
 
 # -- effects: orders -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Send:
     """Send a message; it may be lost, doubled or late."""
 
@@ -26,7 +26,7 @@ class Send:
     message: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SetTimer:
     """Fire `TimerFired(key)` after `delay_s`; replaces the timer of that key; None cancels it."""
 
@@ -34,35 +34,35 @@ class SetTimer:
     key: Hashable
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Launch:
     """Start a real process (or a master) in a container; `ProcessEnded` follows."""
 
     item: TaskLaunch | MasterLaunch
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kill:
     """Kill the process group of a container; `ProcessEnded` follows if it was running."""
 
     container_id: ContainerId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Persist:
     """Append a record (plain JSON data) to the state store, durably."""
 
     record: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Note:
     """A fact worth a log line, a metric or a line of the decision log."""
 
     fact: Fact
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MakePlan:
     """Build a plan off the core's thread; `PlanReady` follows."""
 
@@ -74,7 +74,7 @@ class MakePlan:
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stop:
     """The core is done: its shell may end."""
 
@@ -86,26 +86,26 @@ Effect = Send | SetTimer | Launch | Kill | Persist | Note | MakePlan | Stop
 # -- events that are not messages ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Started:
     """The shell is up: the first event of a master or node manager."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recovered:
     """The first event of a Resource Manager: the records of the state store, oldest first."""
 
     records: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimerFired:
     """A timer ran out."""
 
     key: Hashable
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanReady:
     """A plan was built; `error` says why not."""
 
@@ -114,7 +114,7 @@ class PlanReady:
     planning_time_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessEnded:
     """A process (or a master) of a container ended."""
 
@@ -128,26 +128,26 @@ class ProcessEnded:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContainersMeasured:
     """Measured use of real containers since the last measurement: (container, use)."""
 
     use: tuple[tuple[ContainerId, Vector], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeSlowed:
     """An emulated host runs at `speed` times its own pace from now on: a straggler below 1."""
 
     speed: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StopRequested:
     """The process was told to end: leave in order."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClientRequested:
     """A client's request; the answer is sent to `client:<token>`."""
 

@@ -6,12 +6,12 @@ changes the outcome. Times are in s on the cluster's clock, demands in absolute 
 cluster's resource types.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from weft.ids import AttemptId, ContainerId, NodeId
 from weft.job import Job
+from weft.record import record
 from weft.resources import ResourceTypes, Vector
 
 Address = str  # "rm", "node:<node id>", "am:<attempt id>", "client:<token>"
@@ -158,7 +158,7 @@ class FinishedTask(NamedTuple):
 # -- Application Master -> Resource Manager --------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttemptRegistered:
     """An application master is up; repeated until accepted."""
 
@@ -166,7 +166,7 @@ class AttemptRegistered:
     address: str = ""  # host:port of its own service, if it has one
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContainersAsked:
     """`allocate`: changed asks, containers given back; also the master's heartbeat."""
 
@@ -180,7 +180,7 @@ class ContainersAsked:
     blacklist: tuple[NodeId, ...] | None = None  # the whole list when it changed
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttemptFinished:
     """The attempt is done; repeated until acknowledged."""
 
@@ -192,7 +192,7 @@ class AttemptFinished:
 # -- Resource Manager -> Application Master --------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttemptAccepted:
     """The answer to a registration: the job, what it may use, what is already done."""
 
@@ -208,7 +208,7 @@ class AttemptAccepted:
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContainersGranted:
     """`allocate`'s answer, or a push in prompt pace."""
 
@@ -223,14 +223,14 @@ class ContainersGranted:
     resync: bool = False  # the manager restarted: register again and send every ask
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttemptUnregistered:
     """The acknowledgement of AttemptFinished."""
 
     attempt_id: AttemptId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttemptStopped:
     """The attempt must stop: killed, or superseded by a newer attempt."""
 
@@ -241,7 +241,7 @@ class AttemptStopped:
 # -- Node Manager -> Resource Manager --------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeRegistered:
     """A node is up, with the containers that it already runs; repeated until accepted."""
 
@@ -254,7 +254,7 @@ class NodeRegistered:
     boot_s: float = 0.0  # when this node manager started; a later one lost what ran before
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeHeartbeated:
     """A node's periodic (or out-of-band) report."""
 
@@ -267,7 +267,7 @@ class NodeHeartbeated:
     container_use: tuple[ContainerUse, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeUnregistered:
     """A node leaves on purpose."""
 
@@ -277,7 +277,7 @@ class NodeUnregistered:
 # -- Resource Manager -> Node Manager --------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeAccepted:
     """The answer to a registration."""
 
@@ -288,7 +288,7 @@ class NodeAccepted:
     cluster_ts: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeAnswered:
     """The answer to a heartbeat."""
 
@@ -305,7 +305,7 @@ class NodeAnswered:
 # -- Application Master <-> Node Manager -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartContainers:
     """Start tasks in granted containers of one node; repeated until answered."""
 
@@ -314,7 +314,7 @@ class StartContainers:
     items: tuple[TaskLaunch, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StopContainers:
     """Stop containers of one node; unknown ones are answered as ended."""
 
@@ -323,7 +323,7 @@ class StopContainers:
     containers: tuple[ContainerId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueryContainers:
     """Ask for the state of containers."""
 
@@ -341,7 +341,7 @@ class ItemAnswer(NamedTuple):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartAnswered:
     """What became of each item of StartContainers."""
 
@@ -350,7 +350,7 @@ class StartAnswered:
     items: tuple[ItemAnswer, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TasksEnded:
     """Ends of tasks inside reusable containers, and the use of those containers."""
 
