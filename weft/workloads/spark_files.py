@@ -1,0 +1,264 @@
+"""Spark event logs as lines: rolling folders put in order, and every codec that Spark writes.
+
+A codec is told by its first bytes, as Spark's own names vary by version. What a crash cut off is
+lost, what stands before it is read.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import cramjam
+
+from weft.errors import InputError
+from weft.workloads.documents import IN_MEMORY_BYTES_MAX, LINE_BYTES_MAX, open_bytes
+from weft.workloads.imported import Imported
+from weft.workloads.reading import expand
+
+CODEC_SUFFIX = r"(?:\.(?:gz|zst|zstd|lz4|snappy))?"
+_ROLLING = re.compile(rf"events_(\d+)_(.+?){CODEC_SUFFIX}(\.compact)?(?:\.inprogress)?$")
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_LZ4_BLOCK_MAGIC = b"LZ4Block"  # LZ4BlockOutputStream of lz4-java
+_LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
+_SNAPPY_MAGIC = b"\x82SNAPPY\x00"  # SnappyOutputStream of snappy-java
+_SNAPPY_FRAME_MAGIC = b"\xff\x06\x00\x00sNaPpY"
+_LZF_MAGIC = b"ZV"
+_BLOCK_BYTES_MAX = 64 * 2**20
+_ERRORS = (cramjam.DecompressionError, ValueError, EOFError)
+
+
+@dataclass(slots=True)
+class Log:
+    """The files of one application's event log, in the order of their events."""
+
+    name: Path
+    files: list[Path] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def find_logs(sources: Sequence[Path], result: Imported) -> list[Log]:
+    """One log per file, except that the parts of a rolling log belong together.
+
+    The status markers beside a rolling log hold nothing; they are counted as dropped.
+    """
+    logs: dict[tuple[Path, str], Log] = {}
+    numbered: dict[tuple[Path, str], list[tuple[int, bool, Path]]] = {}
+    for path in expand(sources):
+        match = _ROLLING.fullmatch(path.name)
+        if match is not None:
+            key = (path.parent, match[2])
+            numbered.setdefault(key, []).append((int(match[1]), match[3] is not None, path))
+            logs.setdefault(key, Log(path.parent))
+        elif path.name.startswith("appstatus_"):
+            result.dropped["status marker of a rolling log"] += 1
+        else:
+            logs[path, ""] = Log(path, [path])
+    for key, parts in numbered.items():
+        _order(logs[key], sorted(parts))
+    if not logs:
+        raise InputError(str(sources[0]), "holds no event log, only the status marker of one")
+    return list(logs.values())
+
+
+def _order(log: Log, parts: list[tuple[int, bool, Path]]) -> None:
+    """Parts by number; a compacted part stands for its number and all before it."""
+    start = max((number for number, compacted, _ in parts if compacted), default=None)
+    if start is not None:
+        parts = [p for p in parts if p[0] > start or (p[0] == start and p[1])]
+        log.warnings.append(f"{log.name}: Spark has compacted this log; finished jobs are gone")
+    log.files = [path for _, _, path in parts]
+    if len(parts) == 1:
+        log.name = log.files[0]
+    numbers = [number for number, _, _ in parts]
+    if numbers[0] > 1 and start is None:
+        log.warnings.append(
+            f"{log.files[0]}: part {numbers[0]} of a rolling log without the parts before it; "
+            "give the whole folder"
+        )
+    missing = set(range(numbers[0], numbers[-1])) - set(numbers)
+    if missing:
+        listed = ", ".join(map(str, sorted(missing)[:5]))
+        log.warnings.append(f"{log.name}: part {listed} of the rolling log is missing")
+
+
+def read_events(log: Log, result: Imported) -> Iterator[tuple[str, bytes]]:
+    """Every line that is not empty, with its place; one line in memory at a time.
+
+    Raises InputError where not one line can be read; damage after that is a warning.
+    """
+    found = False
+    for path in log.files:
+        try:
+            with _open(path) as stream:
+                for line in _lines(stream, path, result):
+                    found = True
+                    yield line
+        except InputError as error:
+            if not found:
+                raise
+            result.dropped["damaged end of a file"] += 1
+            result.warnings.append(f"{error}; what stands before it is used")
+
+
+def _lines(stream: BinaryIO, path: Path, result: Imported) -> Iterator[tuple[str, bytes]]:
+    number = 0
+    while line := stream.readline(LINE_BYTES_MAX):
+        number += 1
+        if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
+            while (rest := stream.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
+                pass
+            result.dropped["line too long"] += 1
+            limit = LINE_BYTES_MAX // 2**20
+            result.warnings.append(f"{path} line {number}: longer than {limit} MB, skipped")
+        elif line.strip():
+            yield f"{path} line {number}", line
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with path.open("rb") as raw:
+            magic = raw.read(16)
+            raw.seek(0)
+            if magic[:2] == _LZF_MAGIC:
+                raise InputError(str(path), "compressed with LZF, which is not read: unpack it")
+            blocks = _blocks(raw, magic)
+            if blocks is not None:
+                yield io.BufferedReader(_Joined(blocks, str(path)), 2**18)
+                return
+            if magic[:4] == _ZSTD_MAGIC and (cut := _cut_zstd(raw)) is not None:
+                yield io.BufferedReader(_Joined(_broken_off(cut), str(path)), 2**18)
+                return
+        with open_bytes(path) as stream:
+            yield stream
+    except OSError as error:
+        raise InputError(str(path), error.strerror or "cannot be read") from None
+
+
+def _blocks(raw: BinaryIO, magic: bytes) -> Iterator[bytes] | None:
+    if magic.startswith(_LZ4_BLOCK_MAGIC):
+        return _lz4_blocks(raw)
+    if magic.startswith(_SNAPPY_MAGIC):
+        return _snappy_blocks(raw)
+    if magic.startswith(_LZ4_FRAME_MAGIC):
+        return _whole(raw, cramjam.lz4.decompress)
+    if magic.startswith(_SNAPPY_FRAME_MAGIC):
+        return _whole(raw, cramjam.snappy.decompress)
+    return None
+
+
+def _lz4_blocks(raw: BinaryIO) -> Iterator[bytes]:
+    """Blocks of magic, method, packed size, size and checksum; an empty one ends a stream."""
+    while head := raw.read(21):
+        if len(head) < 21 or not head.startswith(_LZ4_BLOCK_MAGIC):
+            raise EOFError("a block header is expected")
+        packed, size = (int.from_bytes(head[at : at + 4], "little") for at in (9, 13))
+        if max(packed, size) > _BLOCK_BYTES_MAX:
+            raise ValueError(f"a block of {max(packed, size)} bytes")
+        data = _take(raw, packed)
+        if size == 0:
+            continue
+        yield data if head[8] & 0xF0 == 0x10 else _unpack_lz4(data, size)
+
+
+def _unpack_lz4(data: bytes, size: int) -> bytes:
+    return bytes(cramjam.lz4.decompress_block(data, output_len=size))
+
+
+def _snappy_blocks(raw: BinaryIO) -> Iterator[bytes]:
+    """A header of 16 bytes, then blocks of a big-endian size and raw snappy."""
+    while head := raw.read(4):
+        if head == _SNAPPY_MAGIC[:4]:  # streams may follow one another
+            _take(raw, 12)
+            continue
+        size = int.from_bytes(head, "big")
+        if size > _BLOCK_BYTES_MAX:
+            raise ValueError(f"a block of {size} bytes")
+        data = _take(raw, size)
+        if cramjam.snappy.decompress_raw_len(data) > _BLOCK_BYTES_MAX:
+            raise ValueError("a block that unpacks to more than the limit")
+        yield bytes(cramjam.snappy.decompress_raw(data))
+
+
+def _whole(raw: BinaryIO, unpack: Callable[[bytes], Any]) -> Iterator[bytes]:
+    data = raw.read(IN_MEMORY_BYTES_MAX + 1)
+    if len(data) > IN_MEMORY_BYTES_MAX:
+        raise ValueError("too large for this form of compression: unpack it")
+    yield bytes(unpack(data))
+
+
+def _take(raw: BinaryIO, size: int) -> bytes:
+    data = raw.read(size)
+    if len(data) < size:
+        raise EOFError("it ends too early")
+    return data
+
+
+def _cut_zstd(raw: BinaryIO) -> bytes | None:
+    """A frame that was broken off, closed after its last whole block; None where none was.
+
+    Spark flushes after every event, so that the blocks before the break hold whole lines. The
+    format is RFC 8878, section 3.1.1.
+    """
+    head = raw.read(5)
+    descriptor = head[4] if len(head) == 5 else 0
+    single, content = bool(descriptor & 0x20), descriptor >> 6
+    start = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
+    start += (1 if single else 0, 2, 4, 8)[content]
+    raw.seek(0, io.SEEK_END)
+    end = raw.tell()
+    at, last = start, -1
+    while at + 3 <= end:
+        raw.seek(at)
+        header = int.from_bytes(raw.read(3), "little")
+        after = at + 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
+        if after > end:
+            break
+        at, last = after, at
+        if header & 1:
+            raw.seek(0)
+            return None  # the frame is whole
+    raw.seek(0)
+    if last < 0 or single or content or end > IN_MEMORY_BYTES_MAX:
+        return None  # nothing to save, or a size in the header that would not hold
+    data = bytearray(raw.read(at))
+    data[4] &= 0xFB  # no checksum follows
+    data[last] |= 1
+    return bytes(data)
+
+
+def _broken_off(data: bytes) -> Iterator[bytes]:
+    yield bytes(cramjam.zstd.decompress(data))
+    raise EOFError("it ends too early")
+
+
+class _Joined(io.RawIOBase):
+    """Blocks read as one file; raises InputError where the data is damaged."""
+
+    def __init__(self, blocks: Iterator[bytes], name: str) -> None:
+        self._blocks = blocks
+        self._name = name
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Always: this is what a buffered reader asks."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer as far as the present block goes; 0 at the end."""
+        target = memoryview(buffer).cast("B")
+        while not self._rest:
+            try:
+                self._rest = memoryview(next(self._blocks))
+            except StopIteration:
+                return 0
+            except _ERRORS as error:
+                raise InputError(self._name, f"the compressed data is damaged: {error}") from None
+        size = min(len(target), len(self._rest))
+        target[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
