@@ -1,0 +1,117 @@
+"""Dialling, deadlines, retries with back-off and jitter, and errors that a person can act on."""
+
+import asyncio
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from weft.errors import InputError, WeftError
+
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # of one message: a job of 100,000 told tasks is about 15 MB
+BACKOFF_S = 0.05  # before the first retry; doubles up to BACKOFF_S_MAX
+BACKOFF_S_MAX = 2.0
+
+PLACE_KEY = "weft-place-bin"  # trailing metadata of a refused request
+PROBLEM_KEY = "weft-problem-bin"
+
+_LIMITS = [
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+]
+_KEEPALIVE = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+CHANNEL_OPTIONS: list[tuple[str, Any]] = [
+    *_LIMITS,
+    *_KEEPALIVE,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.enable_http_proxy", 0),  # a cluster is reached directly
+    ("grpc.use_local_subchannel_pool", 1),  # channels do not share each other's back-off
+]
+SERVER_OPTIONS: list[tuple[str, Any]] = [
+    *_LIMITS,
+    *_KEEPALIVE,
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.so_reuseport", 0),  # a port in use is an error, never shared by accident
+]
+
+
+def dial(address: str) -> grpc.aio.Channel:
+    """A channel to host:port; nothing is sent before the first call."""
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+def backoffs() -> Iterator[float]:
+    """Waits between tries, s: exponential, with full jitter so that peers do not come at once."""
+    wait_s = BACKOFF_S
+    while True:
+        yield wait_s * random.uniform(0.5, 1.0)
+        wait_s = min(wait_s * 2, BACKOFF_S_MAX)
+
+
+def check_size(message: Any, what: str) -> None:
+    """Raise InputError for a message over the limit, before anything is sent."""
+    size = message.ByteSize()
+    if size > MESSAGE_BYTES_MAX - 1024:
+        limit = MESSAGE_BYTES_MAX / 1e6
+        raise InputError(what, f"{size / 1e6:.1f} MB are more than the limit of {limit:.0f} MB")
+
+
+def reason_of(error: grpc.RpcError) -> str:
+    """Why a peer was not reached, in few words."""
+    details = str(getattr(error, "details", lambda: "")() or "")
+    known = re.search(
+        r"(connection refused|connection reset|no route to host|timed? ?out|"
+        r"name resolution failed|dns resolution failed|network is unreachable|socket closed|"
+        r"goaway)",
+        details,
+        re.IGNORECASE,
+    )
+    if known is None:
+        return details or "unavailable"
+    return known[1].lower().replace("name resolution failed", "unknown host")
+
+
+def unreachable(who: str, address: str, error: grpc.RpcError) -> WeftError:
+    """The error for a peer that is not there."""
+    return WeftError(f"no {who} at {address}: {reason_of(error)}")
+
+
+async def call(
+    method: Any, request: Any, who: str, address: str, deadline_s: float, patience_s: float
+) -> Any:
+    """One unary call, safe to repeat; an unavailable peer is tried again for `patience_s`.
+
+    Raises WeftError when the peer is not reached or does not answer in time; statuses that the
+    peer chose itself come up as `grpc.aio.AioRpcError`.
+    """
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + patience_s
+    for wait_s in backoffs():
+        try:
+            return await method(request, timeout=deadline_s)
+        except grpc.aio.AioRpcError as error:
+            code = error.code()
+            if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise WeftError(
+                    f"the {who} at {address} did not answer within {deadline_s:g} s"
+                ) from None
+            if code is not grpc.StatusCode.UNAVAILABLE or _chosen(error):
+                raise
+            if loop.time() + wait_s > give_up:
+                raise unreachable(who, address, error) from None
+        await asyncio.sleep(wait_s)
+    raise AssertionError("unreachable")
+
+
+def _chosen(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the peer's core refused, rather than the transport."""
+    return any(key == PROBLEM_KEY for key, _ in error.trailing_metadata() or ())

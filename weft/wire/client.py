@@ -1,0 +1,110 @@
+"""A client's connection to a Resource Manager: requests of `weft.requests` in, answers out."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from weft.errors import InputError, WeftError
+from weft.requests import ClientAnswer, ClientRequest, Refused, SubmitApplication
+from weft.wire import channel as wire
+from weft.wire.client_pb2 import Events
+from weft.wire.client_pb2_grpc import ResourceManagerClientStub
+from weft.wire.codec import CALLS
+from weft.wire.containers_pb2 import LogChunk, ReadLogRequest
+from weft.wire.containers_pb2_grpc import ContainerManagerStub
+from weft.wire.words_pb2 import Nothing
+
+_MANAGER = "Resource Manager"
+
+
+class ManagerConnection:
+    """Unary calls with a deadline each; safe to use for as long as the loop that made it runs.
+
+    `patience_s` is how long a Resource Manager that is not there is tried again, s.
+    """
+
+    def __init__(self, address: str, deadline_s: float = 30.0, patience_s: float = 2.0) -> None:
+        self.address = address
+        self.deadline_s = deadline_s
+        self.patience_s = patience_s
+        self._channel = wire.dial(address)
+        self._stub = ResourceManagerClientStub(self._channel)
+
+    async def close(self) -> None:
+        """Close the connection; calls under way are cancelled."""
+        await self._channel.close()
+
+    async def ask(self, request: ClientRequest) -> ClientAnswer:
+        """Ask and wait for the answer; raises WeftError if there is none in time."""
+        row = CALLS[type(request)]
+        message = row.encode_request(request)
+        what = "job" if isinstance(request, SubmitApplication) else row.method
+        wire.check_size(message, what)
+        method = getattr(self._stub, row.method)
+        try:
+            answer = await wire.call(
+                method, message, _MANAGER, self.address, self.deadline_s, self.patience_s
+            )
+        except grpc.aio.AioRpcError as error:
+            return self._refused(error, what)
+        return row.decode_answer(answer)  # type: ignore[no-any-return]
+
+    def _refused(self, error: grpc.aio.AioRpcError, what: str) -> Refused:
+        metadata = dict(error.trailing_metadata() or ())
+        if wire.PROBLEM_KEY in metadata:
+            place, problem = (_text(metadata.get(k)) for k in (wire.PLACE_KEY, wire.PROBLEM_KEY))
+            return Refused(error.code().name.lower(), place, problem)
+        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise InputError(what, f"too large for one message: {error.details()}") from None
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            raise WeftError(
+                f"what listens at {self.address} is no {_MANAGER}: {error.details()}"
+            ) from None
+        raise WeftError(
+            f"the {_MANAGER} at {self.address} failed: {error.code().name}: {error.details()}"
+        ) from None
+
+    async def watch(self) -> AsyncIterator[dict[str, Any]]:
+        """Facts as they happen, as plain data; ends with WeftError when the connection breaks."""
+        stream = self._stub.WatchEvents(Nothing())
+        try:
+            while True:
+                batch = await stream.read()
+                if not isinstance(batch, Events):  # grpc.aio.EOF
+                    return
+                for line in batch.json:
+                    yield json.loads(line)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.CANCELLED:
+                return
+            raise wire.unreachable(_MANAGER, self.address, error) from None
+        finally:
+            stream.cancel()
+
+
+async def read_log(
+    address: str, node: str, container: int, stream: str = "stdout", deadline_s: float = 30.0
+) -> AsyncIterator[bytes]:
+    """What a container's command wrote so far, in chunks, from its node manager at host:port."""
+    async with wire.dial(address) as connection:
+        request = ReadLogRequest(container_id=container, node_id=node, stream=stream)
+        chunks = ContainerManagerStub(connection).ReadLog(request, timeout=deadline_s)
+        try:
+            while True:
+                chunk = await chunks.read()
+                if not isinstance(chunk, LogChunk):  # grpc.aio.EOF
+                    return
+                yield chunk.data
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise InputError("container", error.details() or "no log") from None
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                raise wire.unreachable("Node Manager", address, error) from None
+            raise WeftError(f"the Node Manager at {address} failed: {error.details()}") from None
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")

@@ -1,0 +1,179 @@
+"""Client requests and answers to and from `proto/client.proto`; one row of CALLS per RPC."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from weft.requests import (
+    ApplicationAccepted,
+    Done,
+    Explain,
+    GetApplication,
+    GetMetrics,
+    KillApplication,
+    ListApplications,
+    ListContainers,
+    ListNodes,
+    ListQueues,
+    MoveApplication,
+    SetPriority,
+    SubmitApplication,
+)
+from weft.wire import client_pb2 as pb
+from weft.wire import words_pb2 as words
+from weft.wire.codec_job import decode_job, encode_job
+from weft.wire.codec_reports import (
+    decode_application,
+    decode_container,
+    decode_explanation,
+    decode_metrics,
+    decode_node,
+    decode_queue,
+    encode_application,
+    encode_container,
+    encode_explanation,
+    encode_metrics,
+    encode_node,
+    encode_queue,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How one RPC of ResourceManagerClient carries one request and its answer."""
+
+    method: str  # the RPC's name
+    request_type: type[Message]
+    answer_type: type[Message]
+    encode_request: Callable[[Any], Any]
+    decode_request: Callable[[Any], Any]
+    encode_answer: Callable[[Any], Any]
+    decode_answer: Callable[[Any], Any]
+
+
+def encode_accepted(answer: ApplicationAccepted) -> pb.SubmitApplicationResponse:
+    """The answer to a submission."""
+    return pb.SubmitApplicationResponse(app_id=answer.app_id, cluster_ts=answer.cluster_ts)
+
+
+def decode_accepted(item: pb.SubmitApplicationResponse) -> ApplicationAccepted:
+    """The answer to a submission."""
+    return ApplicationAccepted(item.app_id, item.cluster_ts)
+
+
+def _many(
+    batch: Callable[..., Any], encode: Callable[[Any], Any], decode: Callable[[Any], Any]
+) -> tuple[Callable[[Iterable[Any]], Any], Callable[[Any], Any]]:
+    """Both directions of an answer with many reports."""
+    return (
+        lambda reports: batch(items=[encode(report) for report in reports]),
+        lambda message: tuple([decode(item) for item in message.items]),
+    )
+
+
+_DONE: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (
+    lambda answer: pb.Done(state=answer.state),
+    lambda item: Done(item.state),
+)
+
+CALLS: Mapping[type, Call] = {
+    SubmitApplication: Call(
+        "SubmitApplication",
+        pb.SubmitApplicationRequest,
+        pb.SubmitApplicationResponse,
+        lambda r: pb.SubmitApplicationRequest(
+            job_json=encode_job(r.job), submission_id=r.submission_id
+        ),
+        lambda m: SubmitApplication(decode_job(m.job_json), m.submission_id),
+        encode_accepted,
+        decode_accepted,
+    ),
+    KillApplication: Call(
+        "KillApplication",
+        pb.KillApplicationRequest,
+        pb.Done,
+        lambda r: pb.KillApplicationRequest(app_id=r.app_id, diagnostics=r.diagnostics),
+        lambda m: KillApplication(m.app_id, m.diagnostics),
+        *_DONE,
+    ),
+    MoveApplication: Call(
+        "MoveApplication",
+        pb.MoveApplicationRequest,
+        pb.Done,
+        lambda r: pb.MoveApplicationRequest(app_id=r.app_id, queue=r.queue),
+        lambda m: MoveApplication(m.app_id, m.queue),
+        *_DONE,
+    ),
+    SetPriority: Call(
+        "SetPriority",
+        pb.SetPriorityRequest,
+        pb.Done,
+        lambda r: pb.SetPriorityRequest(app_id=r.app_id, priority=r.priority),
+        lambda m: SetPriority(m.app_id, m.priority),
+        *_DONE,
+    ),
+    GetApplication: Call(
+        "GetApplication",
+        pb.GetApplicationRequest,
+        pb.ApplicationReport,
+        lambda r: pb.GetApplicationRequest(app_id=r.app_id),
+        lambda m: GetApplication(m.app_id),
+        encode_application,
+        decode_application,
+    ),
+    ListApplications: Call(
+        "ListApplications",
+        pb.ListApplicationsRequest,
+        pb.ApplicationReports,
+        lambda r: pb.ListApplicationsRequest(
+            states=r.states, queue=r.queue, user=r.user, limit=r.limit
+        ),
+        lambda m: ListApplications(tuple(m.states), m.queue, m.user, m.limit),
+        *_many(pb.ApplicationReports, encode_application, decode_application),
+    ),
+    ListNodes: Call(
+        "ListNodes",
+        pb.ListNodesRequest,
+        pb.NodeReports,
+        lambda r: pb.ListNodesRequest(states=r.states),
+        lambda m: ListNodes(tuple(m.states)),
+        *_many(pb.NodeReports, encode_node, decode_node),
+    ),
+    ListQueues: Call(
+        "ListQueues",
+        words.Nothing,
+        pb.QueueReport,
+        lambda r: words.Nothing(),
+        lambda m: ListQueues(),
+        encode_queue,
+        decode_queue,
+    ),
+    GetMetrics: Call(
+        "GetMetrics",
+        words.Nothing,
+        pb.ClusterMetrics,
+        lambda r: words.Nothing(),
+        lambda m: GetMetrics(),
+        encode_metrics,
+        decode_metrics,
+    ),
+    Explain: Call(
+        "Explain",
+        pb.ExplainRequest,
+        pb.Explanation,
+        lambda r: pb.ExplainRequest(app_id=r.app_id),
+        lambda m: Explain(m.app_id),
+        encode_explanation,
+        decode_explanation,
+    ),
+    ListContainers: Call(
+        "ListContainers",
+        pb.ListContainersRequest,
+        pb.ContainerReports,
+        lambda r: pb.ListContainersRequest(app_id=r.app_id),
+        lambda m: ListContainers(m.app_id),
+        *_many(pb.ContainerReports, encode_container, decode_container),
+    ),
+}

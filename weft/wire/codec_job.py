@@ -1,0 +1,37 @@
+"""A job travels as the JSON of the job file: one format to check, and one that people can read."""
+
+import json
+from collections import OrderedDict
+
+from weft.errors import InputError
+from weft.job import Job
+from weft.jobfile import job_from_dict, job_to_dict
+
+_KEPT = 8  # encoded jobs kept, for attempts that are told the same job again
+_encoded: OrderedDict[int, tuple[Job, bytes]] = OrderedDict()
+
+
+def encode_job(job: Job) -> bytes:
+    """UTF-8 JSON of one job."""
+    found = _encoded.get(id(job))
+    if found is not None and found[0] is job:
+        return found[1]
+    text = json.dumps(job_to_dict(job), separators=(",", ":"), ensure_ascii=False)
+    data = text.encode("utf-8", "surrogatepass")
+    _encoded[id(job)] = (job, data)
+    if len(_encoded) > _KEPT:
+        _encoded.popitem(last=False)
+    return data
+
+
+def decode_job(data: bytes) -> Job:
+    """Read and check one job; raises InputError with the place of the first problem."""
+    try:
+        table = json.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError("job", f"invalid UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise InputError("job", f"invalid JSON: {error}") from None
+    except RecursionError:
+        raise InputError("job", "nested too deeply") from None
+    return job_from_dict(table)

@@ -1,0 +1,231 @@
+"""Application Master <-> Resource Manager: batches to and from `proto/master.proto`."""
+
+from collections.abc import Iterable
+
+from weft.messages import (
+    Ask,
+    AskType,
+    AttemptAccepted,
+    AttemptFinished,
+    AttemptRegistered,
+    AttemptStopped,
+    AttemptUnregistered,
+    Container,
+    ContainersAsked,
+    ContainersGranted,
+    FinishedTask,
+)
+from weft.wire import master_pb2 as pb
+from weft.wire.codec_job import decode_job, encode_job
+from weft.wire.codec_words import (
+    CodecError,
+    decode_container_ends,
+    decode_types,
+    encode_container_ends,
+    encode_types,
+)
+
+MasterReport = AttemptRegistered | ContainersAsked | AttemptFinished
+MasterOrder = AttemptAccepted | ContainersGranted | AttemptUnregistered | AttemptStopped
+_ASK_TYPES = tuple(AskType)
+
+
+def encode_reports(messages: Iterable[MasterReport]) -> pb.MasterReports:
+    """A batch of what masters say."""
+    batch = pb.MasterReports()
+    for message in messages:
+        item = batch.items.add()
+        if isinstance(message, ContainersAsked):
+            _fill_asked(item.allocate, message)
+        elif isinstance(message, AttemptRegistered):
+            item.register_application_master.attempt_id = message.attempt_id
+            item.register_application_master.address = message.address
+        else:
+            item.finish_application_master.attempt_id = message.attempt_id
+            item.finish_application_master.succeeded = message.succeeded
+            item.finish_application_master.diagnostics = message.diagnostics
+    return batch
+
+
+def decode_reports(batch: pb.MasterReports) -> list[MasterReport]:
+    """A batch of what masters say; raises CodecError."""
+    messages: list[MasterReport] = []
+    for item in batch.items:
+        which = item.WhichOneof("report")
+        if which == "allocate":
+            messages.append(_decode_asked(item.allocate))
+        elif which == "register_application_master":
+            registered = item.register_application_master
+            messages.append(AttemptRegistered(registered.attempt_id, registered.address))
+        elif which == "finish_application_master":
+            finished = item.finish_application_master
+            messages.append(
+                AttemptFinished(finished.attempt_id, finished.succeeded, finished.diagnostics)
+            )
+        else:
+            raise CodecError("a report of a master that says nothing: another version?")
+    return messages
+
+
+def encode_orders(messages: Iterable[MasterOrder]) -> pb.MasterOrders:
+    """A batch of what masters are told."""
+    batch = pb.MasterOrders()
+    for message in messages:
+        item = batch.items.add()
+        if isinstance(message, ContainersGranted):
+            _fill_granted(item.allocated, message)
+        elif isinstance(message, AttemptAccepted):
+            item.registered.CopyFrom(_encode_accepted(message))
+        elif isinstance(message, AttemptStopped):
+            item.stop.attempt_id = message.attempt_id
+            item.stop.reason = message.reason
+        else:
+            item.unregistered.attempt_id = message.attempt_id
+    return batch
+
+
+def decode_orders(batch: pb.MasterOrders) -> list[MasterOrder]:
+    """A batch of what masters are told; raises CodecError, or InputError for a job."""
+    messages: list[MasterOrder] = []
+    for item in batch.items:
+        which = item.WhichOneof("order")
+        if which == "allocated":
+            messages.append(_decode_granted(item.allocated))
+        elif which == "registered":
+            messages.append(_decode_accepted(item.registered))
+        elif which == "stop":
+            messages.append(AttemptStopped(item.stop.attempt_id, item.stop.reason))
+        elif which == "unregistered":
+            messages.append(AttemptUnregistered(item.unregistered.attempt_id))
+        else:
+            raise CodecError("an order to a master that says nothing: another version?")
+    return messages
+
+
+def _fill_asked(to: pb.AllocateRequest, message: ContainersAsked) -> None:
+    to.attempt_id = message.attempt_id
+    to.request_id = message.request_id
+    if message.acks:
+        to.acks.extend(message.acks)
+    if message.asks:
+        to.asks.extend([_encode_ask(ask) for ask in message.asks])
+    if message.releases:
+        to.releases.extend(message.releases)
+    to.progress = message.progress
+    to.remaining_work = message.remaining_work
+    if message.blacklist is not None:
+        to.blacklist.SetInParent()
+        to.blacklist.node_ids.extend(message.blacklist)
+
+
+def _decode_asked(item: pb.AllocateRequest) -> ContainersAsked:
+    return ContainersAsked(
+        item.attempt_id,
+        item.request_id,
+        tuple(item.acks),
+        tuple([_decode_ask(ask) for ask in item.asks]),
+        tuple(item.releases),
+        item.progress,
+        item.remaining_work,
+        tuple(item.blacklist.node_ids) if item.HasField("blacklist") else None,
+    )
+
+
+def _encode_ask(ask: Ask) -> pb.Ask:
+    return pb.Ask(
+        ask_id=ask.ask_id,
+        total=ask.total,
+        demand=ask.demand,
+        duration_s=ask.duration_s,
+        pri_score=ask.pri_score,
+        kind=ask.kind,  # type: ignore[arg-type]
+        stage=ask.stage,
+        nodes=ask.nodes,
+        racks=ask.racks,
+        label=ask.label,
+        gang=ask.gang,
+    )
+
+
+def _decode_ask(item: pb.Ask) -> Ask:
+    if item.kind >= len(_ASK_TYPES):
+        raise CodecError(f"unknown kind of ask {item.kind}")
+    return Ask(
+        item.ask_id,
+        item.total,
+        tuple(item.demand),
+        item.duration_s,
+        item.pri_score,
+        _ASK_TYPES[item.kind],
+        item.stage,
+        tuple(item.nodes),
+        tuple(item.racks),
+        item.label,
+        item.gang,
+    )
+
+
+def _fill_granted(to: pb.AllocateResponse, message: ContainersGranted) -> None:
+    to.attempt_id = message.attempt_id
+    to.response_id = message.response_id
+    if message.acks:
+        to.acks.extend(message.acks)
+    if message.containers:
+        make = pb.Container
+        to.containers.extend(
+            [
+                make(container_id=container, node_id=node, ask_id=ask)
+                for container, node, ask in message.containers
+            ]
+        )
+    if message.ended:
+        to.ended.extend(encode_container_ends(message.ended))
+    to.share.extend(message.share)
+    to.headroom.extend(message.headroom)
+    for node, address in message.addresses:
+        to.addresses.add(node_id=node, address=address)
+    to.resync = message.resync
+
+
+def _decode_granted(item: pb.AllocateResponse) -> ContainersGranted:
+    return ContainersGranted(
+        item.attempt_id,
+        item.response_id,
+        tuple(item.acks),
+        tuple([Container(c.container_id, c.node_id, c.ask_id) for c in item.containers]),
+        decode_container_ends(item.ended),
+        tuple(item.share),
+        tuple(item.headroom),
+        tuple([(a.node_id, a.address) for a in item.addresses]),
+        item.resync,
+    )
+
+
+def _encode_accepted(message: AttemptAccepted) -> pb.ApplicationMasterRegistered:
+    return pb.ApplicationMasterRegistered(
+        attempt_id=message.attempt_id,
+        job_json=encode_job(message.job),
+        types=encode_types(message.types),
+        machines=[pb.MachineCount(capacity=c, count=n) for c, n in message.machines],
+        share=message.share,
+        finished=[pb.FinishedTask(stage=s, task=t, run_s=r) for s, t, r in message.finished],
+        heartbeat_s=message.heartbeat_s,
+        prompt=message.prompt,
+        cluster_ts=message.cluster_ts,
+        seed=message.seed,
+    )
+
+
+def _decode_accepted(item: pb.ApplicationMasterRegistered) -> AttemptAccepted:
+    return AttemptAccepted(
+        item.attempt_id,
+        decode_job(item.job_json),
+        decode_types(item.types),
+        tuple((tuple(m.capacity), m.count) for m in item.machines),
+        tuple(item.share),
+        tuple([FinishedTask(f.stage, f.task, f.run_s) for f in item.finished]),
+        item.heartbeat_s,
+        item.prompt,
+        item.cluster_ts,
+        item.seed,
+    )

@@ -1,0 +1,200 @@
+"""Node Manager <-> Resource Manager: batches of messages to and from `proto/tracker.proto`."""
+
+from collections.abc import Iterable
+
+from weft.messages import (
+    NodeAccepted,
+    NodeAnswered,
+    NodeHeartbeated,
+    NodeRegistered,
+    NodeUnregistered,
+    RunningContainer,
+)
+from weft.wire import tracker_pb2 as pb
+from weft.wire.codec_words import (
+    CodecError,
+    decode_amounts,
+    decode_container_ends,
+    decode_master_launch,
+    decode_task_ends,
+    decode_types,
+    decode_uses,
+    encode_amounts,
+    encode_container_ends,
+    encode_master_launch,
+    encode_task_ends,
+    encode_types,
+    encode_uses,
+)
+
+NodeReport = NodeRegistered | NodeHeartbeated | NodeUnregistered
+NodeOrder = NodeAccepted | NodeAnswered
+
+
+def encode_reports(messages: Iterable[NodeReport]) -> pb.TrackerReports:
+    """A batch of what nodes say."""
+    batch = pb.TrackerReports()
+    for message in messages:
+        item = batch.items.add()
+        if isinstance(message, NodeHeartbeated):
+            _fill_heartbeat(item.heartbeat, message)
+        elif isinstance(message, NodeRegistered):
+            item.register_node.CopyFrom(_encode_registered(message))
+        else:
+            item.unregister_node.node_id = message.node_id
+    return batch
+
+
+def decode_reports(batch: pb.TrackerReports) -> list[NodeReport]:
+    """A batch of what nodes say; raises CodecError."""
+    messages: list[NodeReport] = []
+    for item in batch.items:
+        which = item.WhichOneof("report")
+        if which == "heartbeat":
+            messages.append(_decode_heartbeat(item.heartbeat))
+        elif which == "register_node":
+            messages.append(_decode_registered(item.register_node))
+        elif which == "unregister_node":
+            messages.append(NodeUnregistered(item.unregister_node.node_id))
+        else:
+            raise CodecError("a report of a node that says nothing: another version?")
+    return messages
+
+
+def encode_orders(messages: Iterable[NodeOrder]) -> pb.TrackerOrders:
+    """A batch of what nodes are told."""
+    batch = pb.TrackerOrders()
+    for message in messages:
+        item = batch.items.add()
+        if isinstance(message, NodeAnswered):
+            _fill_answered(item.heartbeat, message)
+        else:
+            item.registered.CopyFrom(
+                pb.NodeRegistration(
+                    node_id=message.node_id,
+                    types=encode_types(message.types),
+                    heartbeat_s=message.heartbeat_s,
+                    prompt=message.prompt,
+                    cluster_ts=message.cluster_ts,
+                )
+            )
+    return batch
+
+
+def decode_orders(batch: pb.TrackerOrders) -> list[NodeOrder]:
+    """A batch of what nodes are told; raises CodecError."""
+    messages: list[NodeOrder] = []
+    for item in batch.items:
+        which = item.WhichOneof("order")
+        if which == "heartbeat":
+            messages.append(_decode_answered(item.heartbeat))
+        elif which == "registered":
+            to = item.registered
+            messages.append(
+                NodeAccepted(
+                    to.node_id,
+                    decode_types(to.types),
+                    to.heartbeat_s,
+                    to.prompt,
+                    to.cluster_ts,
+                )
+            )
+        else:
+            raise CodecError("an order to a node that says nothing: another version?")
+    return messages
+
+
+def _fill_heartbeat(to: pb.NodeHeartbeat, message: NodeHeartbeated) -> None:
+    """Empty fields are not touched: most heartbeats are empty."""
+    to.node_id = message.node_id
+    to.request_id = message.request_id
+    if message.acks:
+        to.acks.extend(message.acks)
+    if message.ended:
+        to.ended.extend(encode_container_ends(message.ended))
+    if message.tasks_ended:
+        to.tasks_ended.extend(encode_task_ends(message.tasks_ended))
+    if message.use:
+        to.use.extend(message.use)
+    if message.container_use:
+        to.container_use.extend(encode_uses(message.container_use))
+
+
+def _decode_heartbeat(item: pb.NodeHeartbeat) -> NodeHeartbeated:
+    return NodeHeartbeated(
+        item.node_id,
+        item.request_id,
+        tuple(item.acks),
+        decode_container_ends(item.ended),
+        decode_task_ends(item.tasks_ended),
+        tuple(item.use),
+        decode_uses(item.container_use),
+    )
+
+
+def _encode_registered(message: NodeRegistered) -> pb.RegisterNode:
+    return pb.RegisterNode(
+        node_id=message.node_id,
+        address=message.address,
+        rack=message.rack,
+        labels=message.labels,
+        capacity=encode_amounts(message.capacity),
+        running=[
+            pb.RunningContainer(
+                container_id=running.container_id,
+                demand=running.demand,
+                tasks=[
+                    pb.RunningTask(stage=stage, task=task, attempt=attempt)
+                    for stage, task, attempt in running.tasks
+                ],
+            )
+            for running in message.running
+        ],
+        boot_s=message.boot_s,
+    )
+
+
+def _decode_registered(item: pb.RegisterNode) -> NodeRegistered:
+    return NodeRegistered(
+        item.node_id,
+        item.address,
+        item.rack,
+        tuple(item.labels),
+        decode_amounts(item.capacity),
+        tuple(
+            RunningContainer(
+                running.container_id,
+                tuple(running.demand),
+                tuple((t.stage, t.task, t.attempt) for t in running.tasks),
+            )
+            for running in item.running
+        ),
+        item.boot_s,
+    )
+
+
+def _fill_answered(to: pb.NodeHeartbeatResponse, message: NodeAnswered) -> None:
+    to.node_id = message.node_id
+    to.response_id = message.response_id
+    if message.acks:
+        to.acks.extend(message.acks)
+    if message.start:
+        to.start.extend([encode_master_launch(item) for item in message.start])
+    if message.stop:
+        to.stop.extend(message.stop)
+    to.next_heartbeat_s = message.next_heartbeat_s
+    to.resync = message.resync
+    to.shutdown = message.shutdown
+
+
+def _decode_answered(item: pb.NodeHeartbeatResponse) -> NodeAnswered:
+    return NodeAnswered(
+        item.node_id,
+        item.response_id,
+        tuple(item.acks),
+        tuple([decode_master_launch(start) for start in item.start]),
+        tuple(item.stop),
+        item.next_heartbeat_s,
+        item.resync,
+        item.shutdown,
+    )

@@ -1,0 +1,145 @@
+"""The words that all services share, to and from protobuf."""
+
+from collections.abc import Iterable, Mapping
+
+from weft.messages import ContainerEnd, ContainerUse, MasterLaunch, Outcome, TaskEnd
+from weft.resources import Kind, ResourceType, ResourceTypes
+from weft.wire import words_pb2 as pb
+
+# Positions in these tuples are the numbers on the wire: a lookup is far cheaper than Enum(value).
+OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
+_KINDS = (Kind.DIVISIBLE, Kind.RIGID)
+
+
+class CodecError(ValueError):
+    """A message of a peer that speaks another version, or is no peer at all."""
+
+
+def outcome_of(number: int) -> Outcome:
+    """The outcome of a number on the wire; raises CodecError."""
+    try:
+        return OUTCOMES[number]
+    except IndexError:
+        raise CodecError(f"unknown outcome {number}") from None
+
+
+def encode_amounts(amounts: Mapping[str, float]) -> list[pb.Amount]:
+    """Named amounts in their order."""
+    return [pb.Amount(name=name, amount=amount) for name, amount in amounts.items()]
+
+
+def decode_amounts(items: Iterable[pb.Amount]) -> dict[str, float]:
+    """Named amounts in their order."""
+    return {item.name: item.amount for item in items}
+
+
+def encode_types(types: ResourceTypes) -> list[pb.ResourceType]:
+    """The resource types in declared order."""
+    return [
+        pb.ResourceType(name=t.name, kind=pb.ResourceKind.ValueType(_KINDS.index(t.kind)))
+        for t in types
+    ]
+
+
+def decode_types(items: Iterable[pb.ResourceType]) -> ResourceTypes:
+    """The resource types in declared order; raises CodecError for an unknown kind."""
+    try:
+        return ResourceTypes(tuple(ResourceType(item.name, _KINDS[item.kind]) for item in items))
+    except IndexError:
+        raise CodecError("unknown kind of resource") from None
+
+
+def encode_master_launch(item: MasterLaunch) -> pb.MasterLaunch:
+    """One master to start."""
+    return pb.MasterLaunch(
+        container_id=item.container_id, attempt_id=item.attempt_id, demand=item.demand
+    )
+
+
+def decode_master_launch(item: pb.MasterLaunch) -> MasterLaunch:
+    """One master to start."""
+    return MasterLaunch(item.container_id, item.attempt_id, tuple(item.demand))
+
+
+def encode_container_ends(ends: Iterable[ContainerEnd]) -> list[pb.ContainerEnd]:
+    """Ended containers."""
+    make = pb.ContainerEnd
+    return [
+        make(
+            container_id=container,
+            outcome=outcome,  # type: ignore[arg-type]
+            exit_code=exit_code,
+            stage=stage,
+            task=task,
+            attempt=attempt,
+            run_s=run_s,
+            message=message,
+        )
+        for container, outcome, exit_code, stage, task, attempt, run_s, message in ends
+    ]
+
+
+def decode_container_ends(items: Iterable[pb.ContainerEnd]) -> tuple[ContainerEnd, ...]:
+    """Ended containers; raises CodecError for an unknown outcome."""
+    return tuple(
+        [
+            ContainerEnd(
+                item.container_id,
+                outcome_of(item.outcome),
+                item.exit_code,
+                item.stage,
+                item.task,
+                item.attempt,
+                item.run_s,
+                item.message,
+            )
+            for item in items
+        ]
+    )
+
+
+def encode_task_ends(ends: Iterable[TaskEnd]) -> list[pb.TaskEnd]:
+    """Ended tasks."""
+    make = pb.TaskEnd
+    return [
+        make(
+            container_id=container,
+            stage=stage,
+            task=task,
+            attempt=attempt,
+            outcome=outcome,  # type: ignore[arg-type]
+            exit_code=exit_code,
+            run_s=run_s,
+            message=message,
+        )
+        for container, stage, task, attempt, outcome, exit_code, run_s, message in ends
+    ]
+
+
+def decode_task_ends(items: Iterable[pb.TaskEnd]) -> tuple[TaskEnd, ...]:
+    """Ended tasks; raises CodecError for an unknown outcome."""
+    return tuple(
+        [
+            TaskEnd(
+                item.container_id,
+                item.stage,
+                item.task,
+                item.attempt,
+                outcome_of(item.outcome),
+                item.exit_code,
+                item.run_s,
+                item.message,
+            )
+            for item in items
+        ]
+    )
+
+
+def encode_uses(uses: Iterable[ContainerUse]) -> list[pb.ContainerUse]:
+    """Measured use per container."""
+    return [pb.ContainerUse(container_id=container, use=use) for container, use in uses]
+
+
+def decode_uses(items: Iterable[pb.ContainerUse]) -> tuple[ContainerUse, ...]:
+    """Measured use per container."""
+    return tuple([ContainerUse(item.container_id, tuple(item.use)) for item in items])

@@ -1,0 +1,163 @@
+"""Lanes carry messages of a stream in batches; what cannot be delivered goes to the bin.
+
+The cores own reliability: they repeat what was not acknowledged. So a lane never stores more than
+it can send soon, and a broken lane forgets.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from weft.wire import channel as wire
+
+BATCH_MAX = 1_000  # messages of one batch
+WAITING_MAX = 20_000  # messages; a peer that is slower than this loses the rest
+
+# Told how many messages could not be delivered.
+Bin = Callable[[int], None]
+
+
+class Lane:
+    """Messages on their way to one peer."""
+
+    __slots__ = ("_bin", "_waiting", "_wake", "closed")
+
+    def __init__(self, bin_: Bin | None = None) -> None:
+        self._waiting: list[Any] = []
+        self._wake = asyncio.Event()
+        self._bin = bin_
+        self.closed = False
+
+    def send(self, messages: Iterable[Any]) -> None:
+        """Queue messages; never blocks."""
+        before = len(self._waiting)
+        self._waiting.extend(messages)
+        if self.closed or before > WAITING_MAX:
+            self._drop(before)
+        else:
+            self._wake.set()
+
+    def close(self) -> None:
+        """The peer is gone: forget what waits, refuse what comes."""
+        self.closed = True
+        self._drop(0)
+
+    def forget(self) -> None:
+        """Throw away what waits."""
+        self._drop(0)
+
+    def _drop(self, keep: int) -> None:
+        lost = len(self._waiting) - keep
+        if lost > 0:
+            del self._waiting[keep:]
+            if self._bin is not None:
+                self._bin(lost)
+
+    async def take(self) -> list[Any]:
+        """Wait for messages; returns what waits, at most BATCH_MAX."""
+        while not self._waiting:
+            self._wake.clear()
+            await self._wake.wait()
+        batch = self._waiting[:BATCH_MAX]
+        del self._waiting[:BATCH_MAX]
+        return batch
+
+    async def pump(self, write: Callable[[Any], Any], encode: Callable[[list[Any]], Any]) -> None:
+        """Write batches until cancelled or the stream breaks."""
+        while True:
+            await write(encode(await self.take()))
+
+
+class Stream:
+    """A stream to a server that is dialled again whenever it breaks.
+
+    `open_` starts the call; `on_batch` gets every decoded batch; `on_state` is told when the stream
+    is up (True) and why it is down (False, reason).
+    """
+
+    def __init__(
+        self,
+        open_: Callable[[], Any],
+        encode: Callable[[list[Any]], Any],
+        decode: Callable[[Any], Any],
+        on_batch: Callable[[Any], None],
+        on_state: Callable[[bool, str], None] | None = None,
+        bin_: Bin | None = None,
+    ) -> None:
+        self._open = open_
+        self._encode = encode
+        self._decode = decode
+        self._on_batch = on_batch
+        self._on_state = on_state or (lambda up, reason: None)
+        self._lane = Lane(bin_)
+        self.up = False
+
+    def send(self, messages: Iterable[Any]) -> None:
+        """Queue messages for the server."""
+        self._lane.send(messages)
+
+    async def run(self) -> None:
+        """Keep the stream up until cancelled."""
+        waits = wire.backoffs()
+        while True:
+            try:
+                await self._once()
+                reason = "closed by the server"
+            except grpc.aio.AioRpcError as error:
+                reason = wire.reason_of(error)
+            if self.up:
+                waits = wire.backoffs()
+            self.up = False
+            self._on_state(False, reason)
+            self._lane.forget()
+            await asyncio.sleep(next(waits))
+
+    async def _once(self) -> None:
+        call = self._open()
+        writer: asyncio.Task[None] | None = None
+        try:
+            await call.wait_for_connection()
+            self.up = True
+            self._on_state(True, "")
+            writer = asyncio.create_task(self._lane.pump(call.write, self._encode))
+            while (batch := await call.read()) is not grpc.aio.EOF:
+                self._on_batch(self._decode(batch))
+            code = await call.code()
+            if code is not grpc.StatusCode.OK:
+                raise _broken(code, await call.details())
+        finally:
+            await cancel(writer)
+            call.cancel()
+
+
+def _broken(code: grpc.StatusCode, details: str | None) -> grpc.aio.AioRpcError:
+    empty = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(code, empty, empty, details=details)
+
+
+async def cancel(task: asyncio.Task[Any] | None) -> None:
+    """End a task and look away: its stream may have broken under it."""
+    if task is None:
+        return
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def serve(
+    context: Any,
+    lane: Lane,
+    encode: Callable[[list[Any]], Any],
+    decode: Callable[[Any], Any],
+    on_batch: Callable[[Any], None],
+) -> None:
+    """The server's end of a stream: read until the peer ends, write what the lane gets."""
+    writer = asyncio.create_task(lane.pump(context.write, encode))
+    try:
+        while (batch := await context.read()) is not grpc.aio.EOF:
+            on_batch(decode(batch))
+    finally:
+        lane.close()
+        await cancel(writer)

@@ -1,0 +1,49 @@
+"""A gRPC server with the health and reflection services on, bound to loopback unless told else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from weft.errors import WeftError
+from weft.wire.channel import SERVER_OPTIONS
+
+
+class Server:
+    """Services of one process on one port."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._health = HealthServicer()
+        self._names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self.address = ""
+
+    def add(self, adder: Callable[..., None], servicer: Any, name: str) -> None:
+        """Serve `servicer`; `adder` is the generated function, `name` the service's full name."""
+        adder(servicer, self._server)
+        self._names.append(name)
+
+    async def start(self) -> str:
+        """Bind and serve; returns host:port. Raises WeftError when the port is in use."""
+        reflection.enable_server_reflection([*self._names, reflection.SERVICE_NAME], self._server)
+        place = f"{self._host}:{self._port}"
+        try:
+            port = self._server.add_insecure_port(place)
+        except RuntimeError:
+            raise WeftError(f"cannot listen on {place}: is the port in use?") from None
+        await self._server.start()
+        for name in ["", *self._names]:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self.address = f"{self._host}:{port}"
+        return self.address
+
+    async def stop(self, grace_s: float = 0.5) -> None:
+        """Say that we leave, let calls under way end, close."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_s)
