@@ -1,0 +1,82 @@
+"""Scheduler presets: a matcher, a planner and an asker that together are one scheduler of a paper.
+
+The names are the contract with users; each part can be exchanged (`--matcher`, `--planner`,
+`--asker`) and its parameters set (`--set`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weft.errors import InputError
+
+PARTS = ("matcher", "planner", "asker")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One scheduler: the names of its parts and the parameters that differ from their defaults."""
+
+    matcher: str
+    planner: str
+    asker: str
+    text: str = ""
+    matcher_options: Mapping[str, Any] = field(default_factory=dict)
+    planner_options: Mapping[str, Any] = field(default_factory=dict)
+    asker_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+_ALL = "all_ready"
+PRESETS: dict[str, Preset] = {
+    "fifo": Preset("fifo", "bfs", _ALL, "strict order: wait until the head fits"),
+    "capacity": Preset("capacity", "bfs", _ALL, "YARN's Capacity Scheduler"),
+    "fair": Preset("fair", "bfs", _ALL, "the largest share deficit goes first"),
+    "drf": Preset("drf", "bfs", _ALL, "dominant resource fairness"),
+    "sjf": Preset("sjf", "critical_path", _ALL, "shortest job (by critical path) first"),
+    "tetris": Preset("tetris", "bfs", _ALL, "multi-resource packing with srpt"),
+    "tetris_fair": Preset("tetris", "bfs", _ALL, "Tetris with strict fairness", {"fairness": 1.0}),
+    "tez": Preset("capacity", "bfs", _ALL, "Tez on YARN"),
+    "tez_cp": Preset("capacity", "critical_path", _ALL, "Tez, critical path first"),
+    "tez_tetris": Preset("tetris", "bfs", _ALL, "Tez with Tetris in the Resource Manager"),
+    "tez_g_cs": Preset("capacity", "graphene", _ALL, "Graphene's order on the Capacity Scheduler"),
+    "tez_g_tetris": Preset("tetris", "graphene", _ALL, "Graphene's order on Tetris"),
+    "graphene": Preset("graphene", "graphene", _ALL, "Graphene in full"),
+    "carbyne": Preset("carbyne", "tetris", "carbyne", "Carbyne with Tetris inside the job"),
+    "carbyne_graphene": Preset("carbyne", "graphene", "carbyne", "Carbyne with Graphene inside"),
+    "cobra": Preset("fair", "bfs", "cobra", "COBRA's elastic allocation"),
+    "srs": Preset("fair", "bfs", "static", "Spark's static allocation"),
+    "drs": Preset("fair", "bfs", "dynamic", "Spark's dynamic allocation"),
+    "default_container": Preset("fair", "bfs", "disposable", "one task a container, given back"),
+}
+
+
+def preset(name: str) -> Preset:
+    """Look a preset up; raises InputError naming the known ones."""
+    if name not in PRESETS:
+        raise InputError("scheduler", f"unknown scheduler {name!r}; known: {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def choose(
+    name: str = "capacity", *, matcher: str = "", planner: str = "", asker: str = ""
+) -> Preset:
+    """A preset with some of its parts exchanged; an exchanged part forgets the preset's options."""
+    chosen = preset(name)
+    if matcher and matcher != chosen.matcher:
+        chosen = replace(chosen, matcher=matcher, matcher_options={})
+    if planner and planner != chosen.planner:
+        chosen = replace(chosen, planner=planner, planner_options={})
+    if asker and asker != chosen.asker:
+        chosen = replace(chosen, asker=asker, asker_options={})
+    return chosen
+
+
+def with_options(chosen: Preset, settings: Mapping[str, Any]) -> Preset:
+    """Add parameters named `matcher.<name>`, `planner.<name>` or `asker.<name>`."""
+    options = {part: dict(getattr(chosen, f"{part}_options")) for part in PARTS}
+    for key, value in settings.items():
+        part, dot, name = key.partition(".")
+        if not dot or part not in PARTS or not name:
+            raise InputError(f"set.{key}", f"expected {', '.join(f'{p}.<name>' for p in PARTS)}")
+        options[part][name] = value
+    return replace(chosen, **{f"{part}_options": options[part] for part in PARTS})
