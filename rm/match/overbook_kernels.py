@@ -5,13 +5,12 @@ capacity / demand; a task runs at its lowest rate over resources; rates change a
 """
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from weft.compiled import kernel
+from weft.dag import Floats
 
 
-@njit(cache=True)
+@kernel
 def fluid_ends(remaining: Floats, demand: Floats, capacity: Floats, count: int) -> Floats:
     """Completion times, s from now, of the first `count` tasks, shape (count,).
 
@@ -44,7 +43,7 @@ def fluid_ends(remaining: Floats, demand: Floats, capacity: Floats, count: int) 
     return ends
 
 
-@njit(cache=True)
+@kernel
 def _slowdown(demand: Floats, total: Floats, capacity: Floats) -> float:
     slow = 1.0
     for r in range(capacity.shape[0]):
@@ -53,7 +52,7 @@ def _slowdown(demand: Floats, total: Floats, capacity: Floats) -> float:
     return slow
 
 
-@njit(cache=True)
+@kernel
 def overbooking_score(
     remaining: Floats,
     demand: Floats,
@@ -88,7 +87,7 @@ def overbooking_score(
     return max(0.0, benefit - cost), benefit, cost
 
 
-@njit(cache=True)
+@kernel
 def next_opportunity(
     available: Floats,
     ends: Floats,

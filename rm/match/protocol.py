@@ -1,0 +1,107 @@
+"""How a matcher is written: the view goes in, placements for one node come out.
+
+A matcher is one file with one class (usually on `BaseMatcher`) and one row in `registry.py`:
+
+* `match(view, node, now)` answers what to grant on node slot `node` now. It changes nothing: the
+  same view (and the same own state) gives the same answer. Own state (deficit counters, a moving
+  average) changes in the notifications only, which the core calls after it has booked.
+* Start from `fit_kernels.eligible`: the rows that may use the node and fit there now, with all
+  preconditions applied (label, black list, reservation, gang). Rows are few hundred: score them in a
+  numba kernel (`weft.compiled.kernel`, in a file named `*_kernels.py`), pick, subtract, repeat. A
+  placement takes any number of a row's pending containers at once, with the scores that won
+  (for `weft explain` and the decision log).
+* Rows are of `view.rows` (arrays sliced with `count`); a row's queue is
+  `view.apps.queue[view.rows.app[row]]`, its user `view.apps.user[...]`. `serial` names an ask for good.
+* Break every tie: the earlier application (`view.apps.order`), then the smaller `serial`.
+* A rigid resource never goes beyond `available`. A divisible one may when the placement says
+  `overbooked=True`, up to the setting `overbook_limit` x capacity. `available` is then negative.
+* `Match.declined` names rows that fit but wait for a nearer node: the core counts their missed
+  opportunities (`view.rows.missed`), which is what delay scheduling goes by.
+* `Match.settled=False` says that the answer may differ at the next opportunity although nothing
+  changed (time matters, or something was declined): the core then asks again at the next heartbeat.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from rm.view import View
+from weft.dag import Floats
+
+Scores = tuple[tuple[str, float], ...]
+
+
+class Placement(NamedTuple):
+    """Grant `count` containers of a row on the node that was asked about."""
+
+    row: int
+    count: int
+    scores: Scores = ()  # the matcher's own terms of the winning score, named
+    overbooked: bool = False  # divisible resources may pass the capacity
+
+
+class Match(NamedTuple):
+    """The answer for one node."""
+
+    placements: list[Placement]
+    declined: tuple[int, ...] = ()  # rows that fit but wait for a nearer node
+    settled: bool = True  # asking again, nothing having changed, would give nothing
+
+
+NOTHING = Match([])
+
+
+class Matcher(Protocol):
+    """The seam; see the module's text for the rules."""
+
+    name: str
+
+    def match(self, view: View, node: int, now: float) -> Match:
+        """What to grant on a node now; changes nothing."""
+
+    def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
+        """A placement was booked (`placement.row` may be empty by now)."""
+
+    def ended(self, view: View, node: int, app: int, demand: Floats, now: float) -> None:
+        """A container of an application slot ended and was freed."""
+
+    def app_joined(self, view: View, app: int, now: float) -> None:
+        """A new application has a slot (perhaps one used before)."""
+
+    def app_left(self, view: View, app: int, now: float) -> None:
+        """An application is about to leave its slot."""
+
+    def shares(self, view: View, now: float) -> Floats:
+        """What each application may count on now, absolute, shape (app_slots, d)."""
+
+    def deficits(self, view: View) -> Floats:
+        """The deficit counter of each queue, shape (queues,); zeros where there is none."""
+
+
+class BaseMatcher:
+    """No own state; shares are the leaf queue's guarantee over its active applications."""
+
+    name = ""
+
+    def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
+        """Nothing to remember."""
+
+    def ended(self, view: View, node: int, app: int, demand: Floats, now: float) -> None:
+        """Nothing to remember."""
+
+    def app_joined(self, view: View, app: int, now: float) -> None:
+        """Nothing to remember."""
+
+    def app_left(self, view: View, app: int, now: float) -> None:
+        """Nothing to remember."""
+
+    def shares(self, view: View, now: float) -> Floats:
+        """Capacity of the leaf queue x C / active applications in it."""
+        queue = view.apps.queue[: view.app_slots]
+        apps = np.maximum(view.by_queue.apps[queue], 1)
+        part = np.where(view.apps.active[: view.app_slots], view.queues.capacity[queue] / apps, 0.0)
+        return np.asarray(part[:, None] * view.total[None, :])
+
+    def deficits(self, view: View) -> Floats:
+        """No counters."""
+        return np.zeros(len(view.queues))

@@ -1,0 +1,143 @@
+"""Matchers by name; a new one is one file and one row here."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+from rm.match.protocol import Matcher
+from weft.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One number, switch or choice that a matcher takes."""
+
+    default: float | int | bool | str
+    text: str
+    low: float = -math.inf
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where a matcher lives; the factory takes its parameters by name."""
+
+    factory: str  # "module:name"
+    text: str
+    parameters: Mapping[str, Parameter]
+
+
+MATCHERS: dict[str, Row] = {
+    "fifo": Row("rm.match.fifo:FifoMatcher", "strict order: the head waits until it fits", {}),
+    "capacity": Row(
+        "rm.match.capacity:CapacityMatcher",
+        "hierarchical queues with guarantees and limits (YARN's Capacity Scheduler)",
+        {
+            "node_locality_delay": Parameter(
+                40, "opportunities that an ask lets go by for its preferred nodes", 0
+            ),
+            "rack_locality_delay": Parameter(
+                40, "further ones that it lets go by for its preferred racks", 0
+            ),
+        },
+    ),
+    "drf": Row(
+        "rm.match.drf:DrfMatcher", "least weighted dominant share first (Ghodsi et al.)", {}
+    ),
+    "sjf": Row("rm.match.sjf:SjfMatcher", "shortest critical path left first", {}),
+    "tetris": Row(
+        "rm.match.tetris:TetrisMatcher",
+        "best aligned task, with shortest remaining work and a fairness knob (Tetris)",
+        {
+            "fairness": Parameter(0.0, "f: only the neediest (1 - f) of the jobs compete", 0, 1),
+            "srpt_m": Parameter(0.2, "weight of remaining work against alignment", 0),
+            "remote_penalty": Parameter(0.8, "rp: factor for a task away from its input", 0, 1),
+        },
+    ),
+    "graphene": Row(
+        "rm.match.graphene:GrapheneMatcher",
+        "Graphene's figure 15: preferred order, packing, remaining work, bounded unfairness",
+        {
+            "eta_m": Parameter(0.2, "m: weight of remaining work; 0 switches it off", 0),
+            "eta": Parameter(-1.0, "a fixed eta; below 0: automatic"),
+            "eta_weight": Parameter(0.1, "weight of a new eta in its moving average", 0, 1),
+            "remote_penalty": Parameter(0.8, "rp: factor for a task away from its input", 0, 1),
+            "kappa": Parameter(0.1, "unfairness bound over C; below 0: no bound"),
+            "factor": Parameter("drf", "unit of the deficits", choices=("drf", "slot")),
+            "group": Parameter("queue", "who is owed fairness", choices=("queue", "app")),
+            "use_priority": Parameter(True, "follow the jobs' preferred order"),
+            "use_packing": Parameter(True, "score by alignment"),
+            "overbook": Parameter("disk_mbps,network_mbps", "overbookable resources; empty: none"),
+            "overbook_score": Parameter(
+                "raw", "oScore in s, or over the duration", choices=("raw", "relative")
+            ),
+            "overbook_rows": Parameter(16, "rows that a what-if looks at", 0),
+            "overbook_limit": Parameter(1.25, "demand over capacity at most", 1),
+            "bundle_enter": Parameter(
+                "all",
+                "what enters the bundle: all that fits, or each job's first",
+                choices=("all", "first"),
+            ),
+            "bundle_end": Parameter(0, "rows after which the bundle is full; 0: the whole pass", 0),
+            "bundle_pick": Parameter(
+                "greedy", "pick until nothing fits, or one a pass", choices=("greedy", "one")
+            ),
+        },
+    ),
+}
+
+
+def matcher_row(name: str) -> Row:
+    """The row of a matcher; raises InputError naming the known ones."""
+    if name not in MATCHERS:
+        raise InputError("matcher", f"unknown matcher {name!r}; known: {', '.join(MATCHERS)}")
+    return MATCHERS[name]
+
+
+def make_matcher(name: str, parameters: Mapping[str, Any] | None = None) -> Matcher:
+    """Build a matcher; raises InputError for an unknown name, parameter or value.
+
+    Values may be texts, as the command line's `--set key=value` gives them.
+    """
+    row = matcher_row(name)
+    values = {key: known.default for key, known in row.parameters.items()}
+    for key, value in (parameters or {}).items():
+        place = f"matcher.{name}.{key}"
+        if key not in row.parameters:
+            known_names = ", ".join(row.parameters) or "none"
+            raise InputError(place, f"unknown parameter; known: {known_names}")
+        values[key] = _read(value, row.parameters[key], place)
+    module, _, attribute = row.factory.partition(":")
+    return cast(Matcher, getattr(import_module(module), attribute)(**values))
+
+
+def _read(value: object, known: Parameter, place: str) -> float | int | bool | str:
+    default = known.default
+    if isinstance(default, bool):
+        said = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        text = str(value).lower()
+        if text not in said:
+            raise InputError(place, f"expected true or false, got {value!r}")
+        return said[text]
+    if isinstance(default, str):
+        if known.choices and value not in known.choices:
+            raise InputError(place, f"expected one of {', '.join(known.choices)}, got {value!r}")
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InputError(place, f"expected a number, got {value!r}")
+    try:
+        number = float(value)
+    except ValueError:
+        raise InputError(place, f"expected a number, got {value!r}") from None
+    if not (known.low <= number <= known.high) or math.isnan(number):
+        raise InputError(
+            place, f"expected a number from {known.low:g} to {known.high:g}, got {value!r}"
+        )
+    if isinstance(default, int):
+        if number != int(number):
+            raise InputError(place, f"expected a whole number, got {value!r}")
+        return int(number)
+    return number

@@ -1,0 +1,349 @@
+"""The loops of the scoring matchers over rows of asks: Graphene's figure 15, Tetris, and by turns.
+
+A row is one ask: like containers of one stage. Packing scores use demands over the machine's
+capacity, work and fairness use demands over the cluster's (ALGORITHMS section 0). `d` is the number
+of resource types, `k` the number of candidate rows.
+"""
+
+import numpy as np
+
+from weft.compiled import kernel
+from weft.dag import Floats, Ints
+
+FIT = 1e-7  # of the machine's capacity
+TIE = 1e-12  # scores closer than this are equal
+
+
+@kernel
+def normalised(rows: Ints, demand: Floats, by: Floats) -> Floats:
+    """Demands of the candidate rows divided by `by` (d,), 0 where `by` is 0; shape (k, d)."""
+    out = np.zeros((rows.shape[0], by.shape[0]))
+    for i in range(rows.shape[0]):
+        for r in range(by.shape[0]):
+            if by[r] > 0.0:
+                out[i, r] = demand[rows[i], r] / by[r]
+    return out
+
+
+@kernel
+def pack_scores(
+    packing: Floats, free: Floats, remote: Floats, penalty: float, use_pack: bool, out: Floats
+) -> int:
+    """Fill `out` (k,) with pScore, or -1 where a row does not fit; returns how many fit.
+
+    pScore is the dot product of normalised demand (k, d) and available (d,), times the remote
+    penalty where the row prefers another machine (figure 15 line 11).
+    """
+    fitting = 0
+    for i in range(packing.shape[0]):
+        score = 0.0
+        fits = True
+        for r in range(free.shape[0]):
+            need = packing[i, r]
+            if need > 0.0 and need > free[r] + FIT:
+                fits = False
+                break
+            score += need * free[r]
+        if not fits:
+            out[i] = -1.0
+            continue
+        fitting += 1
+        if not use_pack:
+            score = 1.0
+        out[i] = score * penalty if remote[i] > 0.0 else score
+    return fitting
+
+
+@kernel
+def mean_weighted(pri: Floats, p_score: Floats, pending: Ints) -> float:
+    """Mean of priScore x pScore over the rows that fit (for the automatic eta)."""
+    total, count = 0.0, 0
+    for i in range(pri.shape[0]):
+        if p_score[i] >= 0.0 and pending[i] > 0:
+            total += pri[i] * p_score[i]
+            count += 1
+    return total / count if count else 0.0
+
+
+@kernel
+def neediest(deficit: Floats, active: Floats) -> int:
+    """The active group with the highest deficit counter, -1 where none is active."""
+    best = -1
+    for g in range(deficit.shape[0]):
+        if active[g] > 0.0 and (best < 0 or deficit[g] > deficit[best] + TIE):
+            best = g
+    return best
+
+
+@kernel
+def book_deficit(deficit: Floats, share: Floats, group: int, factor: float) -> None:
+    """Figure 15 line 28: every counter grows by factor x share, the own one falls by factor."""
+    for g in range(deficit.shape[0]):
+        deficit[g] += factor * share[g]
+    deficit[group] -= factor
+
+
+@kernel
+def dominant_factor(work: Floats, held: Floats) -> float:
+    """DRF's factor: the placed demand on the group's dominant resource (ALGORITHMS section 7).
+
+    `work` (d,) is the demand over C, `held` (d,) the group's holding over C; a group that holds
+    nothing is judged by the placed demand's own largest.
+    """
+    top, best = 0.0, 0
+    for r in range(held.shape[0]):
+        if held[r] > top:
+            top, best = held[r], r
+    if top > 0.0:
+        return float(work[best])
+    return float(work.max())
+
+
+@kernel
+def graphene_picks(
+    packing: Floats,
+    work: Floats,
+    duration: Floats,
+    pri: Floats,
+    pending: Ints,
+    app: Ints,
+    group: Ints,
+    rank: Ints,
+    remote: Floats,
+    over: Floats,
+    free: Floats,
+    remaining: Floats,
+    deficit: Floats,
+    share: Floats,
+    held: Floats,
+    eta: float,
+    m: float,
+    mean_work: float,
+    bound: float,
+    penalty: float,
+    by_slots: bool,
+    use_pack: bool,
+    most: int,
+) -> tuple[Ints, Floats, float]:
+    """Figure 15: pick, subtract, repeat; returns (candidates picked (n,), terms (n, 5), eta).
+
+    Arrays over candidates have length k; `rank` is their order for ties; `over` is oScore where
+    the row does not fit (0: may not overbook). `free` (d,), `remaining` (applications,), `deficit`
+    and `held` (groups, d) are working copies that change. `eta` < 0 asks for the automatic one.
+    Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
+    """
+    k = packing.shape[0]
+    left = pending.copy()
+    p = np.empty(k)
+    limit = min(most, int(left.sum()))
+    picked = np.empty(limit, dtype=np.int64)
+    terms = np.empty((limit, 5))
+    n = 0
+    overbooked = False
+    while n < limit:
+        pack_scores(packing, free, remote, penalty, use_pack, p)
+        if eta < 0.0:
+            eta = m * mean_weighted(pri, p, left) / mean_work if mean_work > 0.0 else 0.0
+        only = -1
+        top = neediest(deficit, share)
+        if top >= 0 and deficit[top] >= bound - TIE:
+            only = top
+        best = _best(p, over, overbooked, pri, remaining, app, group, rank, left, eta, only)
+        if best < 0 and only >= 0:
+            best = _best(p, over, overbooked, pri, remaining, app, group, rank, left, eta, -1)
+        if best < 0:
+            break
+        g = group[best]
+        by_over = p[best] < 0.0
+        terms[n, 0] = pri[best] * (over[best] if by_over else p[best]) - eta * remaining[app[best]]
+        terms[n, 1] = max(p[best], 0.0)
+        terms[n, 2] = over[best] if by_over else 0.0
+        terms[n, 3] = eta * remaining[app[best]]
+        terms[n, 4] = deficit[g]
+        picked[n] = best
+        n += 1
+        left[best] -= 1
+        overbooked = overbooked or by_over
+        factor = 1.0 if by_slots else dominant_factor(work[best], held[g])
+        book_deficit(deficit, share, g, factor)
+        for r in range(free.shape[0]):
+            free[r] = max(0.0, free[r] - packing[best, r])
+            held[g, r] += work[best, r]
+        remaining[app[best]] = max(0.0, remaining[app[best]] - duration[best] * work[best].sum())
+    return picked[:n], terms[:n], eta
+
+
+@kernel
+def _best(
+    p: Floats,
+    over: Floats,
+    overbooked: bool,
+    pri: Floats,
+    remaining: Floats,
+    app: Ints,
+    group: Ints,
+    rank: Ints,
+    left: Ints,
+    eta: float,
+    only: int,
+) -> int:
+    best, best_score = -1, -np.inf
+    for i in range(p.shape[0]):
+        if left[i] <= 0 or (only >= 0 and group[i] != only):
+            continue
+        if p[i] >= 0.0:
+            value = p[i]
+        elif over[i] > 0.0 and not overbooked:
+            value = over[i]
+        else:
+            continue
+        score = pri[i] * value - eta * remaining[app[i]]
+        if best < 0 or score > best_score + TIE:
+            best, best_score = i, score
+        elif score > best_score - TIE and rank[i] < rank[best]:
+            best, best_score = i, max(score, best_score)
+    return best
+
+
+@kernel
+def tetris_picks(
+    packing: Floats,
+    work: Floats,
+    duration: Floats,
+    pending: Ints,
+    app: Ints,
+    rank: Ints,
+    remote: Floats,
+    free: Floats,
+    remaining: Floats,
+    held: Floats,
+    knob: float,
+    m: float,
+    mean_work: float,
+    penalty: float,
+    most: int,
+) -> tuple[Ints, Floats]:
+    """Tetris: alignment - epsilon x remaining work, among the applications furthest below their
+    share; returns (candidates picked (n,), terms (n, 2): alignment, epsilon x work).
+
+    `knob` f keeps the ceil((1 - f) x applications) with the least dominant share, at least one
+    (Tetris section 3.4); epsilon = m x mean alignment / mean work. `free`, `remaining` and `held`
+    (applications, d) are working copies that change.
+    """
+    k = packing.shape[0]
+    left = pending.copy()
+    p = np.empty(k)
+    limit = min(most, int(left.sum()))
+    picked = np.empty(limit, dtype=np.int64)
+    terms = np.empty((limit, 2))
+    ones = np.ones(k)
+    n = 0
+    while n < limit:
+        if pack_scores(packing, free, remote, penalty, True, p) == 0:
+            break
+        epsilon = m * mean_weighted(ones, p, left) / mean_work if mean_work > 0.0 else 0.0
+        ceiling = _share_ceiling(p, left, app, held, knob)
+        best, best_score = -1, -np.inf
+        for i in range(k):
+            if left[i] <= 0 or p[i] < 0.0 or held[app[i]].max() > ceiling + TIE:
+                continue
+            score = p[i] - epsilon * remaining[app[i]]
+            if (
+                best < 0
+                or score > best_score + TIE
+                or (score > best_score - TIE and rank[i] < rank[best])
+            ):
+                best, best_score = i, score
+        if best < 0:
+            break
+        picked[n] = best
+        terms[n, 0] = p[best]
+        terms[n, 1] = epsilon * remaining[app[best]]
+        n += 1
+        left[best] -= 1
+        for r in range(free.shape[0]):
+            free[r] = max(0.0, free[r] - packing[best, r])
+            held[app[best], r] += work[best, r]
+        remaining[app[best]] = max(0.0, remaining[app[best]] - duration[best] * work[best].sum())
+    return picked[:n], terms[:n]
+
+
+@kernel
+def _share_ceiling(p: Floats, left: Ints, app: Ints, held: Floats, knob: float) -> float:
+    """The largest dominant share among the applications that the fairness knob lets compete."""
+    if knob <= 0.0:
+        return np.inf
+    seen = np.zeros(held.shape[0], dtype=np.bool_)
+    shares = np.empty(held.shape[0])
+    n = 0
+    for i in range(p.shape[0]):
+        a = app[i]
+        if left[i] > 0 and p[i] >= 0.0 and not seen[a]:
+            seen[a] = True
+            shares[n] = held[a].max()
+            n += 1
+    if n == 0:
+        return np.inf
+    keep = max(1, int(np.ceil((1.0 - knob) * n - 1e-9)))
+    return float(np.sort(shares[:n])[keep - 1])
+
+
+@kernel
+def picks_by_turn(
+    packing: Floats,
+    step: Floats,
+    pri: Floats,
+    pending: Ints,
+    turn: Ints,
+    rank: Ints,
+    free: Floats,
+    key: Floats,
+    most: int,
+) -> tuple[Ints, Floats]:
+    """Serve the application (or queue) with the smallest key first, its best row, one at a time.
+
+    `turn` (k,) is whose row it is, `key` (turns,) grows by `step[row]` with each pick: dominant
+    share for DRF, containers for fair, nothing for SJF. Returns (candidates (n,), keys (n,)).
+    Within a turn: larger priScore, then `rank`. Equal keys: the smaller rank. `free` and `key` are
+    working copies that change.
+    """
+    k = packing.shape[0]
+    left = pending.copy()
+    fits = np.ones(k, dtype=np.bool_)
+    limit = min(most, int(left.sum()))
+    picked = np.empty(limit, dtype=np.int64)
+    keys = np.empty(limit)
+    n = 0
+    while n < limit:
+        best = -1
+        for i in range(k):
+            if left[i] <= 0 or not fits[i]:
+                continue
+            for r in range(free.shape[0]):
+                if packing[i, r] > 0.0 and packing[i, r] > free[r] + FIT:
+                    fits[i] = False  # what is free only shrinks
+                    break
+            if fits[i] and (best < 0 or _earlier(i, best, key, turn, pri, rank)):
+                best = i
+        if best < 0:
+            break
+        picked[n] = best
+        keys[n] = key[turn[best]]
+        n += 1
+        left[best] -= 1
+        key[turn[best]] += step[best]
+        for r in range(free.shape[0]):
+            free[r] = max(0.0, free[r] - packing[best, r])
+    return picked[:n], keys[:n]
+
+
+@kernel
+def _earlier(i: int, j: int, key: Floats, turn: Ints, pri: Floats, rank: Ints) -> bool:
+    a, b = key[turn[i]], key[turn[j]]
+    if a < b - TIE:
+        return True
+    if a > b + TIE:
+        return False
+    if turn[i] == turn[j] and pri[i] != pri[j]:
+        return bool(pri[i] > pri[j])
+    return bool(rank[i] < rank[j])

@@ -1,0 +1,37 @@
+"""Tetris: the best aligned task of the applications furthest below their share.
+
+Score = alignment - epsilon x remaining work (Tetris sections 3.2 and 3.3); the fairness knob f
+(section 3.4) lets only the ceil((1 - f) x applications) with the least dominant share compete.
+"""
+
+import numpy as np
+
+from rm.match.candidates import candidates, mean_remaining, placements, shares_of
+from rm.match.protocol import NOTHING, BaseMatcher, Match
+from rm.match.score_kernels import tetris_picks
+from rm.view import View
+
+
+class TetrisMatcher(BaseMatcher):
+    """Packing and shortest remaining work; no preferred order."""
+
+    name = "tetris"
+
+    def __init__(self, fairness: float, srpt_m: float, remote_penalty: float) -> None:
+        self.fairness = fairness
+        self.srpt_m = srpt_m
+        self.remote_penalty = remote_penalty
+
+    def match(self, view: View, node: int, now: float) -> Match:
+        """Pick the best (task, machine) pair again and again while something fits."""
+        found = candidates(view, node)
+        if not len(found.rows):
+            return NOTHING
+        n = view.app_slots
+        picked, terms = tetris_picks(
+            found.packing, found.work, found.duration, found.pending, found.app, found.rank,
+            found.remote, found.free, view.apps.remaining[:n].copy(),
+            shares_of(view.apps.held[:n], np.broadcast_to(view.total, (n, len(view.total)))),
+            self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty, 1 << 30,
+        )  # fmt: skip
+        return Match(placements(found.rows, picked, terms, ("alignment", "work")))
