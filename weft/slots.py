@@ -7,7 +7,7 @@ else they need, and that resource's work bounds the time as any other's does.
 
 import numpy as np
 
-from weft.dag import Dag, Floats, Machines
+from weft.dag import Dag, Floats, Ints, Machines
 from weft.paths import Ties
 
 _COLUMNS_MAX = 48
@@ -15,27 +15,36 @@ _VALUES_MAX = 16
 _ROWS_MAX = 64
 
 
-def loads(dag: Dag, machines: Machines) -> Floats:
-    """The share of each real or virtual resource that a task holds, shape (n, columns).
+def demand_classes(dag: Dag) -> tuple[Floats, Ints]:
+    """The distinct demands, shape (k, d), and the class of each task, shape (n,)."""
+    if dag.tasks == 0:
+        return np.zeros((0, dag.demand.shape[1])), np.zeros(0, np.int64)
+    changes = np.any(dag.demand[1:] != dag.demand[:-1], axis=1)
+    runs = np.concatenate([[0], np.flatnonzero(changes) + 1])  # neighbours are mostly equal
+    need, kind = np.unique(dag.demand[runs], axis=0, return_inverse=True)
+    lengths = np.diff(np.append(runs, dag.tasks))
+    return np.ascontiguousarray(need), np.repeat(kind.reshape(-1).astype(np.int64), lengths)
 
-    For each column the shares of tasks that run at the same time sum to at most 1.
+
+def loads(dag: Dag, machines: Machines) -> tuple[Floats, Ints]:
+    """The share of each real or virtual resource that a task holds: by class, and the classes.
+
+    Shapes (k, columns) and (n,). For each column the shares of tasks that run at the same time sum
+    to at most 1.
     """
+    need, kind = demand_classes(dag)
     total = machines.total
-    real = dag.demand / np.where(total > 0, total, 1.0)
-    floors = _thresholds(dag)
+    floors = _thresholds(dag, need)
     slots = slots_at_once(floors, machines)
     floors, slots = floors[slots < dag.tasks], slots[slots < dag.tasks]
-    columns = [real]
-    if len(floors):
-        members = np.stack(
-            [np.all(dag.demand >= floor * (1 - 1e-9), axis=1) for floor in floors], axis=1
-        )
-        columns.append(members / np.maximum(slots, 1))
+    members = np.all(need[:, None, :] >= floors[None, :, :] * (1 - 1e-9), axis=2)
+    columns = [need / np.where(total > 0, total, 1.0), members / np.maximum(slots, 1)]
     if len(np.unique(machines.capacity, axis=0)) == 1:
-        columns.append(_rounded(dag, machines))
+        columns.append(_rounded(need, machines))
     every = np.concatenate(columns, axis=1)
-    heaviest = np.argsort(-(dag.duration_s @ every), kind="stable")[:_COLUMNS_MAX]
-    return np.ascontiguousarray(every[:, np.sort(heaviest)])
+    busy_s = np.bincount(kind, dag.duration_s, minlength=len(need))
+    heaviest = np.argsort(-(busy_s @ every), kind="stable")[:_COLUMNS_MAX]
+    return np.ascontiguousarray(every[:, np.sort(heaviest)]), kind
 
 
 def slots_at_once(demand: Floats, machines: Machines) -> Floats:
@@ -60,32 +69,29 @@ def waves_s(dag: Dag, ties: Ties, machines: Machines) -> Floats:
     return np.asarray(np.maximum(waves * shortest, longest))
 
 
-def _thresholds(dag: Dag) -> Floats:
+def _thresholds(dag: Dag, need: Floats) -> Floats:
     """Demands worth counting tasks above: whole vectors and single resources, distinct rows."""
-    first = dag.first[:-1]
-    rows = np.concatenate(
-        [np.minimum.reduceat(dag.demand, first, axis=0), dag.demand[first]], axis=0
-    )
-    rows = np.unique(rows, axis=0)
+    least = np.minimum.reduceat(dag.demand, dag.first[:-1], axis=0)
+    rows = np.unique(np.concatenate([least, need]), axis=0)
     rows = rows[_spread(len(rows), _ROWS_MAX)]
     singles = []
-    for resource in range(dag.demand.shape[1]):
-        values = np.unique(dag.demand[:, resource])
+    for resource in range(need.shape[1]):
+        values = np.unique(need[:, resource])
         for value in values[_spread(len(values), _VALUES_MAX)]:
-            single = np.zeros(dag.demand.shape[1])
+            single = np.zeros(need.shape[1])
             single[resource] = value
             singles.append(single)
     found = np.unique(np.concatenate([rows, np.array(singles)], axis=0), axis=0)
     return np.asarray(found[found.max(axis=1) > 0])
 
 
-def _rounded(dag: Dag, machines: Machines) -> Floats:
+def _rounded(need: Floats, machines: Machines) -> Floats:
     """Demands rounded up beside large ones, per resource and cut-off (Martello and Toth's L2).
 
     On equal machines a task above 1 - e of a machine leaves no room for one of e or more, so it
     may count as the whole machine once those below e are left out.
     """
-    share = dag.demand / np.where(machines.capacity[0] > 0, machines.capacity[0], 1.0)
+    share = need / np.where(machines.capacity[0] > 0, machines.capacity[0], 1.0)
     columns = []
     for resource in range(share.shape[1]):
         x = share[:, resource]
@@ -94,7 +100,7 @@ def _rounded(dag: Dag, machines: Machines) -> Floats:
             # the margin keeps tasks that fit together only by rounding out of the large ones
             large = x > 1 - cutoff + 1e-6
             columns.append(np.where(large, 1.0, np.where(x >= cutoff, x, 0.0)) / machines.count)
-    return np.stack(columns, axis=1) if columns else np.zeros((dag.tasks, 0))
+    return np.stack(columns, axis=1) if columns else np.zeros((len(need), 0))
 
 
 def _spread(count: int, most: int) -> list[int]:

@@ -7,7 +7,7 @@ h + (their work) + q bounds the time, for every h and q.
 
 import numpy as np
 
-from weft.dag import Dag, Floats, Machines
+from weft.dag import Dag, Floats, Ints, Machines
 from weft.paths import Ties, heads, relax, ties_of, whole_ancestors
 from weft.slots import loads, waves_s
 
@@ -18,17 +18,20 @@ _CUTOFFS_MAX = 64
 def strong_bound_s(dag: Dag, machines: Machines) -> float:
     """The bound for one part of a DAG, s; every task must fit on some machine."""
     ties = ties_of(dag)
-    share = loads(dag, machines)
+    share, kind = loads(dag, machines)
     waves = waves_s(dag, ties, machines)
-    head = _heads(dag, ties, share, waves)
-    tail = _heads(dag, ties.reversed(), share, waves)
     first = dag.first[:-1]
+    busy_s = np.zeros((dag.stages, len(share)))  # task seconds by stage and demand class
+    np.add.at(busy_s, (dag.stage_of, kind), dag.duration_s)
+    work = busy_s @ share
+    head = _heads(dag, ties, work, waves)
+    tail = _heads(dag, ties.reversed(), work, waves)
     by_stage = np.minimum.reduceat(head, first) + waves + np.minimum.reduceat(tail, first)
     longest = float((head + dag.duration_s + tail).max())
-    return max(longest, float(by_stage.max()), _between(dag, share, head, tail))
+    return max(longest, float(by_stage.max()), _between(dag, share, kind, head, tail))
 
 
-def _heads(dag: Dag, ties: Ties, share: Floats, waves: Floats) -> Floats:
+def _heads(dag: Dag, ties: Ties, work: Floats, waves: Floats) -> Floats:
     """The larger of the longest path into a task and the work of what must precede it, shape (n,).
 
     What must precede a stage is kept by stage: the stages all of whose tasks are ancestors of all
@@ -38,7 +41,6 @@ def _heads(dag: Dag, ties: Ties, share: Floats, waves: Floats) -> Floats:
         return heads(ties, dag.duration_s)
     head = np.zeros(dag.tasks)
     low = np.zeros(dag.stages)
-    work = np.add.reduceat(share * dag.duration_s[:, None], dag.first[:-1], axis=0)
     before, _ = whole_ancestors(ties)
     for stage, into in ties.by_child():
         for tie in into:
@@ -59,22 +61,22 @@ def _heads(dag: Dag, ties: Ties, share: Floats, waves: Floats) -> Floats:
     return head
 
 
-def _between(dag: Dag, share: Floats, head: Floats, tail: Floats) -> float:
+def _between(dag: Dag, share: Floats, kind: Ints, head: Floats, tail: Floats) -> float:
     """The largest h + work + q over cut-offs h of the heads and q of the tails."""
     early, late = _cutoffs(head), _cutoffs(tail)
     cell = (np.searchsorted(early, head, side="right") - 1) * len(late)
     cell += np.searchsorted(late, tail, side="right") - 1
-    shape = (len(early), len(late))
-
-    def beyond(weight: Floats) -> Floats:
-        grid = np.bincount(cell, weight, minlength=shape[0] * shape[1]).reshape(shape)
-        return np.asarray(grid[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[::-1, ::-1])
-
-    work = np.zeros(shape)
-    for column in share.T:
-        np.maximum(work, beyond(column * dag.duration_s), out=work)
-    some = beyond(np.ones(dag.tasks)) > 0.5
-    return float(np.where(some, early[:, None] + work + late[None, :], 0.0).max())
+    cells, cell = np.unique(cell, return_inverse=True)
+    busy_s = np.zeros((len(cells), len(share)))
+    np.add.at(busy_s, (cell.reshape(-1), kind), dag.duration_s)
+    work = np.zeros((len(early) * len(late), share.shape[1] + 1))
+    work[cells, :-1] = busy_s @ share
+    work[cells, -1] = 1.0  # marks where there are tasks at all
+    work = work.reshape(len(early), len(late), -1)
+    beyond = work[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[::-1, ::-1]
+    some = beyond[:, :, -1] > 0.5
+    least = early[:, None] + beyond[:, :, :-1].max(axis=2) + late[None, :]
+    return float(np.where(some, least, 0.0).max())
 
 
 def _cutoffs(values: Floats) -> Floats:

@@ -1,0 +1,392 @@
+"""Compiled list scheduling: events in time, ready tasks queued by demand class.
+
+Tasks of equal demand fit on the same machines. So one failed search settles a whole class until a
+task ends, and the cost follows events and distinct demands rather than tasks squared.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.compiled import inner_kernel, kernel
+from weft.dag import Floats, Ints
+
+
+class Flow(NamedTuple):
+    """A DAG and its run so far; `missing`, `stage_missing`, `stage_left`, `heap_size` change.
+
+    n tasks, k classes, m machines, d resources. Children over listed pairs are in `child` from
+    `child_at[t]`; child stages over barriers are in `heir` from `heir_at[s]`.
+    """
+
+    duration: Floats  # (n,)
+    stage: Ints  # (n,)
+    kind: Ints  # (n,): the demand class
+    need: Floats  # (k, d)
+    capacity: Floats  # (m, d)
+    first: Ints  # (stages + 1,)
+    child_at: Ints
+    child: Ints
+    heir_at: Ints
+    heir: Ints
+    missing: Ints  # (n,): parents over listed pairs that have not ended
+    stage_missing: Ints  # (stages,): parent stages over barriers that have not ended
+    stage_left: Ints  # (stages,): tasks that have not ended
+    rank: Ints  # (n,): the place of a task in the preferred order
+    order: Ints  # (n,): the task at each place
+    heap_at: Ints  # (k + 1,): where each class keeps its ready ranks
+    heap: Ints  # (n,)
+    heap_size: Ints  # (k,)
+    machine: Ints  # (n,): the answer
+    start: Floats  # (n,): the answer
+
+
+@inner_kernel
+def _push(heap, base, size, key):  # type: ignore[no-untyped-def]
+    """Add a rank to a class's heap of `size`."""
+    at = size
+    while at > 0:
+        up = (at - 1) // 2
+        if heap[base + up] <= key:
+            break
+        heap[base + at] = heap[base + up]
+        at = up
+    heap[base + at] = key
+
+
+@inner_kernel
+def _pop(heap, base, size):  # type: ignore[no-untyped-def]
+    """Take the smallest rank off a class's heap of `size`."""
+    least = heap[base]
+    key = heap[base + size - 1]
+    size -= 1
+    at = 0
+    while True:
+        down = 2 * at + 1
+        if down >= size:
+            break
+        if down + 1 < size and heap[base + down + 1] < heap[base + down]:
+            down += 1
+        if heap[base + down] >= key:
+            break
+        heap[base + at] = heap[base + down]
+        at = down
+    if size > 0:
+        heap[base + at] = key
+    return least
+
+
+@inner_kernel
+def _push_end(ends, tasks, size, end, task):  # type: ignore[no-untyped-def]
+    """Add a running task to the heap by (end, task)."""
+    at = size
+    while at > 0:
+        up = (at - 1) // 2
+        if ends[up] < end or (ends[up] == end and tasks[up] < task):
+            break
+        ends[at] = ends[up]
+        tasks[at] = tasks[up]
+        at = up
+    ends[at] = end
+    tasks[at] = task
+
+
+@inner_kernel
+def _pop_end(ends, tasks, size):  # type: ignore[no-untyped-def]
+    """Take the first end off the heap; the caller has read it at position 0."""
+    size -= 1
+    end, task = ends[size], tasks[size]
+    at = 0
+    while True:
+        down = 2 * at + 1
+        if down >= size:
+            break
+        other = down + 1
+        if other < size and (
+            ends[other] < ends[down] or (ends[other] == ends[down] and tasks[other] < tasks[down])
+        ):
+            down = other
+        if ends[down] > end or (ends[down] == end and tasks[down] >= task):
+            break
+        ends[at] = ends[down]
+        tasks[at] = tasks[down]
+        at = down
+    ends[at] = end
+    tasks[at] = task
+
+
+@inner_kernel
+def _fits(need, free, capacity):  # type: ignore[no-untyped-def]
+    """Whether a demand fits what is free, within rounding."""
+    for r in range(len(need)):  # noqa: SIM110 (compiled)
+        if need[r] > free[r] + 1e-9 * capacity[r]:
+            return False
+    return True
+
+
+@inner_kernel
+def _ready(flow, task, now, stack, top):  # type: ignore[no-untyped-def]
+    """Queue a ready task; one without duration takes nothing, so it runs and ends at once."""
+    if flow.duration[task] > 0:
+        kind = flow.kind[task]
+        _push(flow.heap, flow.heap_at[kind], flow.heap_size[kind], flow.rank[task])
+        flow.heap_size[kind] += 1
+        return top
+    need = flow.need[flow.kind[task]]
+    for j in range(len(flow.capacity)):
+        if _fits(need, flow.capacity[j], flow.capacity[j]):
+            flow.machine[task] = j
+            break
+    flow.start[task] = now
+    stack[top] = task
+    return top + 1
+
+
+@inner_kernel
+def _settle(flow, now, stack, top):  # type: ignore[no-untyped-def]
+    """Tell the children of every ended task on the stack."""
+    while top > 0:
+        top -= 1
+        task = stack[top]
+        for at in range(flow.child_at[task], flow.child_at[task + 1]):
+            child = flow.child[at]
+            flow.missing[child] -= 1
+            if flow.missing[child] == 0 and flow.stage_missing[flow.stage[child]] == 0:
+                top = _ready(flow, child, now, stack, top)
+        stage = flow.stage[task]
+        flow.stage_left[stage] -= 1
+        if flow.stage_left[stage] > 0:
+            continue
+        for at in range(flow.heir_at[stage], flow.heir_at[stage + 1]):
+            heir = flow.heir[at]
+            flow.stage_missing[heir] -= 1
+            if flow.stage_missing[heir] == 0:
+                for child in range(flow.first[heir], flow.first[heir + 1]):
+                    if flow.missing[child] == 0:
+                        top = _ready(flow, child, now, stack, top)
+
+
+@inner_kernel
+def _sources(flow, stack):  # type: ignore[no-untyped-def]
+    """Make the tasks without parents ready at time 0."""
+    waiting = flow.missing.copy()
+    blocked = flow.stage_missing.copy()
+    for task in range(len(flow.duration)):
+        if waiting[task] == 0 and blocked[flow.stage[task]] == 0:
+            top = _ready(flow, task, 0.0, stack, 0)
+            _settle(flow, 0.0, stack, top)
+
+
+@inner_kernel
+def _pass_time(flow, free, ends, tasks, size, tolerance, stack, freed):  # type: ignore[no-untyped-def]
+    """End all tasks that end together; returns (running, now, machines freed)."""
+    last = ends[0] + tolerance
+    now = ends[0]
+    top = 0
+    count = 0
+    while size > 0 and ends[0] <= last:
+        now = ends[0]
+        task = tasks[0]
+        _pop_end(ends, tasks, size)
+        size -= 1
+        j = flow.machine[task]
+        for r in range(free.shape[1]):
+            free[j, r] = min(free[j, r] + flow.need[flow.kind[task], r], flow.capacity[j, r])
+        freed[count] = j
+        count += 1
+        stack[top] = task
+        top += 1
+    _settle(flow, now, stack, top)
+    return size, now, count
+
+
+@inner_kernel
+def _begin(flow, task, j, now, free, ends, tasks, size):  # type: ignore[no-untyped-def]
+    """Start a task on a machine."""
+    flow.machine[task] = j
+    flow.start[task] = now
+    for r in range(free.shape[1]):
+        free[j, r] -= flow.need[flow.kind[task], r]
+    _push_end(ends, tasks, size, now + flow.duration[task], task)
+
+
+@inner_kernel
+def _search(flow, kind, free, freed, count, from_all, from_freed, full):  # type: ignore[no-untyped-def]
+    """The first machine that fits a class, or -1; machines passed over are not tried again."""
+    need = flow.need[kind]
+    if full[kind]:  # nothing fitted before this event: only the freed machines are news
+        while from_freed[kind] < count:
+            j = freed[from_freed[kind]]
+            if _fits(need, free[j], flow.capacity[j]):
+                return j
+            from_freed[kind] += 1
+        return -1
+    while from_all[kind] < len(free):
+        j = from_all[kind]
+        if _fits(need, free[j], flow.capacity[j]):
+            return j
+        from_all[kind] += 1
+    return -1
+
+
+@kernel
+def run_in_order(flow, tolerance):  # type: ignore[no-untyped-def]
+    """At every event scan the ready tasks in order and start all that fit, lowest machine first."""
+    n, k = len(flow.duration), len(flow.need)
+    free = flow.capacity.copy()
+    ends, tasks = np.empty(n), np.empty(n, np.int64)
+    stack, freed = np.empty(n, np.int64), np.empty(n, np.int64)
+    from_all, from_freed = np.zeros(k, np.int64), np.zeros(k, np.int64)
+    full, failed = np.zeros(k, np.bool_), np.zeros(k, np.bool_)
+    size, count, now = 0, 0, 0.0
+    _sources(flow, stack)
+    while True:
+        freed[:count].sort()
+        failed[:] = False
+        from_all[:] = 0
+        from_freed[:] = 0
+        while True:
+            best, chosen = n, -1
+            for kind in range(k):
+                if flow.heap_size[kind] > 0 and not failed[kind]:
+                    head = flow.heap[flow.heap_at[kind]]
+                    if head < best:
+                        best, chosen = head, kind
+            if chosen < 0:
+                break
+            j = _search(flow, chosen, free, freed, count, from_all, from_freed, full)
+            if j < 0:
+                failed[chosen] = True
+                continue
+            _pop(flow.heap, flow.heap_at[chosen], flow.heap_size[chosen])
+            flow.heap_size[chosen] -= 1
+            _begin(flow, flow.order[best], j, now, free, ends, tasks, size)
+            size += 1
+        for kind in range(k):
+            full[kind] = flow.heap_size[kind] > 0
+        if size == 0:
+            return now
+        size, now, count = _pass_time(flow, free, ends, tasks, size, tolerance, stack, freed)
+
+
+@inner_kernel
+def _score(flow, kind, j, free):  # type: ignore[no-untyped-def]
+    """Tetris: demand times available, both over the machine's capacity; -1 for no fit."""
+    if not _fits(flow.need[kind], free[j], flow.capacity[j]):
+        return -1.0
+    total = 0.0
+    for r in range(free.shape[1]):
+        if flow.capacity[j, r] > 0:
+            total += flow.need[kind, r] * free[j, r] / flow.capacity[j, r] ** 2
+    return max(total, 0.0)
+
+
+@inner_kernel
+def _leaf(flow, kind, leaf, size, free):  # type: ignore[no-untyped-def]
+    """The best score of a class among the `size` machines of one leaf, -1 for no fit."""
+    best = -1.0
+    for j in range(leaf * size, min(leaf * size + size, len(free))):
+        best = max(best, _score(flow, kind, j, free))
+    return best
+
+
+@inner_kernel
+def _build(flow, kind, tree, size, free):  # type: ignore[no-untyped-def]
+    """Score a class on all machines: node i is the best of nodes 2i and 2i + 1."""
+    width = tree.shape[1] // 2
+    for leaf in range(width):
+        tree[kind, width + leaf] = _leaf(flow, kind, leaf, size, free)
+    for node in range(width - 1, 0, -1):
+        tree[kind, node] = max(tree[kind, 2 * node], tree[kind, 2 * node + 1])
+
+
+@inner_kernel
+def _update(flow, kind, tree, size, j, free):  # type: ignore[no-untyped-def]
+    """Score a class anew after one machine has changed."""
+    width = tree.shape[1] // 2
+    leaf = j // size
+    node = width + leaf
+    tree[kind, node] = _leaf(flow, kind, leaf, size, free)
+    while node > 1:
+        node //= 2
+        best = max(tree[kind, 2 * node], tree[kind, 2 * node + 1])
+        if tree[kind, node] == best:
+            break
+        tree[kind, node] = best
+
+
+@inner_kernel
+def _best_machine(flow, kind, tree, size, free):  # type: ignore[no-untyped-def]
+    """The lowest machine with the best score, scores within rounding being equal."""
+    width = tree.shape[1] // 2
+    least = tree[kind, 1] * (1 - 1e-12)
+    node = 1
+    while node < width:
+        node = 2 * node if tree[kind, 2 * node] >= least else 2 * node + 1
+    for j in range((node - width) * size, (node - width) * size + size):
+        if _score(flow, kind, j, free) >= least:
+            return j
+    return -1
+
+
+@inner_kernel
+def _best_class(flow, dominant, tree):  # type: ignore[no-untyped-def]
+    """The class to start next: score, then dominant demand, then the first task; -1 for none."""
+    chosen = -1
+    for kind in range(len(tree)):
+        if flow.heap_size[kind] == 0 or tree[kind, 1] < 0:
+            continue
+        if chosen < 0:
+            chosen = kind
+            continue
+        margin = 1e-12 * tree[chosen, 1]
+        if tree[kind, 1] > tree[chosen, 1] + margin:
+            chosen = kind
+        elif tree[kind, 1] >= tree[chosen, 1] - margin:
+            head, other = flow.heap[flow.heap_at[kind]], flow.heap[flow.heap_at[chosen]]
+            if dominant[kind] > dominant[chosen] or (
+                dominant[kind] == dominant[chosen] and head < other
+            ):
+                chosen = kind
+    return chosen
+
+
+@kernel
+def run_packing(flow, dominant, tree, size, tolerance):  # type: ignore[no-untyped-def]
+    """At every event start the best (task, machine) pair by dot product until nothing fits.
+
+    `tree` is room for each class's scores, (k, 2 * leaves), a leaf being `size` machines.
+    """
+    n, k = len(flow.duration), len(flow.need)
+    free = flow.capacity.copy()
+    ends, tasks = np.empty(n), np.empty(n, np.int64)
+    stack, freed = np.empty(n, np.int64), np.empty(n, np.int64)
+    known = np.zeros(k, np.bool_)  # whether the scores are up to date
+    running, count, now = 0, 0, 0.0
+    _sources(flow, stack)
+    while True:
+        for kind in range(k):
+            if flow.heap_size[kind] == 0:
+                known[kind] = False
+            elif not known[kind]:
+                _build(flow, kind, tree, size, free)
+                known[kind] = True
+            else:
+                for at in range(count):
+                    _update(flow, kind, tree, size, freed[at], free)
+        while True:
+            chosen = _best_class(flow, dominant, tree)
+            if chosen < 0:
+                break
+            j = _best_machine(flow, chosen, tree, size, free)
+            place = _pop(flow.heap, flow.heap_at[chosen], flow.heap_size[chosen])
+            flow.heap_size[chosen] -= 1
+            known[chosen] = flow.heap_size[chosen] > 0
+            _begin(flow, flow.order[place], j, now, free, ends, tasks, running)
+            running += 1
+            for kind in range(k):
+                if known[kind]:
+                    _update(flow, kind, tree, size, j, free)
+        if running == 0:
+            return now
+        running, now, count = _pass_time(flow, free, ends, tasks, running, tolerance, stack, freed)

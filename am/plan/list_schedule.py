@@ -1,0 +1,105 @@
+"""Work-conserving list scheduling, which most planners that the paper compares with share."""
+
+import numpy as np
+
+from am.plan.list_kernels import Flow, run_in_order, run_packing
+from weft.dag import Dag, Floats, Ints, Machines
+from weft.paths import Ties, heads, ties_of
+from weft.slots import demand_classes
+
+_LEAVES_MAX = 1 << 24  # scores kept at once, 8 bytes each and as much again above them
+
+Placement = tuple[Ints, Floats]  # machine and start of each task, shape (n,), s
+
+
+def in_order(dag: Dag, machines: Machines, order: Ints, ties: Ties | None = None) -> Placement:
+    """At every event scan the ready tasks in `order`, start all that fit (ALGORITHMS section 11).
+
+    `order` is a permutation of the tasks; raises InputError where a task fits on no machine.
+    """
+    machines.check_fits(dag)
+    ties = ties_of(dag) if ties is None else ties
+    flow = _flow(dag, machines, ties, order)
+    run_in_order(flow, _tolerance_s(dag, machines, ties))
+    return flow.machine, flow.start
+
+
+def best_packing(dag: Dag, machines: Machines) -> Placement:
+    """At every event start the (task, machine) pair with the largest dot product (Tetris)."""
+    machines.check_fits(dag)
+    ties = ties_of(dag)
+    flow = _flow(dag, machines, ties, np.arange(dag.tasks))
+    total = machines.total
+    dominant = (flow.need / np.where(total > 0, total, 1.0)).max(axis=1, initial=0.0)
+    size = 1
+    while len(flow.need) * _leaves(machines.count, size) > _LEAVES_MAX and size < machines.count:
+        size *= 2
+    tree = np.full((len(flow.need), 2 * _leaves(machines.count, size)), -1.0)
+    run_packing(flow, dominant, tree, size, _tolerance_s(dag, machines, ties))
+    return flow.machine, flow.start
+
+
+def by_key(dag: Dag, machines: Machines, *keys: Floats) -> Ints:
+    """The tasks by ascending keys, the first foremost; ties by dominant demand, then by number."""
+    total = machines.total
+    share = (dag.demand / np.where(total > 0, total, 1.0)).max(axis=1, initial=0.0)
+    return np.lexsort((np.arange(dag.tasks), -share, *keys[::-1]))
+
+
+def _leaves(machines: int, size: int) -> int:
+    return int(1 << (-(-machines // size) - 1).bit_length())
+
+
+def _tolerance_s(dag: Dag, machines: Machines, ties: Ties) -> float:
+    """Ends closer than this are one event: 1e-9 of the horizon (ALGORITHMS section 0)."""
+    total = machines.total
+    work = dag.duration_s @ dag.demand / np.where(total > 0, total, 1.0)
+    path = (heads(ties, dag.duration_s) + dag.duration_s).max(initial=0.0)
+    return 1e-9 * float(max(path, work.max(initial=0.0)))
+
+
+def _flow(dag: Dag, machines: Machines, ties: Ties, order: Ints) -> Flow:
+    n = dag.tasks
+    need, kind = demand_classes(dag)
+    pairs = [tie.pairs for tie in ties.ties if tie.pairs is not None]
+    barriers = [tie for tie in ties.ties if tie.pairs is None]
+    parents = np.concatenate([np.zeros(0, np.int64), *(pair[0] for pair in pairs)])
+    children = np.concatenate([np.zeros(0, np.int64), *(pair[1] for pair in pairs)])
+    child_at, child = _grouped(parents, children, n)
+    heir_at, heir = _grouped(
+        np.array([tie.parent for tie in barriers], dtype=np.int64),
+        np.array([tie.child for tie in barriers], dtype=np.int64),
+        dag.stages,
+    )
+    rank = np.empty(n, dtype=np.int64)
+    rank[order] = np.arange(n)
+    heap_at = np.concatenate([[0], np.cumsum(np.bincount(kind, minlength=len(need)))])
+    return Flow(
+        duration=dag.duration_s,
+        stage=dag.stage_of,
+        kind=kind,
+        need=need,
+        capacity=np.ascontiguousarray(machines.capacity, dtype=np.float64),
+        first=dag.first,
+        child_at=child_at,
+        child=child,
+        heir_at=heir_at,
+        heir=heir,
+        missing=np.bincount(children, minlength=n).astype(np.int64),
+        stage_missing=np.bincount(heir, minlength=dag.stages).astype(np.int64),
+        stage_left=np.diff(dag.first).astype(np.int64),
+        rank=rank,
+        order=np.ascontiguousarray(order, dtype=np.int64),
+        heap_at=heap_at.astype(np.int64),
+        heap=np.empty(n, dtype=np.int64),
+        heap_size=np.zeros(len(need), dtype=np.int64),
+        machine=np.full(n, -1, dtype=np.int64),
+        start=np.zeros(n),
+    )
+
+
+def _grouped(keys: Ints, values: Ints, count: int) -> tuple[Ints, Ints]:
+    """Values by key: those of key i are at [at[i], at[i + 1])."""
+    by_key_first = np.argsort(keys, kind="stable")
+    at = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=count))])
+    return at.astype(np.int64), values[by_key_first]

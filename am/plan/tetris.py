@@ -1,0 +1,11 @@
+"""Tetris: the (task, machine) pair whose demand aligns best with what is free (Graphene 2.2)."""
+
+from am.plan.list_schedule import best_packing
+from am.plan.registry import PlanRequest
+from weft.plan import Plan, plan_of_starts
+
+
+def plan(request: PlanRequest) -> Plan:
+    """At every event start the pair with the largest dot product until nothing fits."""
+    machine, start_s = best_packing(request.dag, request.machines)
+    return plan_of_starts("tetris", request.dag, machine, start_s)
