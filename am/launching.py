@@ -6,6 +6,7 @@ The truth (`actual_*`) is copied into launches here and nowhere else: node manag
 from collections.abc import Sequence
 
 from am.lots import Lot
+from am.progress import StageProgress
 from weft.effects import Effect, Send
 from weft.ids import AttemptId, ContainerId, NodeId
 from weft.job import Job, Stage
@@ -23,6 +24,7 @@ class Held:
         "lot",
         "node",
         "sent_s",
+        "stage",
         "stopping",
         "task",
     )
@@ -32,6 +34,7 @@ class Held:
         container_id: ContainerId,
         node: NodeId,
         lot: Lot,
+        stage: StageProgress,
         task: int,
         attempt: int,
         now: float,
@@ -39,6 +42,7 @@ class Held:
         self.container_id = container_id
         self.node = node
         self.lot = lot
+        self.stage = stage
         self.task = task
         self.attempt = attempt
         self.launched_s = now
@@ -49,13 +53,13 @@ class Held:
 class Truth:
     """What really happens to the tasks of one stage."""
 
-    __slots__ = ("_stage", "_types", "command", "demand", "duration_s", "plain", "preamble")
+    __slots__ = ("_stage", "_types", "demand", "duration_s", "plain", "preamble")
 
     def __init__(self, job: Job, stage: Stage, types: ResourceTypes) -> None:
         self._stage = stage
         self._types = types
-        self.plain = not stage.overrides and not isinstance(stage.actual_duration_s, tuple)
-        self.command = stage.command
+        several = stage.overrides or isinstance(stage.actual_duration_s, tuple)
+        self.plain = not several and not stage.command  # every launch looks alike
         self.duration_s = stage.actual_duration_of(0) if self.plain else 0.0
         self.demand = types.vector(stage.actual_demand_of(0)) if not stage.overrides else ()
         self.preamble = (("WEFT_JOB", job.name), ("WEFT_STAGE", stage.name))
@@ -63,18 +67,22 @@ class Truth:
     def launch(
         self,
         container_id: ContainerId,
+        node: NodeId,
         lot: Lot,
         task: int,
         attempt: int,
-        reusable: bool,
-        node: str,
+        reusable: Vector = (),
     ) -> TaskLaunch:
-        """The order for one task; `remote` when its preferred nodes do not include the node."""
+        """The order for one task; `remote` when its preferred nodes do not include the node.
+
+        `reusable`: what the container holds, when it outlives the task.
+        """
         remote = bool(lot.nodes) and node not in lot.nodes
-        if self.plain and not self.command:
+        granted = reusable or lot.demand
+        if self.plain:
             return TaskLaunch(
                 container_id, lot.stage, task, attempt, self.duration_s, self.demand,
-                (), (), reusable, remote,
+                (), (), bool(reusable), remote, granted,
             )  # fmt: skip
         stage = self._stage
         demand = self.demand or self._types.vector(stage.actual_demand_of(task))
@@ -86,7 +94,7 @@ class Truth:
             )  # fmt: skip
         return TaskLaunch(
             container_id, lot.stage, task, attempt, stage.actual_duration_of(task), demand,
-            command, environment, reusable, remote,
+            command, environment, bool(reusable), remote, granted,
         )  # fmt: skip
 
 
@@ -115,7 +123,7 @@ class Launcher:
 
     def _order(self, held: Held) -> None:
         launch = self.truths[held.lot.stage].launch(
-            held.container_id, held.lot, held.task, held.attempt, False, held.node
+            held.container_id, held.node, held.lot, held.task, held.attempt
         )
         batch = self._batches.get(held.node)
         if batch is None:
@@ -127,6 +135,12 @@ class Launcher:
         """Order the end of one container."""
         held.stopping = True
         self._stops.setdefault(held.node, []).append(held.container_id)
+
+    def stop_all(self) -> None:
+        """Order the end of everything held; the manager frees what these orders miss."""
+        for held in self.held.values():
+            self.stop(held)
+        self.unanswered.clear()
 
     def repeat(self, now: float, resend_after_s: float) -> None:
         """Order again what was not answered for too long."""

@@ -42,6 +42,7 @@ MASTER = Lifecycle(
         (_S.PLANNING, _E.PLAN): _S.RUNNING,
         (_S.PLANNING, _E.RESYNC): _S.PLANNING,
         (_S.PLANNING, _E.STOP): _S.STOPPED,
+        (_S.RUNNING, _E.PLAN): _S.RUNNING,
         (_S.RUNNING, _E.RESYNC): _S.RUNNING,
         (_S.RUNNING, _E.FINISH): _S.FINISHING,
         (_S.RUNNING, _E.STOP): _S.STOPPED,

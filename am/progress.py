@@ -33,6 +33,7 @@ class StageProgress:
         "state",
         "tasks",
         "tries",
+        "work",
     )
 
     def __init__(self, position: int, tasks: int) -> None:
@@ -48,6 +49,7 @@ class StageProgress:
         self.tries: dict[int, int] = {}  # launches so far, for tasks launched more than once
         self.failures: dict[int, int] = {}  # failures that count towards max_task_attempts
         self.copies: dict[int, int] = {}  # live copies, for tasks that were speculated on
+        self.work = 0.0  # unstarted tasks: declared duration x L1 norm
         self.lots: Sequence[Lot] = ()
         self.lot_of: list[Lot] | None = None  # None: one lot whose ranks are the task numbers
         self.rank_of: list[int] | None = None
@@ -73,6 +75,7 @@ class StageProgress:
             for lot in lots:
                 for rank, task in enumerate(lot.tasks):
                     self.lot_of[task], self.rank_of[task] = lot, rank
+        self.work = 0.0
         for lot in lots:
             left = [r for r, t in enumerate(lot.tasks) if self.state[t] <= READY]
             lot.ready = [r for r in left if self.state[lot.tasks[r]] == READY]
@@ -81,20 +84,39 @@ class StageProgress:
                 lot.unstarted_s = lot.declared_s * len(left)
             else:
                 lot.unstarted_s = sum(lot.declared_s[lot.tasks[r]] for r in left)
+            self.work += lot.unstarted_s * lot.norm
 
 
 class Progress:
     """All stages of a job, and the lots whose number of ready tasks changed."""
 
-    __slots__ = ("changed", "failed", "finished", "lots", "running", "stages", "tasks", "version")
+    __slots__ = (
+        "changed",
+        "factor",
+        "failed",
+        "finished",
+        "lots",
+        "running",
+        "stages",
+        "tasks",
+        "version",
+        "work",
+    )
 
-    def __init__(self, job: Job, finished: Iterable[FinishedTask] = ()) -> None:
+    def __init__(
+        self,
+        job: Job,
+        finished: Iterable[FinishedTask] = (),
+        factor: Sequence[float] = (),
+    ) -> None:
+        self.factor = factor or [1.0] * len(job.stages)  # belief over declaration, by stage
         self.stages = [StageProgress(i, stage.tasks) for i, stage in enumerate(job.stages)]
         self.tasks = job.task_count
         self.finished = 0
         self.running = 0
         self.failed = 0  # failures, of whatever task
         self.version = 0  # grows with every change
+        self.work = 0.0  # srpt, see `remaining_work`
         self.lots: list[Lot] = []
         self.changed: dict[int, Lot] = {}
         for child, stage in enumerate(self.stages):
@@ -129,11 +151,39 @@ class Progress:
             stage.adopt(own)
         self.changed = {lot.number: lot for lot in self.lots if lot.ready}
         self.version += 1
+        self.work = sum(stage.work * self.factor[stage.position] for stage in self.stages)
 
     @property
     def done(self) -> bool:
         """Whether every task is done."""
         return self.finished == self.tasks
+
+    @property
+    def remaining_work(self) -> float:
+        """srpt: sum over unstarted tasks of duration x L1(demand / C) (ALGORITHMS section 7)."""
+        unstarted = self.tasks - self.finished - self.running
+        return max(self.work, 0.0) if unstarted else 0.0
+
+    def rescale(self, stage: StageProgress, change: float) -> None:
+        """The belief about a stage's durations changed by so much of the declared ones."""
+        self.work += change * stage.work
+
+    def mark(self, lot: Lot) -> None:
+        """Have the asker look at a lot again, or at those that replaced it."""
+        if self.lots[lot.number] is lot:
+            self.changed[lot.number] = lot
+        else:
+            self.changed.update((new.number, new) for new in self.stages[lot.stage].lots)
+
+    def _shift(self, stage: StageProgress, lot: Lot, task: int, sign: int) -> None:
+        """Count a task as unstarted (1) or not (-1)."""
+        own = lot.declared_s
+        seconds = own if isinstance(own, float) else own[task]
+        lot.unstarted += sign
+        lot.unstarted_s += sign * seconds
+        work = sign * seconds * lot.norm
+        stage.work += work
+        self.work += work * self.factor[stage.position]
 
     # -- steps of one task -------------------------------------------------------------------------
 
@@ -153,9 +203,7 @@ class Progress:
         stage.running += 1
         self.running += 1
         self.version += 1
-        lot.unstarted -= 1
-        own = lot.declared_s
-        lot.unstarted_s -= own if isinstance(own, float) else own[task]
+        self._shift(stage, lot, task, -1)
         return rank
 
     def give_back(self, stage: StageProgress, task: int) -> None:
@@ -173,8 +221,7 @@ class Progress:
         self.running -= 1
         self.version += 1
         lot, rank = stage.place_of(task)
-        lot.unstarted += 1
-        lot.unstarted_s += lot.declared_of(task)
+        self._shift(stage, lot, task, 1)
         heappush(lot.ready, rank)
         self.changed[lot.number] = lot
 
@@ -219,8 +266,7 @@ class Progress:
         stage.state[task] = DONE
         if stage.lots:
             lot, rank = stage.place_of(task)
-            lot.unstarted -= 1
-            lot.unstarted_s -= lot.declared_of(task)
+            self._shift(stage, lot, task, -1)
             if was == READY:
                 lot.ready.remove(rank)
                 heapify(lot.ready)
@@ -306,6 +352,9 @@ def _check_stage(stage: StageProgress) -> None:
         raise InvariantError(f"{where}: {stage.finished} finished, states say otherwise")
     if stage.state.count(RUNNING) != stage.running:
         raise InvariantError(f"{where}: {stage.running} running, states say otherwise")
+    work = sum(lot.unstarted_s * lot.norm for lot in stage.lots)
+    if abs(work - stage.work) > 1e-6 * (1.0 + work):
+        raise InvariantError(f"{where}: remaining work {stage.work}, lots say {work}")
     for lot in stage.lots:
         states = [stage.state[task] for task in lot.tasks]
         if lot.unstarted != sum(s <= READY for s in states):

@@ -1,0 +1,35 @@
+"""What a master is configured with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from am.estimates import EstimateSettings, History
+from am.lots import LotLimits
+
+
+@dataclass(frozen=True, slots=True)
+class MasterSettings:
+    """Times in s on the cluster's clock.
+
+    `planner` may be empty: breadth first order without a placement. After `plan_wait_s` without a
+    plan the master asks breadth first and adopts the plan when it comes. `resend_s` is the time
+    after which something unanswered is sent again. A node is avoided after `node_failures_max`
+    failed tasks, unless more than `avoided_share_max` of the nodes would be. With `speculate`, a
+    task that runs `straggler_factor` times longer than expected gets a second copy once nothing
+    else of the job waits and `straggler_finished_min` of its stage is done.
+    """
+
+    planner: str = "bfs"
+    planner_options: Mapping[str, Any] = field(default_factory=dict)
+    plan_wait_s: float = 120.0
+    address: str = ""
+    resend_s: float = 3.0
+    lots: LotLimits = field(default_factory=LotLimits)
+    estimates: EstimateSettings = field(default_factory=EstimateSettings)
+    history: History = field(default_factory=dict)
+    node_failures_max: int = 3
+    avoided_share_max: float = 0.33
+    speculate: bool = False
+    straggler_factor: float = 1.5
+    straggler_finished_min: float = 0.75

@@ -1,0 +1,350 @@
+"""A job under way: what is asked for, what is granted, what runs, what ended.
+
+One task per container here; `am.reuse` holds containers for several tasks (COBRA).
+"""
+
+import numpy as np
+
+from am.ask.registry import Asker
+from am.ask.view import JobView, RunningTask
+from am.asking import AskBook
+from am.estimates import Estimates
+from am.failures import NodeFailures, diagnose
+from am.launching import Held, Launcher, totals
+from am.lots import Lot, build_lots
+from am.progress import RUNNING, Progress, StageProgress
+from am.settings import MasterSettings
+from weft.errors import InvariantError
+from weft.facts import Fact, Remark
+from weft.ids import AttemptId, ContainerId, attempt_of_container
+from weft.job import EdgeKind
+from weft.messages import (
+    AttemptAccepted,
+    Container,
+    ContainerEnd,
+    ContainersAsked,
+    FinishedTask,
+    Outcome,
+    StartAnswered,
+    TasksEnded,
+)
+from weft.plan import Plan
+from weft.resources import Vector
+
+TELL_BELOW = 0.9  # remaining work is told again when it fell below this part of the last told
+
+
+class Work:
+    """The running part of a master; `verdict` is set when the job is over."""
+
+    def __init__(
+        self,
+        attempt_id: AttemptId,
+        settings: MasterSettings,
+        asker: Asker,
+        rng: np.random.Generator,
+        accepted: AttemptAccepted,
+    ) -> None:
+        job = accepted.job
+        self.job = job
+        self.attempt_id = attempt_id
+        self.settings = settings
+        self.asker = asker
+        self.rng = rng
+        self.accepted = accepted
+        self.capacity: Vector = totals(accepted.machines)
+        self.share: Vector = accepted.share
+        self.estimates = Estimates(job, settings.history, settings.estimates)
+        self.progress = Progress(job, accepted.finished, self.estimates.factor)
+        self.book = AskBook(settings.resend_s)
+        self.launcher = Launcher(attempt_id)
+        self.launcher.prepare(job, accepted.types)
+        nodes = sum(count for _, count in accepted.machines)
+        self.nodes = NodeFailures(nodes, settings.node_failures_max, settings.avoided_share_max)
+        self.notes: list[Fact] = []
+        self.verdict: tuple[bool, str] | None = None
+        self.review = False  # the asker must look again whatever the lots say
+        self.planned = False
+        self._seen: set[ContainerId] = set()  # every container ever granted, or ended before
+        self._ended_first: set[ContainerId] = set()
+        self._told_work = 0.0
+        self._parents = [
+            [(parent, kind is not EdgeKind.ONE_TO_ONE) for parent, kind in job.parents_of(stage)]
+            for stage in range(len(job.stages))
+        ]
+
+    def adopt(self, plan: Plan | None) -> None:
+        """Follow a plan's order from now on (None: breadth first); running tasks go on."""
+        for lot in self.progress.lots:
+            lot.ready = []
+            self.book.retire(lot)
+        lots = build_lots(
+            self.job, self.accepted.types, self.capacity, plan, self.estimates.base_s,
+            self.settings.lots,
+        )  # fmt: skip
+        self.progress.adopt(lots)
+        self.planned = True
+        self.review = True
+        self._judge()
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    @property
+    def wants_to_ask(self) -> bool:
+        """Whether there is something to tell the manager before the next heartbeat."""
+        progress = self.progress
+        if self.review or progress.changed or self.book.owes:
+            return True
+        return progress.work < TELL_BELOW * self._told_work
+
+    def message(self, now: float) -> ContainersAsked:
+        """The next request; also the heartbeat."""
+        progress = self.progress
+        work = self._told_work = progress.remaining_work
+        done = progress.finished / max(progress.tasks, 1)
+        return self.book.message(self.attempt_id, now, self.estimates.duration_s, done, work)
+
+    def consult(self, now: float) -> float | None:
+        """Let the asker look, if there is anything new; answers when it wants to look again."""
+        progress = self.progress
+        if not self.planned or not (progress.changed or self.review):
+            return None
+        wish = self.asker.ask(self._view(), now, self.rng)
+        for lot, containers, kind in wish.rows:
+            self.book.want(progress.lots[lot], kind, containers)
+        progress.changed = {}
+        self.review = False
+        return wish.wake_after_s
+
+    def _view(self) -> JobView:
+        progress, asker = self.progress, self.asker
+        if not asker.follows_share:
+            return JobView(progress.changed, (), self.share, self.capacity)
+        return JobView(
+            changed=progress.changed,
+            available=[lot for lot in progress.lots if lot.ready],
+            share=self.share,
+            capacity=self.capacity,
+            lots=progress.lots,
+            durations_s=[self.estimates.duration_s(s) for s in range(len(progress.stages))],
+            parents=self._parents,
+            running=[
+                RunningTask(held.lot.stage, held.lot.number, held.launched_s)
+                for held in self.launcher.held.values()
+                if not held.stopping
+            ],
+            version=progress.version,
+        )
+
+    def follow_share(self, share: Vector) -> None:
+        """The job's share changed."""
+        if share and share != self.share:
+            self.share = share
+            self.review = self.review or self.asker.follows_share
+
+    def restart(self) -> None:
+        """The manager restarted and knows no ask, release or blacklist any more."""
+        self.book.restart()
+        for held in self.launcher.held.values():
+            if held.stopping:
+                self.book.release(held.container_id)
+        if self.nodes.avoided:
+            self.book.blacklist(tuple(sorted(self.nodes.avoided)))
+
+    # -- grants ------------------------------------------------------------------------------------
+
+    def take(self, containers: tuple[Container, ...], now: float) -> None:
+        """Start a task in every new container, or give the container back."""
+        seen, book, progress, launcher = self._seen, self.book, self.progress, self.launcher
+        avoided = self.nodes.avoided
+        for container_id, node, ask_id in containers:
+            if container_id in seen:
+                self._granted_late(container_id, ask_id)
+                continue
+            seen.add(container_id)
+            row = book.granted(ask_id)
+            if row is None or self.verdict is not None:
+                book.release(container_id)
+                continue
+            lot = row.lot
+            if node in avoided:
+                book.release(container_id)
+                progress.mark(lot)
+                continue
+            if not lot.ready:
+                lot = self._other_lot(lot)
+            rank = progress.take(lot)
+            if rank < 0:
+                book.release(container_id)
+                continue
+            task = lot.tasks[rank]
+            stage = progress.stages[lot.stage]
+            attempt = stage.tries.get(task, 0) if stage.tries else 0
+            launcher.start(Held(container_id, node, lot, stage, task, attempt, now))
+        if self.asker.follows_share:
+            self.review = True
+
+    def _granted_late(self, container_id: ContainerId, ask_id: int) -> None:
+        """A doubled grant, or one that its own end overtook: then another is wanted."""
+        if container_id not in self._ended_first:
+            return
+        self._ended_first.discard(container_id)
+        row = self.book.granted(ask_id)
+        if row is not None:
+            self.progress.mark(row.lot)
+
+    def _other_lot(self, lot: Lot) -> Lot:
+        """Another lot of the stage that the container serves as well; the same if there is none."""
+        for other in self.progress.stages[lot.stage].lots:
+            if other.ready and other.demand == lot.demand:
+                self.progress.mark(other)  # less is wanted there now
+                return other
+        return lot
+
+    def start_answered(self, event: StartAnswered, now: float) -> None:
+        """What was refused runs elsewhere."""
+        unanswered = self.launcher.unanswered
+        for item in event.items:
+            held = unanswered.pop(item.container_id, None)
+            if held is not None and item.error:
+                self.book.release(item.container_id)
+                del self.launcher.held[item.container_id]
+                self.progress.give_back(held.stage, held.task)
+                self.review = self.review or self.asker.follows_share
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def tasks_ended(self, event: TasksEnded, now: float) -> None:
+        """Ends inside reusable containers: none are held here."""
+
+    def container_ended(self, end: ContainerEnd, now: float) -> None:
+        """A container ended; ends are counted once."""
+        held = self.launcher.held.pop(end.container_id, None)
+        if held is None:
+            self._unknown_ended(end)
+            return
+        self.launcher.unanswered.pop(end.container_id, None)
+        if end.outcome is Outcome.SUCCEEDED:
+            self._succeeded(held, end.run_s)
+        elif held.stopping or end.outcome not in (Outcome.FAILED, Outcome.OUT_OF_MEMORY):
+            self.progress.give_back(held.stage, held.task)
+        else:
+            self._failed(held, end)
+        if self.asker.follows_share:
+            self.review = True
+
+    def _succeeded(self, held: Held, run_s: float) -> None:
+        stage, task, lot = held.stage, held.task, held.lot
+        if task in stage.copies:
+            self._stop_copies(stage, task)
+        if not self.progress.finish(stage, task):
+            return
+        factor = self.estimates.factor[lot.stage]
+        if self.estimates.observe(lot.stage, lot.declared_of(task), run_s):
+            for other in stage.lots:
+                self.book.touch(other)
+            self.review = self.review or self.asker.follows_share
+        self.progress.rescale(stage, self.estimates.factor[lot.stage] - factor)
+        if stage.finished == stage.tasks:
+            self._judge()
+
+    def _judge(self) -> None:
+        if self.progress.done and self.verdict is None:
+            self.verdict = (True, "")
+
+    def _failed(self, held: Held, end: ContainerEnd) -> None:
+        stage, task = held.stage, held.task
+        self.progress.failed += 1
+        failures = stage.failures[task] = stage.failures.get(task, 0) + 1
+        self.progress.give_back(stage, task)
+        if self.nodes.count(held.node):
+            self.book.blacklist(tuple(sorted(self.nodes.avoided)))
+            count = self.nodes.failures_on(held.node)
+            text = f"node {held.node} is avoided after {count} failed tasks"
+            self.notes.append(Remark("warning", text))
+        if failures >= self.job.max_task_attempts and self.verdict is None:
+            name = self.job.stages[stage.position].name
+            why = diagnose(
+                name, task, failures, held.node, end.outcome, end.exit_code, end.message
+            )  # fmt: skip
+            self.verdict = (False, why)
+
+    def _unknown_ended(self, end: ContainerEnd) -> None:
+        """A doubled end, one that overtook its grant, or one of an earlier attempt's tasks."""
+        attempt = attempt_of_container(end.container_id)
+        if attempt == self.attempt_id:
+            if end.container_id not in self._seen:
+                self._seen.add(end.container_id)
+                self._ended_first.add(end.container_id)
+            return
+        earlier = attempt >> 8 == self.attempt_id >> 8 and attempt < self.attempt_id
+        if earlier and end.outcome is Outcome.SUCCEEDED and end.stage >= 0:
+            self.finish_early(FinishedTask(end.stage, end.task, end.run_s))
+
+    def finish_early(self, done: FinishedTask) -> None:
+        """An earlier attempt's task is done after all: nothing more of it needs to run."""
+        if not self.progress.finish_early(done.stage, done.task):
+            return
+        self._stop_copies(self.progress.stages[done.stage], done.task)
+        self._judge()
+
+    def _stop_copies(self, stage: StageProgress, task: int) -> None:
+        """The first copy to finish wins; the others are stopped."""
+        for held in self.launcher.held.values():
+            if held.task == task and held.stage is stage and not held.stopping:
+                self.launcher.stop(held)
+                self.book.release(held.container_id)
+
+    # -- stragglers --------------------------------------------------------------------------------
+
+    def speculate(self, now: float) -> None:
+        """Near the end of the job, want a second copy of what runs much longer than expected."""
+        progress, settings = self.progress, self.settings
+        if not settings.speculate or progress.finished + progress.running < progress.tasks:
+            return
+        for held in self.launcher.held.values():
+            stage = held.stage
+            expected = held.lot.declared_of(held.task) * self.estimates.factor[held.lot.stage]
+            if (
+                now - held.launched_s > settings.straggler_factor * expected
+                and stage.finished >= settings.straggler_finished_min * stage.tasks
+                and held.task not in stage.copies
+                and stage.state[held.task] == RUNNING
+            ):
+                progress.speculate(stage, held.task)
+
+    # -- the books ---------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise InvariantError where progress, containers and asks contradict each other."""
+        self.book.check()
+        progress = self.progress
+        progress.check()
+        for container_id in self.launcher.held:
+            if container_id not in self._seen:
+                raise InvariantError(f"container {container_id} is held but was never granted")
+        if self.verdict is not None:
+            return
+        self._check_running()
+        for lot in progress.lots:
+            wanted = sum(row.wanted for row in lot.rows if row is not None)
+            if wanted > len(lot.ready) and lot.number not in progress.changed:
+                raise InvariantError(f"lot {lot.number} asks for more than it can start")
+
+    def _check_running(self) -> None:
+        """A running task has a container (as many as copies), and no other task has one."""
+        copies: dict[tuple[int, int], int] = {}
+        for held in self.launcher.held.values():
+            key = (held.lot.stage, held.task)
+            copies[key] = copies.get(key, 0) + (not held.stopping)
+        running = 0
+        for (position, task), count in copies.items():
+            stage = self.progress.stages[position]
+            if stage.state[task] == RUNNING:
+                running += 1
+                if count != stage.copies.get(task, 1):
+                    raise InvariantError(f"stage {position} task {task} has {count} copies")
+            elif count:
+                raise InvariantError(f"stage {position} task {task} runs though it is not wanted")
+        if running != self.progress.running:
+            raise InvariantError(f"{self.progress.running} tasks run, {running} have a container")
