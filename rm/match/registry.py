@@ -57,6 +57,17 @@ MATCHERS: dict[str, Row] = {
             "remote_penalty": Parameter(0.8, "rp: factor for a task away from its input", 0, 1),
         },
     ),
+    "carbyne": Row(
+        "rm.match.carbyne:CarbyneMatcher",
+        "DRF shares, must-run asks first, then the leftover (Carbyne)",
+        {
+            "leftover": Parameter(
+                "srtf", "which secondary goal goes first", choices=("srtf", "packing")
+            ),
+            "packing": Parameter(True, "alignment inside the application; false: as DRF does"),
+            "remote_penalty": Parameter(0.8, "factor for a task away from its input", 0, 1),
+        },
+    ),
     "graphene": Row(
         "rm.match.graphene:GrapheneMatcher",
         "Graphene's figure 15: preferred order, packing, remaining work, bounded unfairness",

@@ -1,0 +1,40 @@
+"""DRF shares of the applications in a view: what each may count on.
+
+Closed form (Parkes et al.), progressive filling where a job needs less than its share or demands
+none of some resource (ALGORITHMS section 10).
+"""
+
+import numpy as np
+
+from rm.match.candidates import shares_of
+from rm.match.fairness import drf_closed_form, drf_progressive
+from rm.view import View
+from weft.dag import Floats
+
+
+def weights(view: View) -> Floats:
+    """By application slot: its part of the queue's capacity, scaled so that the mean is 1."""
+    n = view.app_slots
+    queue = view.apps.queue[:n]
+    weight = view.queues.capacity[queue] / np.maximum(view.by_queue.apps[queue], 1)
+    mean = float(weight[view.apps.active[:n]].mean()) if view.apps.active[:n].any() else 1.0
+    return np.asarray(np.maximum(weight / (mean or 1.0), 1e-9))
+
+
+def drf_shares_of(view: View) -> Floats:
+    """DRF shares by application slot, absolute, shape (slots, d); zeros for inactive ones."""
+    n, rows = view.app_slots, view.rows.count
+    demand = view.apps.held[:n].copy()
+    pending = view.rows.pending[:rows, None] * view.rows.demand[:rows]
+    np.add.at(demand, view.rows.app[:rows], pending)
+    active = np.flatnonzero(view.apps.active[:n] & (demand.max(axis=1, initial=0.0) > 0))
+    out = np.zeros((n, len(view.total)))
+    if len(active) == 0:
+        return out
+    mine, weight = demand[active], weights(view)[active]
+    closed = drf_closed_form(view.total, mine, weight)
+    needs = shares_of(mine, np.broadcast_to(view.total, mine.shape)).max(axis=1)
+    if (closed.dominant > needs).any() or (mine <= 0).any():
+        closed = drf_progressive(view.total, mine, weight, needs)
+    out[active] = closed.allocation
+    return out
