@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from am.plan.heap_kernels import pop, pop_end, push, push_end
 from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
+from weft.paths import Flags
 
 
 class Flow(NamedTuple):
@@ -42,81 +44,7 @@ class Flow(NamedTuple):
 
 
 @inner_kernel
-def _push(heap, base, size, key):  # type: ignore[no-untyped-def]
-    """Add a rank to a class's heap of `size`."""
-    at = size
-    while at > 0:
-        up = (at - 1) // 2
-        if heap[base + up] <= key:
-            break
-        heap[base + at] = heap[base + up]
-        at = up
-    heap[base + at] = key
-
-
-@inner_kernel
-def _pop(heap, base, size):  # type: ignore[no-untyped-def]
-    """Take the smallest rank off a class's heap of `size`."""
-    least = heap[base]
-    key = heap[base + size - 1]
-    size -= 1
-    at = 0
-    while True:
-        down = 2 * at + 1
-        if down >= size:
-            break
-        if down + 1 < size and heap[base + down + 1] < heap[base + down]:
-            down += 1
-        if heap[base + down] >= key:
-            break
-        heap[base + at] = heap[base + down]
-        at = down
-    if size > 0:
-        heap[base + at] = key
-    return least
-
-
-@inner_kernel
-def _push_end(ends, tasks, size, end, task):  # type: ignore[no-untyped-def]
-    """Add a running task to the heap by (end, task)."""
-    at = size
-    while at > 0:
-        up = (at - 1) // 2
-        if ends[up] < end or (ends[up] == end and tasks[up] < task):
-            break
-        ends[at] = ends[up]
-        tasks[at] = tasks[up]
-        at = up
-    ends[at] = end
-    tasks[at] = task
-
-
-@inner_kernel
-def _pop_end(ends, tasks, size):  # type: ignore[no-untyped-def]
-    """Take the first end off the heap; the caller has read it at position 0."""
-    size -= 1
-    end, task = ends[size], tasks[size]
-    at = 0
-    while True:
-        down = 2 * at + 1
-        if down >= size:
-            break
-        other = down + 1
-        if other < size and (
-            ends[other] < ends[down] or (ends[other] == ends[down] and tasks[other] < tasks[down])
-        ):
-            down = other
-        if ends[down] > end or (ends[down] == end and tasks[down] >= task):
-            break
-        ends[at] = ends[down]
-        tasks[at] = tasks[down]
-        at = down
-    ends[at] = end
-    tasks[at] = task
-
-
-@inner_kernel
-def _fits(need, free, capacity):  # type: ignore[no-untyped-def]
+def _fits(need: Floats, free: Floats, capacity: Floats) -> bool:
     """Whether a demand fits what is free, within rounding."""
     for r in range(len(need)):  # noqa: SIM110 (compiled)
         if need[r] > free[r] + 1e-9 * capacity[r]:
@@ -125,11 +53,11 @@ def _fits(need, free, capacity):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _ready(flow, task, now, stack, top):  # type: ignore[no-untyped-def]
+def _ready(flow: Flow, task: int, now: float, stack: Ints, top: int) -> int:
     """Queue a ready task; one without duration takes nothing, so it runs and ends at once."""
     if flow.duration[task] > 0:
         kind = flow.kind[task]
-        _push(flow.heap, flow.heap_at[kind], flow.heap_size[kind], flow.rank[task])
+        push(flow.heap, flow.heap_at[kind], flow.heap_size[kind], flow.rank[task])
         flow.heap_size[kind] += 1
         return top
     need = flow.need[flow.kind[task]]
@@ -143,7 +71,7 @@ def _ready(flow, task, now, stack, top):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _settle(flow, now, stack, top):  # type: ignore[no-untyped-def]
+def _settle(flow: Flow, now: float, stack: Ints, top: int) -> None:
     """Tell the children of every ended task on the stack."""
     while top > 0:
         top -= 1
@@ -167,7 +95,7 @@ def _settle(flow, now, stack, top):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _sources(flow, stack):  # type: ignore[no-untyped-def]
+def _sources(flow: Flow, stack: Ints) -> None:
     """Make the tasks without parents ready at time 0."""
     waiting = flow.missing.copy()
     blocked = flow.stage_missing.copy()
@@ -178,7 +106,16 @@ def _sources(flow, stack):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _pass_time(flow, free, ends, tasks, size, tolerance, stack, freed):  # type: ignore[no-untyped-def]
+def _pass_time(
+    flow: Flow,
+    free: Floats,
+    ends: Floats,
+    tasks: Ints,
+    size: int,
+    tolerance: float,
+    stack: Ints,
+    freed: Ints,
+) -> tuple[int, float, int]:
     """End all tasks that end together; returns (running, now, machines freed)."""
     last = ends[0] + tolerance
     now = ends[0]
@@ -187,7 +124,7 @@ def _pass_time(flow, free, ends, tasks, size, tolerance, stack, freed):  # type:
     while size > 0 and ends[0] <= last:
         now = ends[0]
         task = tasks[0]
-        _pop_end(ends, tasks, size)
+        pop_end(ends, tasks, size)
         size -= 1
         j = flow.machine[task]
         for r in range(free.shape[1]):
@@ -201,36 +138,47 @@ def _pass_time(flow, free, ends, tasks, size, tolerance, stack, freed):  # type:
 
 
 @inner_kernel
-def _begin(flow, task, j, now, free, ends, tasks, size):  # type: ignore[no-untyped-def]
+def _begin(
+    flow: Flow, task: int, j: int, now: float, free: Floats, ends: Floats, tasks: Ints, size: int
+) -> None:
     """Start a task on a machine."""
     flow.machine[task] = j
     flow.start[task] = now
     for r in range(free.shape[1]):
         free[j, r] -= flow.need[flow.kind[task], r]
-    _push_end(ends, tasks, size, now + flow.duration[task], task)
+    push_end(ends, tasks, size, now + flow.duration[task], task)
 
 
 @inner_kernel
-def _search(flow, kind, free, freed, count, from_all, from_freed, full):  # type: ignore[no-untyped-def]
+def _search(
+    flow: Flow,
+    kind: int,
+    free: Floats,
+    freed: Ints,
+    count: int,
+    from_all: Ints,
+    from_freed: Ints,
+    full: Flags,
+) -> int:
     """The first machine that fits a class, or -1; machines passed over are not tried again."""
     need = flow.need[kind]
     if full[kind]:  # nothing fitted before this event: only the freed machines are news
         while from_freed[kind] < count:
             j = freed[from_freed[kind]]
             if _fits(need, free[j], flow.capacity[j]):
-                return j
+                return int(j)
             from_freed[kind] += 1
         return -1
     while from_all[kind] < len(free):
         j = from_all[kind]
         if _fits(need, free[j], flow.capacity[j]):
-            return j
+            return int(j)
         from_all[kind] += 1
     return -1
 
 
 @kernel
-def run_in_order(flow, tolerance):  # type: ignore[no-untyped-def]
+def run_in_order(flow: Flow, tolerance: float) -> float:
     """At every event scan the ready tasks in order and start all that fit, lowest machine first."""
     n, k = len(flow.duration), len(flow.need)
     free = flow.capacity.copy()
@@ -258,7 +206,7 @@ def run_in_order(flow, tolerance):  # type: ignore[no-untyped-def]
             if j < 0:
                 failed[chosen] = True
                 continue
-            _pop(flow.heap, flow.heap_at[chosen], flow.heap_size[chosen])
+            pop(flow.heap, flow.heap_at[chosen], flow.heap_size[chosen])
             flow.heap_size[chosen] -= 1
             _begin(flow, flow.order[best], j, now, free, ends, tasks, size)
             size += 1
@@ -270,7 +218,7 @@ def run_in_order(flow, tolerance):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _score(flow, kind, j, free):  # type: ignore[no-untyped-def]
+def _score(flow: Flow, kind: int, j: int, free: Floats) -> float:
     """Tetris: demand times available, both over the machine's capacity; -1 for no fit."""
     if not _fits(flow.need[kind], free[j], flow.capacity[j]):
         return -1.0
@@ -282,7 +230,7 @@ def _score(flow, kind, j, free):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _leaf(flow, kind, leaf, size, free):  # type: ignore[no-untyped-def]
+def _leaf(flow: Flow, kind: int, leaf: int, size: int, free: Floats) -> float:
     """The best score of a class among the `size` machines of one leaf, -1 for no fit."""
     best = -1.0
     for j in range(leaf * size, min(leaf * size + size, len(free))):
@@ -291,7 +239,7 @@ def _leaf(flow, kind, leaf, size, free):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _build(flow, kind, tree, size, free):  # type: ignore[no-untyped-def]
+def _build(flow: Flow, kind: int, tree: Floats, size: int, free: Floats) -> None:
     """Score a class on all machines: node i is the best of nodes 2i and 2i + 1."""
     width = tree.shape[1] // 2
     for leaf in range(width):
@@ -301,7 +249,7 @@ def _build(flow, kind, tree, size, free):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _update(flow, kind, tree, size, j, free):  # type: ignore[no-untyped-def]
+def _update(flow: Flow, kind: int, tree: Floats, size: int, j: int, free: Floats) -> None:
     """Score a class anew after one machine has changed."""
     width = tree.shape[1] // 2
     leaf = j // size
@@ -316,7 +264,7 @@ def _update(flow, kind, tree, size, j, free):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _best_machine(flow, kind, tree, size, free):  # type: ignore[no-untyped-def]
+def _best_machine(flow: Flow, kind: int, tree: Floats, size: int, free: Floats) -> int:
     """The lowest machine with the best score, scores within rounding being equal."""
     width = tree.shape[1] // 2
     least = tree[kind, 1] * (1 - 1e-12)
@@ -330,7 +278,7 @@ def _best_machine(flow, kind, tree, size, free):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _best_class(flow, dominant, tree):  # type: ignore[no-untyped-def]
+def _best_class(flow: Flow, dominant: Floats, tree: Floats) -> int:
     """The class to start next: score, then dominant demand, then the first task; -1 for none."""
     chosen = -1
     for kind in range(len(tree)):
@@ -352,7 +300,7 @@ def _best_class(flow, dominant, tree):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def run_packing(flow, dominant, tree, size, tolerance):  # type: ignore[no-untyped-def]
+def run_packing(flow: Flow, dominant: Floats, tree: Floats, size: int, tolerance: float) -> float:
     """At every event start the best (task, machine) pair by dot product until nothing fits.
 
     `tree` is room for each class's scores, (k, 2 * leaves), a leaf being `size` machines.
@@ -379,7 +327,7 @@ def run_packing(flow, dominant, tree, size, tolerance):  # type: ignore[no-untyp
             if chosen < 0:
                 break
             j = _best_machine(flow, chosen, tree, size, free)
-            place = _pop(flow.heap, flow.heap_at[chosen], flow.heap_size[chosen])
+            place = pop(flow.heap, flow.heap_at[chosen], flow.heap_size[chosen])
             flow.heap_size[chosen] -= 1
             known[chosen] = flow.heap_size[chosen] > 0
             _begin(flow, flow.order[place], j, now, free, ends, tasks, running)
