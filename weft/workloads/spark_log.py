@@ -276,13 +276,12 @@ class _Builder:
 
     def _demand(self, tasks: list[TaskRun]) -> dict[str, float]:
         measured = [task for task in tasks if task.cpu_ns is not None and task.run_ms > 0]
-        cpus = self._application.task_cpus
         if measured:
             cpu_ms = sum(task.cpu_ns or 0 for task in measured) / 1e6
             vcores = cpu_ms / sum(task.run_ms for task in measured)
-            vcores = min(max(vcores, VCORES_MIN), cpus)  # rounding of ms can exceed it
+            vcores = min(max(vcores, VCORES_MIN), 1.0)  # one thread: over 1 by rounding to ms only
         else:
-            vcores = cpus
+            vcores = self._application.task_cpus
             self._drop("measure of CPU time that a stage lacks: given spark.task.cpus")
         peaks = [task.peak_bytes for task in tasks if task.peak_bytes is not None]
         if not peaks:

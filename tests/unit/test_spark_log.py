@@ -1,0 +1,488 @@
+"""A Spark event log becomes jobs that hold what ran, and nothing that the log does not show."""
+
+import gzip
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import pytest
+
+from weft.errors import InputError
+from weft.job import Job
+from weft.workloads.spark_log import GROUPS, read
+
+DATA = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "spark-eventlogs"
+MB = 2**20
+START_MS = 1_000_000
+
+
+def stage_info(number: int, tasks: int, parents: list[int] | None = None, **more: Any) -> dict:
+    info = {
+        "Stage ID": number,
+        "Stage Attempt ID": 0,
+        "Stage Name": "collect at /home/someone/secret.py:1",
+        "Number of Tasks": tasks,
+        "RDD Info": [{"RDD ID": more.pop("rdd", 100 + number)}],
+        "Parent IDs": parents or [],
+    }
+    return info | more
+
+
+def job_start(number: int, stages: list[dict], at_ms: int = 0, sql: int | None = None) -> dict:
+    return {
+        "Event": "SparkListenerJobStart",
+        "Job ID": number,
+        "Submission Time": START_MS + at_ms,
+        "Stage Infos": stages,
+        "Properties": {} if sql is None else {"spark.sql.execution.id": str(sql)},
+    }
+
+
+def job_end(number: int, result: str = "JobSucceeded") -> dict:
+    return {"Event": "SparkListenerJobEnd", "Job ID": number, "Job Result": {"Result": result}}
+
+
+def task_end(stage: int, index: int, duration_ms: int = 1000, **more: Any) -> dict:
+    metrics = {
+        "Executor Run Time": duration_ms,
+        "Executor CPU Time": duration_ms * 500_000,
+        "Peak Execution Memory": 64 * MB,
+        "Disk Bytes Spilled": 0,
+        "Input Metrics": {"Bytes Read": 10 * MB},
+        "Shuffle Read Metrics": {"Remote Bytes Read": 2 * MB, "Local Bytes Read": 1 * MB},
+        "Shuffle Write Metrics": {"Shuffle Bytes Written": 3 * MB},
+    }
+    info = {"Index": index, "Attempt": 0, "Launch Time": 5000, "Finish Time": 5000 + duration_ms}
+    return {
+        "Event": "SparkListenerTaskEnd",
+        "Stage ID": stage,
+        "Stage Attempt ID": more.get("attempt", 0),
+        "Task Type": more.get("kind", "ShuffleMapTask"),
+        "Task End Reason": {"Reason": more.get("reason", "Success")},
+        "Task Info": info | more.get("info", {}),
+        "Task Metrics": metrics | more.get("metrics", {}),
+    }
+
+
+def ran(info: dict, durations_ms: list[int], **more: Any) -> list[dict]:
+    """A stage's whole life: submitted, its tasks, completed."""
+    tasks = [task_end(info["Stage ID"], i, ms, **more) for i, ms in enumerate(durations_ms)]
+    return [
+        {"Event": "SparkListenerStageSubmitted", "Stage Info": info},
+        *tasks,
+        {"Event": "SparkListenerStageCompleted", "Stage Info": info},
+    ]
+
+
+def application(*events: dict, ended: bool = True) -> list[dict]:
+    head = {
+        "Event": "SparkListenerApplicationStart",
+        "App Name": "report",
+        "App ID": "app-1",
+        "Timestamp": START_MS,
+        "User": "someone",
+    }
+    last = [{"Event": "SparkListenerApplicationEnd", "Timestamp": START_MS + 1}] if ended else []
+    return [{"Event": "SparkListenerLogStart", "Spark Version": "3.5.9"}, head, *events, *last]
+
+
+def lines_of(events: list[dict]) -> bytes:
+    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def write(path: Path, events: list[dict]) -> Path:
+    path.write_bytes(lines_of(events))
+    return path
+
+
+def small_log() -> list[dict]:
+    """Two scans and a join: 2 + 1 -> 2 tasks."""
+    scan, other = stage_info(0, 2), stage_info(1, 1)
+    join = stage_info(2, 2, [0, 1])
+    return application(
+        job_start(0, [scan, other, join], at_ms=2500),
+        *ran(scan, [1000, 3000]),
+        *ran(other, [500]),
+        *ran(join, [2000, 2000], kind="ResultTask"),
+        job_end(0),
+    )
+
+
+def only(path: Path, **options: Any) -> Job:
+    (job,) = read([path], **options).jobs
+    return job
+
+
+def parents(job: Job) -> dict[str, list[str]]:
+    return {stage.name: [edge.stage for edge in stage.parents] for stage in job.stages}
+
+
+def test_a_job_has_the_stages_edges_and_times_of_its_log(tmp_path: Path) -> None:
+    job = only(write(tmp_path / "log", small_log()))
+    assert parents(job) == {"stage0": [], "stage1": [], "stage2": ["stage0", "stage1"]}
+    assert job.arrival_s == 2.5
+    assert job.input_mb == 50
+    assert job.stage("stage0").duration_s == 2.0
+    assert job.stage("stage0").actual_duration_s == (1.0, 3.0)
+
+
+def test_demands_are_measured_totals_over_task_time(tmp_path: Path) -> None:
+    stage = only(write(tmp_path / "log", small_log()), memory_base_mb=100).stage("stage0")
+    assert stage.demand == {
+        "vcores": 0.5, "memory_mb": 164, "disk_mbps": 5.0, "network_mbps": 3.0,
+    }  # fmt: skip
+
+
+def test_the_median_may_be_the_estimate(tmp_path: Path) -> None:
+    info = stage_info(0, 3)
+    events = application(job_start(0, [info]), *ran(info, [1, 2, 9]), job_end(0))
+    path = write(tmp_path / "log", events)
+    assert only(path, estimate="median").stages[0].duration_s == 0.002
+    assert only(path).stages[0].duration_s == 0.004
+
+
+def test_nothing_of_the_machine_or_its_user_is_kept(tmp_path: Path) -> None:
+    assert not re.search("someone|secret|home", repr(only(write(tmp_path / "log", small_log()))))
+
+
+def test_the_last_successful_attempt_of_a_task_counts(tmp_path: Path) -> None:
+    info = stage_info(0, 2)
+    events = application(
+        job_start(0, [info]),
+        task_end(0, 1, 9000, reason="ExceptionFailure"),
+        task_end(0, 1, 4000),
+        *ran(info, [1000, 2000]),
+        job_end(0),
+    )
+    result = read([write(tmp_path / "log", events)])
+    assert result.jobs[0].stages[0].actual_duration_s == (1.0, 2.0)
+    assert result.dropped["failed task attempt"] == 1
+    assert result.dropped["task attempt that a later one replaced"] == 1
+
+
+@pytest.mark.parametrize("tells_partition", [True, False])
+def test_a_second_stage_attempt_fills_what_the_first_lost(
+    tmp_path: Path, tells_partition: bool
+) -> None:
+    info = stage_info(0, 3)
+    again = info | {"Stage Attempt ID": 1, "Number of Tasks": 1}
+    part = {"Partition ID": 2} if tells_partition else {}
+    events = application(
+        job_start(0, [info]),
+        {"Event": "SparkListenerStageSubmitted", "Stage Info": info},
+        task_end(0, 0, 1000, info={"Partition ID": 0} if tells_partition else {}),
+        task_end(0, 1, 2000, info={"Partition ID": 1} if tells_partition else {}),
+        {
+            "Event": "SparkListenerStageCompleted",
+            "Stage Info": info | {"Failure Reason": "FetchFailed"},
+        },
+        {"Event": "SparkListenerStageSubmitted", "Stage Info": again},
+        task_end(0, 0, 7000, attempt=1, info=part),
+        {"Event": "SparkListenerStageCompleted", "Stage Info": again},
+        job_end(0),
+    )
+    job = only(write(tmp_path / "log", events))
+    assert job.stages[0].actual_duration_s == (1.0, 2.0, 7.0)
+
+
+def adaptive_log() -> list[dict]:
+    """One SQL execution in two Spark jobs: the second skips what the first has written."""
+    scan, skipped = stage_info(0, 2, rdd=7), stage_info(1, 2, rdd=7)
+    last = stage_info(2, 1, [1])
+    return application(
+        job_start(0, [scan], sql=3),
+        *ran(scan, [1000, 1000]),
+        job_end(0),
+        job_start(1, [skipped, last], at_ms=4000, sql=3),
+        *ran(last, [1000], kind="ResultTask"),
+        job_end(1),
+    )
+
+
+def test_a_skipped_stage_is_bridged_to_the_stage_that_made_its_output(tmp_path: Path) -> None:
+    path = write(tmp_path / "log", adaptive_log())
+    for group in ("execution", "application"):
+        result = read([path], group=group)
+        assert parents(result.jobs[0]) == {"stage0": [], "stage2": ["stage0"]}
+        assert result.dropped["skipped stage, its output existed"] == 1
+
+
+def test_an_edge_to_output_of_another_job_is_cut_and_counted(tmp_path: Path) -> None:
+    result = read([write(tmp_path / "log", adaptive_log())])
+    assert [parents(job) for job in result.jobs] == [{"stage0": []}, {"stage2": []}]
+    assert [job.arrival_s for job in result.jobs] == [0.0, 4.0]
+    assert result.dropped["edge to output that another job had made"] == 1
+
+
+def test_a_stage_without_tasks_is_bridged(tmp_path: Path) -> None:
+    first, empty, last = stage_info(0, 1), stage_info(1, 0, [0]), stage_info(2, 1, [1])
+    events = application(
+        job_start(0, [first, empty, last]),
+        *ran(first, [10]),
+        *ran(empty, []),
+        *ran(last, [10]),
+        job_end(0),
+    )
+    assert parents(only(write(tmp_path / "log", events))) == {"stage0": [], "stage2": ["stage0"]}
+
+
+def test_recurring_applications_share_their_history_keys(tmp_path: Path) -> None:
+    path = write(tmp_path / "log", adaptive_log())
+    assert [job.history_key for job in read([path]).jobs] == ["report#0", "report#1"]
+    assert only(path, group="application").history_key == "report"
+
+
+def test_malformed_lines_are_counted_and_the_first_named(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    good = lines_of(small_log())
+    bad = [b'{"Event":"SparkListenerTaskEnd","Stage ID":"x"}', b'{"Event', b"[]", b"\xff", b"7"]
+    path.write_bytes(good + b"\n".join(bad) + b"\n")
+    result = read([path])
+    assert result.dropped["malformed line"] == len(bad)
+    named = [warning for warning in result.warnings if "malformed" in warning]
+    assert len(named) == 4
+    assert "line 17" in named[0]
+    assert len(result.jobs) == 1
+
+
+def test_unknown_events_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    vendor = {"Event": "com.databricks.backend.daemon.Something", "x": 1}
+    path.write_bytes(lines_of([{"Event": "DBCEventLoggingListenerMetadata"}, vendor, *small_log()]))
+    result = read([path])
+    assert len(result.jobs) == 1
+    assert not result.dropped
+
+
+def test_of_a_log_that_is_cut_off_the_finished_stages_are_used(tmp_path: Path) -> None:
+    scan, join = stage_info(0, 2), stage_info(1, 2, [0])
+    events = application(
+        job_start(0, [scan, join, stage_info(2, 1, [1])]),
+        *ran(scan, [1, 2]),
+        *ran(join, [5, 5])[:2],
+        ended=False,
+    )
+    path = tmp_path / "log"
+    path.write_bytes(lines_of(events) + b'{"Event":"SparkListenerTas')
+    result = read([path])
+    assert parents(result.jobs[0]) == {"stage0": []}
+    assert result.dropped["stage that did not finish"] == 1
+    assert result.dropped["stage not run yet"] == 1
+    assert any("cut off" in warning for warning in result.warnings)
+
+
+def test_a_task_that_the_log_lost_is_given_the_mean_and_said_so(tmp_path: Path) -> None:
+    info = stage_info(0, 3)
+    events = application(job_start(0, [info]), *ran(info, [1000, 3000]), job_end(0))
+    result = read([write(tmp_path / "log", events)])
+    assert result.jobs[0].stages[0].actual_duration_s == (1.0, 3.0, 2.0)
+    assert result.dropped["task whose end the log lacks"] == 1
+    assert any("given their mean of 2000 ms" in warning for warning in result.warnings)
+
+
+def test_edges_that_a_log_hides_are_refused_not_guessed(tmp_path: Path) -> None:
+    def old(*stages: dict) -> Path:
+        hidden = [{k: v for k, v in info.items() if k != "Parent IDs"} for info in stages]
+        runs = [event for info in hidden for event in ran(info, [1])]
+        return write(tmp_path / "log", application(job_start(0, hidden), *runs, job_end(0)))
+
+    with pytest.raises(InputError, match="does not say how they depend"):
+        read([old(stage_info(0, 1), stage_info(1, 1))])
+    assert len(read([old(stage_info(0, 1))]).jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"", "no Spark event log"),
+        (b"some text\n", "no Spark event log"),
+        (b'{"name": "q"}\n', "no Spark event log"),
+        (lines_of(application()), "the log has no job"),
+        (b"ZV\x01\x00\x00", "LZF"),
+        (b"\x28\xb5\x2f\xfd\x00", "damaged"),
+        (b"\x1f\x8b\x08\x00", "damaged"),
+    ],
+)
+def test_what_is_no_log_is_refused_with_its_reason(
+    tmp_path: Path, text: bytes, reason: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(text)
+    with pytest.raises(InputError, match=reason):
+        read([path])
+
+
+def test_unknown_options_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "log", small_log())
+    for options in ({"group": "task"}, {"estimate": "mode"}, {"memory_base_mb": -1}):
+        with pytest.raises(InputError):
+            read([path], **options)
+
+
+def lz4_block_stream(data: bytes, size: int = 300) -> bytes:
+    """As lz4-java's LZ4BlockOutputStream, the last data block stored as it is."""
+    out = b""
+    for at in range(0, len(data), size):
+        block = data[at : at + size]
+        stored = at + size >= len(data)
+        packed = block if stored else bytes(cramjam.lz4.compress_block(block, store_size=False))
+        sizes = len(packed).to_bytes(4, "little") + len(block).to_bytes(4, "little")
+        out += b"LZ4Block" + (b"\x15" if stored else b"\x25") + sizes + bytes(4) + packed
+    return out + b"LZ4Block\x15" + bytes(12)
+
+
+def snappy_stream(data: bytes, size: int = 300) -> bytes:
+    """As snappy-java's SnappyOutputStream."""
+    out = b"\x82SNAPPY\x00" + bytes([0, 0, 0, 1, 0, 0, 0, 1])
+    for at in range(0, len(data), size):
+        packed = bytes(cramjam.snappy.compress_raw(data[at : at + size]))
+        out += len(packed).to_bytes(4, "big") + packed
+    return out
+
+
+PACKERS = {
+    "gz": gzip.compress,
+    "zstd": lambda data: bytes(cramjam.zstd.compress(data)),
+    "lz4": lz4_block_stream,
+    "lz4-frame": lambda data: bytes(cramjam.lz4.compress(data)),
+    "snappy": snappy_stream,
+    "snappy-frame": lambda data: bytes(cramjam.snappy.compress(data)),
+}
+
+
+@pytest.mark.parametrize("codec", PACKERS)
+def test_every_codec_gives_the_same_job(tmp_path: Path, codec: str) -> None:
+    plain = only(write(tmp_path / "log", small_log()))
+    packed = tmp_path / f"log.{codec}"
+    packed.write_bytes(PACKERS[codec](lines_of(small_log())))
+    assert only(packed) == plain
+
+
+@pytest.mark.parametrize("codec", ["gz", "lz4", "snappy"])
+def test_what_stands_before_a_damaged_end_is_used(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(PACKERS[codec](lines_of(small_log()))[:-30])
+    result = read([path])
+    assert result.jobs
+    assert result.dropped["damaged end of a file"] == 1
+
+
+def test_a_zstd_stream_that_was_broken_off_is_read_to_its_last_block(tmp_path: Path) -> None:
+    packer = cramjam.zstd.Compressor()
+    out, whole = b"", small_log()
+    for event in whole[:-2]:
+        packer.compress(lines_of([event]))
+        out += bytes(packer.flush())
+    path = tmp_path / "log.zstd.inprogress"
+    for cut in (0, 5):
+        path.write_bytes(out[: len(out) - cut])
+        result = read([path])
+        assert result.dropped["damaged end of a file"] == 1
+        assert len(result.jobs[0].stages) == 3
+
+
+def test_the_parts_of_a_rolling_log_are_read_by_number(tmp_path: Path) -> None:
+    events = small_log()
+    folder = tmp_path / "eventlog_v2_app-1"
+    folder.mkdir()
+    (folder / "appstatus_app-1.inprogress").touch()
+    for number in range(1, 13):
+        part = events[number - 1 : number] if number < 12 else events[11:]
+        write(folder / f"events_{number}_app-1", part)
+    whole = only(write(tmp_path / "log", events))
+    assert only(folder) == whole
+    assert read(sorted(folder.glob("events_*"))).jobs == [whole]
+
+
+def test_a_missing_or_compacted_part_is_said(tmp_path: Path) -> None:
+    events = small_log()
+    write(tmp_path / "events_1_app-1", events[:4])
+    write(tmp_path / "events_3_app-1", events[4:])
+    assert any("part 2 of the rolling" in w for w in read([tmp_path]).warnings)
+    write(tmp_path / "events_2_app-1.compact", events[:4])
+    result = read([tmp_path])
+    assert any("compacted" in w for w in result.warnings)
+    assert len(result.jobs) == 1
+    assert not result.dropped["second start of a job"]
+
+
+def test_a_folder_is_as_many_logs_as_it_has_applications(tmp_path: Path) -> None:
+    write(tmp_path / "a", small_log())
+    write(tmp_path / "b", small_log())
+    (tmp_path / "c").write_bytes(b"no log")
+    result = read([tmp_path])
+    assert len(result.jobs) == 2
+    assert result.dropped["unusable file"] == 1
+
+
+def real_logs() -> list[Any]:
+    files = sorted(p for p in DATA.rglob("*") if p.is_file()) if DATA.is_dir() else []
+    found = [pytest.param(path, id=path.name) for path in files]
+    reason = f"no event logs at {DATA}: set WEFT_DATA"
+    return found or [pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason))]
+
+
+@pytest.mark.parametrize("path", real_logs())
+def test_every_real_log_is_read_or_refused_with_its_reason(path: Path) -> None:
+    try:
+        result = read([path])
+    except InputError as error:
+        refusal = error.problem
+    else:
+        refusal = ""
+        assert result.jobs
+        check_measures(result.jobs)
+    assert re.match("$|.*(status marker|has no job|does not say how they depend)", refusal)
+
+
+def check_measures(jobs: list[Job]) -> None:
+    """The truth has one duration a task, the estimate is their mean, the demand is plausible."""
+    for job in jobs:
+        for stage in job.stages:
+            truth = stage.actual_duration_s
+            assert isinstance(truth, tuple)
+            assert stage.tasks == len(truth)
+            assert stage.duration_s == pytest.approx(sum(truth) / len(truth), abs=1e-4)
+            assert 0 < stage.demand["vcores"] <= 1
+            assert stage.demand["memory_mb"] >= 512
+
+
+@pytest.mark.parametrize("path", real_logs())
+def test_grouping_neither_loses_nor_doubles_a_task(path: Path) -> None:
+    try:
+        results = [read([path], group=group) for group in GROUPS]
+    except InputError:
+        pytest.skip("this log is refused")
+    counts = [sum(job.task_count for job in result.jobs) for result in results]
+    assert counts == [counts[0]] * len(GROUPS)
+
+
+def readme_rows() -> dict[str, int]:
+    """Good tasks by file, from the table beside the logs."""
+    readme = DATA.parent / "README.md"
+    if not readme.is_file():
+        return {}
+    _, _, section = readme.read_text(encoding="utf-8").partition("spark-eventlogs/ :")
+    rows = re.findall(r"^\| (\S+) \|(?:[^|]*\|){4} [^|]*\| (\d+) \((\d+)\) \|", section, re.M)
+    return {name: int(tasks) - int(failed) for name, tasks, failed in rows}
+
+
+@pytest.mark.parametrize("path", real_logs())
+def test_task_counts_are_those_of_the_table(path: Path) -> None:
+    rows = readme_rows()
+    name = str(path.relative_to(DATA))
+    if name not in rows:
+        pytest.skip("not in the table")
+    try:
+        result = read([path])
+    except InputError:
+        pytest.skip("this log is refused")
+    if result.dropped["stage that did not finish"]:
+        pytest.skip("the log is cut off, unfinished stages have tasks too")
+    kept = sum(job.task_count for job in result.jobs)
+    kept += result.dropped["task of a job whose start the log lacks"]
+    kept += result.dropped["task attempt that a later one replaced"]
+    assert kept == rows[name]
