@@ -41,7 +41,7 @@ class CarbyneMatcher(BaseMatcher):
             part = _part(found, chosen)
             if phase is AskType.DEFAULT:
                 picked, terms = self._by_share(view, part, used)
-                names = ("dominant_share",)
+                names: tuple[str, ...] = ("dominant_share",)
             elif self.leftover == "srtf":
                 picked, terms = self._by_work(view, part)
                 names = ("work",)

@@ -151,6 +151,10 @@ class GrapheneMatcher(BaseMatcher):
         pending = view.by_queue.pending[:n] > 0
         return view.queues.capacity, pending & view.queues.is_leaf, view.by_queue.held[:n]
 
+    def slack(self, view: View) -> Floats:
+        """Overbookable resources may go up to the limit."""
+        return np.where(self._mask(view), self.overbook_limit - 1.0, 0.0)
+
     def deficits(self, view: View) -> Floats:
         """Counters by queue slot; zeros when the groups are applications."""
         if self.by_app or len(self._counters.value) != len(view.queues):

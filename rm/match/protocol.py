@@ -6,12 +6,13 @@ A matcher is one file with one class (usually on `BaseMatcher`) and one row in `
   same view (and the same own state) gives the same answer. Own state (deficit counters, a moving
   average) changes in the notifications only, which the core calls after it has booked.
 * Start from `fit_kernels.eligible`: the rows that may use the node and fit there now, with all
-  preconditions applied (label, black list, reservation, gang). Rows are few hundred: score them in a
-  numba kernel (`weft.compiled.kernel`, in a file named `*_kernels.py`), pick, subtract, repeat. A
-  placement takes any number of a row's pending containers at once, with the scores that won
-  (for `weft explain` and the decision log).
+  preconditions applied (label, black list, reservation, gang). Rows are few hundred: score them
+  in a numba kernel (`weft.compiled.kernel`, in a file named `*_kernels.py`), pick, subtract,
+  repeat. A placement takes any number of a row's pending containers at once, with the scores that
+  won (for `weft explain` and the decision log).
 * Rows are of `view.rows` (arrays sliced with `count`); a row's queue is
-  `view.apps.queue[view.rows.app[row]]`, its user `view.apps.user[...]`. `serial` names an ask for good.
+  `view.apps.queue[view.rows.app[row]]`, its user `view.apps.user[...]`. `serial` names an ask
+  for good, a row number only until the next event.
 * Break every tie: the earlier application (`view.apps.order`), then the smaller `serial`.
 * A rigid resource never goes beyond `available`. A divisible one may when the placement says
   `overbooked=True`, up to the setting `overbook_limit` x capacity. `available` is then negative.
@@ -32,10 +33,10 @@ Scores = tuple[tuple[str, float], ...]
 
 
 class Placement(NamedTuple):
-    """Grant `count` containers of a row on the node that was asked about."""
+    """Grant `copies` containers of a row on the node that was asked about."""
 
     row: int
-    count: int
+    copies: int
     scores: Scores = ()  # the matcher's own terms of the winning score, named
     overbooked: bool = False  # divisible resources may pass the capacity
 
@@ -71,6 +72,9 @@ class Matcher(Protocol):
     def app_left(self, view: View, app: int, now: float) -> None:
         """An application is about to leave its slot."""
 
+    def slack(self, view: View) -> Floats:
+        """How far beyond its capacity a node may be filled, over capacity, shape (d,)."""
+
     def shares(self, view: View, now: float) -> Floats:
         """What each application may count on now, absolute, shape (app_slots, d)."""
 
@@ -94,6 +98,10 @@ class BaseMatcher:
 
     def app_left(self, view: View, app: int, now: float) -> None:
         """Nothing to remember."""
+
+    def slack(self, view: View) -> Floats:
+        """No overbooking."""
+        return np.zeros(len(view.types))
 
     def shares(self, view: View, now: float) -> Floats:
         """Capacity of the leaf queue x C / active applications in it."""

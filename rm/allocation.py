@@ -1,0 +1,141 @@
+"""Matching: snapshot, filter, score, place (the matcher), grant (here)."""
+
+import numpy as np
+
+from rm.applications import move_attempt
+from rm.books import Attempt, Books, Node
+from rm.containers import GRANT, Demand, hold, next_id
+from rm.ledger_kernels import TOLERANCE
+from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
+from rm.match.protocol import Placement
+from weft.errors import InvariantError
+from weft.facts import Placed
+from weft.messages import AskType, Container, MasterLaunch
+
+
+def match_node(books: Books, node: Node) -> None:
+    """Grant what can be granted on one node now."""
+    if node.state is not NodeState.RUNNING:
+        return
+    if books.waiting:
+        _place_masters(books, node)
+    rows = books.rows
+    if rows.live == 0 or node.settled_at == books.version:
+        return
+    slot, columns = node.slot, books.ledger.nodes
+    beyond = books.slack + TOLERANCE
+    if (columns.available[slot] < rows.floor() - beyond * columns.capacity[slot]).any():
+        node.settled_at = books.version
+        return
+    match = books.matcher.match(books.view, slot, books.now)
+    for placement in match.placements:
+        _grant(books, node, placement)
+    for row in match.declined:
+        rows.w["missed"][row] += 1
+    node.settled_at = books.version if match.settled else -1
+
+
+def match_all(books: Books) -> None:
+    """One pass over all nodes with room, each time from another one on."""
+    ledger = books.ledger
+    n = ledger.node_count
+    if n == 0 or not (books.waiting or books.rows.live):
+        return
+    floor = books.rows.floor()
+    if books.waiting:
+        floor = np.minimum(floor, books.master_demand)
+    nodes = ledger.nodes
+    room = nodes.available[:n] >= floor - (books.slack + TOLERANCE) * nodes.capacity[:n]
+    found = np.flatnonzero(room.all(axis=1) & nodes.up[:n])
+    first = int(np.searchsorted(found, books.cursor))
+    for slot in np.roll(found, -first).tolist():
+        match_node(books, books.node_at[slot])
+        if not (books.waiting or books.rows.live):
+            break
+    books.cursor = (books.cursor + 1) % n
+
+
+def _grant(books: Books, node: Node, placement: Placement) -> None:
+    """Book a placement and owe the master its containers."""
+    rows, count = books.rows, placement.copies
+    entry = rows.entries[placement.row]
+    if entry is None or not 0 < count <= entry.pending:
+        raise InvariantError(f"matcher {books.matcher.name} placed {placement}: not pending")
+    app = books.app_at[entry.app]
+    if app is None or app.attempt is None:
+        raise InvariantError(f"row {placement.row} belongs to no application")
+    limit = None
+    if placement.overbooked:
+        limit = np.where(books.ledger.rigid, 1.0, books.settings.overbook_limit)
+    books.ledger.book(node.slot, entry.app, entry.demand, count, limit)
+    attempt, ask = app.attempt, entry.ask
+    queue = books.queues.paths[app.queue]
+    demand = Demand(entry.demand, ask.demand)
+    kind = AskType(ask.kind)
+    for _ in range(count):
+        number = next_id(books, attempt)
+        hold(books, number, node, attempt, entry, demand)
+        attempt.outbox.put((GRANT, number), Container(number, node.node_id, ask.ask_id))
+        books.note(
+            Placed(
+                number, node.node_id, ask.ask_id, ask.stage, ask.demand, kind, queue,
+                placement.scores,
+            )
+        )  # fmt: skip
+    if ask.stage >= 0:
+        app.running[ask.stage] += count
+    books.ledger.add_pending(entry.app, -count)
+    rows.w["missed"][placement.row] = 0
+    rows.take(entry, count, books.now)
+    books.dirty_attempts[attempt.attempt_id] = attempt
+    books.matcher.granted(books.view, node.slot, placement, entry.app, books.now)
+
+
+def _place_masters(books: Books, node: Node) -> None:
+    """Masters go before other asks, spread over the nodes, up to their share of the cluster."""
+    ledger, demand = books.ledger, books.master_demand
+    columns, slot = ledger.nodes, node.slot
+    if columns.labels[slot] or columns.reserved[slot]:
+        return
+    up = max(1, sum(books.classes.values()))
+    for _ in range(-(-len(books.waiting) // up)):
+        room = columns.available[slot] + TOLERANCE * columns.capacity[slot]
+        if (demand > room).any() or not _masters_may_grow(books):
+            return
+        attempt = next((a for a in books.waiting if up == 1 or a.avoid != node.node_id), None)
+        if attempt is None:
+            return
+        books.waiting.remove(attempt)
+        _start_master(books, node, attempt)
+
+
+def _masters_may_grow(books: Books) -> bool:
+    """Masters together stay under their share, but one may always run."""
+    if not books.masters.any():
+        return True
+    most = books.settings.master_share_max * books.ledger.total
+    return bool((books.masters + books.master_demand <= most * (1 + TOLERANCE)).all())
+
+
+def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
+    demand, vector = books.master_demand, books.master_vector
+    books.ledger.book(node.slot, attempt.app.slot, demand, 1)
+    books.masters += demand
+    number = next_id(books, attempt)
+    attempt.master = holding = hold(books, number, node, attempt, None, Demand(demand, vector))
+    attempt.master_id = number
+    holding.state = CONTAINER.next(holding.state, ContainerEvent.LAUNCH_ORDERED)
+    attempt.seen_s = books.now
+    node.outbox.put(number, MasterLaunch(number, attempt.attempt_id, vector))
+    books.dirty_nodes[node.node_id] = node
+    move_attempt(books, attempt, AttemptEvent.CONTAINER_ALLOCATED)
+    books.persist(
+        {
+            "kind": "attempt",
+            "app": attempt.app.app_id,
+            "attempt": attempt.attempt_id,
+            "container": number,
+            "node": node.node_id,
+            "seed": attempt.seed,
+        }
+    )

@@ -1,0 +1,347 @@
+"""The Resource Manager's state: its records of applications, attempts, nodes and containers.
+
+Functions of the sibling modules take the `Books` first, change them, and append effects to `out`
+(and records to `records`, which become durable before anything else of the same answer is done).
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rm.ledger import Ledger
+from rm.lifecycle import AppState, AttemptState, ContainerState, NodeState
+from rm.match.protocol import Matcher
+from rm.queues import QueueTree
+from rm.rows import AskEntry, AskRows
+from rm.settings import ManagerSettings
+from rm.view import Running, View
+from weft.cluster import QueueSpec
+from weft.dag import Floats
+from weft.effects import Effect, Note, Persist
+from weft.errors import InputError
+from weft.facts import Fact
+from weft.ids import AppId, AttemptId, ContainerId, NodeId
+from weft.job import Job
+from weft.messages import Container, ContainerEnd, MasterLaunch
+from weft.outbox import Outbox
+from weft.resources import ResourceTypes, Vector
+
+LABELS_MAX = 62
+ENDED_SHOWN_MAX = 200
+EPOCH_BITS = 24  # below them a container's number in one life of the manager
+EPOCHS = 1 << 8
+
+
+class Holding:
+    """A container in the books; `attempt` None: nobody's, until its node says that it ended."""
+
+    __slots__ = (
+        "adopted",
+        "attempt",
+        "container_id",
+        "demand",
+        "end_s",
+        "entry",
+        "lost",
+        "node",
+        "stage",
+        "started_s",
+        "state",
+        "vector",
+    )
+
+    def __init__(
+        self,
+        container_id: ContainerId,
+        node: "Node",
+        attempt: "Attempt | None",
+        entry: AskEntry | None,
+        demand: Floats,
+        vector: Vector,
+    ) -> None:
+        self.container_id = container_id
+        self.node = node
+        self.attempt = attempt
+        self.entry = entry
+        self.demand = demand
+        self.vector = vector
+        self.stage = -1 if entry is None else entry.ask.stage
+        self.started_s = 0.0
+        self.end_s = 0.0
+        self.state = ContainerState.NEW
+        self.adopted = False  # its node brought it along
+        self.lost = False  # stopped only because its node came back without it
+
+
+class Attempt:
+    """One try at running an application's master."""
+
+    __slots__ = (
+        "acks",
+        "address",
+        "app",
+        "attempt_id",
+        "avoid",
+        "blacklist",
+        "created_s",
+        "diagnostics",
+        "entries",
+        "headroom",
+        "holdings",
+        "master",
+        "master_id",
+        "next_number",
+        "outbox",
+        "recovered",
+        "request_id",
+        "seed",
+        "seen_s",
+        "share",
+        "state",
+    )
+
+    def __init__(self, attempt_id: AttemptId, app: "App", outbox: Outbox[Any, Any]) -> None:
+        self.attempt_id = attempt_id
+        self.app = app
+        self.state = AttemptState.NEW
+        self.outbox: Outbox[tuple[int, ContainerId], Container | ContainerEnd] = outbox
+        self.master: Holding | None = None
+        self.master_id: ContainerId = 0
+        self.holdings: dict[ContainerId, Holding] = {}
+        self.entries: dict[int, AskEntry] = {}
+        self.acks: list[int] = []
+        self.blacklist: tuple[NodeId, ...] = ()
+        self.avoid: NodeId = ""  # where the attempt before failed
+        self.address = ""
+        self.next_number = 1
+        self.request_id = 0  # the newest message heard
+        self.created_s = 0.0
+        self.seen_s = 0.0
+        self.recovered = False  # it lived before the manager's last start
+        self.seed = 0
+        self.share: Vector = ()
+        self.headroom: Vector = ()
+        self.diagnostics = ""
+
+
+class App:
+    """An application: its job, its attempts and what is known of its tasks."""
+
+    __slots__ = (
+        "app_id",
+        "attempt",
+        "attempts",
+        "closed",
+        "diagnostics",
+        "failed",
+        "final_status",
+        "finished",
+        "finished_by_stage",
+        "finished_s",
+        "job",
+        "priority",
+        "progress",
+        "queue",
+        "running",
+        "slot",
+        "started_s",
+        "state",
+        "submission_id",
+        "submitted_s",
+    )
+
+    def __init__(self, app_id: AppId, job: Job, submission_id: str, queue: int, now: float) -> None:
+        stages = len(job.stages)
+        self.app_id = app_id
+        self.job = job
+        self.submission_id = submission_id
+        self.queue = queue
+        self.priority = job.priority
+        self.state = AppState.NEW
+        self.final_status = "UNDEFINED"
+        self.diagnostics = ""
+        self.slot = -1  # in the ledger; -1: not there (any more)
+        self.attempt: Attempt | None = None
+        self.attempts: list[Attempt] = []
+        self.submitted_s = now
+        self.started_s = 0.0
+        self.finished_s = 0.0
+        self.progress = 0.0
+        self.finished: dict[tuple[int, int], float] = {}  # (stage, task) -> run time, s
+        self.finished_by_stage = [0] * stages
+        self.running = [0] * stages
+        self.failed = [0] * stages
+        self.closed: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=ENDED_SHOWN_MAX)
+
+
+class Node:
+    """A node, kept by its name for good: what it is owed survives its absence."""
+
+    __slots__ = (
+        "acks",
+        "address",
+        "boot_s",
+        "capacity",
+        "holdings",
+        "labels",
+        "lost",
+        "node_id",
+        "outbox",
+        "rack",
+        "seen",
+        "settled_at",
+        "slot",
+        "state",
+        "use",
+    )
+
+    def __init__(self, node_id: NodeId, slot: int, outbox: Outbox[Any, Any]) -> None:
+        self.node_id = node_id
+        self.slot = slot
+        self.outbox: Outbox[ContainerId, MasterLaunch | ContainerId] = outbox
+        self.state = NodeState.NEW
+        self.address = ""
+        self.rack = ""
+        self.labels: tuple[str, ...] = ()
+        self.capacity: Vector = ()
+        self.use: Vector = ()
+        self.boot_s = 0.0
+        self.holdings: dict[ContainerId, Holding] = {}
+        self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them
+        self.acks: list[int] = []
+        self.settled_at = -2  # version of the books at its last match; -1: ask again anyway
+
+
+class Books:
+    """Everything that the Resource Manager knows."""
+
+    def __init__(
+        self,
+        cluster_ts: int,
+        types: ResourceTypes,
+        queues: QueueSpec,
+        matcher: Matcher,
+        settings: ManagerSettings,
+        rng: np.random.Generator,
+    ) -> None:
+        self.cluster_ts = cluster_ts
+        self.types = types
+        self.queues = QueueTree(queues)
+        self.matcher = matcher
+        self.settings = settings
+        self.rng = rng
+        self.ledger = Ledger(types, self.queues)
+        self.rows = AskRows(len(types))
+        self.view = View(types, self.queues, self.ledger, self.rows, self._running)
+        self.slack = matcher.slack(self.view)  # over capacity: how far a node may be overbooked
+        self.apps: dict[AppId, App] = {}
+        self.app_at: list[App | None] = []
+        self.submissions: dict[str, AppId] = {}
+        self.nodes: dict[NodeId, Node] = {}
+        self.node_at: list[Node] = []
+        self.holdings: dict[ContainerId, Holding] = {}
+        self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
+        self.masters: Floats = np.zeros(len(types))  # held by masters together
+        self.classes: Counter[tuple[Vector, int]] = Counter()  # (capacity, labels) of nodes up
+        self.labels: dict[str, int] = {"": 0}
+        self.next_app = 1
+        self.next_serial = 1
+        self.epoch = 0  # starts of the manager before this one
+        self.version = 0  # grows with whatever may make a fruitless match fruitful
+        self.dirty_attempts: dict[AttemptId, Attempt] = {}
+        self.dirty_nodes: dict[NodeId, Node] = {}
+        self.timer_set = False
+        self.matched_at = -1  # version of the books at the last pass over all nodes
+        self.again = False  # a match was not settled: the next heartbeat asks again
+        self.cursor = 0  # node slot where the next pass begins
+        self.started_s = 0.0
+        self.now = 0.0
+        self.out: list[Effect] = []
+        self.records: list[Mapping[str, Any]] = []
+        self.finished: dict[AppId, list[list[float]]] = {}  # [stage, task, run_s], to be persisted
+        known = {n: a for n, a in settings.master_demand.items() if n in types.names}
+        self.master_vector: Vector = types.vector(known)
+        self.master_demand: Floats = np.array(self.master_vector)
+        self._shares: tuple[int, Floats] = (-1, np.zeros((0, len(types))))
+        self._rooms: dict[int, Vector] = {}
+        self._rooms_at = -1
+
+    def note(self, fact: Fact) -> None:
+        """Append a fact to the answer."""
+        self.out.append(Note(fact))
+
+    def persist(self, record: Mapping[str, Any]) -> None:
+        """Append a record that is durable before any other effect of the answer."""
+        if self.settings.recovery:
+            self.records.append(record)
+
+    def answer(self) -> list[Effect]:
+        """Hand out what was decided: records first."""
+        out = self.out
+        if self.records or self.finished:
+            done = [
+                {"kind": "tasks", "app": app, "tasks": tasks}
+                for app, tasks in self.finished.items()
+                if self.settings.recovery
+            ]
+            out = [*map(Persist, done), *map(Persist, self.records), *out]
+            self.records, self.finished = [], {}
+        self.out = []
+        return out
+
+    def outbox(self) -> Outbox[Any, Any]:
+        """An outbox whose numbers were never used by an earlier life of the manager."""
+        return Outbox(self.settings.resend_after_s, (self.epoch << 32) + 1)
+
+    def label_bit(self, label: str) -> int:
+        """The bit of a node label, 0 for none; raises InputError beyond 62 labels."""
+        bit = self.labels.get(label)
+        if bit is None:
+            if len(self.labels) > LABELS_MAX:
+                raise InputError("labels", f"a cluster has at most {LABELS_MAX} labels")
+            bit = self.labels[label] = 1 << (len(self.labels) - 1)
+        return bit
+
+    def label_mask(self, labels: tuple[str, ...]) -> int:
+        """The bits of a node's labels together."""
+        mask = 0
+        for label in labels:
+            mask |= self.label_bit(label)
+        return mask
+
+    def share_of(self, app: App) -> Vector:
+        """What an application may count on now."""
+        if self._shares[0] != self.version:
+            self._shares = (self.version, self.matcher.shares(self.view, self.now))
+        shares = self._shares[1]
+        if not 0 <= app.slot < len(shares):
+            return tuple(0.0 for _ in self.types)
+        return tuple(shares[app.slot].tolist())
+
+    def headroom_of(self, app: App) -> Vector:
+        """What its queue's limits and the cluster leave an application."""
+        if self._rooms_at != self.version:
+            self._rooms_at = self.version
+            self._rooms.clear()
+        room = self._rooms.get(app.queue)
+        if room is None:
+            held, total = self.ledger.by_queue.held, self.ledger.total
+            left = total - held[0]
+            for queue in self.queues.chains[app.queue]:
+                left = np.minimum(left, self.queues.max_capacity[queue] * total - held[queue])
+            room = self._rooms[app.queue] = tuple(np.maximum(left, 0.0).tolist())
+        return room
+
+    def _running(self, slot: int) -> Running:
+        held = list(self.node_at[slot].holdings.values())
+        return Running(
+            np.array([h.vector for h in held]).reshape(len(held), len(self.types)),
+            np.array([h.started_s for h in held]),
+            np.array([h.end_s for h in held]),
+            np.array([-1 if h.attempt is None else h.attempt.app.slot for h in held], np.int64),
+        )
+
+
+Handler = Callable[[Books, Any], None]
