@@ -1,0 +1,201 @@
+"""Applications and their attempts: from acceptance to the last container's end."""
+
+from rm.books import App, Attempt, Books, Holding
+from rm.containers import close, order_stop
+from rm.lifecycle import (
+    APP,
+    ATTEMPT,
+    ENDED_APPS,
+    AppEvent,
+    AppState,
+    AttemptEvent,
+    AttemptState,
+    reported,
+)
+from weft.effects import Send
+from weft.facts import AppChanged, AttemptChanged
+from weft.ids import attempt_id
+from weft.messages import AttemptStopped, ContainerEnd, master_address
+
+OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
+DEAD = (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED)
+
+
+def move_app(books: Books, app: App, event: AppEvent, diagnostics: str = "") -> None:
+    """Step an application's life cycle and note it."""
+    before = app.state
+    app.state = APP.next(before, event)
+    if diagnostics:
+        app.diagnostics = diagnostics
+    if app.state is not before:
+        path = books.queues.paths[app.queue]
+        books.note(AppChanged(app.app_id, app.job.name, path, app.state.name, diagnostics))
+
+
+def move_attempt(
+    books: Books, attempt: Attempt, event: AttemptEvent, diagnostics: str = ""
+) -> None:
+    """Step an attempt's life cycle and note it."""
+    attempt.state = ATTEMPT.next(attempt.state, event)
+    attempt.diagnostics = diagnostics or attempt.diagnostics
+    books.note(AttemptChanged(attempt.attempt_id, attempt.state.name, diagnostics))
+
+
+def open_app(books: Books, app: App) -> None:
+    """Give an accepted application its slot in the ledger."""
+    app.slot = books.ledger.open_app(app.queue, app.job.user, app.priority, app.app_id)
+    while len(books.app_at) < books.ledger.app_slots:
+        books.app_at.append(None)
+    books.app_at[app.slot] = app
+    books.version += 1
+    books.matcher.app_joined(books.view, app.slot, books.now)
+
+
+def new_attempt(books: Books, app: App, number: int) -> Attempt:
+    """Make the application's next attempt its current one."""
+    attempt = Attempt(attempt_id(app.app_id, number), app, books.outbox())
+    attempt.seed = int(books.rng.integers(2**31))
+    attempt.created_s = attempt.seen_s = books.now
+    if app.attempt is not None and app.attempt.master is not None:
+        attempt.avoid = app.attempt.master.node.node_id
+    app.attempt = attempt
+    app.attempts.append(attempt)
+    return attempt
+
+
+def schedule_attempt(books: Books, app: App) -> None:
+    """Queue the application for a container for its (next) master."""
+    number = len(app.attempts) + 1
+    attempt = new_attempt(books, app, number)
+    move_attempt(books, attempt, AttemptEvent.SCHEDULE)
+    books.waiting.append(attempt)
+    books.version += 1
+
+
+def fail_attempt(books: Books, attempt: Attempt, why: str) -> None:
+    """The master is lost: stop what it left, and try again unless it failed too often."""
+    move_attempt(books, attempt, AttemptEvent.FAIL, why)
+    _retire(books, attempt, why)
+    app = attempt.app
+    limit = books.settings.max_attempts
+    books.persist({"kind": "failed", "app": app.app_id, "attempt": len(app.attempts), "why": why})
+    if len(app.attempts) < limit:
+        if app.state is AppState.RUNNING:
+            move_app(books, app, AppEvent.ATTEMPT_FAILED, why)
+        schedule_attempt(books, app)
+        return
+    text = f"{why}; {limit} attempts failed"
+    end_app(books, app, AppEvent.ATTEMPTS_EXHAUSTED, "FAILED", text)
+    settle(books, app)
+
+
+def finish_attempt(books: Books, attempt: Attempt, succeeded: bool, diagnostics: str) -> None:
+    """The master reported the end of its job; its own container ends by itself."""
+    move_attempt(books, attempt, AttemptEvent.UNREGISTERED, diagnostics)
+    _retire(books, attempt, "")
+    status = "SUCCEEDED" if succeeded else "FAILED"
+    end_app(books, attempt.app, AppEvent.ATTEMPT_UNREGISTERED, status, diagnostics)
+    settle(books, attempt.app)
+
+
+def kill_app(books: Books, app: App, why: str) -> None:
+    """Stop an application on a client's order."""
+    attempt = app.attempt
+    if attempt is not None and attempt.state not in (*DEAD, AttemptState.FINISHING):
+        move_attempt(books, attempt, AttemptEvent.KILL, why)
+        _retire(books, attempt, why)
+    end_app(books, app, AppEvent.KILL, "KILLED", why)
+    settle(books, app)
+
+
+def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: str) -> None:
+    """Decide an application's end, durably."""
+    app.final_status = status
+    app.finished_s = books.now
+    if status == "SUCCEEDED":
+        app.progress = 1.0
+    move_app(books, app, event, diagnostics)
+    books.persist(
+        {
+            "kind": "final",
+            "app": app.app_id,
+            "state": reported(app.state),
+            "status": status,
+            "diagnostics": app.diagnostics,
+            "started_s": app.started_s,
+            "finished_s": app.finished_s,
+            "progress": app.progress,
+            "attempt": 0 if app.attempt is None else app.attempt.attempt_id,
+        }
+    )
+
+
+def settle(books: Books, app: App) -> None:
+    """When the last container of an ended application is gone, it leaves the ledger."""
+    if app.slot < 0 or app.state not in OVER or books.ledger.apps.containers[app.slot]:
+        return
+    books.matcher.app_left(books.view, app.slot, books.now)
+    books.ledger.close_app(app.slot)
+    books.app_at[app.slot] = None
+    app.slot = -1
+    books.version += 1
+    if app.attempt is not None and app.attempt.state is AttemptState.FINISHING:
+        move_attempt(books, app.attempt, AttemptEvent.CONTAINERS_GONE)
+    if app.state not in ENDED_APPS:
+        move_app(books, app, AppEvent.CONTAINERS_GONE)
+    forget_old(books)
+
+
+def forget_old(books: Books) -> None:
+    """Keep a bounded number of ended applications for reports, the newest."""
+    excess = len(books.apps) - books.settings.completed_apps_max
+    if excess <= 0:
+        return
+    for app in [a for a in books.apps.values() if a.slot < 0 and a.state in ENDED_APPS][:excess]:
+        del books.apps[app.app_id]
+        books.submissions.pop(app.submission_id, None)
+
+
+def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:
+    """A container's end reached the manager."""
+    close(books, holding, end)
+    attempt = holding.attempt
+    if attempt is None:
+        return
+    if attempt.master is holding and attempt.state in (
+        AttemptState.ALLOCATED,
+        AttemptState.RUNNING,
+    ):
+        text = end.message or f"exit code {end.exit_code}"
+        fail_attempt(books, attempt, f"its master ended: {end.outcome.name}, {text}")
+    settle(books, attempt.app)
+
+
+def withdraw(books: Books, attempt: Attempt) -> None:
+    """Forget everything that an attempt asked for."""
+    for entry in attempt.entries.values():
+        if entry.row >= 0:
+            books.ledger.add_pending(entry.app, -entry.pending)
+            books.rows.close(entry)
+    attempt.entries.clear()
+    for name in attempt.blacklist:
+        node = books.nodes.get(name)
+        if node is not None:
+            books.view.ban(node.slot, attempt.app.slot, False)
+    attempt.blacklist = ()
+    books.ledger.apps.w["remaining"][attempt.app.slot] = 0.0
+    books.version += 1
+
+
+def _retire(books: Books, attempt: Attempt, why: str) -> None:
+    """An attempt is over: withdraw, tell its master (if stopped), stop its containers."""
+    withdraw(books, attempt)
+    if attempt in books.waiting:
+        books.waiting.remove(attempt)
+    books.dirty_attempts.pop(attempt.attempt_id, None)
+    for holding in list(attempt.holdings.values()):
+        if why or holding is not attempt.master:
+            order_stop(books, holding)
+    if why and attempt.master is not None:
+        stopped = AttemptStopped(attempt.attempt_id, why)
+        books.out.append(Send(master_address(attempt.attempt_id), stopped))

@@ -1,0 +1,198 @@
+"""What clients ask: each request is answered once, and a refusal changes nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+from rm import explain, reports
+from rm.applications import OVER, kill_app, move_app, open_app, schedule_attempt
+from rm.books import App, Books
+from rm.lifecycle import AppEvent, reported
+from weft.effects import ClientRequested, Send
+from weft.errors import InputError
+from weft.ids import AppId
+from weft.job import Job, Stage
+from weft.jobfile import job_to_dict
+from weft.messages import client_address
+from weft.requests import (
+    ApplicationAccepted,
+    Done,
+    Explain,
+    GetApplication,
+    GetMetrics,
+    KillApplication,
+    ListApplications,
+    ListContainers,
+    ListNodes,
+    ListQueues,
+    MoveApplication,
+    Refused,
+    SetPriority,
+    SubmitApplication,
+)
+from weft.resources import Vector
+
+
+class NotFoundError(Exception):
+    """The request names an application that there is not."""
+
+
+def answer(books: Books, event: ClientRequested) -> None:
+    """Carry out a request and send its answer."""
+    books.out.append(Send(client_address(event.token), _answer(books, event.request)))
+
+
+def _answer(books: Books, request: Any) -> Any:
+    handler = _HANDLERS.get(type(request))
+    if handler is None:
+        return Refused("invalid_argument", "request", f"unknown request {type(request).__name__}")
+    try:
+        return handler(books, request)
+    except InputError as error:
+        return Refused("invalid_argument", error.place, error.problem)
+    except NotFoundError as error:
+        return Refused("not_found", "app_id", str(error))
+
+
+def _submit(books: Books, request: SubmitApplication) -> Any:
+    known = books.submissions.get(request.submission_id) if request.submission_id else None
+    if known is not None:
+        return ApplicationAccepted(known, books.cluster_ts)
+    job = request.job
+    queue = books.queues.leaf(job.queue)
+    _check_fits(books, job)
+    app = App(books.next_app, job, request.submission_id, queue, books.now)
+    books.next_app += 1
+    books.apps[app.app_id] = app
+    if request.submission_id:
+        books.submissions[request.submission_id] = app.app_id
+    move_app(books, app, AppEvent.SUBMIT)
+    if books.settings.recovery:
+        books.persist(
+            {
+                "kind": "app",
+                "app": app.app_id,
+                "submission_id": app.submission_id,
+                "job": job_to_dict(job),
+                "queue": books.queues.paths[queue],
+                "priority": app.priority,
+                "submitted_s": books.now,
+            }
+        )
+    open_app(books, app)
+    move_app(books, app, AppEvent.ACCEPT)
+    schedule_attempt(books, app)
+    return ApplicationAccepted(app.app_id, books.cluster_ts)
+
+
+def _check_fits(books: Books, job: Job) -> None:
+    """Every task must fit on some node that is up; without nodes anything may come."""
+    for name in job.resources:
+        books.types.vector({name: 0.0}, "resources")
+    for position, stage in enumerate(job.stages):
+        place = f"stages[{position}].demand"
+        for demand in _demands(books, stage, place):
+            if books.classes and not _fits(books, demand, stage.label):
+                what = ", ".join(f"{a:g} {n}" for n, a in books.types.mapping(demand).items() if a)
+                label = f" with label {stage.label!r}" if stage.label else ""
+                raise InputError(
+                    place, f"a task of stage {stage.name!r} ({what}) fits on no node{label}"
+                )
+
+
+def _demands(books: Books, stage: Stage, place: str) -> set[Vector]:
+    found = {books.types.vector(stage.demand, place)}
+    for index, override in enumerate(stage.overrides):
+        if override.demand is not None:
+            where = place.replace(".demand", f".tasks[{index}].demand")
+            found.add(books.types.vector(override.demand, where))
+    return found
+
+
+def _fits(books: Books, demand: Vector, label: str) -> bool:
+    bit = books.labels.get(label, -1)
+    for capacity, mask in books.classes:
+        able = mask == 0 if not label else bit > 0 and mask & bit != 0
+        if able and all(d <= c * (1 + 1e-7) for d, c in zip(demand, capacity, strict=True)):
+            return True
+    return False
+
+
+def _find(books: Books, number: AppId) -> App:
+    app = books.apps.get(number)
+    if app is None:
+        raise NotFoundError(f"there is no application {number}")
+    return app
+
+
+def _kill(books: Books, request: KillApplication) -> Done:
+    app = _find(books, request.app_id)
+    if app.state not in OVER:
+        kill_app(books, app, request.diagnostics or "killed by a client")
+    return Done(reported(app.state))
+
+
+def _move(books: Books, request: MoveApplication) -> Any:
+    app = _find(books, request.app_id)
+    queue = books.queues.leaf(request.queue)
+    if app.state in OVER:
+        return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
+    if queue != app.queue:
+        app.queue = queue
+        books.ledger.move_app(app.slot, queue, app.job.user)
+        books.version += 1
+        books.persist({"kind": "move", "app": app.app_id, "queue": books.queues.paths[queue]})
+    return Done(reported(app.state))
+
+
+def _set_priority(books: Books, request: SetPriority) -> Any:
+    app = _find(books, request.app_id)
+    if app.state in OVER:
+        return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
+    app.priority = request.priority
+    books.ledger.set_priority(app.slot, request.priority)
+    books.version += 1
+    books.persist({"kind": "priority", "app": app.app_id, "priority": request.priority})
+    return Done(reported(app.state))
+
+
+def _get(books: Books, request: GetApplication) -> Any:
+    return reports.application(books, _find(books, request.app_id), stages=True)
+
+
+def _list(books: Books, request: ListApplications) -> Any:
+    return reports.applications(books, request)
+
+
+def _nodes(books: Books, request: ListNodes) -> Any:
+    return reports.nodes(books, request.states)
+
+
+def _queues(books: Books, request: ListQueues) -> Any:
+    return reports.queue(books, 0)
+
+
+def _metrics(books: Books, request: GetMetrics) -> Any:
+    return reports.metrics(books)
+
+
+def _explain(books: Books, request: Explain) -> Any:
+    return explain.application(books, _find(books, request.app_id))
+
+
+def _containers(books: Books, request: ListContainers) -> Any:
+    return reports.containers(books, _find(books, request.app_id))
+
+
+_HANDLERS: dict[type, Callable[[Books, Any], Any]] = {
+    SubmitApplication: _submit,
+    KillApplication: _kill,
+    MoveApplication: _move,
+    SetPriority: _set_priority,
+    GetApplication: _get,
+    ListApplications: _list,
+    ListNodes: _nodes,
+    ListQueues: _queues,
+    GetMetrics: _metrics,
+    Explain: _explain,
+    ListContainers: _containers,
+}

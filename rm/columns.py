@@ -1,0 +1,36 @@
+"""Growable struct of arrays: the owner writes, policies see read-only views of the same memory."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Spec = Mapping[str, tuple[DTypeLike, int]]  # name -> (type, width; 0: one value a slot)
+
+
+class Columns:
+    """Arrays of one length: `table.w["name"]` to write, `table.name` (an attribute) to read."""
+
+    def __init__(self, spec: Spec, room: int = 16) -> None:
+        self._spec = spec
+        self.room = 0
+        self.w: dict[str, np.ndarray[Any, Any]] = {}
+        self._resize(room)
+
+    def grow_to(self, slots: int) -> None:
+        """Make room for `slots` slots; new ones are zero. Arrays may move."""
+        if slots > self.room:
+            self._resize(max(slots, 2 * self.room))
+
+    def _resize(self, room: int) -> None:
+        for name, (kind, width) in self._spec.items():
+            fresh = np.zeros((room, width) if width else room, dtype=kind)
+            if self.room:
+                fresh[: self.room] = self.w[name]
+            self.w[name] = fresh
+            shown = fresh.view()
+            shown.flags.writeable = False
+            setattr(self, name, shown)
+        self.room = room

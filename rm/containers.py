@@ -1,0 +1,118 @@
+"""Containers begin and end here, once each: books, counters, journal, relay."""
+
+from typing import NamedTuple
+
+from rm.books import EPOCH_BITS, EPOCHS, App, Attempt, Books, Holding, Node
+from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
+from rm.rows import AskEntry
+from weft.dag import Floats
+from weft.facts import Closed
+from weft.ids import ContainerId, container_id
+from weft.messages import ContainerEnd, Outcome
+from weft.resources import Vector
+
+GRANT, END = 0, 1  # kinds of items in an attempt's outbox
+
+_HOW = {
+    Outcome.RELEASED: ContainerEvent.GIVEN_BACK,
+    Outcome.KILLED: ContainerEvent.WAS_KILLED,
+    Outcome.LOST: ContainerEvent.WAS_KILLED,
+}
+_FAULTS = (Outcome.FAILED, Outcome.OUT_OF_MEMORY, Outcome.LOST)
+
+
+class Demand(NamedTuple):
+    """One demand in both forms."""
+
+    array: Floats
+    vector: Vector
+
+
+def next_id(books: Books, attempt: Attempt) -> ContainerId:
+    """A container id that no life of the manager used before; number 1 is the first master's."""
+    number = (books.epoch % EPOCHS) << EPOCH_BITS | attempt.next_number
+    attempt.next_number += 1
+    return container_id(attempt.attempt_id, number)
+
+
+def hold(
+    books: Books,
+    number: ContainerId,
+    node: Node,
+    attempt: Attempt | None,
+    entry: AskEntry | None,
+    demand: Demand,
+    event: ContainerEvent = ContainerEvent.START,
+) -> Holding:
+    """Write a container into the books; its demand is booked by the caller."""
+    holding = Holding(number, node, attempt, entry, demand.array, demand.vector)
+    holding.state = CONTAINER.next(holding.state, event)
+    holding.adopted = event is ContainerEvent.RECOVER
+    holding.started_s = books.now
+    holding.end_s = books.now + (entry.ask.duration_s if entry is not None else 0.0)
+    books.holdings[number] = holding
+    node.holdings[number] = holding
+    if attempt is not None:
+        attempt.holdings[number] = holding
+    return holding
+
+
+def order_stop(books: Books, holding: Holding) -> None:
+    """Owe the node an order to stop a container; its end frees it."""
+    if holding.state is ContainerState.STOPPING:
+        return
+    holding.state = CONTAINER.next(holding.state, ContainerEvent.STOP_ORDERED)
+    holding.node.outbox.put(holding.container_id, holding.container_id)
+    books.dirty_nodes[holding.node.node_id] = holding.node
+
+
+def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
+    """A container ended: free it, journal what it finished, relay its end."""
+    number, node, attempt = holding.container_id, holding.node, holding.attempt
+    if holding.lost and end.outcome is Outcome.RELEASED:
+        end = end._replace(outcome=Outcome.LOST, message="its node manager was started anew")
+    holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, ContainerEvent.ENDED))
+    del books.holdings[number]
+    del node.holdings[number]
+    node.outbox.drop(number)
+    slot = -1 if attempt is None else attempt.app.slot
+    books.ledger.free(node.slot, slot, holding.demand)
+    books.version += 1
+    if attempt is not None:
+        del attempt.holdings[number]
+        _of_attempt(books, attempt, holding, end)
+        books.matcher.ended(books.view, node.slot, slot, holding.demand, books.now)
+    books.note(Closed(number, node.node_id, Outcome(end.outcome), end.stage, end.task, end.attempt))
+
+
+def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: ContainerEnd) -> None:
+    app = attempt.app
+    if attempt.master is holding:
+        books.masters -= holding.demand
+        if not books.masters.any() or books.masters.max() < 1e-9:
+            books.masters[:] = 0.0
+        return
+    app.closed.append((holding, end, books.now))
+    if holding.stage >= 0:
+        app.running[holding.stage] -= 1
+    if 0 <= end.stage < len(app.failed) and end.outcome in _FAULTS:
+        app.failed[end.stage] += 1
+    if end.outcome is Outcome.SUCCEEDED:
+        journal(books, app, end.stage, end.task, end.run_s)
+    relay(books, attempt, end)
+
+
+def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> None:
+    """A task finished: a later attempt, or a restarted manager, must know."""
+    if not (0 <= stage < len(app.finished_by_stage)) or task < 0 or (stage, task) in app.finished:
+        return
+    app.finished[stage, task] = run_s
+    app.finished_by_stage[stage] += 1
+    books.finished.setdefault(app.app_id, []).append([stage, task, run_s])
+
+
+def relay(books: Books, attempt: Attempt, end: ContainerEnd) -> None:
+    """Owe a live master the end of a container."""
+    if attempt.state in (AttemptState.RUNNING, AttemptState.ALLOCATED):
+        attempt.outbox.put((END, end.container_id), end)
+        books.dirty_attempts[attempt.attempt_id] = attempt

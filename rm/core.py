@@ -1,0 +1,128 @@
+"""The Resource Manager: one door; what it decides is in the modules that it calls."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rm import clients, masters, nodes, recovery
+from rm.allocation import match_all
+from rm.books import Books
+from rm.invariants import check
+from rm.lifecycle import AttemptState
+from rm.match.protocol import Matcher
+from rm.settings import ManagerSettings
+from weft.cluster import QueueSpec
+from weft.effects import ClientRequested, Effect, Recovered, SetTimer, TimerFired
+from weft.errors import InvariantError
+from weft.facts import Gauge
+from weft.messages import (
+    AttemptFinished,
+    AttemptRegistered,
+    ContainersAsked,
+    NodeHeartbeated,
+    NodeRegistered,
+    NodeUnregistered,
+)
+from weft.resources import ResourceTypes
+
+MATCH, LIVENESS = "match", "liveness"  # keys of timers
+
+
+class ResourceManager:
+    """Told what happened, answers with what to do; see ARCHITECTURE, Messages.
+
+    The shell's first event is `Recovered`. `cluster_ts` is in ms since the epoch, `rng` gives the
+    attempts their seeds.
+    """
+
+    def __init__(
+        self,
+        cluster_ts: int,
+        types: ResourceTypes,
+        queues: QueueSpec,
+        matcher: Matcher,
+        settings: ManagerSettings,
+        rng: np.random.Generator,
+    ) -> None:
+        self.books = Books(cluster_ts, types, queues, matcher, settings, rng)
+        self._watching = False
+        self._handlers: dict[type, Callable[[Books, Any], None]] = {
+            NodeHeartbeated: nodes.heartbeat,
+            ContainersAsked: masters.asked,
+            NodeRegistered: nodes.register,
+            NodeUnregistered: nodes.unregister,
+            AttemptRegistered: masters.register,
+            AttemptFinished: masters.finished,
+            ClientRequested: clients.answer,
+            Recovered: recovery.recover,
+        }
+
+    def handle(self, event: Any, now: float) -> list[Effect]:
+        """Take in one event; the effects are to be done in order."""
+        books = self.books
+        books.now = now
+        if type(event) is TimerFired:
+            self._timer(event)
+        else:
+            self._handlers[type(event)](books, event)
+        if not self._watching:
+            self._watch()
+        if books.settings.prompt and not books.timer_set:
+            self._arm()
+        return books.answer()
+
+    def check(self) -> None:
+        """Raise InvariantError where the books contradict themselves."""
+        check(self.books)
+
+    def _timer(self, event: TimerFired) -> None:
+        if event.key == MATCH:
+            self._match()
+        elif event.key == LIVENESS:
+            nodes.expire(self.books)
+            masters.expire(self.books)
+            self._gauges()
+            self._watch()
+        else:
+            raise InvariantError(f"nobody set the timer {event.key!r}")
+
+    def _arm(self) -> None:
+        """In prompt pace: collect what arrives together, then match and push the answers."""
+        books = self.books
+        work = books.version != books.matched_at and (books.waiting or books.rows.live)
+        if work or books.again or books.dirty_attempts or books.dirty_nodes:
+            books.timer_set = True
+            books.out.append(SetTimer(0.0, MATCH))
+
+    def _match(self) -> None:
+        books = self.books
+        books.timer_set = books.again = False
+        books.rows.compact()
+        match_all(books)
+        books.matched_at = books.version
+        for attempt in list(books.dirty_attempts.values()):
+            if attempt.state is AttemptState.RUNNING:
+                masters.answer_attempt(books, attempt)
+        for node in list(books.dirty_nodes.values()):
+            nodes.answer_node(books, node)
+        books.dirty_attempts.clear()
+        books.dirty_nodes.clear()
+
+    def _watch(self) -> None:
+        """Look for silent nodes and masters a few times within the shortest patience."""
+        settings = self.books.settings
+        shortest = min(settings.node_expiry_s, settings.master_expiry_s)
+        self._watching = True
+        self.books.out.append(SetTimer(max(shortest / 20, 0.05), LIVENESS))
+
+    def _gauges(self) -> None:
+        books = self.books
+        counts = {
+            "weft_nodes_up": int(sum(books.classes.values())),
+            "weft_apps_live": int(books.ledger.apps.active[: books.ledger.app_slots].sum()),
+            "weft_containers_held": len(books.holdings),
+            "weft_containers_pending": int(books.ledger.by_queue.pending[0]),
+        }
+        for name, value in counts.items():
+            books.note(Gauge(name, float(value)))

@@ -1,0 +1,121 @@
+"""Why the stages of an application are pending: reasons counted over nodes."""
+
+from collections import Counter
+
+import numpy as np
+
+from rm.books import App, Books
+from rm.lifecycle import ENDED_APPS, AppState, AttemptState, reported
+from rm.rows import AskEntry
+from weft.requests import Explanation, StageExplanation
+
+_EPS = 1e-7
+
+
+def application(books: Books, app: App) -> Explanation:
+    """The reasons of each pending stage, and of each that was never asked for."""
+    state = reported(app.state)
+    if app.state in ENDED_APPS or app.state is AppState.FINISHING:
+        return Explanation(app.app_id, state, f"it ended: {app.final_status}")
+    attempt = app.attempt
+    if attempt is None or attempt.state is not AttemptState.RUNNING:
+        return Explanation(app.app_id, state, _of_master(books, app))
+    found = []
+    by_stage: dict[int, list[AskEntry]] = {}
+    for entry in attempt.entries.values():
+        if entry.row >= 0:
+            by_stage.setdefault(entry.ask.stage, []).append(entry)
+    for position, stage in enumerate(app.job.stages):
+        entries = by_stage.get(position, [])
+        if entries:
+            reasons: Counter[str] = Counter()
+            for entry in entries:
+                reasons.update(_reasons(books, app, entry))
+            pending = sum(entry.pending for entry in entries)
+            found.append(StageExplanation(stage.name, pending, dict(reasons)))
+        else:
+            left = stage.tasks - app.finished_by_stage[position] - app.running[position]
+            if left > 0:
+                why = "waiting for parents" if stage.parents else "not asked for yet"
+                found.append(StageExplanation(stage.name, left, {why: 0}))
+    text = "nothing is pending" if not found else f"{len(found)} stages are pending"
+    return Explanation(app.app_id, state, text, tuple(found))
+
+
+def _of_master(books: Books, app: App) -> str:
+    attempt = app.attempt
+    if attempt is not None and attempt.state is AttemptState.ALLOCATED:
+        where = attempt.master.node.node_id if attempt.master else "its node"
+        return f"waiting for its master on {where} to register"
+    if not books.classes:
+        return "waiting for a container for its master: no node is registered"
+    return "waiting for a container for its master"
+
+
+def _reasons(books: Books, app: App, entry: AskEntry) -> Counter[str]:
+    """One reason a node, the first that holds in the order of the filter."""
+    ledger, rows = books.ledger, books.rows
+    columns, n, row = ledger.nodes, ledger.node_count, entry.row
+    reasons: Counter[str] = Counter()
+    open_nodes = columns.up[:n].copy()
+
+    def close(mask: np.ndarray, why: str) -> None:
+        count = int((open_nodes & mask).sum())
+        if count:
+            reasons[why] += count
+        open_nodes[mask] = False
+
+    label, masks = int(rows.label[row]), columns.labels[:n]
+    unlabelled = masks != 0 if label == 0 else (masks & label) == 0
+    close(unlabelled, f"node without label {entry.ask.label}" if label else "node has a label")
+    banned = np.zeros(n, dtype=np.bool_)
+    for name in app.attempt.blacklist if app.attempt is not None else ():
+        if name in books.nodes:
+            banned[books.nodes[name].slot] = True
+    close(banned, "node is on the application's black list")
+    kept = columns.reserved[:n]
+    close((kept != 0) & (kept != entry.serial), "node is reserved for another ask")
+    capacity, available = columns.capacity[:n], columns.available[:n]
+    for r, name in enumerate(books.types.names):
+        need = entry.demand[r]
+        if need > 0:
+            close(need > capacity[:, r] * (1 + _EPS), f"larger than the node: {name}")
+    for r, name in enumerate(books.types.names):
+        need = entry.demand[r]
+        if need > 0:
+            close(need > available[:, r] + _EPS * capacity[:, r], f"does not fit: {name}")
+    limit = _limit(books, app, entry)
+    if limit:
+        close(np.ones(n, dtype=np.bool_), limit)
+    if entry.ask.gang:
+        close(np.ones(n, dtype=np.bool_), "waiting for room for the whole gang")
+    if rows.remote[row]:
+        levels = np.array(
+            [rows.levels(node.node_id, node.rack)[row] for node in books.node_at], dtype=np.int64
+        )
+        close(levels > 0, "waiting for locality")
+    close(open_nodes.copy(), "would fit: waiting for a heartbeat or outscored")
+    return reasons
+
+
+def _limit(books: Books, app: App, entry: AskEntry) -> str:
+    """Which limit of its queues or user the ask would pass, if any."""
+    tree, ledger = books.queues, books.ledger
+    total = ledger.total
+    for queue in tree.chains[app.queue]:
+        held = ledger.by_queue.held[queue]
+        if (held + entry.demand > tree.max_capacity[queue] * total * (1 + _EPS)).any():
+            return f"queue {tree.paths[queue]} is at its limit"
+    leaf = app.queue
+    if tree.user_limit[leaf] >= 1 and np.isinf(tree.user_limit_factor[leaf]):
+        return ""
+    users = max(1, int(ledger.by_queue.users[leaf]))
+    base = np.maximum(tree.capacity[leaf] * total, ledger.by_queue.held[leaf] + entry.demand)
+    most = np.minimum(
+        base * max(1.0 / users, float(tree.user_limit[leaf])),
+        tree.capacity[leaf] * total * tree.user_limit_factor[leaf],
+    )
+    held = ledger.users.held[ledger.apps.user[app.slot]]
+    if (held + entry.demand > most * (1 + _EPS)).any():
+        return "its user is at the limit"
+    return ""

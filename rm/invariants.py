@@ -1,0 +1,77 @@
+"""What must hold in the Resource Manager's books between any two events."""
+
+from collections import Counter
+
+from rm.books import Books
+from rm.lifecycle import AttemptState, NodeState
+from weft.errors import InvariantError
+
+
+def check(books: Books) -> None:
+    """Raise InvariantError where two views of the same thing differ."""
+    _check_containers(books)
+    _check_rows(books)
+    _check_apps(books)
+    classes: Counter[object] = Counter()
+    for node in books.node_at:
+        if node.state is NodeState.RUNNING:
+            classes[node.capacity, int(books.ledger.nodes.labels[node.slot])] += 1
+    if classes != books.classes:
+        raise InvariantError("the classes of nodes do not count the nodes that are up")
+
+
+def _check_containers(books: Books) -> None:
+    held = []
+    for number, holding in books.holdings.items():
+        if holding.node.holdings.get(number) is not holding:
+            raise InvariantError(f"container {number} is not on its node")
+        attempt = holding.attempt
+        if attempt is not None and attempt.holdings.get(number) is not holding:
+            raise InvariantError(f"container {number} is not with its attempt")
+        slot = -1 if attempt is None else attempt.app.slot
+        if attempt is not None and slot < 0:
+            raise InvariantError(f"container {number} outlives its application")
+        held.append((holding.node.slot, slot, holding.vector))
+    on_nodes = sum(len(node.holdings) for node in books.node_at)
+    if on_nodes != len(books.holdings):
+        raise InvariantError(f"{on_nodes} containers on nodes, {len(books.holdings)} in all")
+    # what a node brought along is booked as it is, so such a node is not held to its capacity
+    given = {h.node.slot for h in books.holdings.values() if h.adopted}
+    books.ledger.check(held, books.settings.overbook_limit, given)
+
+
+def _check_rows(books: Books) -> None:
+    rows = books.rows
+    live = 0
+    for row, entry in enumerate(rows.entries):
+        if entry is None:
+            if rows.pending[row]:
+                raise InvariantError(f"row {row} is empty but has something pending")
+            continue
+        live += 1
+        if entry.row != row or rows.pending[row] != entry.pending or entry.pending <= 0:
+            raise InvariantError(f"row {row} and ask {entry.ask.ask_id} differ")
+    if live != rows.live or rows.count != len(rows.entries):
+        raise InvariantError(f"{live} rows are in use, {rows.live} are counted")
+
+
+def _check_apps(books: Books) -> None:
+    pending = 0
+    for slot, app in enumerate(books.app_at):
+        if app is None:
+            continue
+        if app.slot != slot or not books.ledger.apps.active[slot]:
+            raise InvariantError(f"application {app.app_id} is not in its slot {slot}")
+        attempt = app.attempt
+        wanted = 0 if attempt is None else sum(e.pending for e in attempt.entries.values())
+        if books.ledger.apps.pending[slot] != wanted:
+            raise InvariantError(f"application {app.app_id} has {wanted} containers pending")
+        pending += wanted
+        held = sum(len(a.holdings) for a in app.attempts)
+        if books.ledger.apps.containers[slot] != held:
+            raise InvariantError(f"application {app.app_id} holds {held} containers")
+    if books.ledger.by_queue.pending[0] != pending:
+        raise InvariantError(f"{pending} containers are pending in all")
+    for attempt in books.waiting:
+        if attempt.state is not AttemptState.SCHEDULED:
+            raise InvariantError(f"attempt {attempt.attempt_id} waits but is {attempt.state.name}")

@@ -1,0 +1,327 @@
+"""Who holds what: nodes, applications, users and queues, as arrays by slot.
+
+Nothing is booked beyond a node's capacity; a matcher may overbook divisible resources explicitly,
+up to a limit. A slot is freed with its last container and used again.
+"""
+
+import numpy as np
+
+from rm.columns import Bools, Columns
+from rm.ledger_kernels import TOLERANCE, book, free
+from rm.queues import QueueTree
+from weft.dag import Floats, Ints
+from weft.errors import InvariantError
+from weft.resources import ResourceTypes, Vector
+
+
+class NodeColumns(Columns):
+    """Per node slot; `available` is capacity - held, below zero where a matcher overbooked."""
+
+    capacity: Floats  # (slots, d)
+    held: Floats  # (slots, d)
+    available: Floats  # (slots, d)
+    containers: Ints
+    up: Bools
+    labels: Ints  # bit mask of the node's labels
+    rack: Ints
+    reserved: Ints  # serial of the ask that the node is kept for, 0: none
+    seen_s: Floats  # the last sign of life
+
+
+class AppColumns(Columns):
+    """Per application slot."""
+
+    held: Floats  # (slots, d)
+    containers: Ints
+    active: Bools
+    queue: Ints  # slot of its leaf queue
+    user: Ints  # slot of its (leaf queue, user)
+    priority: Ints  # larger goes first
+    order: Ints  # of submission: earlier is smaller
+    remaining: Floats  # srpt: work of unstarted tasks, s x L1(demand / C)
+    pending: Ints  # containers asked for, not granted
+
+
+class UserColumns(Columns):
+    """Per (leaf queue, user) slot."""
+
+    held: Floats  # (slots, d)
+    containers: Ints
+    apps: Ints  # active applications
+    queue: Ints
+
+
+class QueueColumns(Columns):
+    """Per queue slot, of the queue and all below it."""
+
+    held: Floats  # (queues, d)
+    apps: Ints
+    users: Ints  # active users of a leaf
+    pending: Ints
+
+
+class Ledger:
+    """The books of one cluster; the only place where holdings change."""
+
+    def __init__(self, types: ResourceTypes, queues: QueueTree) -> None:
+        d = len(types)
+        self.types = types
+        self.queues = queues
+        self.nodes = NodeColumns(
+            {
+                "capacity": (np.float64, d),
+                "held": (np.float64, d),
+                "available": (np.float64, d),
+                "containers": (np.int64, 0),
+                "up": (np.bool_, 0),
+                "labels": (np.int64, 0),
+                "rack": (np.int64, 0),
+                "reserved": (np.int64, 0),
+                "seen_s": (np.float64, 0),
+            }
+        )
+        self.apps = AppColumns(
+            {
+                "held": (np.float64, d),
+                "containers": (np.int64, 0),
+                "active": (np.bool_, 0),
+                "queue": (np.int64, 0),
+                "user": (np.int64, 0),
+                "priority": (np.int64, 0),
+                "order": (np.int64, 0),
+                "remaining": (np.float64, 0),
+                "pending": (np.int64, 0),
+            }
+        )
+        self.users = UserColumns(
+            {
+                "held": (np.float64, d),
+                "containers": (np.int64, 0),
+                "apps": (np.int64, 0),
+                "queue": (np.int64, 0),
+            }
+        )
+        self.by_queue = QueueColumns(
+            {
+                "held": (np.float64, d),
+                "apps": (np.int64, 0),
+                "users": (np.int64, 0),
+                "pending": (np.int64, 0),
+            },
+            room=len(queues),
+        )
+        self.total: Floats = np.zeros(d)  # C: capacity of the nodes that are up
+        self.node_count = 0
+        self.app_slots = 0
+        self.user_slots: dict[tuple[int, str], int] = {}
+        self._free_apps: list[int] = []
+        self.rigid: Bools = np.array(types.rigid)
+        self._plain: Floats = np.ones(d)
+        self._last: Bools = np.zeros(3, dtype=np.bool_)
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def add_node(self) -> int:
+        """A slot for a node that was never seen before."""
+        slot = self.node_count
+        self.node_count += 1
+        self.nodes.grow_to(self.node_count)
+        return slot
+
+    def set_node(self, slot: int, capacity: Vector, up: bool) -> None:
+        """A node came, changed its capacity or left."""
+        columns = self.nodes.w
+        columns["capacity"][slot] = capacity
+        columns["available"][slot] = columns["capacity"][slot] - columns["held"][slot]
+        columns["up"][slot] = up
+        n = self.node_count
+        self.total = columns["capacity"][:n][columns["up"][:n]].sum(axis=0)
+
+    # -- applications ------------------------------------------------------------------------------
+
+    def open_app(self, queue: int, user: str, priority: int, order: int) -> int:
+        """A slot for an application that was accepted."""
+        if self._free_apps:
+            slot = self._free_apps.pop()
+        else:
+            slot = self.app_slots
+            self.app_slots += 1
+            self.apps.grow_to(self.app_slots)
+        columns = self.apps.w
+        columns["active"][slot] = True
+        columns["priority"][slot] = priority
+        columns["order"][slot] = order
+        columns["remaining"][slot] = 0.0
+        self._join(slot, queue, user)
+        return slot
+
+    def close_app(self, slot: int) -> None:
+        """The application left with all its containers."""
+        if self.apps.containers[slot] or self.apps.pending[slot]:
+            raise InvariantError(f"application slot {slot} is closed but still holds or asks")
+        self._leave(slot)
+        self.apps.w["active"][slot] = False
+        self._free_apps.append(slot)
+
+    def move_app(self, slot: int, queue: int, user: str) -> None:
+        """Move what an application holds and asks to another leaf queue."""
+        held, count = self.apps.held[slot].copy(), int(self.apps.containers[slot])
+        pending = int(self.apps.pending[slot])
+        self._shift(slot, -held, -count, -pending)
+        self._leave(slot)
+        self._join(slot, queue, user)
+        self._shift(slot, held, count, pending)
+
+    def set_priority(self, slot: int, priority: int) -> None:
+        """Larger goes first."""
+        self.apps.w["priority"][slot] = priority
+
+    def add_pending(self, slot: int, count: int) -> None:
+        """Containers asked for (or granted, or withdrawn: negative)."""
+        self.apps.w["pending"][slot] += count
+        pending = self.by_queue.w["pending"]
+        for queue in self.queues.chains[self.apps.queue[slot]]:
+            pending[queue] += count
+
+    # -- containers --------------------------------------------------------------------------------
+
+    def book(
+        self, node: int, app: int, demand: Floats, count: int, limit: Floats | None = None
+    ) -> None:
+        """Book like containers; app -1: of nobody. Raises InvariantError beyond `limit` x capacity.
+
+        `limit` has one factor per resource, 1 where None.
+        """
+        nodes, apps = self.nodes.w, self.apps.w
+        user = int(apps["user"][app]) if app >= 0 else -1
+        leaf = int(apps["queue"][app]) if app >= 0 else -1
+        over = book(
+            node,
+            app,
+            user,
+            leaf,
+            count,
+            demand,
+            self._plain if limit is None else limit,
+            nodes["capacity"],
+            nodes["held"],
+            nodes["available"],
+            apps["held"],
+            self.users.w["held"],
+            self.by_queue.w["held"],
+            self.queues.parent,
+        )
+        if over:
+            name = self.types.names[over - 1]
+            raise InvariantError(
+                f"{count} x {demand[over - 1]:g} {name} does not fit on node slot {node}: "
+                f"{self.nodes.available[node, over - 1]:g} available"
+            )
+        nodes["containers"][node] += count
+        if app >= 0:
+            apps["containers"][app] += count
+            self.users.w["containers"][user] += count
+
+    def free(self, node: int, app: int, demand: Floats) -> None:
+        """Take one container's demand back."""
+        nodes, apps, users = self.nodes.w, self.apps.w, self.users.w
+        last = self._last
+        nodes["containers"][node] -= 1
+        last[0] = nodes["containers"][node] == 0
+        user = leaf = -1
+        if app >= 0:
+            user, leaf = int(apps["user"][app]), int(apps["queue"][app])
+            apps["containers"][app] -= 1
+            last[1] = apps["containers"][app] == 0
+            users["containers"][user] -= 1
+            last[2] = users["containers"][user] == 0
+        free(
+            node,
+            app,
+            user,
+            leaf,
+            last,
+            demand,
+            nodes["capacity"],
+            nodes["held"],
+            nodes["available"],
+            apps["held"],
+            users["held"],
+            self.by_queue.w["held"],
+            self.queues.parent,
+        )
+
+    # -- invariants --------------------------------------------------------------------------------
+
+    def check(
+        self, holdings: list[tuple[int, int, Vector]], overbook: float, given: set[int]
+    ) -> None:
+        """Compare with the containers themselves: (node slot, app slot or -1, demand) each.
+
+        Node slots in `given` hold what they brought along, so they may be over their capacity.
+        """
+        d = len(self.types)
+        node = np.zeros((self.node_count, d))
+        app = np.zeros((max(self.app_slots, 1), d))
+        for at, of, demand in holdings:
+            node[at] += demand
+            if of >= 0:
+                app[of] += demand
+        n, a = self.node_count, self.app_slots
+        scale = np.maximum(self.nodes.capacity[:n].max(axis=0, initial=0.0), 1.0) * n
+        _same("nodes", self.nodes.held[:n], node, scale)
+        _same("applications", self.apps.held[:a], app[:a], scale)
+        queue = np.zeros((len(self.queues), d))
+        for slot in range(a):
+            for above in self.queues.chains[self.apps.queue[slot]]:
+                queue[above] += app[slot]
+        _same("queues", self.by_queue.held[: len(self.queues)], queue, scale)
+        limit = np.where(self.rigid, 1.0, max(overbook, 1.0)) + 2 * TOLERANCE
+        over = node > self.nodes.capacity[:n] * limit + 1e-12
+        over[list(given)] = False
+        if over.any():
+            at, r = np.argwhere(over)[0]
+            raise InvariantError(f"node slot {at} is over its capacity in {self.types.names[r]}")
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _join(self, slot: int, queue: int, user: str) -> None:
+        key = (queue, user)
+        if key not in self.user_slots:
+            self.user_slots[key] = len(self.user_slots)
+            self.users.grow_to(len(self.user_slots))
+            self.users.w["queue"][self.user_slots[key]] = queue
+        at = self.user_slots[key]
+        self.apps.w["queue"][slot] = queue
+        self.apps.w["user"][slot] = at
+        if self.users.apps[at] == 0:
+            self.by_queue.w["users"][queue] += 1
+        self.users.w["apps"][at] += 1
+        for above in self.queues.chains[queue]:
+            self.by_queue.w["apps"][above] += 1
+
+    def _leave(self, slot: int) -> None:
+        queue, at = int(self.apps.queue[slot]), int(self.apps.user[slot])
+        self.users.w["apps"][at] -= 1
+        if self.users.apps[at] == 0:
+            self.by_queue.w["users"][queue] -= 1
+        for above in self.queues.chains[queue]:
+            self.by_queue.w["apps"][above] -= 1
+
+    def _shift(self, slot: int, held: Floats, count: int, pending: int) -> None:
+        user = int(self.apps.user[slot])
+        self.users.w["held"][user] += held
+        self.users.w["containers"][user] += count
+        for above in self.queues.chains[self.apps.queue[slot]]:
+            self.by_queue.w["held"][above] += held
+            self.by_queue.w["pending"][above] += pending
+
+
+def _same(what: str, booked: Floats, counted: Floats, scale: Floats) -> None:
+    wrong = np.abs(booked - counted) > 1e-6 * scale
+    if wrong.any():
+        slot, r = np.argwhere(wrong)[0]
+        raise InvariantError(
+            f"the books of {what} say {booked[slot, r]:g} in slot {slot}, resource {r}; "
+            f"the containers sum to {counted[slot, r]:g}"
+        )

@@ -1,0 +1,202 @@
+"""The life cycles that the Resource Manager keeps, in YARN's states and names.
+
+Left out, because our protocol has no such step: NEW_SAVING, FINAL_SAVING and ALLOCATED_SAVING (a
+`Persist` is durable before any later effect of the same answer, so nothing waits for the store);
+LAUNCHED of attempts (the order to launch travels in the node's outbox, a master shows itself by
+registering); EXPIRED of containers (a master repeats a start until it is answered, and loses its
+containers when it is lost itself); UNHEALTHY and DECOMMISSIONING of nodes (no message says so).
+"""
+
+from enum import Enum, auto
+
+from weft.lifecycle import Lifecycle
+
+
+class AppState(Enum):
+    """RMApp."""
+
+    NEW = auto()
+    SUBMITTED = auto()
+    ACCEPTED = auto()
+    RUNNING = auto()
+    FINISHING = auto()
+    FINISHED = auto()
+    FAILED = auto()
+    KILLING = auto()
+    KILLED = auto()
+
+
+class AppEvent(Enum):
+    """What happens to an application."""
+
+    SUBMIT = auto()
+    ACCEPT = auto()
+    ATTEMPT_REGISTERED = auto()
+    ATTEMPT_UNREGISTERED = auto()
+    ATTEMPT_FAILED = auto()
+    ATTEMPTS_EXHAUSTED = auto()
+    CONTAINERS_GONE = auto()
+    KILL = auto()
+    RECOVER_FINISHED = auto()
+    RECOVER_FAILED = auto()
+    RECOVER_KILLED = auto()
+
+
+class AttemptState(Enum):
+    """RMAppAttempt."""
+
+    NEW = auto()
+    SCHEDULED = auto()
+    ALLOCATED = auto()
+    RUNNING = auto()
+    FINISHING = auto()
+    FINISHED = auto()
+    FAILED = auto()
+    KILLED = auto()
+
+
+class AttemptEvent(Enum):
+    """What happens to an attempt."""
+
+    SCHEDULE = auto()
+    CONTAINER_ALLOCATED = auto()
+    RECOVER = auto()
+    REGISTERED = auto()
+    UNREGISTERED = auto()
+    CONTAINERS_GONE = auto()
+    FAIL = auto()
+    KILL = auto()
+
+
+class ContainerState(Enum):
+    """RMContainer."""
+
+    NEW = auto()
+    ALLOCATED = auto()
+    ACQUIRED = auto()
+    RUNNING = auto()
+    STOPPING = auto()
+    COMPLETED = auto()
+    RELEASED = auto()
+    KILLED = auto()
+
+
+class ContainerEvent(Enum):
+    """What happens to a container."""
+
+    START = auto()
+    ACQUIRED = auto()
+    LAUNCH_ORDERED = auto()
+    RECOVER = auto()
+    STOP_ORDERED = auto()
+    ENDED = auto()
+    GIVEN_BACK = auto()
+    WAS_KILLED = auto()
+
+
+class NodeState(Enum):
+    """RMNode."""
+
+    NEW = auto()
+    RUNNING = auto()
+    LOST = auto()
+    SHUTDOWN = auto()
+
+
+class NodeEvent(Enum):
+    """What happens to a node."""
+
+    REGISTERED = auto()
+    RECONNECTED = auto()
+    EXPIRED = auto()
+    UNREGISTERED = auto()
+
+
+_LIVE_APPS = (AppState.ACCEPTED, AppState.RUNNING)
+
+APP: Lifecycle[AppState, AppEvent] = Lifecycle(
+    "Application",
+    AppState.NEW,
+    {
+        (AppState.NEW, AppEvent.SUBMIT): AppState.SUBMITTED,
+        (AppState.NEW, AppEvent.RECOVER_FINISHED): AppState.FINISHED,
+        (AppState.NEW, AppEvent.RECOVER_FAILED): AppState.FAILED,
+        (AppState.NEW, AppEvent.RECOVER_KILLED): AppState.KILLED,
+        (AppState.SUBMITTED, AppEvent.ACCEPT): AppState.ACCEPTED,
+        (AppState.ACCEPTED, AppEvent.ATTEMPT_REGISTERED): AppState.RUNNING,
+        (AppState.RUNNING, AppEvent.ATTEMPT_REGISTERED): AppState.RUNNING,
+        (AppState.RUNNING, AppEvent.ATTEMPT_UNREGISTERED): AppState.FINISHING,
+        (AppState.FINISHING, AppEvent.CONTAINERS_GONE): AppState.FINISHED,
+        **{(state, AppEvent.ATTEMPT_FAILED): AppState.ACCEPTED for state in _LIVE_APPS},
+        **{(state, AppEvent.ATTEMPTS_EXHAUSTED): AppState.FAILED for state in _LIVE_APPS},
+        **{(state, AppEvent.KILL): AppState.KILLING for state in _LIVE_APPS},
+        (AppState.KILLING, AppEvent.CONTAINERS_GONE): AppState.KILLED,
+    },
+)
+
+_WAITING_ATTEMPTS = (AttemptState.NEW, AttemptState.SCHEDULED)
+_LIVE_ATTEMPTS = (*_WAITING_ATTEMPTS, AttemptState.ALLOCATED, AttemptState.RUNNING)
+
+ATTEMPT: Lifecycle[AttemptState, AttemptEvent] = Lifecycle(
+    "Attempt",
+    AttemptState.NEW,
+    {
+        (AttemptState.NEW, AttemptEvent.SCHEDULE): AttemptState.SCHEDULED,
+        (AttemptState.NEW, AttemptEvent.RECOVER): AttemptState.ALLOCATED,
+        (AttemptState.SCHEDULED, AttemptEvent.CONTAINER_ALLOCATED): AttemptState.ALLOCATED,
+        (AttemptState.ALLOCATED, AttemptEvent.REGISTERED): AttemptState.RUNNING,
+        (AttemptState.RUNNING, AttemptEvent.UNREGISTERED): AttemptState.FINISHING,
+        (AttemptState.FINISHING, AttemptEvent.CONTAINERS_GONE): AttemptState.FINISHED,
+        **{(state, AttemptEvent.FAIL): AttemptState.FAILED for state in _LIVE_ATTEMPTS},
+        **{(state, AttemptEvent.KILL): AttemptState.KILLED for state in _LIVE_ATTEMPTS},
+    },
+)
+
+_HELD = (ContainerState.ALLOCATED, ContainerState.ACQUIRED, ContainerState.RUNNING)
+
+CONTAINER: Lifecycle[ContainerState, ContainerEvent] = Lifecycle(
+    "Container",
+    ContainerState.NEW,
+    {
+        (ContainerState.NEW, ContainerEvent.START): ContainerState.ALLOCATED,
+        (ContainerState.NEW, ContainerEvent.RECOVER): ContainerState.RUNNING,
+        (ContainerState.ALLOCATED, ContainerEvent.ACQUIRED): ContainerState.ACQUIRED,
+        (ContainerState.ALLOCATED, ContainerEvent.LAUNCH_ORDERED): ContainerState.RUNNING,
+        **{(state, ContainerEvent.STOP_ORDERED): ContainerState.STOPPING for state in _HELD},
+        **{
+            (state, ContainerEvent.ENDED): ContainerState.COMPLETED
+            for state in (*_HELD, ContainerState.STOPPING)
+        },
+        **{
+            (state, ContainerEvent.GIVEN_BACK): ContainerState.RELEASED
+            for state in (*_HELD, ContainerState.STOPPING)
+        },
+        **{
+            (state, ContainerEvent.WAS_KILLED): ContainerState.KILLED
+            for state in (*_HELD, ContainerState.STOPPING)
+        },
+    },
+)
+
+NODE: Lifecycle[NodeState, NodeEvent] = Lifecycle(
+    "Node",
+    NodeState.NEW,
+    {
+        (NodeState.NEW, NodeEvent.REGISTERED): NodeState.RUNNING,
+        (NodeState.RUNNING, NodeEvent.RECONNECTED): NodeState.RUNNING,
+        (NodeState.RUNNING, NodeEvent.EXPIRED): NodeState.LOST,
+        (NodeState.RUNNING, NodeEvent.UNREGISTERED): NodeState.SHUTDOWN,
+        (NodeState.LOST, NodeEvent.REGISTERED): NodeState.RUNNING,
+        (NodeState.SHUTDOWN, NodeEvent.REGISTERED): NodeState.RUNNING,
+    },
+)
+
+LIFECYCLES = (APP, ATTEMPT, CONTAINER, NODE)
+
+ENDED_APPS = (AppState.FINISHED, AppState.FAILED, AppState.KILLED)
+REPORTED = {AppState.FINISHING: "FINISHED", AppState.KILLING: "KILLED"}
+
+
+def reported(state: AppState) -> str:
+    """The state that clients are told: what is decided and stored is final for them."""
+    return REPORTED.get(state, state.name)

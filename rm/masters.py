@@ -1,0 +1,249 @@
+"""What application masters say: registration, asks, the end of their job."""
+
+import numpy as np
+
+from rm.applications import (
+    DEAD,
+    fail_attempt,
+    finish_attempt,
+    move_app,
+    move_attempt,
+)
+from rm.books import Attempt, Books
+from rm.containers import order_stop
+from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent
+from rm.lifecycle import ContainerState as Container_
+from rm.rows import AskEntry
+from weft.effects import Send
+from weft.errors import InputError
+from weft.facts import Remark
+from weft.ids import AttemptId, NodeId, app_of_attempt
+from weft.messages import (
+    Ask,
+    AttemptAccepted,
+    AttemptFinished,
+    AttemptRegistered,
+    AttemptStopped,
+    AttemptUnregistered,
+    Container,
+    ContainerEnd,
+    ContainersAsked,
+    ContainersGranted,
+    FinishedTask,
+    master_address,
+)
+
+_ANSWERS_MAX = 4096  # containers in one answer; the rest follows in the next
+
+
+def register(books: Books, event: AttemptRegistered) -> None:
+    """A master is up (or says so again): tell it its job and what is already done."""
+    attempt = _live(books, event.attempt_id)
+    if attempt is None:
+        return
+    app = attempt.app
+    attempt.seen_s = books.now
+    if attempt.state is AttemptState.SCHEDULED:
+        return  # cannot be: it was never launched
+    if attempt.state is AttemptState.ALLOCATED:
+        if _old_ones_linger(books, attempt):
+            return  # it repeats itself until it is accepted
+        attempt.address = event.address
+        move_attempt(books, attempt, AttemptEvent.REGISTERED)
+        move_app(books, app, AppEvent.ATTEMPT_REGISTERED)
+        app.started_s = app.started_s or books.now
+    attempt.share = books.share_of(app)
+    finished = tuple(FinishedTask(s, t, run) for (s, t), run in sorted(app.finished.items()))
+    classes: dict[tuple[float, ...], int] = {}
+    for (capacity, _), count in sorted(books.classes.items()):
+        classes[capacity] = classes.get(capacity, 0) + count
+    answer = AttemptAccepted(
+        attempt_id=attempt.attempt_id,
+        job=app.job,
+        types=books.types,
+        machines=tuple(classes.items()),
+        share=attempt.share,
+        finished=finished,
+        heartbeat_s=books.settings.master_heartbeat_s,
+        prompt=books.settings.prompt,
+        cluster_ts=books.cluster_ts,
+        seed=attempt.seed,
+    )
+    books.out.append(Send(master_address(attempt.attempt_id), answer))
+
+
+def asked(books: Books, event: ContainersAsked) -> None:
+    """A master's heartbeat: asks, releases, acknowledgements; it is always answered."""
+    attempt = _live(books, event.attempt_id)
+    if attempt is None:
+        return
+    attempt.seen_s = books.now
+    if attempt.state is not AttemptState.RUNNING:
+        if attempt.state is AttemptState.ALLOCATED:
+            answer = ContainersGranted(attempt.attempt_id, 0, resync=True)
+            books.out.append(Send(master_address(attempt.attempt_id), answer))
+        return
+    attempt.outbox.acknowledge(event.acks)
+    attempt.acks.append(event.request_id)
+    for ask in event.asks:
+        _ask(books, attempt, ask, event.request_id)
+    for number in event.releases:
+        holding = attempt.holdings.get(number)
+        if holding is not None and holding is not attempt.master:
+            order_stop(books, holding)
+    if event.request_id > attempt.request_id:
+        attempt.request_id = event.request_id
+        app = attempt.app
+        app.progress = event.progress
+        books.ledger.apps.w["remaining"][app.slot] = event.remaining_work
+        if event.blacklist is not None:
+            _blacklist(books, attempt, event.blacklist)
+    books.dirty_attempts[attempt.attempt_id] = attempt
+    if not books.settings.prompt:
+        answer_attempt(books, attempt)
+
+
+def finished(books: Books, event: AttemptFinished) -> None:
+    """A master is done; told again, it is answered again."""
+    app = books.apps.get(app_of_attempt(event.attempt_id))
+    attempt = None if app is None else app.attempt
+    if attempt is not None and attempt.attempt_id == event.attempt_id:
+        if attempt.state is AttemptState.ALLOCATED:  # the manager restarted meanwhile
+            move_attempt(books, attempt, AttemptEvent.REGISTERED)
+            move_app(books, attempt.app, AppEvent.ATTEMPT_REGISTERED)
+            attempt.app.started_s = attempt.app.started_s or books.now
+        if attempt.state is AttemptState.RUNNING:
+            attempt.seen_s = books.now
+            finish_attempt(books, attempt, event.succeeded, event.diagnostics)
+    answer = AttemptUnregistered(event.attempt_id)
+    books.out.append(Send(master_address(event.attempt_id), answer))
+
+
+def answer_attempt(books: Books, attempt: Attempt) -> None:
+    """Send a master what it is owed."""
+    books.dirty_attempts.pop(attempt.attempt_id, None)
+    number, items = attempt.outbox.take(books.now)
+    containers: list[Container] = []
+    ended: list[ContainerEnd] = []
+    addresses: dict[NodeId, str] = {}
+    for item in items:
+        if isinstance(item, Container):
+            containers.append(item)
+            addresses[item.node_id] = books.nodes[item.node_id].address
+            holding = attempt.holdings.get(item.container_id)
+            if holding is not None and holding.state is Container_.ALLOCATED:
+                holding.state = CONTAINER.next(holding.state, ContainerEvent.ACQUIRED)
+        else:
+            ended.append(item)
+    share, headroom = books.share_of(attempt.app), books.headroom_of(attempt.app)
+    answer = ContainersGranted(
+        attempt.attempt_id,
+        number,
+        tuple(attempt.acks),
+        tuple(containers),
+        tuple(ended),
+        () if share == attempt.share else share,
+        () if headroom == attempt.headroom else headroom,
+        tuple(addresses.items()),
+    )
+    attempt.share, attempt.headroom = share, headroom
+    attempt.acks.clear()
+    books.out.append(Send(master_address(attempt.attempt_id), answer))
+
+
+def expire(books: Books) -> None:
+    """Masters that were silent for too long have failed."""
+    limit = books.settings.master_expiry_s
+    for app in list(books.app_at):
+        attempt = None if app is None else app.attempt
+        if attempt is None or books.now - attempt.seen_s < limit:
+            continue
+        if attempt.state in (AttemptState.ALLOCATED, AttemptState.RUNNING):
+            fail_attempt(books, attempt, f"its master was silent for {limit:g} s")
+        elif attempt.state is AttemptState.FINISHING and attempt.master is not None:
+            order_stop_if_held(books, attempt)
+
+
+def order_stop_if_held(books: Books, attempt: Attempt) -> None:
+    """Stop a master's own container if it is still there."""
+    if attempt.master is not None and attempt.master.container_id in books.holdings:
+        order_stop(books, attempt.master)
+
+
+def _live(books: Books, number: AttemptId) -> Attempt | None:
+    """The attempt, if it is its application's current one and not over; else it is told to stop."""
+    app = books.apps.get(app_of_attempt(number))
+    attempt = None if app is None else app.attempt
+    if attempt is not None and attempt.attempt_id == number:
+        if attempt.state is AttemptState.FINISHING:
+            return None
+        if attempt.state not in DEAD:
+            return attempt
+    elif attempt is not None and attempt.attempt_id < number:
+        return None  # cannot be: attempts are numbered here
+    why = "unknown application" if app is None else "this attempt is over"
+    if attempt is not None and attempt.attempt_id == number and attempt.diagnostics:
+        why = attempt.diagnostics
+    books.out.append(Send(master_address(number), AttemptStopped(number, why)))
+    return None
+
+
+def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
+    """Whether containers of an earlier attempt may still finish tasks, so that waiting pays."""
+    if books.now - attempt.created_s >= books.settings.takeover_wait_s:
+        return False
+    return any(a.holdings for a in attempt.app.attempts if a is not attempt)
+
+
+def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
+    """Bring an ask up to date; an older message than the last one about it is dropped."""
+    entry = attempt.entries.get(ask.ask_id)
+    if entry is None:
+        if len(ask.demand) != len(books.types):
+            text = f"ask {ask.ask_id} has {len(ask.demand)} resources, not {len(books.types)}"
+            books.note(Remark("warning", text, (("attempt", str(attempt.attempt_id)),)))
+            return
+        demand = np.array(ask.demand, dtype=np.float64)
+        entry = AskEntry(ask, attempt.app.slot, demand, books.next_serial)
+        books.next_serial += 1
+        attempt.entries[ask.ask_id] = entry
+        before = 0
+    else:
+        if request_id < entry.request_id or ask == entry.ask:
+            return
+        before = entry.pending
+        if ask.demand != entry.ask.demand:
+            entry.demand = np.array(ask.demand, dtype=np.float64)
+        entry.ask = ask
+    entry.request_id = request_id
+    try:
+        label = books.label_bit(ask.label)
+    except InputError as error:
+        books.note(Remark("warning", str(error)))
+        return
+    if entry.pending and entry.row >= 0:
+        books.rows.write(entry, label, _racks(books, ask))
+    elif entry.pending:
+        books.rows.open(entry, label, _racks(books, ask), books.now)
+    elif entry.row >= 0:
+        books.rows.close(entry)
+    books.ledger.add_pending(entry.app, entry.pending - before)
+    books.version += 1
+
+
+def _racks(books: Books, ask: Ask) -> tuple[str, ...]:
+    """Preferred racks: those named, and those of the preferred nodes."""
+    if not ask.nodes:
+        return ask.racks
+    near = [books.nodes[name].rack for name in ask.nodes if name in books.nodes]
+    return tuple(dict.fromkeys((*ask.racks, *near)))
+
+
+def _blacklist(books: Books, attempt: Attempt, names: tuple[NodeId, ...]) -> None:
+    slot = attempt.app.slot
+    for name, on in [(n, False) for n in attempt.blacklist] + [(n, True) for n in names]:
+        node = books.nodes.get(name)
+        if node is not None:
+            books.view.ban(node.slot, slot, on)
+    attempt.blacklist = names
+    books.version += 1

@@ -1,0 +1,250 @@
+"""What node managers say, and what silence means."""
+
+import numpy as np
+
+from rm.allocation import match_node
+from rm.applications import DEAD, container_ended
+from rm.books import Attempt, Books, Holding, Node
+from rm.containers import Demand, hold, journal, order_stop, relay
+from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
+from weft.effects import Send
+from weft.errors import InputError
+from weft.facts import NodeChanged
+from weft.ids import ContainerId, app_of_container, attempt_of_container
+from weft.messages import (
+    ContainerEnd,
+    MasterLaunch,
+    NodeAccepted,
+    NodeAnswered,
+    NodeHeartbeated,
+    NodeRegistered,
+    NodeUnregistered,
+    Outcome,
+    RunningContainer,
+    node_address,
+)
+from weft.outbox import Outbox
+from weft.resources import Vector
+
+
+def register(books: Books, event: NodeRegistered) -> None:
+    """A node is up; what it runs is adopted, or stopped where nobody wants it."""
+    try:
+        capacity = books.types.vector(event.capacity, f"node {event.node_id}: capacity")
+        mask = books.label_mask(event.labels)
+    except InputError as error:
+        answer = NodeAnswered(event.node_id, 0, shutdown=str(error))
+        books.out.append(Send(node_address(event.node_id), answer))
+        return
+    node = books.nodes.get(event.node_id) or _new_node(books, event)
+    if event.boot_s < node.boot_s:
+        return  # sent by an earlier process
+    fresh = event.boot_s > node.boot_s
+    node.boot_s = event.boot_s
+    if node.state is NodeState.RUNNING and not fresh:
+        _accept(books, node)  # said again: the answer was lost, nothing else is new
+        return
+    was_up = node.state is NodeState.RUNNING
+    node.state = NODE.next(node.state, NodeEvent.RECONNECTED if was_up else NodeEvent.REGISTERED)
+    _describe(books, node, event, capacity, mask, was_up)
+    running = {item.container_id for item in event.running}
+    for holding in list(node.holdings.values()):
+        if holding.container_id not in running:
+            holding.lost = True
+            order_stop(books, holding)
+    for item in event.running:
+        if item.container_id not in node.holdings:
+            _adopt(books, node, item)
+    for number, demand in node.lost.items():
+        if number not in node.holdings:
+            _keep_for_nobody(books, node, number, demand)
+    node.lost.clear()
+    books.version += 1
+    _accept(books, node)
+
+
+def heartbeat(books: Books, event: NodeHeartbeated) -> None:
+    """A node's report: ends first, then a match on what is free, then the answer."""
+    node = books.nodes.get(event.node_id)
+    if node is None or node.state is not NodeState.RUNNING:
+        answer = NodeAnswered(event.node_id, 0, resync=True)
+        books.out.append(Send(node_address(event.node_id), answer))
+        return
+    books.ledger.nodes.w["seen_s"][node.slot] = books.now
+    if event.acks:
+        node.outbox.acknowledge(event.acks)
+    node.acks.append(event.request_id)
+    if event.use:
+        node.use = event.use
+    for done in event.tasks_ended:
+        app = books.apps.get(app_of_container(done.container_id))
+        if app is not None and done.outcome is Outcome.SUCCEEDED:
+            journal(books, app, done.stage, done.task, done.run_s)
+    for end in event.ended:
+        holding = books.holdings.get(end.container_id)
+        if holding is not None and holding.node is node:
+            container_ended(books, holding, end)
+        elif holding is None:
+            _unknown_ended(books, end)
+    if not books.settings.prompt:
+        books.rows.compact()
+        match_node(books, node)
+    elif node.settled_at == -1 and books.rows.live:
+        books.again = True
+    answer_node(books, node)
+
+
+def unregister(books: Books, event: NodeUnregistered) -> None:
+    """A node leaves on purpose."""
+    node = books.nodes.get(event.node_id)
+    if node is not None and node.state is NodeState.RUNNING:
+        _gone(books, node, NodeEvent.UNREGISTERED, "its node left")
+
+
+def expire(books: Books) -> None:
+    """Nodes that were silent for too long are lost, with all that ran there."""
+    ledger, limit = books.ledger, books.settings.node_expiry_s
+    n = ledger.node_count
+    silent = ledger.nodes.up[:n] & (books.now - ledger.nodes.seen_s[:n] >= limit)
+    for slot in np.flatnonzero(silent).tolist():
+        _gone(books, books.node_at[slot], NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
+
+
+def answer_node(books: Books, node: Node) -> None:
+    """Send a node its orders."""
+    books.dirty_nodes.pop(node.node_id, None)
+    number, items = node.outbox.take(books.now)
+    acks = tuple(node.acks)
+    node.acks.clear()
+    if items:
+        start = tuple(item for item in items if isinstance(item, MasterLaunch))
+        stop = tuple(item for item in items if not isinstance(item, MasterLaunch))
+        answer = NodeAnswered(node.node_id, number, acks, start, stop)
+    else:
+        answer = NodeAnswered(node.node_id, number, acks)
+    books.out.append(Send(node_address(node.node_id), answer))
+
+
+def _new_node(books: Books, event: NodeRegistered) -> Node:
+    outbox: Outbox[ContainerId, MasterLaunch | ContainerId] = books.outbox()
+    node = Node(event.node_id, books.ledger.add_node(), outbox)
+    node.boot_s = event.boot_s
+    books.nodes[event.node_id] = node
+    books.node_at.append(node)
+    books.view.node_names.append(event.node_id)
+    return node
+
+
+def _describe(
+    books: Books, node: Node, event: NodeRegistered, capacity: Vector, mask: int, was_up: bool
+) -> None:
+    """Take over what a registration says about the node itself."""
+    columns = books.ledger.nodes.w
+    if was_up:
+        _count_class(books, node, -1)
+    node.address, node.rack, node.labels = event.address, event.rack, event.labels
+    node.capacity, node.use = capacity, ()
+    node.settled_at = -2
+    if event.rack not in books.view.rack_names:
+        books.view.rack_names.append(event.rack)
+    columns["rack"][node.slot] = books.view.rack_names.index(event.rack)
+    columns["labels"][node.slot] = mask
+    columns["seen_s"][node.slot] = books.now
+    books.ledger.set_node(node.slot, capacity, up=True)
+    _count_class(books, node, 1)
+    books.note(NodeChanged(node.node_id, node.state.name, capacity))
+
+
+def _count_class(books: Books, node: Node, by: int) -> None:
+    key = (node.capacity, int(books.ledger.nodes.labels[node.slot]))
+    books.classes[key] += by
+    if not books.classes[key]:
+        del books.classes[key]
+
+
+def _accept(books: Books, node: Node) -> None:
+    settings = books.settings
+    answer = NodeAccepted(
+        node.node_id, books.types, settings.heartbeat_s, settings.prompt, books.cluster_ts
+    )
+    books.out.append(Send(node_address(node.node_id), answer))
+
+
+def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
+    """A container that the node carries and the books do not know: taken over or stopped."""
+    number = item.container_id
+    if number in books.holdings:  # on another node: an impossible double is nobody's here
+        return
+    app = books.apps.get(app_of_container(number))
+    attempt = None if app is None else app.attempt
+    if (
+        attempt is None
+        or attempt.attempt_id != attempt_of_container(number)
+        or not attempt.recovered
+        or attempt.state in (*DEAD, AttemptState.FINISHING)
+        or number in node.lost
+    ):
+        _keep_for_nobody(books, node, number, item.demand)
+        return
+    _book_as_is(books, node, attempt, number, item.demand)
+    holding = books.holdings[number]
+    if number == attempt.master_id:
+        attempt.master = holding
+        attempt.seen_s = books.now
+        books.masters += holding.demand
+    elif item.tasks:
+        holding.stage = item.tasks[0][0]
+        attempt.app.running[holding.stage] += 1
+
+
+def _keep_for_nobody(books: Books, node: Node, number: ContainerId, demand: Vector) -> None:
+    """Book what a node may still run, until it confirms the end of it."""
+    if number in books.holdings:
+        return
+    order_stop(books, _book_as_is(books, node, None, number, demand))
+
+
+def _book_as_is(
+    books: Books, node: Node, attempt: Attempt | None, number: ContainerId, demand: Vector
+) -> Holding:
+    """Book a running container whatever the capacity: it is there."""
+    array = np.array(demand, dtype=np.float64)
+    slot = -1 if attempt is None else attempt.app.slot
+    books.ledger.book(node.slot, slot, array, 1, np.full(len(array), np.inf))
+    both = Demand(array, tuple(demand))
+    return hold(books, number, node, attempt, None, both, ContainerEvent.RECOVER)
+
+
+def _unknown_ended(books: Books, end: ContainerEnd) -> None:
+    """Ended before this life of the manager heard of it: a master that lived through it is told."""
+    app = books.apps.get(app_of_container(end.container_id))
+    attempt = None if app is None else app.attempt
+    if (
+        app is None
+        or attempt is None
+        or not attempt.recovered
+        or attempt.attempt_id != attempt_of_container(end.container_id)
+    ):
+        return
+    if end.outcome is Outcome.SUCCEEDED:
+        journal(books, app, end.stage, end.task, end.run_s)
+    if end.container_id != attempt.master_id:
+        relay(books, attempt, end)
+
+
+def _gone(books: Books, node: Node, event: NodeEvent, why: str) -> None:
+    node.state = NODE.next(node.state, event)
+    _count_class(books, node, -1)
+    books.ledger.set_node(node.slot, node.capacity, up=False)
+    books.ledger.nodes.w["reserved"][node.slot] = 0
+    books.note(NodeChanged(node.node_id, node.state.name, node.capacity))
+    for holding in list(node.holdings.values()):
+        node.lost[holding.container_id] = holding.vector
+        lost = ContainerEnd(holding.container_id, Outcome.LOST, -1, *_task_of(holding), message=why)
+        container_ended(books, holding, lost)
+    books.version += 1
+
+
+def _task_of(holding: Holding) -> tuple[int, int]:
+    """What the manager knows of a lost container's task: its stage, not its number."""
+    return holding.stage, -1

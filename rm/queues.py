@@ -1,0 +1,77 @@
+"""The tree of queues as arrays: guaranteed and maximal fractions of the whole cluster.
+
+After YARN's Capacity Scheduler: `capacity` and `max_capacity` multiply down the tree; slot 0 is the
+root and parents come before their children.
+"""
+
+import numpy as np
+
+from weft.cluster import QueueSpec
+from weft.dag import Floats, Ints
+from weft.errors import InputError
+
+
+class QueueTree:
+    """Queues by slot; all arrays have shape (queues,)."""
+
+    __slots__ = (
+        "_leaves",
+        "capacity",
+        "chains",
+        "children",
+        "is_leaf",
+        "max_capacity",
+        "names",
+        "parent",
+        "paths",
+        "user_limit",
+        "user_limit_factor",
+    )
+
+    def __init__(self, spec: QueueSpec) -> None:
+        found = list(spec.walk())
+        self.paths: tuple[str, ...] = tuple(path for path, _ in found)
+        self.names: tuple[str, ...] = tuple(queue.name for _, queue in found)
+        slots = {path: slot for slot, path in enumerate(self.paths)}
+        above = [slots.get(path.rpartition(".")[0], -1) for path in self.paths]
+        self.parent: Ints = np.array(above, dtype=np.int64)
+        self.capacity: Floats = np.array([queue.capacity for _, queue in found])
+        self.max_capacity: Floats = np.array([queue.max_capacity for _, queue in found])
+        for slot, parent in enumerate(above):
+            if parent >= 0:
+                self.capacity[slot] *= self.capacity[parent]
+                self.max_capacity[slot] *= self.max_capacity[parent]
+        self.user_limit: Floats = np.array([queue.user_limit for _, queue in found])
+        self.user_limit_factor: Floats = np.array([queue.user_limit_factor for _, queue in found])
+        self.is_leaf = np.array([not queue.children for _, queue in found])
+        self.children: tuple[tuple[int, ...], ...] = tuple(
+            tuple(child for child, parent in enumerate(above) if parent == slot)
+            for slot in range(len(above))
+        )
+        self.chains: tuple[tuple[int, ...], ...] = tuple(
+            self._chain(slot) for slot in range(len(above))
+        )
+        self._leaves: dict[str, int] = {}
+        for slot, path in enumerate(self.paths):
+            if self.is_leaf[slot]:
+                self._leaves[self.names[slot]] = slot
+                self._leaves[path] = slot
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def leaf(self, name: str, place: str = "queue") -> int:
+        """The slot of a leaf queue by name or path; raises InputError naming the known ones."""
+        slot = self._leaves.get(name)
+        if slot is not None:
+            return slot
+        if name in self.paths or name in self.names:
+            raise InputError(place, f"queue {name!r} has queues below it; jobs go to a leaf queue")
+        known = ", ".join(self.names[slot] for slot in np.flatnonzero(self.is_leaf))
+        raise InputError(place, f"unknown queue {name!r}; known: {known}")
+
+    def _chain(self, slot: int) -> tuple[int, ...]:
+        chain = [slot]
+        while self.parent[chain[-1]] >= 0:
+            chain.append(int(self.parent[chain[-1]]))
+        return tuple(chain)

@@ -1,0 +1,146 @@
+"""What a restarted manager knows again, from records that are plain JSON data.
+
+Kinds: `start` (of the manager), `app`, `attempt` (its master got a container), `failed` (an
+attempt), `tasks` (finished: [stage, task, run_s]), `move`, `priority`, `final`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rm.applications import move_app, move_attempt, new_attempt, open_app, schedule_attempt
+from rm.books import App, Books
+from rm.lifecycle import AppEvent, AttemptEvent
+from weft.effects import Recovered
+from weft.errors import InputError
+from weft.ids import number_of_attempt
+from weft.jobfile import job_from_dict
+
+Record = Mapping[str, Any]
+
+_FINAL = {
+    "FINISHED": AppEvent.RECOVER_FINISHED,
+    "FAILED": AppEvent.RECOVER_FAILED,
+    "KILLED": AppEvent.RECOVER_KILLED,
+}
+
+
+def recover(books: Books, event: Recovered) -> None:
+    """The first event: applications come back; masters and nodes will register again."""
+    books.started_s = books.now
+    records = compact(event.records)
+    books.epoch = sum(int(r.get("count", 1)) for r in records if r["kind"] == "start")
+    books.persist({"kind": "start"})
+    by_app: dict[int, list[Record]] = {}
+    for record in records:
+        if record["kind"] == "next":
+            books.next_app = int(record["app"])
+        elif record["kind"] != "start":
+            by_app.setdefault(int(record["app"]), []).append(record)
+    for number, found in by_app.items():
+        if found[0]["kind"] == "app":
+            _recover_app(books, number, found)
+            books.next_app = max(books.next_app, number + 1)
+
+
+def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
+    """The same knowledge in fewer records: pure, and compacting again changes nothing.
+
+    Of ended applications the journal goes, and the oldest beyond `apps_max` go altogether.
+    """
+    starts, newest = 0, 0
+    apps: dict[int, dict[str, Any]] = {}
+    for record in records:
+        kind = record["kind"]
+        if kind == "start":
+            starts += int(record.get("count", 1))
+            continue
+        number = int(record["app"])
+        if kind == "next":
+            newest = max(newest, number - 1)
+            continue
+        newest = max(newest, number)
+        known = apps.setdefault(number, {"tasks": {}, "failed": {}})
+        if kind == "tasks":
+            known["tasks"].update({(int(s), int(t)): run for s, t, run in record["tasks"]})
+        elif kind == "failed":
+            known["failed"][int(record["attempt"])] = record
+        elif kind in ("move", "priority"):
+            known["app"] = {**known["app"], **{k: record[k] for k in (_FIELD[kind],)}}
+        else:
+            known[kind] = record
+    out: list[Record] = [{"kind": "start", "count": starts}] if starts else []
+    out.append({"kind": "next", "app": newest + 1})
+    ended = [number for number, known in apps.items() if "final" in known]
+    for number in ended[: max(0, len(ended) - apps_max)]:
+        del apps[number]
+    for number, known in apps.items():
+        if "app" in known:
+            out.extend(_records_of(number, known))
+    return out
+
+
+_FIELD = {"move": "queue", "priority": "priority"}
+
+
+def _records_of(number: int, known: Mapping[str, Any]) -> Iterable[Record]:
+    yield known["app"]
+    if "final" in known:
+        done: dict[int, int] = dict(known["final"].get("finished", {}))
+        for stage, _ in known["tasks"]:
+            done[stage] = done.get(stage, 0) + 1
+        pairs = [[stage, count] for stage, count in sorted(done.items())]
+        yield {**known["final"], "finished": pairs}
+        return
+    yield from known["failed"].values()
+    if "attempt" in known:
+        yield known["attempt"]
+    if known["tasks"]:
+        tasks = [[stage, task, run] for (stage, task), run in known["tasks"].items()]
+        yield {"kind": "tasks", "app": number, "tasks": tasks}
+
+
+def _recover_app(books: Books, number: int, found: list[Record]) -> None:
+    first = found[0]
+    by_kind = {record["kind"]: record for record in found}
+    try:
+        queue = books.queues.leaf(str(first["queue"]))
+    except InputError:  # the queue is gone from the settings: any leaf is better than none
+        queue = next(slot for slot in range(len(books.queues)) if books.queues.is_leaf[slot])
+    job = job_from_dict(first["job"])
+    app = App(number, job, str(first["submission_id"]), queue, float(first["submitted_s"]))
+    app.priority = int(first["priority"])
+    books.apps[number] = app
+    if app.submission_id:
+        books.submissions[app.submission_id] = number
+    if "final" in by_kind:
+        _recover_ended(books, app, by_kind["final"])
+        return
+    for stage, task, run_s in by_kind.get("tasks", {"tasks": ()})["tasks"]:
+        app.finished[int(stage), int(task)] = float(run_s)
+        app.finished_by_stage[int(stage)] += 1
+    move_app(books, app, AppEvent.SUBMIT)
+    open_app(books, app)
+    move_app(books, app, AppEvent.ACCEPT)
+    failed = sum(1 for record in found if record["kind"] == "failed")
+    for past in range(1, failed + 1):
+        attempt = new_attempt(books, app, past)
+        move_attempt(books, attempt, AttemptEvent.FAIL, "before the manager's restart")
+    record = by_kind.get("attempt")
+    if record is None or number_of_attempt(int(record["attempt"])) <= failed:
+        schedule_attempt(books, app)
+        return
+    attempt = new_attempt(books, app, failed + 1)
+    attempt.seed = int(record["seed"])
+    attempt.master_id = int(record["container"])
+    attempt.recovered = True
+    move_attempt(books, attempt, AttemptEvent.RECOVER)
+
+
+def _recover_ended(books: Books, app: App, record: Record) -> None:
+    app.final_status = str(record["status"])
+    app.started_s = float(record["started_s"])
+    app.finished_s = float(record["finished_s"])
+    app.progress = float(record["progress"])
+    for stage, count in record.get("finished", ()):
+        app.finished_by_stage[int(stage)] = int(count)
+    move_app(books, app, _FINAL[str(record["state"])], str(record["diagnostics"]))

@@ -1,0 +1,183 @@
+"""What clients are told, built from the books on demand."""
+
+from collections import Counter
+
+import numpy as np
+
+from rm.books import App, Books, Holding
+from rm.lifecycle import AppState, reported
+from weft.dag import Floats
+from weft.requests import (
+    ApplicationReport,
+    ClusterMetrics,
+    ContainerReport,
+    ListApplications,
+    NodeReport,
+    QueueReport,
+    StageReport,
+)
+
+
+def application(books: Books, app: App, *, stages: bool = False) -> ApplicationReport:
+    """One application's report."""
+    attempt, ledger = app.attempt, books.ledger
+    held = app.slot >= 0
+    amounts = ledger.apps.held[app.slot].tolist() if held else [0.0] * len(books.types)
+    return ApplicationReport(
+        app_id=app.app_id,
+        name=app.job.name,
+        user=app.job.user,
+        queue=books.queues.paths[app.queue],
+        priority=app.priority,
+        state=reported(app.state),
+        final_status=app.final_status,
+        progress=app.progress,
+        attempt_id=0 if attempt is None else attempt.attempt_id,
+        master_node=(attempt.master.node.node_id if attempt is not None and attempt.master else ""),
+        submitted_s=app.submitted_s,
+        started_s=app.started_s,
+        finished_s=app.finished_s,
+        tasks=app.job.task_count,
+        finished_tasks=sum(app.finished_by_stage),
+        running_containers=int(ledger.apps.containers[app.slot]) if held else 0,
+        pending_containers=int(ledger.apps.pending[app.slot]) if held else 0,
+        allocated=books.types.mapping(amounts),
+        diagnostics=app.diagnostics,
+        stages=_stages(app) if stages else (),
+    )
+
+
+def pending_by_stage(app: App) -> dict[int, int]:
+    """Containers asked for and not granted, by stage position."""
+    pending: Counter[int] = Counter()
+    if app.attempt is not None:
+        for entry in app.attempt.entries.values():
+            pending[entry.ask.stage] += entry.pending
+    return pending
+
+
+def _stages(app: App) -> tuple[StageReport, ...]:
+    pending = pending_by_stage(app)
+    return tuple(
+        StageReport(
+            name=stage.name,
+            tasks=stage.tasks,
+            pending=pending.get(position, 0),
+            running=app.running[position],
+            finished=app.finished_by_stage[position],
+            failed_attempts=app.failed[position],
+            parents=tuple((edge.stage, edge.kind.value) for edge in stage.parents),
+        )
+        for position, stage in enumerate(app.job.stages)
+    )
+
+
+def applications(books: Books, request: ListApplications) -> tuple[ApplicationReport, ...]:
+    """Reports of the applications that match, in order of submission."""
+    found = []
+    for app in reversed(books.apps.values()):
+        path = books.queues.paths[app.queue]
+        if request.states and reported(app.state) not in request.states:
+            continue
+        if request.queue and request.queue not in (path, books.queues.names[app.queue]):
+            continue
+        if request.user and request.user != app.job.user:
+            continue
+        found.append(application(books, app))
+        if request.limit and len(found) == request.limit:
+            break
+    return tuple(reversed(found))
+
+
+def nodes(books: Books, states: tuple[str, ...]) -> tuple[NodeReport, ...]:
+    """Reports of the nodes in the given states, in order of first registration."""
+    columns, names = books.ledger.nodes, books.types.mapping
+    return tuple(
+        NodeReport(
+            node_id=node.node_id,
+            address=node.address,
+            rack=node.rack,
+            labels=node.labels,
+            state=node.state.name,
+            capacity=names(node.capacity),
+            allocated=names(columns.held[node.slot].tolist()),
+            use=names(node.use) if node.use else {},
+            containers=int(columns.containers[node.slot]),
+            last_heartbeat_s=float(columns.seen_s[node.slot]),
+        )
+        for node in books.node_at
+        if not states or node.state.name in states
+    )
+
+
+def dominant(held: Floats, total: Floats) -> float:
+    """The largest share of any resource."""
+    return float((held / np.where(total > 0, total, np.inf)).max(initial=0.0))
+
+
+def queue(books: Books, slot: int) -> QueueReport:
+    """A queue's report with all below it."""
+    columns, tree = books.ledger.by_queue, books.queues
+    counts = Counter(
+        app.state is AppState.RUNNING
+        for app in books.app_at
+        if app is not None and slot in tree.chains[app.queue]
+    )
+    return QueueReport(
+        name=tree.paths[slot],
+        capacity=float(tree.capacity[slot]),
+        max_capacity=float(tree.max_capacity[slot]),
+        used=dominant(columns.held[slot], books.ledger.total),
+        state="RUNNING",
+        running_apps=counts[True],
+        pending_apps=counts[False],
+        allocated=books.types.mapping(columns.held[slot].tolist()),
+        pending_containers=int(columns.pending[slot]),
+        deficit=float(books.matcher.deficits(books.view)[slot]),
+        children=tuple(queue(books, child) for child in tree.children[slot]),
+    )
+
+
+def metrics(books: Books) -> ClusterMetrics:
+    """Counts over the whole cluster."""
+    names, columns = books.types.mapping, books.ledger.nodes
+    n = books.ledger.node_count
+    held = columns.held[:n][columns.up[:n]].sum(axis=0)
+    return ClusterMetrics(
+        scheduler=books.matcher.name,
+        started_s=books.started_s,
+        now_s=books.now,
+        nodes=dict(Counter(node.state.name for node in books.node_at)),
+        apps=dict(Counter(reported(app.state) for app in books.apps.values())),
+        capacity=names(books.ledger.total.tolist()),
+        allocated=names(held.tolist()),
+        containers_running=len(books.holdings),
+        containers_pending=int(books.ledger.by_queue.pending[0]),
+    )
+
+
+def containers(books: Books, app: App) -> tuple[ContainerReport, ...]:
+    """An application's containers: those held, then the last ended ones, the newest first."""
+    held = [h for attempt in app.attempts for h in attempt.holdings.values()]
+    running = [_container(app, h, h.stage, -1, 0, h.state.name, 0.0) for h in held]
+    ended = [
+        _container(app, h, end.stage, end.task, end.attempt, end.outcome.name, at)
+        for h, end, at in reversed(app.closed)
+    ]
+    return (*running, *ended)
+
+
+def _container(
+    app: App, holding: Holding, stage: int, task: int, attempt: int, state: str, ended_s: float
+) -> ContainerReport:
+    return ContainerReport(
+        container_id=holding.container_id,
+        node_id=holding.node.node_id,
+        stage=app.job.stages[stage].name if 0 <= stage < len(app.job.stages) else "",
+        index=task,
+        attempt=attempt,
+        state=state,
+        started_s=holding.started_s,
+        finished_s=ended_s,
+        node_address=holding.node.address,
+    )

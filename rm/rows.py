@@ -1,0 +1,181 @@
+"""Pending asks by row: one row stands for all pending like containers of one ask.
+
+A row exists while its ask has something pending. Rows in use are `[0, count)`; an empty one has
+`pending` 0 until a compaction closes the holes (order is kept), so that a kernel passes over a few
+hundred rows, never over tasks. `serial` names an ask for good, a row number only until the next
+event.
+"""
+
+import numpy as np
+
+from rm.columns import Bools, Columns
+from weft.dag import Floats, Ints
+from weft.messages import Ask
+
+NODE_LOCAL, RACK_LOCAL, REMOTE = 0, 1, 2
+
+
+class AskEntry:
+    """One ask of one attempt: what was wanted and granted so far under its id."""
+
+    __slots__ = ("app", "ask", "demand", "granted", "near", "request_id", "row", "serial")
+
+    def __init__(self, ask: Ask, app: int, demand: Floats, serial: int) -> None:
+        self.ask = ask
+        self.app = app  # slot of the application
+        self.demand = demand  # of one container, shape (d,)
+        self.serial = serial
+        self.granted = 0
+        self.request_id = 0  # of the newest message that told about it
+        self.row = -1  # -1: nothing pending
+        self.near: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # nodes, racks as indexed
+
+    @property
+    def pending(self) -> int:
+        """Containers still to be granted."""
+        return max(0, self.ask.total - self.granted)
+
+
+class AskRows(Columns):
+    """The rows; arrays have room for more than `count`, so slice them with it."""
+
+    pending: Ints
+    demand: Floats  # (rows, d), absolute, of one container
+    duration_s: Floats
+    pri_score: Floats
+    app: Ints  # slot of the application
+    kind: Ints  # AskType
+    stage: Ints
+    label: Ints  # bit of the label needed, 0: nodes without labels
+    gang: Bools
+    remote: Ints  # REMOTE where the ask prefers nodes or racks, else NODE_LOCAL
+    missed: Ints  # opportunities declined for locality since the last local grant (YARN)
+    serial: Ints
+    since_s: Floats  # when it last got something, or began to wait
+
+    def __init__(self, d: int) -> None:
+        self.count = 0
+        self.live = 0
+        self.preferring = 0  # rows with a preference
+        self.gangs = 0
+        self.changed = 0  # grows with every change that may make a match fruitful
+        self.entries: list[AskEntry | None] = []
+        self._by_node: dict[str, dict[int, AskEntry]] = {}
+        self._by_rack: dict[str, dict[int, AskEntry]] = {}
+        self._floor: Floats | None = None
+        ints = ("pending", "app", "kind", "stage", "label", "remote", "missed", "serial")
+        super().__init__(
+            {
+                **dict.fromkeys(ints, (np.int64, 0)),
+                "demand": (np.float64, d),
+                "duration_s": (np.float64, 0),
+                "pri_score": (np.float64, 0),
+                "gang": (np.bool_, 0),
+                "since_s": (np.float64, 0),
+            },
+            room=64,
+        )
+
+    def open(self, entry: AskEntry, label: int, racks: tuple[str, ...], now: float) -> None:
+        """Give an ask with something pending a row; `racks` are those of its preferred nodes."""
+        row = self.count
+        self.count += 1
+        self.live += 1
+        self.grow_to(self.count)
+        self.entries.append(entry)
+        entry.row = row
+        self.w["serial"][row] = entry.serial
+        self.w["app"][row] = entry.app
+        self.w["missed"][row] = 0
+        self.w["since_s"][row] = now
+        self.w["remote"][row] = NODE_LOCAL
+        self.w["gang"][row] = False
+        self.write(entry, label, racks)
+
+    def write(self, entry: AskEntry, label: int, racks: tuple[str, ...]) -> None:
+        """Bring the row of an ask up to date with it."""
+        row, ask, columns = entry.row, entry.ask, self.w
+        self._forget_preference(entry)
+        columns["pending"][row] = entry.pending
+        columns["demand"][row] = entry.demand
+        columns["duration_s"][row] = ask.duration_s
+        columns["pri_score"][row] = ask.pri_score
+        columns["kind"][row] = ask.kind
+        columns["stage"][row] = ask.stage
+        columns["label"][row] = label
+        self.gangs += int(ask.gang) - int(columns["gang"][row])
+        columns["gang"][row] = ask.gang
+        if ask.nodes or racks:
+            columns["remote"][row] = REMOTE
+            self.preferring += 1
+            entry.near = (ask.nodes, racks)
+            for index, names in ((self._by_node, ask.nodes), (self._by_rack, racks)):
+                for name in names:
+                    index.setdefault(name, {})[entry.serial] = entry
+        self._floor = None
+        self.changed += 1
+
+    def take(self, entry: AskEntry, count: int, now: float) -> None:
+        """`count` containers of an ask were granted; the row goes with the last one."""
+        entry.granted += count
+        left = entry.pending
+        self.w["pending"][entry.row] = left
+        self.w["since_s"][entry.row] = now
+        if left == 0:
+            self.close(entry)
+
+    def close(self, entry: AskEntry) -> None:
+        """Nothing of the ask is pending any more."""
+        row = entry.row
+        self._forget_preference(entry)
+        self.gangs -= int(self.gang[row])
+        self.w["pending"][row] = 0
+        self.w["gang"][row] = False
+        self.entries[row] = None
+        entry.row = -1
+        self.live -= 1
+        self._floor = None
+
+    def compact(self) -> None:
+        """Close the holes when they are more than the rows; row numbers change."""
+        if self.count <= 2 * self.live + 16:
+            return
+        kept = np.flatnonzero(self.pending[: self.count] > 0)
+        for column in self.w.values():
+            column[: len(kept)] = column[kept]
+        self.entries = [self.entries[row] for row in kept]
+        self.count = len(kept)
+        for row, entry in enumerate(self.entries):
+            if entry is not None:
+                entry.row = row
+
+    def floor(self) -> Floats:
+        """The least that any pending container needs of each resource, shape (d,)."""
+        if self._floor is None:
+            n = self.count
+            self._floor = self.demand[:n][self.pending[:n] > 0].min(axis=0, initial=np.inf)
+        return self._floor
+
+    def levels(self, node: str, rack: str) -> Ints:
+        """How near each row's input is to a node: NODE_LOCAL (or no matter), RACK_LOCAL, REMOTE."""
+        if not self.preferring:
+            return self.remote[: self.count]
+        levels = self.remote[: self.count].copy()
+        for entry in self._by_rack.get(rack, {}).values():
+            levels[entry.row] = RACK_LOCAL
+        for entry in self._by_node.get(node, {}).values():
+            levels[entry.row] = NODE_LOCAL
+        levels.flags.writeable = False
+        return levels
+
+    def _forget_preference(self, entry: AskEntry) -> None:
+        if self.remote[entry.row] != REMOTE:
+            return
+        self.w["remote"][entry.row] = NODE_LOCAL
+        self.preferring -= 1
+        for index, names in zip((self._by_node, self._by_rack), entry.near, strict=True):
+            for name in names:
+                found = index.get(name, {})
+                found.pop(entry.serial, None)
+                if not found:
+                    index.pop(name, None)

@@ -1,0 +1,30 @@
+"""What a cluster's owner may set about the Resource Manager."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings:
+    """Times in s on the cluster's clock.
+
+    `prompt` is the pace (ARCHITECTURE, Messages): match as soon as there is something to match and
+    push the answers; otherwise everything moves on heartbeats, as in YARN.
+    """
+
+    prompt: bool = False
+    heartbeat_s: float = 1.0  # of nodes
+    master_heartbeat_s: float = 1.0
+    node_expiry_s: float = 600.0  # a node silent for so long is LOST
+    master_expiry_s: float = 600.0  # a master silent for so long has failed
+    resend_after_s: float = 3.0  # what is not acknowledged for so long is sent again
+    takeover_wait_s: float = 3.0  # a new attempt waits so long for the old one's containers to end
+    max_attempts: int = 2  # of an application
+    master_demand: Mapping[str, float] = field(
+        default_factory=lambda: {"vcores": 0.1, "memory_mb": 256.0}
+    )  # names that the cluster does not have are left out
+    master_share_max: float = 0.5  # dominant share of the cluster that masters may hold together
+    reserve_after_s: float = 30.0  # an ask that fits nowhere for so long gets a node reserved
+    overbook_limit: float = 1.25  # divisible resources, times capacity, when a matcher overbooks
+    completed_apps_max: int = 10_000  # ended applications kept for reports
+    recovery: bool = True  # write what a restarted manager needs

@@ -1,0 +1,118 @@
+"""What matchers see: pending asks by row, and nodes, applications, users and queues by slot.
+
+All arrays are read-only and hold until the next event; slice rows with `view.rows.count`. Amounts
+are absolute; divide by `capacity[node]` for packing scores and by `total` (C) for work and fairness
+(ALGORITHMS section 0).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from rm.columns import Bools
+from rm.ledger import AppColumns, Ledger, NodeColumns, QueueColumns, UserColumns
+from rm.queues import QueueTree
+from rm.rows import AskRows
+from weft.dag import Floats, Ints
+from weft.resources import ResourceTypes
+
+
+class Running(NamedTuple):
+    """What runs on a node, by container: for what-if questions about overbooking."""
+
+    demand: Floats  # (k, d)
+    start_s: Floats  # (k,)
+    end_s: Floats  # (k,) expected; past where an estimate was too short
+    app: Ints  # (k,) application slots, -1 where nobody's
+
+
+class View:
+    """Read-only; one object for the life of the manager, always up to date."""
+
+    def __init__(
+        self,
+        types: ResourceTypes,
+        queues: QueueTree,
+        ledger: Ledger,
+        rows: AskRows,
+        running: Callable[[int], Running],
+    ) -> None:
+        self.types = types
+        self.queues = queues  # paths, parent, capacity, max_capacity, user limits; by queue slot
+        self.rows: AskRows = rows
+        self._ledger = ledger
+        self._running = running
+        self._banned: dict[int, set[int]] = {}
+        self._nobody: Bools = np.zeros(0, dtype=np.bool_)
+        self.node_names: list[str] = []
+        self.rack_names: list[str] = []
+        self.rigid: Bools = ledger.rigid  # (d,) where over-allocation is never granted
+
+    @property
+    def total(self) -> Floats:
+        """C: the capacity of all nodes that are up, shape (d,)."""
+        return self._ledger.total
+
+    @property
+    def nodes(self) -> NodeColumns:
+        """By node slot; slice with `node_count`."""
+        return self._ledger.nodes
+
+    @property
+    def node_count(self) -> int:
+        """Node slots in use, of nodes up or not."""
+        return self._ledger.node_count
+
+    @property
+    def apps(self) -> AppColumns:
+        """By application slot; slice with `app_slots`; slots of ended ones are not `active`."""
+        return self._ledger.apps
+
+    @property
+    def app_slots(self) -> int:
+        """Application slots in use or free again."""
+        return self._ledger.app_slots
+
+    @property
+    def users(self) -> UserColumns:
+        """By (leaf queue, user) slot."""
+        return self._ledger.users
+
+    @property
+    def by_queue(self) -> QueueColumns:
+        """What each queue (with all below it) holds and asks, by queue slot."""
+        return self._ledger.by_queue
+
+    def levels(self, node: int) -> Ints:
+        """NODE_LOCAL, RACK_LOCAL or REMOTE by row, for a node; NODE_LOCAL without preference."""
+        rack = self.rack_names[int(self.nodes.rack[node])]
+        return self.rows.levels(self.node_names[node], rack)
+
+    def running(self, node: int) -> Running:
+        """The containers on a node."""
+        return self._running(node)
+
+    def banned(self, node: int) -> Bools:
+        """By application slot: which must not use a node (their masters' black lists)."""
+        if len(self._nobody) < self.app_slots:
+            self._nobody = np.zeros(2 * self.app_slots, dtype=np.bool_)
+            self._nobody.flags.writeable = False
+        slots = self._banned.get(node)
+        if not slots:
+            return self._nobody
+        banned = np.zeros(len(self._nobody), dtype=np.bool_)
+        banned[list(slots)] = True
+        banned.flags.writeable = False
+        return banned
+
+    # -- for the core only -------------------------------------------------------------------------
+
+    def ban(self, node: int, app: int, on: bool) -> None:
+        """Note (or forget) that an application must not use a node."""
+        if on:
+            self._banned.setdefault(node, set()).add(app)
+        elif node in self._banned:
+            self._banned[node].discard(app)
+            if not self._banned[node]:
+                del self._banned[node]
