@@ -128,7 +128,7 @@ class Job:
     history_key: str = ""
     input_mb: float = 0.0  # input size, 0 unknown; normalises the history of a recurring job
     resources: tuple[str, ...] = ()  # resource types used, where they differ from the default
-    _index: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+    _index: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.stages:

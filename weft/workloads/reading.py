@@ -53,7 +53,8 @@ def each_file(
             jobs = parse(path)
         except InputError as error:
             first = first or error
-            result.warnings.append(str(error))
+            if not any(str(error) in warning for warning in result.warnings):
+                result.warnings.append(str(error))
             result.dropped["unusable file"] += 1
             continue
         found = found or bool(jobs)

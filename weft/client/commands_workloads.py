@@ -1,0 +1,158 @@
+"""`weft import` and `weft generate`: public workload files, or drawn jobs, into job files."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from weft.errors import InputError
+from weft.job import Job
+from weft.workloads.imported import Imported
+from weft.workloads.jobs_file import write_jobs
+from weft.workloads.registry import AUTO, FORMATS, import_jobs, read_options
+
+_WARNINGS_SHOWN = 20
+_KINDS = ("production", "graphene", "tpcds_like", "tpch_like", "bigbench_like", "mapreduce")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What went into the file."""
+
+    jobs: int = 0
+    stages: int = 0
+    tasks: int = 0
+    resources: Counter[str] = field(default_factory=Counter)
+
+    def over(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Job]:
+        """Count jobs on their way, and show the count."""
+        bar = progress.task_ids[0]
+        for job in jobs:
+            self.jobs += 1
+            self.stages += len(job.stages)
+            self.tasks += job.task_count
+            self.resources.update(job.resources or job.stages[0].demand.keys())
+            progress.update(bar, completed=self.jobs, tasks=self.tasks)
+            yield job
+
+
+@contextmanager
+def _progress(what: str, total: int | None) -> Iterator[Progress]:
+    """A bar on stderr, gone when it is done; without a terminal there is none."""
+    console = Console(stderr=True)
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,} jobs, {task.fields[tasks]:,} tasks"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        refresh_per_second=5,
+    ) as progress:
+        progress.add_task(what, total=total, tasks=0)
+        yield progress
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise InputError("--set", f"expected key=value, got {pair!r}")
+        settings[key] = value
+    return settings
+
+
+@click.command(name="import")
+@click.argument("form", metavar="FORMAT", type=click.Choice([AUTO, *FORMATS]))
+@click.argument(
+    "sources", metavar="SRC...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Job file to write.")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Option of the format.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def import_command(
+    form: str, sources: tuple[Path, ...], out: Path, pairs: tuple[str, ...], as_json: bool
+) -> None:
+    """Turn public workload files into a job file.
+
+    FORMAT is one of those listed, or `auto`, which tells it from the content; a folder stands for
+    its files. What could not be used is said on stderr, with the number of rows dropped.
+    """
+    result, tally = Imported(), _Tally()
+    with _progress(f"importing {form}", None) as progress:
+        jobs = import_jobs(form, sources, _settings(pairs), result)
+        write_jobs(out, tally.over(jobs, progress))
+    _report(out, tally, result, as_json)
+
+
+@click.command(name="generate")
+@click.argument("kind", type=click.Choice(_KINDS))
+@click.option(
+    "--jobs", default=100, show_default=True, type=click.IntRange(min=1), help="How many."
+)
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the draw."
+)
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Job file to write.")
+@click.option(
+    "--set",
+    "pairs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="arrivals=poisson|swim|together, interarrival_s=20, spread=0 (of the true durations).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def generate_command(
+    kind: str, jobs: int, seed: int, out: Path, pairs: tuple[str, ...], as_json: bool
+) -> None:
+    """Draw a synthetic workload whose structure follows published production marginals."""
+    import numpy as np
+
+    from weft.workloads.synth import generate
+
+    options = read_options(generate, _settings(pairs))
+    drawn = generate(kind, jobs, np.random.default_rng(seed), **options)
+    tally = _Tally()
+    with _progress(f"generating {kind}", jobs) as progress:
+        write_jobs(out, tally.over(drawn, progress))
+    _report(out, tally, Imported(), as_json)
+
+
+def _report(out: Path, tally: _Tally, result: Imported, as_json: bool) -> None:
+    """The summary on stdout; warnings and dropped rows on stderr (or all of it as JSON)."""
+    dropped = {reason: count for reason, count in result.dropped.items() if count}
+    if as_json:
+        summary = {
+            "out": str(out),
+            "jobs": tally.jobs,
+            "stages": tally.stages,
+            "tasks": tally.tasks,
+            "resources": sorted(tally.resources),
+            "warnings": result.warnings,
+            "dropped": dropped,
+        }
+        click.echo(json.dumps(summary))
+        return
+    for warning in result.warnings[:_WARNINGS_SHOWN]:
+        click.echo(f"warning: {warning}", err=True)
+    if len(result.warnings) > _WARNINGS_SHOWN:
+        more = len(result.warnings) - _WARNINGS_SHOWN
+        click.echo(f"warning: and {more} more (--json lists them all)", err=True)
+    for reason, count in dropped.items():
+        click.echo(f"dropped: {count:,} x {reason}", err=True)
+    click.echo(
+        f"{out}: {tally.jobs:,} jobs, {tally.stages:,} stages, {tally.tasks:,} tasks; "
+        f"resources: {', '.join(sorted(tally.resources))}"
+    )
+
+
+commands: list[click.Command] = [import_command, generate_command]

@@ -1,0 +1,149 @@
+"""The workload formats that can be imported, by name, and how to tell them from the content.
+
+A format is one module with `FORMAT`, `read(sources, **options) -> Imported` and, where jobs can be
+had one by one, `stream(sources, result, **options)`. Modules are loaded when they are needed.
+"""
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError
+from weft.job import Job
+from weft.workloads.documents import read_head
+from weft.workloads.imported import Imported
+from weft.workloads.reading import expand
+
+FORMATS: dict[str, str] = {
+    "spark": "weft.workloads.spark_log",
+    "alibaba2018": "weft.workloads.alibaba2018",
+    "wfformat": "weft.workloads.wfformat",
+    "sls": "weft.workloads.sls",
+    "tpch": "weft.workloads.tpch",
+    "carbyne": "weft.workloads.carbyne",
+    "weft": "weft.workloads.jobs_file",
+}
+AUTO = "auto"
+_BATCH_TASK_LINE = re.compile(
+    r"[^,]+,\d*,[^,]*,[^,]*,(Terminated|Failed|Running|Waiting|Ready|Cancelled),\d+,\d+,[^,]*,[^,]*"
+)
+_CSV_HEADERS = (
+    "job_name,task_name,",
+    "job,name,instances,",
+    "job_submit_s,",
+    "task_name,instance_",
+)
+_FILES_LOOKED_AT = 8
+
+
+def import_jobs(
+    name: str, sources: Sequence[Path], options: Mapping[str, str], result: Imported
+) -> Iterator[Job]:
+    """Jobs of the sources, one by one where the format allows; `result` says what was not used.
+
+    Raises InputError for an unknown format or option, and for sources that cannot be used.
+    """
+    if not sources:
+        raise InputError("sources", "no file to read")
+    module = importlib.import_module(_module_of(detect(sources) if name == AUTO else name))
+    stream: Callable[..., Iterator[Job]] | None = getattr(module, "stream", None)
+    chosen = read_options(stream or module.read, options)
+    if stream is not None:
+        yield from stream(sources, result, **chosen)
+        return
+    answer: Imported = module.read(sources, **chosen)
+    result.warnings.extend(answer.warnings)
+    result.dropped.update(answer.dropped)
+    yield from answer.jobs
+
+
+def read_options(function: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Options from their texts, by the type of their default; raises InputError if unknown."""
+    known = {
+        key: parameter.default
+        for key, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    chosen: dict[str, Any] = {}
+    for key, text in given.items():
+        if key not in known:
+            names = ", ".join(f"{k} ({v})" for k, v in known.items()) or "none"
+            raise InputError(f"--set {key}", f"unknown option; known, with defaults: {names}")
+        chosen[key] = _option(known[key], text, f"--set {key}")
+    return chosen
+
+
+def _option(default: object, text: str, place: str) -> Any:
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise InputError(place, f"expected true or false, got {text!r}")
+        return text.lower() == "true"
+    try:
+        if isinstance(default, int):
+            return int(text)
+        if isinstance(default, float):
+            return float(text)
+    except ValueError:
+        raise InputError(place, f"expected a number, got {text!r}") from None
+    return text
+
+
+def detect(sources: Sequence[Path]) -> str:
+    """The format of the sources, told by their content; raises InputError when it is not known.
+
+    Looks at the first few files; those that no format knows do not count.
+    """
+    files = expand(sources)[:_FILES_LOOKED_AT]
+    found = {name: path for path in reversed(files) if (name := format_of(path))}
+    if len(found) == 1:
+        return next(iter(found))
+    if found:
+        told = ", ".join(f"{path} is {name}" for name, path in found.items())
+        raise InputError("sources", f"of several formats ({told}): import them one by one")
+    raise InputError(str(files[0]), f"not of a known format; name it: one of {', '.join(FORMATS)}")
+
+
+def format_of(path: Path) -> str | None:
+    """The format of one file, told by its first bytes, or None."""
+    head = read_head(path)
+    lines = [line for line in head[:4096].splitlines() if line.strip()]
+    first, second = [*lines[:2], "", ""][:2]
+    if first.startswith("Avro-Json"):
+        return "sls"
+    if first.startswith("#") and re.fullmatch(r"\s*\d+ \d+( [\d.]+)?\s*", second):
+        return "carbyne"
+    if first.startswith(_CSV_HEADERS) or _BATCH_TASK_LINE.fullmatch(first):
+        return "alibaba2018"
+    if not first.lstrip().startswith(("{", "[")):
+        if re.search(r"^graphs:", head, re.MULTILINE) and "children:" in head:
+            return "tpch"
+        return "weft" if re.search(r"^(- )?\s*stages:|^jobs:", head, re.MULTILINE) else None
+    return _format_of_json(head, first)
+
+
+def _format_of_json(head: str, first: str) -> str | None:
+    if '"Event"' in first[:200]:
+        return "spark"
+    marks = (
+        ("spark", ('"Event"', '"SparkListener')),
+        ("wfformat", ('"schemaVersion"', '"workflow"')),
+        ("tpch", ('"durations_ms"', '"stages"')),
+        ("tpch", ("_maxCores_", '"num_tasks"')),
+        ("sls", ('"job.tasks"', "am.type")),
+        ("sls", ('"mapTasks"', '"jobID"')),
+        ("sls", ('"workloads"', '"num_jobs"')),
+        ("weft", ('"stages"', '"tasks"')),
+    )
+    for name, words in marks:
+        if all(word in head for word in words):
+            return name
+    return None
+
+
+def _module_of(name: str) -> str:
+    if name not in FORMATS:
+        raise InputError("format", f"unknown: {name!r}; known: {', '.join([*FORMATS, AUTO])}")
+    return FORMATS[name]
