@@ -79,4 +79,9 @@ def with_options(chosen: Preset, settings: Mapping[str, Any]) -> Preset:
         if not dot or part not in PARTS or not name:
             raise InputError(f"set.{key}", f"expected {', '.join(f'{p}.<name>' for p in PARTS)}")
         options[part][name] = value
-    return replace(chosen, **{f"{part}_options": options[part] for part in PARTS})
+    return replace(
+        chosen,
+        matcher_options=options["matcher"],
+        planner_options=options["planner"],
+        asker_options=options["asker"],
+    )

@@ -1,0 +1,46 @@
+"""The client of a simulation: submits each job at its arrival, until it is answered."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sim.recorder import JobRow, Recorder
+from weft.effects import ClientRequested, Send, SetTimer, Started
+from weft.job import Job
+from weft.messages import MANAGER, Address, client_address
+from weft.requests import ApplicationAccepted, Refused, SubmitApplication
+
+RETRY_S = 5.0  # a client that is not answered asks again
+
+
+class Client:
+    """Told of the answers, it keeps the recorder's table of jobs; `repeat` where messages fail."""
+
+    def __init__(self, jobs: Sequence[Job], recorder: Recorder, *, repeat: bool) -> None:
+        self._recorder = recorder
+        self._repeat = repeat
+        recorder.jobs = [JobRow(job, number) for number, job in enumerate(jobs)]
+        recorder.open_jobs = len(jobs)
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        """`Started` plans the arrivals; a timer's key is the number of a job to submit."""
+        rows = self._recorder.jobs
+        if isinstance(event, Started):
+            return [SetTimer(row.job.arrival_s, row.number) for row in rows]
+        number = event.key
+        row = rows[number]
+        if row.app or row.finish_s >= 0:
+            return []
+        request = SubmitApplication(row.job, f"job-{number}")
+        effects: list[Any] = [Send(MANAGER, ClientRequested(str(number), request))]
+        if self._repeat:
+            effects.append(SetTimer(RETRY_S, number))
+        return effects
+
+    def answered(self, to: Address, answer: Any, now: float) -> None:
+        """The Resource Manager's answer to a submission."""
+        row = self._recorder.jobs[int(to.removeprefix(client_address("")))]
+        if isinstance(answer, ApplicationAccepted):
+            row.app = answer.app_id
+            self._recorder.by_app[answer.app_id] = row
+        elif isinstance(answer, Refused) and row.finish_s < 0:
+            self._recorder.refused(row, now, f"{answer.place}: {answer.problem}")

@@ -1,0 +1,322 @@
+"""The composition root: the very same cores and registries as the services, in virtual time."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from am.ask.registry import asker
+from am.core import ApplicationMaster
+from am.plan.registry import PlanRequest, planner
+from am.settings import MasterSettings
+from nm.core import NodeManager
+from rm.core import ResourceManager
+from rm.match.registry import make_matcher
+from rm.settings import ManagerSettings
+from sim.client import Client
+from sim.engine import Actor, Engine
+from sim.faults import Chaos, Faults
+from sim.network import Network
+from sim.recorder import Recorder
+from sim.settings import SimSettings
+from weft.cluster import ClusterSpec, NodeSpec
+from weft.dag import Machines, dag_of_job
+from weft.effects import (
+    Kill,
+    Launch,
+    MakePlan,
+    NodeSlowed,
+    Note,
+    Persist,
+    PlanReady,
+    ProcessEnded,
+    Recovered,
+    Send,
+    SetTimer,
+    Started,
+    Stop,
+)
+from weft.errors import InputError, WeftError
+from weft.ids import ContainerId, NodeId
+from weft.job import Job
+from weft.messages import (
+    MANAGER,
+    Address,
+    MasterLaunch,
+    Outcome,
+    master_address,
+    node_address,
+)
+from weft.plan import Plan
+
+
+class Simulation:
+    """One run. `run` drives it to the end of the last job; `recorder` knows what happened."""
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        jobs: Sequence[Job],
+        settings: SimSettings,
+        recorder: Recorder | None = None,
+    ) -> None:
+        if not jobs:
+            raise InputError("workload", "holds no job")
+        self.cluster = cluster
+        self.settings = settings
+        self.engine = Engine()
+        self.recorder = recorder or Recorder()
+        self.watchers: list[Callable[[float, Any], None]] = []  # beside the recorder
+        self.network = Network(settings.faults.network, settings.seed)
+        self.actors: dict[Address, Actor] = {}
+        self._specs = {spec.node_id: spec for spec in cluster.nodes}
+        self._hosts: dict[Address, NodeId] = {}  # masters -> the node that they run on
+        self._masters: dict[ContainerId, Actor] = {}
+        self._launched: dict[Address, ContainerId] = {}
+        self._records: list[Any] = []
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._lives = 0  # of the manager
+        self._boots: dict[NodeId, int] = {}
+        self._rare: dict[type, Callable[[Actor, Any, float], None]] = {
+            MakePlan: self._make_plan,
+            Launch: self._launch,
+            Kill: self._kill,
+            Persist: self._persist,
+            Stop: self._stopped,
+        }
+        self._client = Client(jobs, self.recorder, repeat=self._lossy)
+        self._outside = Actor("client", self._client)
+        self._chaos = Actor("chaos", Chaos(self))
+        if settings.scheduler.planner:
+            planner(settings.scheduler.planner)  # an unknown name is bad input
+        asker(settings.scheduler.asker, settings.scheduler.asker_options)
+        self.recorder.on_done = self.engine.stop
+        self._start()
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def run(self) -> Recorder:
+        """Drive to the end of the last job (or `until_s`)."""
+        self.engine.run(self._deliver, self.settings.until_s)
+        return self.recorder
+
+    @property
+    def _lossy(self) -> bool:
+        return bool(self.settings.faults.script) or not self.network.perfect
+
+    def check(self) -> None:
+        """Every core's own invariants."""
+        for actor in self.actors.values():
+            if actor.alive:
+                actor.core.check()  # type: ignore[attr-defined]
+
+    def _deliver(self, actor: Actor, event: Any, now: float) -> None:
+        self._do(actor, actor.handle(event, now), now)
+        if self.settings.checks and hasattr(actor.core, "check"):
+            actor.core.check()
+
+    def _do(self, actor: Actor, effects: list[Any], now: float) -> None:
+        """Carry out a core's effects in order."""
+        note = self.recorder.note
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self._send(actor, effect.to, effect.message, now)
+            elif kind is Note:
+                note(now, effect.fact)
+                for watch in self.watchers:
+                    watch(now, effect.fact)
+            elif kind is SetTimer:
+                self.engine.set_timer(actor, effect.key, effect.delay_s)
+            else:
+                self._rare[kind](actor, effect, now)
+
+    def _send(self, source: Actor, to: Address, message: Any, now: float) -> None:
+        target = self.actors.get(to)
+        if target is None:
+            if to.startswith("client:"):
+                self._client.answered(to, message, now)
+            return
+        if self.network.perfect:
+            self.engine.soon(target, message)
+            return
+        hosts = self._hosts
+        here, there = hosts.get(source.address, ""), hosts.get(to, "")
+        for delay_s in self.network.delays(source.address, to, here, there):
+            if delay_s:
+                self.engine.at(now + delay_s, target, message)
+            else:
+                self.engine.soon(target, message)
+
+    # -- composition -------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self.start_manager()
+        for spec in self.cluster.nodes:
+            self.start_node(spec)
+        self.engine.soon(self._outside, Started())
+        self.engine.soon(self._chaos, Started())
+
+    def start_manager(self) -> None:
+        """Start (or restart) the Resource Manager from what it persisted."""
+        settings, scheduler = self.settings, self.settings.scheduler
+        if MANAGER in self.actors:
+            return  # two restarts that overlap are one
+        self.network.manager_down(False)
+        self._lives += 1
+        own = replace(
+            ManagerSettings(prompt=settings.prompt, recovery=settings.faults.restarts),
+            **settings.manager,
+        )
+        manager = ResourceManager(
+            0,
+            self.cluster.types,
+            self.cluster.queues,
+            make_matcher(scheduler.matcher, scheduler.matcher_options),
+            own,
+            np.random.default_rng([settings.seed, 1, self._lives]),
+        )
+        self.manager = manager
+        self.actors[MANAGER] = actor = Actor(MANAGER, manager)
+        self.engine.soon(actor, Recovered(tuple(self._records)))
+
+    def start_node(self, spec: NodeSpec) -> None:
+        """Start (or restart) a node, empty."""
+        boots = self._boots[spec.node_id] = self._boots.get(spec.node_id, 0) + 1
+        number = len(self._boots) if boots == 1 else list(self._boots).index(spec.node_id) + 1
+        node = NodeManager(
+            spec.node_id,
+            "",
+            self.cluster.types.mapping(spec.capacity),
+            spec.rack,
+            spec.labels,
+            self.settings.node,
+            np.random.default_rng([self.settings.seed, 2, number, boots]),
+        )
+        address = node_address(spec.node_id)
+        self.actors[address] = actor = Actor(address, node, spec.node_id)
+        self._hosts[address] = spec.node_id
+        self.engine.soon(actor, Started())
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def _launch(self, actor: Actor, effect: Launch, now: float) -> None:
+        item = effect.item
+        assert isinstance(item, MasterLaunch), "emulated nodes launch masters only"
+        scheduler = self.settings.scheduler
+        own = replace(
+            MasterSettings(planner=scheduler.planner, planner_options=scheduler.planner_options),
+            **self.settings.master,
+        )
+        core = ApplicationMaster(
+            item.attempt_id,
+            own,
+            asker(scheduler.asker, scheduler.asker_options),
+            np.random.default_rng([self.settings.seed, 3, item.attempt_id]),
+        )
+        address = master_address(item.attempt_id)
+        master = Actor(address, core)
+        self.actors[address] = master
+        self._hosts[address] = actor.name
+        self._masters[item.container_id] = master
+        self._launched[address] = item.container_id
+        self.engine.soon(master, Started())
+
+    def _kill(self, actor: Actor, effect: Kill, now: float) -> None:
+        self._end_master(effect.container_id, Outcome.KILLED)
+
+    def _stopped(self, actor: Actor, effect: Stop, now: float) -> None:
+        container = self._launched.get(actor.address)
+        if container is not None:
+            self._end_master(container, Outcome.SUCCEEDED)
+
+    def _end_master(self, container: ContainerId, outcome: Outcome) -> None:
+        """A master's process is gone; its node notices."""
+        master = self._masters.pop(container, None)
+        if master is None:
+            return
+        self._forget(master)
+        node = self.actors.get(node_address(self._hosts.pop(master.address)))
+        if node is not None and node.alive:
+            self.engine.soon(node, ProcessEnded(container, outcome, int(outcome)))
+
+    def _forget(self, actor: Actor) -> None:
+        actor.alive = False
+        self._launched.pop(actor.address, None)
+        if self.actors.get(actor.address) is actor:
+            del self.actors[actor.address]
+
+    def _persist(self, actor: Actor, effect: Persist, now: float) -> None:
+        self._records.append(effect.record)
+
+    def _make_plan(self, actor: Actor, effect: MakePlan, now: float) -> None:
+        """Plan at once: planning takes no virtual time; like requests share one plan."""
+        try:
+            dag = dag_of_job(effect.job, effect.types)
+            key = (
+                effect.planner, dag.digest(), effect.machines, repr(sorted(effect.options.items()))
+            )  # fmt: skip
+            plan = self._plans.get(key)
+            if plan is None:
+                rows = [capacity for capacity, count in effect.machines for _ in range(count)]
+                rng = np.random.default_rng([self.settings.seed, 4, int(dag.digest()[:12], 16)])
+                machines = Machines(np.array(rows, dtype=np.float64))
+                request = PlanRequest(dag, machines, rng, effect.options)
+                plan = self._plans[key] = planner(effect.planner)(request)
+            ready = PlanReady(plan)
+        except WeftError as error:
+            ready = PlanReady(None, str(error))
+        self.engine.soon(actor, ready)
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def crash_node(self, node: NodeId) -> None:
+        """A node and the masters on it vanish."""
+        actor = self.actors.get(node_address(node))
+        if actor is None:
+            return
+        self._forget(actor)
+        for container, master in list(self._masters.items()):
+            if self._hosts.get(master.address) == node:
+                del self._masters[container]
+                del self._hosts[master.address]
+                self._forget(master)
+
+    def lose_master(self, number: int) -> None:
+        """The master of a job dies; its node sees the process end."""
+        app = self.recorder.jobs[number].app
+        for container in list(self._masters):
+            if container >> 40 == app:
+                self._end_master(container, Outcome.FAILED)
+
+    def stop_manager(self) -> None:
+        """The Resource Manager's process is gone."""
+        actor = self.actors.pop(MANAGER, None)
+        if actor is not None:
+            actor.alive = False
+        self.network.manager_down(True)
+
+    def back(self, node: NodeId) -> None:
+        """A crashed node returns, unless it is up."""
+        if node_address(node) not in self.actors:
+            self.start_node(self._specs[node])
+
+    @property
+    def faults(self) -> Faults:
+        """The script of this run."""
+        return self.settings.faults
+
+    def cut(self, nodes: Iterable[NodeId]) -> None:
+        """A partition begins."""
+        self.network.cut(nodes)
+
+    def heal(self, nodes: Iterable[NodeId]) -> None:
+        """It ends."""
+        self.network.heal(nodes)
+
+    def slow(self, node: NodeId, speed: float) -> None:
+        """A node becomes a straggler."""
+        actor = self.actors.get(node_address(node))
+        if actor is not None:
+            self.engine.soon(actor, NodeSlowed(speed))

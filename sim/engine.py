@@ -1,0 +1,107 @@
+"""Virtual time: events in the order of (time, serial), so that a run is a function of its input.
+
+What happens at the present instant skips the heap: it is younger than everything in the heap that
+is due now, so a queue keeps the same order for less.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, Protocol
+
+from weft.effects import TimerFired
+
+
+class Core(Protocol):
+    """What every role is: one door."""
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        """Take an event at a time, answer with effects."""
+
+
+class Actor:
+    """A core with an address and its timers; one that is not `alive` hears nothing."""
+
+    __slots__ = ("address", "alive", "core", "handle", "name", "timers")
+
+    def __init__(self, address: str, core: Core, name: str = "") -> None:
+        self.address = address
+        self.name = name or address
+        self.core = core
+        self.handle = core.handle
+        self.alive = True
+        self.timers: dict[Hashable, int] = {}  # key -> serial of its entry in the heap
+
+
+Deliver = Callable[[Actor, Any, float], None]
+
+
+class Engine:
+    """The heap of future events and the queue of present ones."""
+
+    __slots__ = ("_heap", "_keys", "_ready", "_serial", "_stopped", "events", "now")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.events = 0
+        self._heap: list[tuple[float, int, Actor, Any]] = []
+        self._ready: deque[tuple[Actor, Any, int]] = deque()
+        self._serial = 0
+        self._keys: dict[Hashable, TimerFired] = {}
+        self._stopped = False
+
+    def soon(self, actor: Actor, event: Any) -> None:
+        """Deliver an event now, after all that is due now."""
+        self._ready.append((actor, event, 0))
+
+    def at(self, time_s: float, actor: Actor, event: Any) -> None:
+        """Deliver an event at a time that is not before now."""
+        self._serial += 1
+        heappush(self._heap, (time_s, self._serial, actor, event))
+
+    def set_timer(self, actor: Actor, key: Hashable, delay_s: float | None) -> None:
+        """Set, replace or (None) cancel the timer of a key."""
+        if delay_s is None:
+            actor.timers.pop(key, None)
+        else:
+            self.set_timer_at(actor, key, self.now + delay_s)
+
+    def set_timer_at(self, actor: Actor, key: Hashable, time_s: float) -> None:
+        """As `set_timer`, for an absolute time."""
+        serial = self._serial = self._serial + 1
+        actor.timers[key] = serial
+        event = self._keys.get(key)
+        if event is None:
+            event = self._keys[key] = TimerFired(key)
+        if time_s <= self.now:
+            self._ready.append((actor, event, serial))
+        else:
+            heappush(self._heap, (time_s, serial, actor, event))
+
+    def stop(self) -> None:
+        """Let `run` return after the present event."""
+        self._stopped = True
+
+    def run(self, deliver: Deliver, until_s: float = inf) -> None:
+        """Deliver events in order until there are none, `stop` is called or time is up."""
+        heap, ready = self._heap, self._ready
+        self._stopped = False
+        while not self._stopped:
+            if heap and (heap[0][0] <= self.now or not ready):
+                if heap[0][0] > until_s:
+                    self.now = until_s
+                    return
+                self.now, serial, actor, event = heappop(heap)
+            elif ready:
+                actor, event, serial = ready.popleft()
+            else:
+                return
+            if not actor.alive:
+                continue
+            if type(event) is TimerFired:
+                if actor.timers.get(event.key) != serial:
+                    continue  # replaced or cancelled
+                del actor.timers[event.key]
+            self.events += 1
+            deliver(actor, event, self.now)

@@ -1,0 +1,85 @@
+"""How messages travel: delay, loss and duplicates per link, from one seed; partitions cut links."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.errors import InputError
+from weft.messages import MANAGER, Address
+
+NOW = (0.0,)
+NEVER: tuple[float, ...] = ()
+_DRAWS = 4096  # random numbers are drawn in blocks: one by one they cost more than an event
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """Every link's behaviour; delays are uniform in [delay_s_min, delay_s_max]."""
+
+    delay_s_min: float = 0.0
+    delay_s_max: float = 0.0
+    loss: float = 0.0  # probability that a message is lost
+    duplicate: float = 0.0  # probability that it arrives twice
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.delay_s_min <= self.delay_s_max:
+            raise InputError("network.delay_s", "expected 0 <= min <= max")
+        for name in ("loss", "duplicate"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"network.{name}", "expected a probability in [0, 1)")
+
+    @property
+    def perfect(self) -> bool:
+        """Whether messages arrive at once, once."""
+        return not (self.delay_s_max or self.loss or self.duplicate)
+
+
+class Network:
+    """Answers when copies of a message arrive; without delays it keeps the order."""
+
+    def __init__(self, settings: LinkSettings, seed: int) -> None:
+        self.settings = settings
+        self._rng = np.random.default_rng([seed, 7])
+        self._draws: list[float] = []
+        self._cut: set[str] = set()  # names of nodes that nobody reaches
+        self._manager_down = False
+
+    @property
+    def perfect(self) -> bool:
+        """Whether every message arrives at once, once, now."""
+        return self.settings.perfect and not self._cut and not self._manager_down
+
+    def cut(self, nodes: Iterable[str]) -> None:
+        """Partition nodes (and the masters on them) from everybody else."""
+        self._cut.update(nodes)
+
+    def heal(self, nodes: Iterable[str]) -> None:
+        """End a partition."""
+        self._cut.difference_update(nodes)
+
+    def manager_down(self, down: bool) -> None:
+        """The Resource Manager's process is gone, or back."""
+        self._manager_down = down
+
+    def delays(self, source: Address, target: Address, here: str, there: str) -> tuple[float, ...]:
+        """When copies arrive, s from now; `here` and `there` are hosts (empty: no node)."""
+        if self._manager_down and MANAGER in (source, target):
+            return NEVER
+        if here != there and (here in self._cut or there in self._cut):
+            return NEVER
+        settings = self.settings
+        if settings.perfect:
+            return NOW
+        if settings.loss and self._draw() < settings.loss:
+            return NEVER
+        span = settings.delay_s_max - settings.delay_s_min
+        first = settings.delay_s_min + span * (self._draw() if span else 0.0)
+        if settings.duplicate and self._draw() < settings.duplicate:
+            return (first, settings.delay_s_min + span * self._draw())
+        return (first,)
+
+    def _draw(self) -> float:
+        if not self._draws:
+            self._draws = self._rng.random(_DRAWS).tolist()
+        return self._draws.pop()

@@ -1,0 +1,281 @@
+"""Numbers of a run: JCT, makespan, fairness, utilisation, running tasks over time, rows of CSV."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.recorder import JobRow, TaskColumns
+from weft.cluster import ClusterSpec
+from weft.dag import Floats
+from weft.ids import AppId, format_container
+from weft.job import EdgeKind, Job, one_to_one_parents
+from weft.messages import Outcome
+
+WINDOWS_S = (10, 60, 240)
+POINTS_MAX = 2000
+JOB_COLUMNS = (
+    "job", "name", "queue", "arrival_s", "start_s", "finish_s", "jct_s", "tasks", "state",
+)  # fmt: skip
+TASK_COLUMNS = (
+    "job", "stage", "index", "attempt", "node", "container", "ready_s", "start_s", "end_s", "state",
+)  # fmt: skip
+NODE_COLUMNS = ("node", "rack", "tasks", "busy_s", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run, as the reports read it."""
+
+    cluster: ClusterSpec
+    jobs: Sequence[JobRow]
+    tasks: TaskColumns
+
+
+def jct_s(row: JobRow) -> float:
+    """Job completion time: from arrival to end; negative where it did not end."""
+    return row.finish_s - row.job.arrival_s if row.finish_s >= 0 else -1.0
+
+
+def percentiles(values: Floats) -> dict[str, float]:
+    """Mean and the percentiles of the contract; zeros without values."""
+    if not len(values):
+        return dict.fromkeys(("mean", "p25", "p50", "p75", "p95"), 0.0)
+    found = {"mean": float(values.mean())}
+    for p in (25, 50, 75, 95):
+        found[f"p{p}"] = float(np.percentile(values, p))
+    return found
+
+
+def makespan_s(run: Run) -> float:
+    """From the first arrival to the last end."""
+    ends = [row.finish_s for row in run.jobs if row.finish_s >= 0]
+    if not ends:
+        return 0.0
+    return max(ends) - min(row.job.arrival_s for row in run.jobs)
+
+
+def jain(values: Floats) -> float:
+    """Jain's index: (sum)^2 / (n x sum of squares); 1 where there is nothing to share."""
+    squares = float((values * values).sum())
+    return float(values.sum()) ** 2 / (len(values) * squares) if squares > 0 else 1.0
+
+
+def dominant_shares(run: Run) -> Floats:
+    """The dominant share of C that each task attempt holds, by its estimated demand."""
+    total = np.array(run.cluster.total)
+    total[total == 0] = np.inf
+    shares = np.zeros(len(run.tasks))
+    for app, stage, rows in _groups(run.tasks):
+        job = _job(run, app)
+        if job is None:
+            continue
+        spec = job.stages[stage]
+        vector = run.cluster.types.vector
+        if spec.overrides:
+            for row in rows:
+                demand = vector(spec.demand_of(int(run.tasks.task[row])))
+                shares[row] = (np.array(demand) / total).max()
+        else:
+            shares[rows] = (np.array(vector(spec.demand)) / total).max()
+    return shares
+
+
+def jain_index(run: Run, window_s: float, shares: Floats) -> float:
+    """The mean over windows of Jain's index over the jobs that were there all the time.
+
+    A job's value is the dominant share that it held on average in the window. A window in which
+    fewer than two jobs were present throughout says nothing and is left out.
+    """
+    end_s = max((row.finish_s for row in run.jobs), default=0.0)
+    windows = int(end_s // window_s) if window_s > 0 else 0
+    apps = {row.app: place for place, row in enumerate(run.jobs) if row.app and row.finish_s >= 0}
+    if not windows or len(apps) < 2:
+        return 1.0
+    found: list[float] = []
+    held = _held_by_window(run, window_s, windows, shares, apps)
+    for window, row in enumerate(held):
+        first, last = window * window_s, (window + 1) * window_s
+        there = [
+            place for place in apps.values()
+            if run.jobs[place].job.arrival_s <= first and run.jobs[place].finish_s >= last
+        ]  # fmt: skip
+        if len(there) >= 2:
+            found.append(jain(np.array([row.get(place, 0.0) for place in there])))
+    return float(np.mean(found)) if found else 1.0
+
+
+def _held_by_window(
+    run: Run, window_s: float, windows: int, shares: Floats, apps: Mapping[AppId, int]
+) -> list[dict[int, float]]:
+    """share x s that each job held in each window."""
+    held: list[dict[int, float]] = [{} for _ in range(windows)]
+    tasks = run.tasks
+    first = np.minimum(tasks.start_s // window_s, windows).astype(np.int64)
+    last = np.minimum(tasks.end_s // window_s, windows).astype(np.int64)
+    rows = zip(
+        tasks.app.tolist(), tasks.start_s.tolist(), tasks.end_s.tolist(), shares.tolist(),
+        first.tolist(), last.tolist(), strict=True,
+    )  # fmt: skip
+    for app, start, end, share, low, high in rows:
+        place = apps.get(app)
+        if place is None:
+            continue
+        for window in range(low, min(high, windows - 1) + 1):
+            span = min(end, (window + 1) * window_s) - max(start, window * window_s)
+            row = held[window]
+            row[place] = row.get(place, 0.0) + share * span
+    return held
+
+
+def utilisation(run: Run) -> dict[str, float]:
+    """Mean true use of each resource over the makespan, as a fraction of C."""
+    span_s = makespan_s(run)
+    names = run.cluster.types.names
+    total = np.array(run.cluster.total)
+    if span_s <= 0:
+        return dict.fromkeys(names, 0.0)
+    used = np.zeros(len(names))
+    ran_s = run.tasks.end_s - run.tasks.start_s
+    for app, stage, rows in _groups(run.tasks):
+        job = _job(run, app)
+        if job is None:
+            continue
+        spec = job.stages[stage]
+        vector = run.cluster.types.vector
+        for row in rows if spec.overrides else rows[:1]:
+            index = int(run.tasks.task[row])
+            demand = np.array(vector(spec.actual_demand_of(index)))
+            taken = ran_s[row] if spec.overrides else ran_s[rows].sum()
+            used += demand * taken
+    return {
+        name: float(min(1.0, amount / (capacity * span_s))) if capacity else 0.0
+        for name, amount, capacity in zip(names, used, total, strict=True)
+    }
+
+
+def running_over_time(tasks: TaskColumns) -> tuple[list[float], list[int]]:
+    """(times s, running tasks from then on), thinned to some thousand points."""
+    if not len(tasks):
+        return [], []
+    times = np.concatenate([tasks.start_s, tasks.end_s])
+    steps = np.concatenate([np.ones(len(tasks)), -np.ones(len(tasks))])
+    order = np.argsort(times, kind="stable")
+    level = np.cumsum(steps[order])
+    times = times[order]
+    grid = np.linspace(0.0, float(times[-1]), min(POINTS_MAX, max(2, 2 * len(tasks))))
+    at = np.searchsorted(times, grid, side="right") - 1
+    values = np.where(at >= 0, level[np.maximum(at, 0)], 0)
+    return grid.tolist(), values.astype(int).tolist()
+
+
+def job_rows(run: Run) -> Iterator[tuple[Any, ...]]:
+    """Rows of jobs.csv."""
+    starts: dict[int, float] = {}
+    if len(run.tasks):
+        order = np.argsort(run.tasks.app, kind="stable")
+        apps, first = np.unique(run.tasks.app[order], return_index=True)
+        lows = np.minimum.reduceat(run.tasks.start_s[order], first)
+        starts = dict(zip(apps.tolist(), lows.tolist(), strict=True))
+    for row in run.jobs:
+        job = row.job
+        yield (
+            row.app or row.number, job.name, job.queue, _s(job.arrival_s),
+            _s(starts[row.app]) if row.app in starts else "",
+            _s(row.finish_s) if row.finish_s >= 0 else "",
+            _s(jct_s(row)) if row.finish_s >= 0 else "", job.task_count, row.state,
+        )  # fmt: skip
+
+
+def task_rows(run: Run) -> Iterator[tuple[Any, ...]]:
+    """Rows of tasks.csv, in the order in which the tasks ended."""
+    ready = ready_times(run)
+    tasks = run.tasks
+    names = {outcome.value: outcome.name for outcome in Outcome}
+    columns = (
+        tasks.app, tasks.stage, tasks.task, tasks.attempt, tasks.node, tasks.container,
+        tasks.start_s, tasks.end_s, tasks.outcome, ready,
+    )  # fmt: skip
+    jobs = {row.app: row.job for row in run.jobs}
+    for app, stage, task, attempt, node, container, start, end, outcome, since in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        job = jobs.get(app)
+        yield (
+            app, job.stages[stage].name if job else stage, task, attempt, tasks.nodes[node],
+            format_container(0, container), _s(since), _s(start), _s(end), names[outcome],
+        )  # fmt: skip
+
+
+def node_rows(run: Run) -> Iterator[tuple[Any, ...]]:
+    """Rows of nodes.csv."""
+    count = len(run.tasks.nodes)
+    ran_s = np.bincount(run.tasks.node, run.tasks.end_s - run.tasks.start_s, count)
+    ended = np.bincount(run.tasks.node, minlength=count)
+    bad = run.tasks.outcome != Outcome.SUCCEEDED
+    failed = np.bincount(run.tasks.node[bad], minlength=count)
+    place = {name: i for i, name in enumerate(run.tasks.nodes)}
+    for node in run.cluster.nodes:
+        i = place.get(node.node_id)
+        if i is None:
+            yield (node.node_id, node.rack, 0, _s(0.0), 0)
+        else:
+            yield (node.node_id, node.rack, int(ended[i]), _s(float(ran_s[i])), int(failed[i]))
+
+
+def ready_times(run: Run) -> Floats:
+    """When each task's parents had ended (its job's arrival without parents), s, by row."""
+    tasks = run.tasks
+    ready = np.zeros(len(tasks))
+    good = tasks.outcome == Outcome.SUCCEEDED
+    ends: dict[tuple[int, int], Floats] = {}  # (app, stage) -> end by task
+    groups = list(_groups(tasks))
+    for app, stage, rows in groups:
+        job = _job(run, app)
+        if job is not None:
+            mine = np.full(job.stages[stage].tasks, np.inf)
+            done = rows[good[rows]][::-1]  # the first end counts
+            mine[tasks.task[done]] = tasks.end_s[done]
+            ends[app, stage] = mine
+    arrivals = {row.app: row.job.arrival_s for row in run.jobs}
+    for app, stage, rows in groups:
+        job = _job(run, app)
+        if job is None:
+            continue
+        own = np.full(job.stages[stage].tasks, arrivals[app])
+        for parent, kind in job.parents_of(stage):
+            before = ends.get((app, parent))
+            if before is None:
+                continue
+            if kind is EdgeKind.ONE_TO_ONE:
+                blocks = (
+                    one_to_one_parents(len(before), len(own), child) for child in range(len(own))
+                )
+                since = np.array([before[block.start : block.stop].max() for block in blocks])
+            else:
+                since = np.full(len(own), before.max())
+            own = np.maximum(own, np.where(np.isfinite(since), since, 0.0))
+        ready[rows] = own[tasks.task[rows]]
+    return ready
+
+
+def _groups(tasks: TaskColumns) -> Iterator[tuple[int, int, Any]]:
+    """(app, stage, rows) of every stage that ran, rows in order."""
+    if not len(tasks):
+        return
+    key = tasks.app * (int(tasks.stage.max()) + 1) + tasks.stage
+    order = np.argsort(key, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
+        yield int(tasks.app[rows[0]]), int(tasks.stage[rows[0]]), rows
+
+
+def _job(run: Run, app: int) -> Job | None:
+    for row in run.jobs[max(0, app - 1) : app]:  # applications are mostly numbered as they came
+        if row.app == app:
+            return row.job
+    return next((row.job for row in run.jobs if row.app == app), None)
+
+
+def _s(value: float) -> float:
+    return round(value, 6)
