@@ -254,7 +254,6 @@ class Books:
         self.dirty_nodes: dict[NodeId, Node] = {}
         self.timer_set = False
         self.matched_at = -1  # version of the books at the last pass over all nodes
-        self.again = False  # a match was not settled: the next heartbeat asks again
         self.cursor = 0  # node slot where the next pass begins
         self.started_s = 0.0
         self.now = 0.0

@@ -91,13 +91,13 @@ class ResourceManager:
         """In prompt pace: collect what arrives together, then match and push the answers."""
         books = self.books
         work = books.version != books.matched_at and (books.waiting or books.rows.live)
-        if work or books.again or books.dirty_attempts or books.dirty_nodes:
+        if work or books.dirty_attempts or books.dirty_nodes:
             books.timer_set = True
             books.out.append(SetTimer(0.0, MATCH))
 
     def _match(self) -> None:
         books = self.books
-        books.timer_set = books.again = False
+        books.timer_set = False
         books.rows.compact()
         match_all(books)
         books.matched_at = books.version

@@ -6,6 +6,7 @@ import numpy as np
 
 from rm.books import App, Books
 from rm.lifecycle import ENDED_APPS, AppState, AttemptState, reported
+from rm.match.limit_kernels import full_queue, user_allows
 from rm.rows import AskEntry
 from weft.requests import Explanation, StageExplanation
 
@@ -101,21 +102,19 @@ def _reasons(books: Books, app: App, entry: AskEntry) -> Counter[str]:
 def _limit(books: Books, app: App, entry: AskEntry) -> str:
     """Which limit of its queues or user the ask would pass, if any."""
     tree, ledger = books.queues, books.ledger
-    total = ledger.total
-    for queue in tree.chains[app.queue]:
-        held = ledger.by_queue.held[queue]
-        if (held + entry.demand > tree.max_capacity[queue] * total * (1 + _EPS)).any():
-            return f"queue {tree.paths[queue]} is at its limit"
-    leaf = app.queue
-    if tree.user_limit[leaf] >= 1 and np.isinf(tree.user_limit_factor[leaf]):
+    total, held, leaf = ledger.total, ledger.by_queue.held, app.queue
+    full = full_queue(leaf, entry.demand, total, held, tree.max_capacity, tree.parent)
+    if full >= 0:
+        return f"queue {tree.paths[full]} is at its limit"
+    if user_allows(
+        entry.demand,
+        total,
+        held[leaf],
+        ledger.users.held[ledger.apps.user[app.slot]],
+        float(tree.capacity[leaf]),
+        int(ledger.by_queue.users[leaf]),
+        float(tree.user_limit[leaf]),
+        float(tree.user_limit_factor[leaf]),
+    ):
         return ""
-    users = max(1, int(ledger.by_queue.users[leaf]))
-    base = np.maximum(tree.capacity[leaf] * total, ledger.by_queue.held[leaf] + entry.demand)
-    most = np.minimum(
-        base * max(1.0 / users, float(tree.user_limit[leaf])),
-        tree.capacity[leaf] * total * tree.user_limit_factor[leaf],
-    )
-    held = ledger.users.held[ledger.apps.user[app.slot]]
-    if (held + entry.demand > most * (1 + _EPS)).any():
-        return "its user is at the limit"
-    return ""
+    return "its user is at the limit"

@@ -90,7 +90,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         books.rows.compact()
         match_node(books, node)
     elif node.settled_at == -1 and books.rows.live:
-        books.again = True
+        match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
     answer_node(books, node)
 
 

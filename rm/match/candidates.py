@@ -70,7 +70,7 @@ def placements(rows: Ints, picked: Ints, terms: Floats, names: tuple[str, ...]) 
     for position, candidate in enumerate(picked.tolist()):
         row = int(rows[candidate])
         if found and found[-1].row == row:
-            found[-1] = found[-1]._replace(count=found[-1].count + 1)
+            found[-1] = found[-1]._replace(copies=found[-1].copies + 1)
             continue
         scores: Scores = tuple(zip(names, terms[position].tolist(), strict=True))
         found.append(Placement(row, 1, scores))

@@ -169,7 +169,7 @@ class GrapheneMatcher(BaseMatcher):
         group = app if self.by_app else int(view.apps.queue[app])
         work = shares_of(view.rows.demand[placement.row], view.total)
         factor = 1.0 if self.by_slots else dominant_factor(work, shares_of(held[group], view.total))
-        for _ in range(placement.count):
+        for _ in range(placement.copies):
             self._counters.book(group, factor, active)
         for idle in np.flatnonzero(~active & (self._counters.value > 0)):
             if idle != group:
