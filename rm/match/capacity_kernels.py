@@ -4,7 +4,7 @@ import numpy as np
 
 from rm.columns import Bools
 from rm.match.limit_kernels import full_queue, user_allows
-from weft.compiled import kernel
+from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
 _EPS = 1e-7
@@ -42,7 +42,7 @@ def _fits(demand: Floats, available: Floats, capacity: Floats) -> bool:
     return True
 
 
-@kernel
+@making_kernel
 def _hungriest(
     best: Ints, held: Floats, guarantee: Floats, total: Floats, parent: Ints, is_leaf: Bools
 ) -> int:
@@ -73,7 +73,7 @@ def _hungriest(
     return at
 
 
-@kernel
+@making_kernel
 def pick(
     line: Ints,
     pending: Ints,

@@ -4,13 +4,13 @@ import numpy as np
 
 from rm.columns import Bools
 from rm.view import View
-from weft.compiled import kernel
+from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
 TOLERANCE = 1e-7  # of the node's capacity, as in the ledger
 
 
-@kernel
+@making_kernel
 def allowed_rows(
     pending: Ints,
     app: Ints,
@@ -39,7 +39,7 @@ def allowed_rows(
     return out[:n]
 
 
-@kernel
+@making_kernel
 def fitting(rows: Ints, demand: Floats, available: Floats, capacity: Floats) -> Ints:
     """Those of `rows` of which at least one container fits into `available`, shape (d,)."""
     out = np.empty(rows.shape[0], dtype=np.int64)
