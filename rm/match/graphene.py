@@ -11,14 +11,13 @@ from rm.columns import Bools
 from rm.match.candidates import Candidates, candidates, mean_remaining, placements, shares_of
 from rm.match.fairness import Deficits
 from rm.match.fit_kernels import allowed
-from rm.match.overbook_kernels import next_opportunity, overbooking_score
+from rm.match.overbook_kernels import overbookable_rows, what_if
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import dominant_factor, graphene_picks
 from rm.view import View
 from weft.dag import Floats, Ints
 
 TERMS = ("perf", "pack", "overbook", "work", "deficit")
-LOOK_NODES = 32  # other nodes that a what-if looks at for the next opportunity
 
 
 class GrapheneMatcher(BaseMatcher):
@@ -41,6 +40,7 @@ class GrapheneMatcher(BaseMatcher):
         overbook_score: str,
         overbook_rows: int,
         overbook_limit: float,
+        overbook_look: int,
         bundle_enter: str,
         bundle_end: int,
         bundle_pick: str,
@@ -58,11 +58,13 @@ class GrapheneMatcher(BaseMatcher):
         self.overbook_relative = overbook_score == "relative"
         self.overbook_rows = overbook_rows
         self.overbook_limit = overbook_limit
+        self.overbook_look = overbook_look
         self.bundle_enter = bundle_enter
         self.bundle_end = bundle_end
         self.bundle_pick = bundle_pick
         self._eta = -1.0  # the moving average; negative: none yet
         self._counters = Deficits(np.zeros(0))
+        self._slack: Floats | None = None  # how far each resource may be overbooked, over capacity
 
     # -- the decision ------------------------------------------------------------------------------
 
@@ -81,7 +83,7 @@ class GrapheneMatcher(BaseMatcher):
         groups, deficit, share, held, bound = self._fairness(view, found)
         picked, terms, eta = graphene_picks(
             found.packing, found.work, found.duration, found.pri, found.pending, found.app,
-            groups, found.rank, found.remote, over, found.free,
+            groups, found.rank, found.remote, over, found.free, self._room(view, node),
             view.apps.remaining[: view.app_slots].copy(), deficit, share, held,
             self._eta_now(), self.eta_m, mean_remaining(view), bound, self.remote_penalty,
             self.by_slots, self.use_packing, 1 if self.bundle_pick == "one" else 1 << 30,
@@ -95,6 +97,11 @@ class GrapheneMatcher(BaseMatcher):
         # with time, running tasks end and a what-if may turn out otherwise
         settled = not len(extra) and self.bundle_pick != "one" and self.bundle_end == 0
         return Match(answer, settled=settled)
+
+    def _room(self, view: View, node: int) -> Floats:
+        """What is available with overbooking, over the node's capacity, shape (d,)."""
+        capacity = view.nodes.capacity[node]
+        return shares_of(view.nodes.available[node], capacity) + self._beyond(view)
 
     def _eta_now(self) -> float:
         if self.eta_fixed >= 0:
@@ -153,7 +160,7 @@ class GrapheneMatcher(BaseMatcher):
 
     def slack(self, view: View) -> Floats:
         """Overbookable resources may go up to the limit."""
-        return np.where(self._mask(view), self.overbook_limit - 1.0, 0.0)
+        return self._beyond(view)
 
     def deficits(self, view: View) -> Floats:
         """Counters by queue slot; zeros when the groups are applications."""
@@ -189,63 +196,45 @@ class GrapheneMatcher(BaseMatcher):
 
     def _overbookable(self, view: View, node: int) -> Ints:
         """Rows that fit only if overbookable resources go beyond the capacity, up to the limit."""
-        nothing = np.zeros(0, dtype=np.int64)
-        mask = self._mask(view)
-        if not mask.any() or not view.nodes.containers[node]:
-            return nothing
-        rows = allowed(view, node)
-        if not len(rows):
-            return nothing
-        capacity, available = view.nodes.capacity[node], view.nodes.available[node]
-        room = available + np.where(mask, (self.overbook_limit - 1.0) * capacity, 0.0)
-        demand = view.rows.demand[rows]
-        slack = 1e-7 * capacity
-        fits = (demand <= available + slack).all(axis=1)
-        could = (demand <= room + slack).all(axis=1) & ~fits
-        rows = rows[could]
+        beyond = self._beyond(view)
+        if not beyond.any() or not view.nodes.containers[node] or not self.overbook_rows:
+            return np.zeros(0, dtype=np.int64)
+        rows = overbookable_rows(
+            allowed(view, node),
+            view.rows.demand[: view.rows.count],
+            view.nodes.available[node],
+            view.nodes.capacity[node],
+            beyond,
+        )
         if len(rows) > self.overbook_rows:
             best = np.lexsort((view.rows.serial[rows], -view.rows.pri_score[rows]))
             rows = rows[best[: self.overbook_rows]]
-        return np.asarray(rows)
+        return rows
 
-    def _mask(self, view: View) -> Bools:
-        names = view.types.names
-        return np.array([n in self.overbook for n in names], dtype=np.bool_) & ~view.rigid
+    def _beyond(self, view: View) -> Floats:
+        if self._slack is None:
+            names = view.types.names
+            mask = np.array([n in self.overbook for n in names], dtype=np.bool_) & ~view.rigid
+            self._slack = np.where(mask, self.overbook_limit - 1.0, 0.0)
+        return self._slack
 
     def _overbook_scores(self, view: View, node: int, rows: Ints, now: float) -> Floats:
         """oScore of each row (0: better to wait): s, or relative to the duration, at most 1."""
-        running = view.running(node)
-        left = np.maximum(running.end_s - now, 0.0)
-        scores = np.zeros(len(rows))
-        for i, row in enumerate(rows.tolist()):
-            need, duration = view.rows.demand[row], float(view.rows.duration_s[row])
-            wait = self._next_opportunity(view, node, need, now)
-            if not np.isfinite(wait) or wait <= 0:
-                continue
-            score, _, _ = overbooking_score(
-                left, running.demand, view.nodes.capacity[node], len(left), duration, need, wait
-            )
-            if self.overbook_relative and duration > 0:
-                score = min(1.0, score / duration)
-            scores[i] = score
-        return scores
-
-    def _next_opportunity(self, view: View, node: int, need: Floats, now: float) -> float:
-        """Earliest time from now at which `need` fits without overbooking, here or nearby, s."""
-        n = view.node_count
-        fits = (need <= view.nodes.available[:n] + 1e-7 * view.nodes.capacity[:n]).all(axis=1)
-        if (fits & view.nodes.up[:n]).any():
-            return 0.0
-        best = np.inf
-        for step in range(min(n, LOOK_NODES)):
-            slot = (node + step) % n
-            if not view.nodes.up[slot]:
-                continue
-            running = view.running(slot)
-            order = np.argsort(running.end_s, kind="stable")
-            ends = np.maximum(running.end_s[order] - now, 0.0)
-            wait = next_opportunity(
-                view.nodes.available[slot], ends, running.demand[order], len(ends), need
-            )
-            best = min(best, wait)
-        return float(best)
+        n, nodes = view.node_count, view.nodes
+        look = [(node + step) % n for step in range(min(n, self.overbook_look))]
+        look = [slot for slot in look if nodes.up[slot]]
+        runs = [view.running(slot) for slot in look]
+        most = max(len(run.end_s) for run in runs)
+        ends = np.zeros((len(runs), most))
+        held = np.zeros((len(runs), most, len(view.types)))
+        count = np.array([len(run.end_s) for run in runs])
+        for i, run in enumerate(runs):
+            order = np.argsort(run.end_s, kind="stable")
+            ends[i, : count[i]] = np.maximum(run.end_s[order] - now, 0.0)
+            held[i, : count[i]] = run.demand[order]
+        return what_if(
+            view.rows.demand[rows], view.rows.duration_s[rows],
+            np.maximum(runs[0].end_s - now, 0.0), runs[0].demand, nodes.capacity[node],
+            nodes.available[:n], nodes.capacity[:n], nodes.up[:n], np.array(look), ends, held,
+            count, self.overbook_relative,
+        )  # fmt: skip

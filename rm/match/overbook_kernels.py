@@ -6,11 +6,12 @@ capacity / demand; a task runs at its lowest rate over resources; rates change a
 
 import numpy as np
 
-from weft.compiled import kernel
-from weft.dag import Floats
+from rm.columns import Bools
+from weft.compiled import kernel, making_kernel
+from weft.dag import Floats, Ints
 
 
-@kernel
+@making_kernel
 def fluid_ends(remaining: Floats, demand: Floats, capacity: Floats, count: int) -> Floats:
     """Completion times, s from now, of the first `count` tasks, shape (count,).
 
@@ -52,7 +53,7 @@ def _slowdown(demand: Floats, total: Floats, capacity: Floats) -> float:
     return slow
 
 
-@kernel
+@making_kernel
 def overbooking_score(
     remaining: Floats,
     demand: Floats,
@@ -87,7 +88,7 @@ def overbooking_score(
     return max(0.0, benefit - cost), benefit, cost
 
 
-@kernel
+@making_kernel
 def next_opportunity(
     available: Floats,
     ends: Floats,
@@ -114,3 +115,86 @@ def next_opportunity(
             for r in range(resources):
                 free[r] += held[step, r]
     return np.inf
+
+
+@making_kernel
+def what_if(
+    demand: Floats,
+    duration: Floats,
+    left: Floats,
+    held: Floats,
+    capacity: Floats,
+    available: Floats,
+    capacities: Floats,
+    up: Bools,
+    look_slots: Ints,
+    look_ends: Floats,
+    look_held: Floats,
+    look_count: Ints,
+    relative: bool,
+) -> Floats:
+    """oScore of each candidate on one node, shape (k,); 0 where waiting is better.
+
+    `demand` (k, d) and `duration` (k,) are the candidates; `left` (c,) and `held` (c, d) what runs on
+    the node; `available` and `capacities` (nodes, d) all nodes. The next opportunity is now where the
+    task fits on any node, else the earliest expected end that makes room on one of the nodes looked
+    at: `look_ends` (s, m) in increasing order, s from now, with `look_held` (s, m, d).
+    """
+    k, resources = demand.shape
+    out = np.zeros(k)
+    for i in range(k):
+        need = demand[i]
+        if _fits_somewhere(need, available, capacities, up):
+            continue
+        wait = np.inf
+        for s in range(look_slots.shape[0]):
+            free = available[look_slots[s]]
+            found = next_opportunity(free, look_ends[s], look_held[s], look_count[s], need)
+            wait = min(wait, found)
+        if not np.isfinite(wait) or wait <= 0.0:
+            continue
+        score, _, _ = overbooking_score(
+            left, held, capacity, left.shape[0], duration[i], need, wait
+        )
+        if relative and duration[i] > 0.0:
+            score = min(1.0, score / duration[i])
+        out[i] = score
+    return out
+
+
+@kernel
+def _fits_somewhere(need: Floats, available: Floats, capacities: Floats, up: Bools) -> bool:
+    for node in range(available.shape[0]):
+        if not up[node]:
+            continue
+        fits = True
+        for r in range(need.shape[0]):
+            if need[r] > 0.0 and need[r] > available[node, r] + 1e-7 * capacities[node, r]:
+                fits = False
+                break
+        if fits:
+            return True
+    return False
+
+
+@making_kernel
+def overbookable_rows(
+    rows: Ints, demand: Floats, available: Floats, capacity: Floats, beyond: Floats
+) -> Ints:
+    """Those of `rows` that do not fit, but would with `beyond` (d,) x capacity more room."""
+    out = np.empty(rows.shape[0], dtype=np.int64)
+    n = 0
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        fits, could = True, True
+        for r in range(capacity.shape[0]):
+            need, slack = demand[row, r], 1e-7 * capacity[r]
+            if need > 0.0 and need > available[r] + slack:
+                fits = False
+                if need > available[r] + beyond[r] * capacity[r] + slack:
+                    could = False
+                    break
+        if could and not fits:
+            out[n] = row
+            n += 1
+    return out[:n]

@@ -86,6 +86,7 @@ MATCHERS: dict[str, Row] = {
                 "raw", "oScore in s, or over the duration", choices=("raw", "relative")
             ),
             "overbook_rows": Parameter(16, "rows that a what-if looks at", 0),
+            "overbook_look": Parameter(4, "nodes that it looks at for the next opportunity", 1),
             "overbook_limit": Parameter(1.25, "demand over capacity at most", 1),
             "bundle_enter": Parameter(
                 "all",

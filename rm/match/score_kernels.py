@@ -7,14 +7,14 @@ of resource types, `k` the number of candidate rows.
 
 import numpy as np
 
-from weft.compiled import kernel
+from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
 FIT = 1e-7  # of the machine's capacity
 TIE = 1e-12  # scores closer than this are equal
 
 
-@kernel
+@making_kernel
 def normalised(rows: Ints, demand: Floats, by: Floats) -> Floats:
     """Demands of the candidate rows divided by `by` (d,), 0 where `by` is 0; shape (k, d)."""
     out = np.zeros((rows.shape[0], by.shape[0]))
@@ -94,12 +94,20 @@ def dominant_factor(work: Floats, held: Floats) -> float:
     for r in range(held.shape[0]):
         if held[r] > top:
             top, best = held[r], r
-    if top > 0.0:
-        return float(work[best])
-    return float(work.max())
+    if top <= 0.0:
+        return _largest(work)
+    return float(work[best])
 
 
 @kernel
+def _largest(values: Floats) -> float:
+    top = 0.0
+    for r in range(values.shape[0]):
+        top = max(top, values[r])
+    return top
+
+
+@making_kernel
 def graphene_picks(
     packing: Floats,
     work: Floats,
@@ -112,6 +120,7 @@ def graphene_picks(
     remote: Floats,
     over: Floats,
     free: Floats,
+    room: Floats,
     remaining: Floats,
     deficit: Floats,
     share: Floats,
@@ -128,7 +137,7 @@ def graphene_picks(
     """Figure 15: pick, subtract, repeat; returns (candidates picked (n,), terms (n, 5), eta).
 
     Arrays over candidates have length k; `rank` is their order for ties; `over` is oScore where
-    the row does not fit (0: may not overbook). `free` (d,), `remaining` (applications,), `deficit`
+    the row does not fit (0: may not overbook). `free` (d,), `room` (d,: with overbooking), `remaining` (applications,), `deficit`
     and `held` (groups, d) are working copies that change. `eta` < 0 asks for the automatic one.
     Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
     """
@@ -148,9 +157,13 @@ def graphene_picks(
         top = neediest(deficit, share)
         if top >= 0 and deficit[top] >= bound - TIE:
             only = top
-        best = _best(p, over, overbooked, pri, remaining, app, group, rank, left, eta, only)
+        best = _best(
+            packing, room, p, over, overbooked, pri, remaining, app, group, rank, left, eta, only
+        )
         if best < 0 and only >= 0:
-            best = _best(p, over, overbooked, pri, remaining, app, group, rank, left, eta, -1)
+            best = _best(
+                packing, room, p, over, overbooked, pri, remaining, app, group, rank, left, eta, -1
+            )
         if best < 0:
             break
         g = group[best]
@@ -168,13 +181,16 @@ def graphene_picks(
         book_deficit(deficit, share, g, factor)
         for r in range(free.shape[0]):
             free[r] = max(0.0, free[r] - packing[best, r])
+            room[r] -= packing[best, r]
             held[g, r] += work[best, r]
-        remaining[app[best]] = max(0.0, remaining[app[best]] - duration[best] * work[best].sum())
+        remaining[app[best]] = max(0.0, remaining[app[best]] - duration[best] * _l1(work[best]))
     return picked[:n], terms[:n], eta
 
 
 @kernel
 def _best(
+    packing: Floats,
+    room: Floats,
     p: Floats,
     over: Floats,
     overbooked: bool,
@@ -193,7 +209,7 @@ def _best(
             continue
         if p[i] >= 0.0:
             value = p[i]
-        elif over[i] > 0.0 and not overbooked:
+        elif over[i] > 0.0 and not overbooked and _has_room(packing[i], room):
             value = over[i]
         else:
             continue
@@ -206,6 +222,22 @@ def _best(
 
 
 @kernel
+def _l1(values: Floats) -> float:
+    total = 0.0
+    for r in range(values.shape[0]):
+        total += values[r]
+    return total
+
+
+@kernel
+def _has_room(need: Floats, room: Floats) -> bool:
+    for r in range(room.shape[0]):
+        if need[r] > 0.0 and need[r] > room[r] + FIT:
+            return False
+    return True
+
+
+@making_kernel
 def tetris_picks(
     packing: Floats,
     work: Floats,
@@ -245,7 +277,7 @@ def tetris_picks(
         ceiling = _share_ceiling(p, left, app, held, knob)
         best, best_score = -1, -np.inf
         for i in range(k):
-            if left[i] <= 0 or p[i] < 0.0 or held[app[i]].max() > ceiling + TIE:
+            if left[i] <= 0 or p[i] < 0.0 or _largest(held[app[i]]) > ceiling + TIE:
                 continue
             score = p[i] - epsilon * remaining[app[i]]
             if (
@@ -264,11 +296,11 @@ def tetris_picks(
         for r in range(free.shape[0]):
             free[r] = max(0.0, free[r] - packing[best, r])
             held[app[best], r] += work[best, r]
-        remaining[app[best]] = max(0.0, remaining[app[best]] - duration[best] * work[best].sum())
+        remaining[app[best]] = max(0.0, remaining[app[best]] - duration[best] * _l1(work[best]))
     return picked[:n], terms[:n]
 
 
-@kernel
+@making_kernel
 def _share_ceiling(p: Floats, left: Ints, app: Ints, held: Floats, knob: float) -> float:
     """The largest dominant share among the applications that the fairness knob lets compete."""
     if knob <= 0.0:
@@ -280,7 +312,7 @@ def _share_ceiling(p: Floats, left: Ints, app: Ints, held: Floats, knob: float) 
         a = app[i]
         if left[i] > 0 and p[i] >= 0.0 and not seen[a]:
             seen[a] = True
-            shares[n] = held[a].max()
+            shares[n] = _largest(held[a])
             n += 1
     if n == 0:
         return np.inf
@@ -288,7 +320,7 @@ def _share_ceiling(p: Floats, left: Ints, app: Ints, held: Floats, knob: float) 
     return float(np.sort(shares[:n])[keep - 1])
 
 
-@kernel
+@making_kernel
 def picks_by_turn(
     packing: Floats,
     step: Floats,

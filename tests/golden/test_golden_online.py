@@ -59,7 +59,7 @@ def test_eta_scales_work_to_scores(case: dict[str, Any]) -> None:
     _, _, eta = graphene_picks(
         wanted[:, None], wanted[:, None], np.ones(len(rows)), np.ones(len(rows)),
         np.ones(len(rows), dtype=np.int64), rows % len(work), np.zeros(len(rows), dtype=np.int64),
-        rows, np.zeros(len(rows)), np.zeros(len(rows)), np.ones(1), work.copy(),
+        rows, np.zeros(len(rows)), np.zeros(len(rows)), np.ones(1), np.ones(1), work.copy(),
         np.zeros(1), np.ones(1), np.zeros((1, 1)), -1.0, given["m"], float(work.mean()),
         np.inf, 1.0, True, True, 1,
     )  # fmt: skip
@@ -84,7 +84,7 @@ def test_figure_15_picks_and_scores(case: dict[str, Any]) -> None:
         np.ones(len(tasks), dtype=np.int64), app,
         np.array([groups.index(t["group"]) for t in tasks]), np.arange(len(tasks)),
         np.array([float(t.get("remote", False)) for t in tasks]), np.zeros(len(tasks)),
-        np.array(given["avail"]), work, deficit, np.array([given["share"][g] for g in groups]),
+        np.array(given["avail"]), np.array(given["avail"]), work, deficit, np.array([given["share"][g] for g in groups]),
         np.zeros((len(groups), demand.shape[1])), given["eta"], 0.2, 1.0, given["kappaC"],
         given["rp"], given["factor"] == "slot", True, 100,
     )  # fmt: skip
@@ -187,7 +187,7 @@ def test_two_jobs_under_figure_15_take_the_expected_times(case: dict[str, Any]) 
             picked, _, _ = graphene_picks(
                 jobs.demand[ready], jobs.demand[ready], jobs.duration[ready], pri[ready],
                 np.ones(len(ready), dtype=np.int64), jobs.job[ready], jobs.job[ready], ready,
-                np.zeros(len(ready)), np.zeros(len(ready)), free, left, deficit,
+                np.zeros(len(ready)), np.zeros(len(ready)), free, free.copy(), left, deficit,
                 share / max(share.sum(), 1.0), np.zeros((jobs.jobs, 2)), -1.0, given["m"],
                 float(left[left > 0].mean()) if (left > 0).any() else 0.0, bound, 1.0, True, True,
                 1,

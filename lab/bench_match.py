@@ -1,0 +1,247 @@
+"""How long does one node heartbeat take in the Resource Manager's core, and what is a plain loop?
+
+A full cluster of 4 resource types has thousands of tasks pending by stage. One container ends, the
+heartbeat that says so is handled whole: books, a full decision, grants. The baseline is figure 15
+written task by task in plain Python, for one decision.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from rm.core import ResourceManager
+from rm.match.registry import make_matcher
+from rm.settings import ManagerSettings
+from weft.cluster import DEFAULT_QUEUES
+from weft.effects import ClientRequested, Recovered, Send
+from weft.ids import attempt_id
+from weft.job import Job, Stage
+from weft.messages import (
+    Ask,
+    AskType,
+    AttemptRegistered,
+    ContainerEnd,
+    ContainersAsked,
+    ContainersGranted,
+    NodeHeartbeated,
+    NodeRegistered,
+    Outcome,
+)
+from weft.requests import SubmitApplication
+from weft.resources import DEFAULT_RESOURCE_TYPES
+
+CAPACITY = {"vcores": 16.0, "memory_mb": 65536.0, "disk_mbps": 800.0, "network_mbps": 1000.0}
+STAGES_PER_JOB = 10
+Row = dict[str, object]
+
+
+class LoadedManager:
+    """A Resource Manager whose nodes are full and whose stages wait."""
+
+    def __init__(self, matcher: str, stages: int, tasks: int, nodes: int, seed: int = 1) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.manager = ResourceManager(
+            0, DEFAULT_RESOURCE_TYPES, DEFAULT_QUEUES, make_matcher(matcher), ManagerSettings(),
+            np.random.default_rng(seed),
+        )  # fmt: skip
+        self.now = 0.0
+        self.requests: dict[int, int] = {}
+        self.asks: dict[tuple[int, int], Ask] = {}
+        self.tasks = tasks
+        self.beats = [0] * nodes
+        self.held: dict[str, list[int]] = {}
+        self.granted: dict[int, int] = {}
+        self.handle(Recovered())
+        for node in range(nodes):
+            self.handle(NodeRegistered(f"n{node}", "", "r1", (), CAPACITY))
+        self.jobs = stages // STAGES_PER_JOB
+        for number in range(1, self.jobs + 1):
+            job = Job(f"j{number}", tuple(Stage(f"s{i}", tasks, 10.0, {}) for i in range(10)))
+            self.handle(ClientRequested(f"t{number}", SubmitApplication(job, f"s{number}")))
+        while self.manager.books.waiting:
+            for node in range(nodes):
+                self.beat(node)
+
+    def handle(self, event: object) -> list[Any]:
+        """Hand an event in and note what was granted."""
+        effects = self.manager.handle(event, self.now)
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.message, ContainersGranted):
+                for container in effect.message.containers:
+                    self.held.setdefault(container.node_id, []).append(container.container_id)
+                    self.granted[container.container_id] = container.ask_id
+        return effects
+
+    def beat(self, node: int, *ends: ContainerEnd) -> float:
+        """One heartbeat; returns what it took, s."""
+        self.beats[node] += 1
+        event = NodeHeartbeated(f"n{node}", self.beats[node], (self.beats[node] - 1,), ends)
+        start = time.perf_counter()
+        self.manager.handle(event, self.now)
+        return time.perf_counter() - start
+
+    def ask_all(self) -> None:
+        """Every master asks for all of its stages."""
+        for number in range(1, self.jobs + 1):
+            attempt = attempt_id(number, 1)
+            self.handle(AttemptRegistered(attempt))
+            asks = []
+            for i in range(STAGES_PER_JOB):
+                demand = self.rng.uniform(0.02, 0.2, 4) * list(CAPACITY.values())
+                duration, pri = float(self.rng.uniform(1, 60)), 1.0 - i / STAGES_PER_JOB
+                asks.append(
+                    Ask(i + 1, self.tasks, tuple(demand), duration, pri, AskType.DEFAULT, i)
+                )
+                self.asks[attempt, i + 1] = asks[-1]
+            self.send_asks(attempt, tuple(asks))
+
+    def send_asks(self, attempt: int, asks: tuple[Ask, ...]) -> None:
+        """One `allocate` call with the remaining work of the job."""
+        self.requests[attempt] = self.requests.get(attempt, 0) + 1
+        work = float(self.rng.uniform(1, 100))
+        number = self.requests[attempt]
+        acks = tuple(range(max(1, number - 2), number))
+        self.handle(ContainersAsked(attempt, number, acks, asks, (), 0.0, work))
+
+    def collect(self) -> None:
+        """Every master takes its grants."""
+        for number in range(1, self.jobs + 1):
+            self.send_asks(attempt_id(number, 1), ())
+
+    def refill(self) -> None:
+        """Ask again for what was granted, so that as much is pending as before."""
+        again: dict[tuple[int, int], int] = {}
+        for container, ask in self.granted.items():
+            key = (container >> 32, ask)
+            again[key] = again.get(key, 0) + 1
+        self.granted.clear()
+        for (attempt, ask), count in again.items():
+            known = self.asks[attempt, ask]
+            self.asks[attempt, ask] = known._replace(total=known.total + count)
+            self.send_asks(attempt, (self.asks[attempt, ask],))
+
+
+def run(quick: bool = False) -> list[Row]:
+    """All cases; `quick` leaves the large ones out."""
+    rows: list[Row] = []
+    sizes = [(500, 20)] if quick else [(500, 20), (2500, 20)]
+    for matcher in ("graphene", "tetris", "carbyne", "drf", "capacity", "fifo"):
+        for stages, tasks in sizes:
+            rows.append(heartbeat_cost(matcher, stages, tasks))
+    rows.append(plain_loop(500, 20, rows[0]))
+    rows.append(idle_heartbeats(1000 if quick else 10_000))
+    rows.append(placements("graphene", 20 if quick else 200))
+    rows.append(placements("capacity", 20 if quick else 200))
+    return rows
+
+
+def heartbeat_cost(matcher: str, stages: int, tasks: int, rounds: int = 300) -> Row:
+    """The median and 99th percentile of one heartbeat that frees one container."""
+    loaded = LoadedManager(matcher, stages, tasks, nodes=100)
+    loaded.ask_all()
+    for _ in range(3):
+        for node in range(100):
+            loaded.beat(node)
+        loaded.collect()
+    loaded.refill()
+    took = []
+    for turn in range(rounds):
+        node = int(loaded.rng.integers(100))
+        held = loaded.held[f"n{node}"]
+        if not held:
+            continue
+        container = held.pop(int(loaded.rng.integers(len(held))))
+        loaded.now += 0.01
+        took.append(loaded.beat(node, ContainerEnd(container, Outcome.SUCCEEDED, 0, 0, turn)))
+        if turn % 20 == 19:
+            loaded.collect()
+            loaded.refill()
+    loaded.manager.check()
+    took = took[20:]
+    return {
+        "case": f"heartbeat, {matcher}",
+        "pending": stages * tasks,
+        "stages": stages,
+        "median_ms": round(statistics.median(took) * 1e3, 4),
+        "p99_ms": round(float(np.percentile(took, 99)) * 1e3, 4),
+    }
+
+
+def plain_loop(stages: int, tasks: int, ours: Row) -> Row:
+    """Figure 15 task by task in plain Python, for one decision that places one task."""
+    rng = np.random.default_rng(1)
+    free = [0.15, 0.15, 0.15, 0.15]
+    every = [
+        (rng.uniform(0.02, 0.2, 4).tolist(), float(rng.uniform(1, 60)), 1.0 - s % 10 / 10, s // 10)
+        for s in range(stages)
+        for _ in range(tasks)
+    ]
+
+    def decide() -> int:
+        work = [0.0] * (stages // 10)
+        for demand, duration, _, job in every:
+            work[job] += duration * sum(demand)
+        scores = []
+        for demand, _, pri, _job in every:
+            if all(d <= f for d, f in zip(demand, free, strict=True)):
+                scores.append(pri * sum(d * f for d, f in zip(demand, free, strict=True)))
+        eta = 0.2 * (sum(scores) / max(len(scores), 1)) / (sum(work) / len(work))
+        best, best_score = -1, float("-inf")
+        for number, (demand, _, pri, job) in enumerate(every):
+            if all(d <= f for d, f in zip(demand, free, strict=True)):
+                score = pri * sum(d * f for d, f in zip(demand, free, strict=True))
+                score -= eta * work[job]
+                if score > best_score:
+                    best, best_score = number, score
+        return best
+
+    took = statistics.median(_timed(decide, 5))
+    median = ours["median_ms"]
+    assert isinstance(median, float)
+    return {
+        "case": "plain loop over tasks",
+        "pending": stages * tasks,
+        "stages": stages,
+        "median_ms": round(took * 1e3, 3),
+        "times_slower": round(took * 1e3 / median, 1),
+    }
+
+
+def idle_heartbeats(nodes: int) -> Row:
+    """Heartbeats that change nothing while a little is pending: seconds of one core per second."""
+    loaded = LoadedManager("graphene", 100, 5, nodes)
+    took = [sum(loaded.beat(node) for node in range(nodes)) for _ in range(5)]
+    return {
+        "case": f"{nodes} nodes x 1 heartbeat/s, nothing new",
+        "core_share": round(statistics.median(took), 4),
+        "median_ms": round(statistics.median(took) / nodes * 1e3, 5),
+    }
+
+
+def placements(matcher: str, nodes: int) -> Row:
+    """Placements per second of an empty cluster that fills up, ledger and grants included."""
+    loaded = LoadedManager(matcher, 500, 200, nodes)
+    loaded.ask_all()
+    loaded.beat(0)  # compiled code is loaded
+    before = len(loaded.manager.books.holdings)
+    start = time.perf_counter()
+    for node in range(1, nodes):
+        loaded.beat(node)
+    took = time.perf_counter() - start
+    placed = len(loaded.manager.books.holdings) - before
+    return {
+        "case": f"filling {nodes} nodes, {matcher}",
+        "pending": 100_000,
+        "stages": 500,
+        "placements_per_s": round(placed / took),
+    }
+
+
+def _timed(call: Callable[[], object], times: int) -> Iterator[float]:
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        yield time.perf_counter() - start

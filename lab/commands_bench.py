@@ -1,0 +1,34 @@
+"""`weft bench WHAT`: the benchmarks that the README's figures come from."""
+
+from importlib import import_module
+
+import click
+
+from weft.client.show import echo_json
+
+BENCHES = {
+    "match": "lab.bench_match",
+    "plan": "lab.bench_plan",
+    "sim": "lab.bench_sim",
+    "live": "lab.bench_live",
+    "codec": "lab.bench_codec",
+}
+
+
+@click.command()
+@click.argument("what", type=click.Choice(list(BENCHES)))
+@click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
+@click.option("--quick", is_flag=True, help="Smaller cases, for a first look.")
+def bench(what: str, as_json: bool, quick: bool) -> None:
+    """Measure one part: how fast it is, against a plain baseline kept beside it."""
+    rows: list[dict[str, object]] = import_module(BENCHES[what]).run(quick)
+    if as_json:
+        echo_json(rows)
+        return
+    from weft.client.show import table
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table(names, [[row.get(name, "") for name in names] for row in rows])
+
+
+commands: list[click.Command] = [bench]
