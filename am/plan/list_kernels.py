@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from am.plan.heap_kernels import pop, pop_end, push, push_end
-from weft.compiled import inner_kernel, kernel
+from weft.compiled import inner_kernel, making_kernel
 from weft.dag import Floats, Ints
 from weft.paths import Flags
 
@@ -94,7 +94,7 @@ def _settle(flow: Flow, now: float, stack: Ints, top: int) -> None:
                         top = _ready(flow, child, now, stack, top)
 
 
-@inner_kernel
+@making_kernel
 def _sources(flow: Flow, stack: Ints) -> None:
     """Make the tasks without parents ready at time 0."""
     waiting = flow.missing.copy()
@@ -177,7 +177,7 @@ def _search(
     return -1
 
 
-@kernel
+@making_kernel
 def run_in_order(flow: Flow, tolerance: float) -> float:
     """At every event scan the ready tasks in order and start all that fit, lowest machine first."""
     n, k = len(flow.duration), len(flow.need)
@@ -299,7 +299,7 @@ def _best_class(flow: Flow, dominant: Floats, tree: Floats) -> int:
     return chosen
 
 
-@kernel
+@making_kernel
 def run_packing(flow: Flow, dominant: Floats, tree: Floats, size: int, tolerance: float) -> float:
     """At every event start the best (task, machine) pair by dot product until nothing fits.
 
