@@ -51,7 +51,7 @@ def read_jobs(path: Path | str) -> Iterator[Job]:
         if not found:
             raise InputError(str(path), "holds no job")
         return
-    items = [item for document in load_documents(path) for item in _items(document)]
+    items = [item for document in load_documents(path) for item in _items(document, str(path))]
     if not items:
         raise InputError(str(path), "holds no job")
     for place, item in items:
@@ -109,10 +109,10 @@ def write_jobs(path: Path | str, jobs: Iterable[Job]) -> int:
     return count
 
 
-def _items(document: Any) -> list[tuple[str, Any]]:
+def _items(document: Any, place: str) -> list[tuple[str, Any]]:
     if isinstance(document, dict) and set(document) == {"jobs"}:
         if not isinstance(document["jobs"], list):
-            raise InputError("jobs", "expected a list of jobs")
+            raise InputError(f"{place}: jobs", "expected a list of jobs")
         return [(f"jobs[{i}]", job) for i, job in enumerate(document["jobs"])]
     if isinstance(document, list):
         return [(f"jobs[{i}]", job) for i, job in enumerate(document)]

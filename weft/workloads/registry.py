@@ -36,7 +36,7 @@ _CSV_HEADERS = (
     "job_submit_s,",
     "task_name,instance_",
 )
-_FILES_LOOKED_AT = 8
+_FILES_LOOKED_AT = 2000
 
 
 def import_jobs(
@@ -94,7 +94,7 @@ def _option(default: object, text: str, place: str) -> Any:
 def detect(sources: Sequence[Path]) -> str:
     """The format of the sources, told by their content; raises InputError when it is not known.
 
-    Looks at the first few files; those that no format knows do not count.
+    Looks at the first 2000 files; those that no format knows do not count.
     """
     files = expand(sources)[:_FILES_LOOKED_AT]
     found = {name: path for path in reversed(files) if (name := format_of(path))}
