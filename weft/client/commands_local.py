@@ -1,0 +1,173 @@
+"""Commands that start a cluster on this machine: demo, up."""
+
+import signal
+import threading
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from weft.client import show
+from weft.client.api import Client
+from weft.client.local import LocalCluster, LocalSettings
+from weft.errors import WeftError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class SettingsHelp(click.Command):
+    """Adds every setting of every role to the help."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the settings that `--rm-set`, `--nm-set` and `--am-set` take."""
+        from weft.live.settings import AmSettings, NmSettings, RmSettings, describe
+
+        for role, model in (("rm", RmSettings), ("nm", NmSettings), ("am", AmSettings)):
+            with formatter.section(f"Settings for --{role}-set NAME=VALUE (WEFT_{role.upper()}_*)"):
+                formatter.write_dl(
+                    [(f"{name} [{default}]", text) for name, default, text in describe(model)]
+                )
+
+
+def cluster_options(command: F) -> F:
+    """The options that demo and up share."""
+    for option in reversed(
+        [
+            click.option("--nodes", default=20, show_default=True, help="Emulated nodes."),
+            click.option("--cluster", default="", help="Cluster file or short form, for --nodes."),
+            click.option("--scheduler", default="capacity", show_default=True, help="Preset."),
+            click.option(
+                "--time-scale", default=1.0, show_default=True,
+                help="So many seconds pass in one.",
+            ),
+            click.option(
+                "--pace", type=click.Choice(["prompt", "yarn"]), default="prompt",
+                show_default=True, help="yarn: everything moves on 1 s heartbeats.",
+            ),
+            click.option(
+                "--launch", type=click.Choice(["hosted", "process"]), default="hosted",
+                show_default=True, help="Masters in one AM host, or a process each.",
+            ),
+            click.option("--rm-set", multiple=True, metavar="NAME=VALUE", help="RM setting."),
+            click.option("--nm-set", multiple=True, metavar="NAME=VALUE", help="NM setting."),
+            click.option("--am-set", multiple=True, metavar="NAME=VALUE", help="AM setting."),
+        ]
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
+    flags = {role: options.pop(f"{role}_set") for role in ("rm", "nm", "am")}
+    if options["nodes"] < 1:
+        raise click.BadParameter("at least 1", param_hint="--nodes")
+    if not options["time_scale"] > 0:
+        raise click.BadParameter("must be positive", param_hint="--time-scale")
+    return LocalSettings(flags=flags, **options, **more)
+
+
+@click.command(cls=SettingsHelp)
+@cluster_options
+@click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
+def demo(keep: bool, as_json: bool, **options: Any) -> None:
+    """Start a local cluster, run the sample jobs on it, print the table of their times, stop."""
+    from weft.client.submitting import read_jobs, submit_all, wait_for
+
+    _end_on_sigterm()
+    samples = resources.files("weft.client") / "samples" / "tpch"
+    with resources.as_file(samples) as folder:
+        jobs = read_jobs(sorted(Path(folder).glob("*.json")))
+    settings = _settings(options)
+    click.echo(f"starting {settings.nodes} emulated nodes ...", err=True)
+    with LocalCluster(settings) as cluster, Client(cluster.address) as client:
+        _say_parts(cluster)
+        apps = submit_all(client, jobs, replay=False, time_scale=1.0)
+        reports = wait_for(client, apps, quiet=as_json, stages=False)
+        if as_json:
+            show.echo_json([show.app_data(r) for r in reports])
+        else:
+            _say_results(client, reports)
+        failed = [r.name for r in reports if r.final_status != "SUCCEEDED"]
+        if keep:
+            _say_endpoints(cluster)
+            _wait_for_end(cluster)
+    if failed:
+        raise WeftError(f"not succeeded: {', '.join(failed)}")
+
+
+@click.command(cls=SettingsHelp)
+@cluster_options
+@click.option(
+    "--mode", type=click.Choice(["emulated", "process"]), default="emulated", show_default=True,
+    help="process: nodes run the stages' commands on this machine.",
+)  # fmt: skip
+@click.option("--nm-processes", default=1, show_default=True, help="Processes of emulated nodes.")
+@click.option("--dir", "folder", type=click.Path(path_type=Path), help="Keep state and logs here.")
+@click.option("--events", is_flag=True, help="Every process writes its facts into the folder.")
+@click.option("--any-ports", is_flag=True, help="Free ports instead of the well-known ones.")
+def up(folder: Path | None, any_ports: bool, **options: Any) -> None:
+    """Start a local cluster and keep it until Ctrl-C."""
+    _end_on_sigterm()
+    settings = _settings(options, fixed_ports=not any_ports, state=folder is not None)
+    with LocalCluster(settings, folder) as cluster:
+        _say_endpoints(cluster)
+        _wait_for_end(cluster)
+
+
+def _say_parts(cluster: LocalCluster) -> None:
+    parts = ", ".join(f"{name} (pid {p.pid})" for name, p in cluster.processes.items())
+    click.echo(f"running: {parts}", err=True)
+
+
+def _say_endpoints(cluster: LocalCluster) -> None:
+    for name, ready in cluster.ready.items():
+        click.echo(f"{name:<4} grpc {ready.get('address', '-'):<22} metrics {ready['metrics']}")
+    click.echo(f"logs in {cluster.folder}")
+    click.echo(f"submit with: weft submit --rm {cluster.address} JOB", nl=True)
+
+
+def _say_results(client: Client, reports: list[Any]) -> None:
+    metrics = client.metrics()
+    show.table(
+        ("job", "queue", "stages", "tasks", "result", "wait s", "run s", "completion s"),
+        [
+            (
+                r.name,
+                r.queue,
+                len(r.stages),
+                r.tasks,
+                r.final_status,
+                max(0.0, r.started_s - r.submitted_s),
+                max(0.0, r.finished_s - r.started_s),
+                r.finished_s - r.submitted_s,
+            )
+            for r in reports
+        ],
+        title=f"{len(reports)} jobs under {metrics.scheduler}",
+    )
+    first = min(r.submitted_s for r in reports)
+    last = max(r.finished_s for r in reports)
+    mean = sum(r.finished_s - r.submitted_s for r in reports) / len(reports)
+    click.echo(f"makespan {last - first:.1f} s, mean job completion time {mean:.1f} s")
+
+
+def _end_on_sigterm() -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+
+
+def _wait_for_end(cluster: LocalCluster) -> None:
+    click.echo("Ctrl-C ends the cluster", err=True)
+    ended = threading.Event()
+    try:
+        while not ended.wait(0.5):
+            if failed := cluster.failed():
+                raise WeftError(failed)
+    except KeyboardInterrupt:
+        click.echo("stopping ...", err=True)
+
+
+commands: list[click.Command] = [demo, up]

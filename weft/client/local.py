@@ -1,0 +1,231 @@
+"""A whole cluster on this machine: RM, AM host and NM as processes of their own, on loopback.
+
+Every process ends with the one that started it, whatever happens to it (`--die-with-parent`).
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from weft.errors import InputError, WeftError
+
+START_S = 60.0  # the first start compiles kernels
+STOP_S = 10.0
+DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
+PORTS = {"rm": (8030, 9101), "nm": (8041, 9102), "am": (8050, 9103)}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """What a local cluster is made of."""
+
+    nodes: int = 20
+    cluster: str = ""  # file or short form; its nodes are used when given
+    scheduler: str = "capacity"
+    time_scale: float = 1.0
+    pace: str = "prompt"
+    mode: str = "emulated"  # or process: each node an NM process that runs commands
+    launch: str = "hosted"  # or process: each master a process of its own
+    nm_processes: int = 1  # emulated nodes are spread over so many
+    fixed_ports: bool = False  # the well-known ports, or any free ones
+    state: bool = False  # keep the Resource Manager's journal
+    events: bool = False  # every process writes its facts
+    flags: Mapping[str, Sequence[str]] = field(default_factory=dict)  # role -> "name=value"
+
+
+class LocalCluster:
+    """Started by `with`; `folder` holds each process's output and, if asked, events and state."""
+
+    def __init__(self, settings: LocalSettings, folder: Path | None = None) -> None:
+        self.settings = settings
+        self._temporary = tempfile.TemporaryDirectory(prefix="weft-") if folder is None else None
+        self.folder = Path(self._temporary.name) if self._temporary else Path(folder or ".")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.ready: dict[str, dict[str, Any]] = {}
+        self.epoch_s = time.time()
+
+    @property
+    def address(self) -> str:
+        """host:port of the Resource Manager."""
+        return str(self.ready["rm"]["address"])
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start every process and wait until all nodes are up; raises WeftError saying why not."""
+        self.start_manager()
+        self._launch("am", "am", self._am_flags())
+        self._await("am")
+        for number in range(self._nm_count()):
+            self._launch(f"nm{number}", "nm", self._nm_flags(number))
+        for number in range(self._nm_count()):
+            self._await(f"nm{number}")
+        self._await_nodes()
+
+    def start_manager(self) -> None:
+        """Start (or, after a kill, restart) the Resource Manager."""
+        self._launch("rm", "rm", self._rm_flags())
+        self._await("rm")
+
+    def stop(self) -> None:
+        """End every process, the youngest first, and wait for it."""
+        for process in reversed(self.processes.values()):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        for process in reversed(self.processes.values()):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, deadline - time.monotonic()))
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def failed(self) -> str:
+        """The name and last words of a process that ended by itself; empty: all run."""
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                return f"{name} ended with {process.returncode}: {self._last_words(name)}"
+        return ""
+
+    def output(self, name: str) -> Path:
+        """The file with a process's output."""
+        return self.folder / f"{name}.log"
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _node_count(self) -> int:
+        if not self.settings.cluster:
+            return self.settings.nodes
+        from weft.workloads.cluster_file import load_cluster
+
+        return len(load_cluster(self.settings.cluster).nodes)
+
+    def _nm_count(self) -> int:
+        if self.settings.mode == "process":
+            return self._node_count()
+        return min(self.settings.nm_processes, self._node_count())
+
+    def _cluster(self) -> str:
+        return self.settings.cluster or f"{self.settings.nodes}x{DEFAULT_NODE}"
+
+    def _ports(self, role: str, number: int = 0) -> list[str]:
+        port, metrics = PORTS[role] if self.settings.fixed_ports and number == 0 else (0, 0)
+        return ["--port", str(port), "--metrics-port", str(metrics)]
+
+    def _common(self, name: str, role: str) -> list[str]:
+        flags = [
+            "--epoch-s", repr(self.epoch_s),
+            "--time-scale", repr(self.settings.time_scale),
+            "--ready-file", str(self.folder / f"{name}.ready"),
+            "--die-with-parent",
+        ]  # fmt: skip
+        if self.settings.events:
+            flags += ["--events", str(self.folder / f"{name}.events")]
+        for pair in self.settings.flags.get(role, ()):
+            key, equals, value = pair.partition("=")
+            if not equals or not key:
+                raise InputError(f"--{role}", f"expected name=value, got {pair!r}")
+            flags.append(f"--{key.replace('_', '-')}={value}")
+        return flags
+
+    def _rm_flags(self) -> list[str]:
+        flags = self._ports("rm") + self._common("rm", "rm")
+        if "rm" in self.ready:  # a restart keeps the address that others know
+            flags += ["--port", self.address.rpartition(":")[2]]
+        flags += ["--cluster", self._cluster(), "--scheduler", self.settings.scheduler]
+        flags += ["--pace", self.settings.pace]
+        if self.settings.state:
+            flags += ["--state-dir", str(self.folder / "state")]
+        return flags
+
+    def _am_flags(self) -> list[str]:
+        flags = ["--hosting", "--manager", self.address, "--scheduler", self.settings.scheduler]
+        return flags + self._ports("am") + self._common("am", "am")
+
+    def _nm_flags(self, number: int) -> list[str]:
+        count, all_nodes = self._nm_count(), self._node_count()
+        first = number * all_nodes // count
+        nodes = (number + 1) * all_nodes // count - first
+        flags = [
+            "--manager", self.address,
+            "--am-host", str(self.ready["am"]["address"]),
+            "--launch", self.settings.launch,
+            "--mode", self.settings.mode,
+            "--cluster", self._cluster(),
+            "--nodes", str(nodes),
+            "--first-node", str(first + 1),
+            "--work-dir", str(self.folder / "work"),
+            f"--master-args=--scheduler={self.settings.scheduler}",
+        ]  # fmt: skip
+        return flags + self._ports("nm", number) + self._common(f"nm{number}", "nm")
+
+    # -- processes ---------------------------------------------------------------------------------
+
+    def _launch(self, name: str, module: str, flags: list[str]) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / f"{name}.ready").unlink()
+        with self.output(name).open("ab") as output:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", module, *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # a Ctrl-C at the terminal reaches the command only, which ends the rest in order
+                start_new_session=True,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            )
+
+    def _await(self, name: str) -> None:
+        path = self.folder / f"{name}.ready"
+        deadline = time.monotonic() + START_S
+        while not path.exists():
+            if self.processes[name].poll() is not None:
+                raise WeftError(f"{name} did not start: {self._last_words(name)}")
+            if time.monotonic() > deadline:
+                raise WeftError(f"{name} did not start within {START_S:.0f} s")
+            time.sleep(0.02)
+        self.ready[name] = json.loads(path.read_text())
+
+    def _await_nodes(self) -> None:
+        from weft.client.api import Client
+
+        wanted, deadline = self._node_count(), time.monotonic() + START_S
+        with Client(self.address) as client:
+            while client.metrics().nodes.get("RUNNING", 0) < wanted:
+                if failed := self.failed():
+                    raise WeftError(failed)
+                if time.monotonic() > deadline:
+                    raise WeftError(f"not all of {wanted} nodes came up within {START_S:.0f} s")
+                time.sleep(0.02)
+
+    def _last_words(self, name: str) -> str:
+        lines = self.output(name).read_text(errors="replace").strip().splitlines()
+        said = [line for line in lines if line.startswith("error:")] or lines or ["no output"]
+        return said[-1].removeprefix("error: ")
