@@ -222,7 +222,7 @@ def encode_ends(ends: Iterable[MasterEnded]) -> host.HostReports:
     for container, outcome, exit_code, message in ends:
         reports.ended.add(
             container_id=container,
-            outcome=outcome,  # type: ignore[arg-type]
+            outcome=outcome,
             exit_code=exit_code,
             message=message,
         )

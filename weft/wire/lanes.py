@@ -23,13 +23,14 @@ Bin = Callable[[int], None]
 class Lane:
     """Messages on their way to one peer."""
 
-    __slots__ = ("_bin", "_waiting", "_wake", "closed")
+    __slots__ = ("_bin", "_waiting", "_wake", "closed", "writing")
 
     def __init__(self, bin_: Bin | None = None) -> None:
         self._waiting: list[Any] = []
         self._wake = asyncio.Event()
         self._bin = bin_
         self.closed = False
+        self.writing = False
 
     def send(self, messages: Iterable[Any]) -> None:
         """Queue messages; never blocks."""
@@ -39,6 +40,11 @@ class Lane:
             self._drop(before)
         else:
             self._wake.set()
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
 
     def close(self) -> None:
         """The peer is gone: forget what waits, refuse what comes."""
@@ -68,7 +74,10 @@ class Lane:
     async def pump(self, write: Callable[[Any], Any], encode: Callable[[list[Any]], Any]) -> None:
         """Write batches until cancelled or the stream breaks."""
         while True:
-            await write(encode(await self.take()))
+            batch = await self.take()
+            self.writing = True
+            await write(encode(batch))
+            self.writing = False
 
 
 class Stream:
@@ -98,6 +107,13 @@ class Stream:
     def send(self, messages: Iterable[Any]) -> None:
         """Queue messages for the server."""
         self._lane.send(messages)
+
+    async def drain(self, within_s: float) -> None:
+        """Wait until what was sent has left, for so long at most."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + within_s
+        while self.up and (self._lane.waiting or self._lane.writing) and loop.time() < give_up:
+            await asyncio.sleep(0.01)
 
     async def run(self) -> None:
         """Keep the stream up until cancelled."""

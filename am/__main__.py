@@ -1,0 +1,62 @@
+"""An Application Master's process: one attempt, or with `--hosting` a host of hundreds."""
+
+import sys
+
+from am.service import HostService, MasterService
+from weft.errors import InputError, WeftError
+from weft.ids import AttemptId
+from weft.live.process import Process, run
+from weft.live.settings import AmSettings, fail, load
+from weft.messages import Outcome
+from weft.wire.server import Server
+
+
+async def host(settings: AmSettings) -> None:
+    """Run the masters that node managers send, until told to end."""
+    process = Process(settings)
+    server = Server(settings.host, settings.port)
+    service = HostService(process, settings, server)
+    address = await server.start()
+    process.serve_metrics()
+    service.masters.start()
+    process.ready(address=address)
+    try:
+        await process.until_end()
+    finally:
+        await server.stop()
+        await service.masters.close()
+        await process.close()
+
+
+async def single(settings: AmSettings) -> None:
+    """Run one attempt to its end; a failed one is exit code 1."""
+    process = Process(settings)
+
+    def ended(attempt: AttemptId, outcome: Outcome, exit_code: int, message: str) -> None:
+        process.end(None if exit_code == 0 else WeftError(message))
+
+    service = MasterService(process, settings, ended)
+    process.serve_metrics()
+    service.start()
+    service.add(settings.attempt)
+    process.ready(attempt=settings.attempt)
+    try:
+        await process.until_end()
+    finally:
+        await service.close()
+        await process.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Read the settings and run."""
+    try:
+        settings = load(AmSettings, arguments, "am")
+        if bool(settings.attempt) == settings.hosting:
+            raise InputError("am", "say either --attempt ID or --hosting")
+    except WeftError as error:
+        fail(error)
+    run(lambda: host(settings) if settings.hosting else single(settings))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,39 @@
+"""An Application Master process's series, from its masters' facts."""
+
+from weft.facts import Fact, Gauge, JobProgressed, MasterPlanned, Remark
+from weft.ids import AttemptId
+from weft.live.exposition import Exposition
+
+_STATES = ("pending", "running", "finished", "failed")
+
+
+class MasterMetrics:
+    """Turns facts into series; the series of a master go away with it."""
+
+    def __init__(self, exposition: Exposition) -> None:
+        self._out = exposition
+
+    def note(self, fact: Fact) -> None:
+        """Take one fact in."""
+        out = self._out
+        if isinstance(fact, JobProgressed):
+            for state in _STATES:
+                labels = (("attempt", str(fact.attempt)), ("state", state))
+                out.gauge("weft_job_tasks", "Tasks of a job", getattr(fact, state), labels)
+        elif isinstance(fact, MasterPlanned):
+            planner = (("planner", fact.planner),)
+            out.count("weft_plans", "Plans built", 1, planner)
+            out.count("weft_planning_seconds", "Time spent on plans, s", fact.planning_time_s,
+                      planner)  # fmt: skip
+        elif isinstance(fact, Gauge):
+            out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
+        elif isinstance(fact, Remark):
+            out.count("weft_remarks", "Unusual events", 1, (("level", fact.level),))
+
+    def hosted(self, masters: int) -> None:
+        """How many masters this process drives now."""
+        self._out.gauge("weft_masters", "Masters in this process", masters)
+
+    def gone(self, attempt: AttemptId) -> None:
+        """A master ended."""
+        self._out.drop("attempt", str(attempt))

@@ -1,0 +1,217 @@
+"""Application Masters on the wire: any number of them share one process and its connections."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from am.ask.registry import asker
+from am.core import ApplicationMaster
+from am.metrics import MasterMetrics
+from am.planning import Planning
+from am.settings import MasterSettings
+from weft.effects import MakePlan, Started
+from weft.facts import Fact
+from weft.ids import AttemptId, ContainerId
+from weft.live.process import Process
+from weft.live.settings import AmSettings, pairs
+from weft.live.shell import Outside, Shell
+from weft.messages import (
+    MANAGER,
+    Address,
+    ContainersGranted,
+    MasterLaunch,
+    Outcome,
+    master_address,
+)
+from weft.presets import Preset, choose, with_options
+from weft.wire.codec import MasterEnded
+from weft.wire.lanes import Lane
+from weft.wire.links import NodeLink, master_stream
+from weft.wire.server import Server
+from weft.wire.services import add_host_service
+
+KILLED, BUG = 137, 70  # exit codes: as a shell shows SIGKILL; EX_SOFTWARE
+OnEnd = Callable[[AttemptId, Outcome, int, str], None]
+
+
+class MasterService(Outside):
+    """Drives masters and connects them. `on_end` is told how each of them ended."""
+
+    def __init__(self, process: Process, settings: AmSettings, on_end: OnEnd) -> None:
+        self._process = process
+        self._on_end = on_end
+        self._seed = settings.seed
+        self.chosen = _chosen(settings)
+        self._core_settings = MasterSettings(
+            planner=self.chosen.planner,
+            planner_options=self.chosen.planner_options,
+            plan_wait_s=settings.plan_wait_s,
+            resend_s=settings.resend_s,
+            speculate=settings.speculate,
+        )
+        self.metrics = MasterMetrics(process.exposition)
+        self.shell = Shell(process.clock, self, meter=process.exposition.meter)
+        self._planning = Planning(settings.plan_workers)
+        self._plans: dict[Address, asyncio.Task[None]] = {}
+        self._links: dict[str, NodeLink] = {}
+        self._nodes: dict[Address, str] = {}  # node -> host:port
+        self._follower = uuid.uuid4().hex
+        self._stream = master_stream(settings.manager, self._from_manager, self._state, self._bin)
+        self._manager = settings.manager
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect, and drive what is added."""
+        self._process.spawn(self._stream.run())
+        self._process.spawn(self.shell.run())
+
+    def add(self, attempt: AttemptId) -> None:
+        """Start one master."""
+        address = master_address(attempt)
+        if address in self.shell:
+            return
+        rng = np.random.default_rng([self._seed, attempt])
+        decider = asker(self.chosen.asker, self.chosen.asker_options)
+        self.shell.add(address, ApplicationMaster(attempt, self._core_settings, decider, rng))
+        self.shell.post(address, Started())
+        self.metrics.hosted(len(self.shell.addresses))
+
+    def end_now(self, attempt: AttemptId, message: str) -> None:
+        """End one master at once, as SIGKILL would end its process."""
+        address = master_address(attempt)
+        if address in self.shell:
+            self.shell.remove(address)
+            self._gone(address, Outcome.KILLED, KILLED, message)
+
+    async def close(self) -> None:
+        """Let last words leave, then close the connections."""
+        await self._stream.drain(1.0)
+        for _ in range(100):
+            if all(link.idle for link in self._links.values()):
+                break
+            await asyncio.sleep(0.01)
+        self._planning.close()
+        for link in self._links.values():
+            await link.close()
+
+    def _gone(self, address: Address, outcome: Outcome, exit_code: int, message: str) -> None:
+        attempt = int(address.partition(":")[2])
+        plan = self._plans.pop(address, None)
+        if plan is not None:
+            plan.cancel()
+        self.metrics.gone(attempt)
+        self.metrics.hosted(len(self.shell.addresses))
+        self._on_end(attempt, outcome, exit_code, message)
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def _from_manager(self, batch: list[Any]) -> None:
+        for message in batch:
+            if isinstance(message, ContainersGranted):
+                for node, address in message.addresses:
+                    self._nodes[f"node:{node}"] = address
+            self.shell.post(master_address(message.attempt_id), message)
+
+    def _from_nodes(self, batch: list[Any]) -> None:
+        for message in batch:
+            self.shell.post(master_address(message.attempt_id), message)
+
+    def _state(self, up: bool, reason: str) -> None:
+        if up:
+            self._process.log.info("connected to the Resource Manager", address=self._manager)
+        else:
+            self._process.log.warning("no Resource Manager", address=self._manager, reason=reason)
+
+    def _bin(self, lost: int) -> None:
+        text = "Messages to peers that are not connected"
+        self._process.exposition.count("weft_messages_undeliverable", text, lost)
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
+        """To the manager in one batch; to nodes by the process that runs them."""
+        to_manager: list[Any] = []
+        to_nodes: dict[str, list[Any]] = {}
+        for to, message in sends:
+            if to == MANAGER:
+                to_manager.append(message)
+            elif (place := self._nodes.get(to)) is not None:
+                to_nodes.setdefault(place, []).append(message)
+            else:
+                self._bin(1)
+        if to_manager:
+            self._stream.send(to_manager)
+        for place, messages in to_nodes.items():
+            link = self._links.get(place)
+            if link is None:
+                link = NodeLink(place, self._follower, self._from_nodes, self._bin)
+                self._links[place] = link
+            link.send(messages)
+
+    def plan(self, core: Address, order: MakePlan) -> None:
+        """Build a plan elsewhere."""
+        self._plans[core] = self._process.spawn(self._plan(core, order))
+
+    async def _plan(self, core: Address, order: MakePlan) -> None:
+        ready = await self._planning.make(order)
+        if self._plans.get(core) is asyncio.current_task():
+            del self._plans[core]
+        self.shell.post(core, ready)
+
+    def note(self, core: Address, fact: Fact, now: float) -> None:
+        """Log and count."""
+        self._process.note(fact, now)
+        self.metrics.note(fact)
+
+    def stopped(self, core: Address, reason: str) -> None:
+        """A master finished or was told to stop."""
+        done = reason == "finished"
+        self._gone(core, Outcome.SUCCEEDED if done else Outcome.KILLED, 0 if done else 1, reason)
+
+    def failed(self, core: Address, error: Exception) -> None:
+        """One master's bug is its own end; the next attempt may do better."""
+        self._process.log.error("a master failed", master=core, exc_info=error)
+        self._gone(core, Outcome.FAILED, BUG, f"{type(error).__name__}: {error}")
+
+
+def _chosen(settings: AmSettings) -> Preset:
+    """The policies by name; raises InputError for an unknown name or option."""
+    from am.plan.registry import planner
+
+    chosen = choose(settings.scheduler, planner=settings.planner, asker=settings.asker)
+    chosen = with_options(chosen, pairs(settings.set))
+    planner(chosen.planner)
+    asker(chosen.asker, chosen.asker_options)
+    return chosen
+
+
+class HostService:
+    """The AM host: masters of any number of node manager processes, a stream from each."""
+
+    def __init__(self, process: Process, settings: AmSettings, server: Server) -> None:
+        self.masters = MasterService(process, settings, self._ended)
+        self._containers: dict[AttemptId, tuple[ContainerId, Lane]] = {}
+        add_host_service(server, self._orders, self._closed)
+
+    def _orders(self, lane: Lane, batch: tuple[list[MasterLaunch], list[ContainerId]]) -> None:
+        launch, kill = batch
+        for item in launch:
+            self._containers[item.attempt_id] = (item.container_id, lane)
+            self.masters.add(item.attempt_id)
+        for container in kill:
+            attempt = next((a for a, (c, _) in self._containers.items() if c == container), None)
+            if attempt is not None:
+                self.masters.end_now(attempt, "killed by its node")
+
+    def _closed(self, lane: Lane) -> None:
+        """The nodes are gone, and so are the masters that ran on them."""
+        for attempt in [a for a, (_, found) in self._containers.items() if found is lane]:
+            self.masters.end_now(attempt, "its node manager is gone")
+
+    def _ended(self, attempt: AttemptId, outcome: Outcome, exit_code: int, message: str) -> None:
+        container, lane = self._containers.pop(attempt)
+        lane.send((MasterEnded(container, outcome, exit_code, message),))

@@ -1,0 +1,65 @@
+"""A Node Manager's process: `python -m nm [--flag value ...]`, any number of emulated nodes."""
+
+import sys
+from dataclasses import replace
+
+from nm.service import NodeService
+from weft.cluster import ClusterSpec, NodeSpec
+from weft.errors import InputError, WeftError
+from weft.live.process import Process, run
+from weft.live.settings import NmSettings, fail, load
+from weft.wire.server import Server
+from weft.workloads.cluster_file import load_cluster
+
+
+def choose_nodes(settings: NmSettings, cluster: ClusterSpec) -> list[NodeSpec]:
+    """This process's nodes: copies of a cluster's only node, or a slice of its nodes.
+
+    Raises InputError when the cluster has fewer nodes.
+    """
+    first, count, name = settings.first_node, settings.nodes, settings.node_name
+    if settings.mode == "process" and count > 1:
+        raise InputError("--nodes", "in process mode a process is one node")
+    if len(cluster.nodes) == 1:
+        model = cluster.nodes[0]
+        if count == 1 and (name or first == 1):
+            return [replace(model, node_id=name or model.node_id)]
+        return [replace(model, node_id=f"{name or 'n'}{first + i}") for i in range(count)]
+    chosen = list(cluster.nodes[first - 1 : first - 1 + count])
+    if len(chosen) < count:
+        raise InputError(
+            "--nodes", f"nodes {first} to {first + count - 1} of a cluster of {len(cluster.nodes)}"
+        )
+    return [replace(node, node_id=f"{name}{node.node_id}") for node in chosen]
+
+
+async def serve(settings: NmSettings, specs: list[NodeSpec], cluster: ClusterSpec) -> None:
+    """Be these nodes until told to end."""
+    process = Process(settings)
+    server = Server(settings.host, settings.port)
+    service = NodeService(process, settings, server)
+    address = await server.start()
+    process.serve_metrics()
+    service.start(specs, cluster.types, settings.advertise or address)
+    process.ready(address=address, nodes=len(specs))
+    try:
+        await process.until_end()
+    finally:
+        await service.close()
+        await server.stop()
+        await process.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Read the settings and serve."""
+    try:
+        settings = load(NmSettings, arguments, "nm")
+        cluster = load_cluster(settings.cluster)
+        specs = choose_nodes(settings, cluster)
+    except WeftError as error:
+        fail(error)
+    run(lambda: serve(settings, specs, cluster))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,81 @@
+"""Starting masters on a node: in an AM host over its stream, or each as a process of its own."""
+
+import sys
+from collections.abc import Callable
+
+from nm.process import ProcessHost
+from weft.effects import ProcessEnded
+from weft.ids import ContainerId
+from weft.live.settings import NmSettings
+from weft.messages import MasterLaunch, Outcome
+from weft.wire.codec import MasterEnded
+from weft.wire.lanes import Stream
+from weft.wire.links import host_stream
+
+OnEnded = Callable[[ProcessEnded], None]
+
+
+class HostedMasters:
+    """Masters in an AM host. The stream is their lifeline: when it breaks, they have ended."""
+
+    def __init__(
+        self, address: str, on_ended: OnEnded, on_state: Callable[[bool, str], None]
+    ) -> None:
+        self._on_ended = on_ended
+        self._on_state = on_state
+        self._running: dict[ContainerId, MasterLaunch] = {}
+        self.stream: Stream = host_stream(address, self._ended, self._state)
+
+    def start(self, item: MasterLaunch) -> None:
+        """Have a master started; its end follows in any case."""
+        self._running[item.container_id] = item
+        self.stream.send([((item,), ())])
+
+    def stop(self, container: ContainerId) -> bool:
+        """Have a master killed; False when there is none in this container."""
+        if container not in self._running:
+            return False
+        self.stream.send([((), (container,))])
+        return True
+
+    def _ended(self, batch: list[MasterEnded]) -> None:
+        for container, outcome, exit_code, message in batch:
+            if self._running.pop(container, None) is not None:
+                self._on_ended(ProcessEnded(container, outcome, exit_code, message))
+
+    def _state(self, up: bool, reason: str) -> None:
+        self._on_state(up, reason)
+        if up:
+            return
+        running, self._running = self._running, {}
+        for container in running:
+            message = f"the AM host is gone: {reason}"
+            self._on_ended(ProcessEnded(container, Outcome.FAILED, 1, message))
+
+
+class ProcessMasters:
+    """Masters as processes, run like any other process of a container."""
+
+    def __init__(self, host: ProcessHost, settings: NmSettings) -> None:
+        self._host = host
+        self._settings = settings
+
+    def start(self, item: MasterLaunch) -> None:
+        """Start `python -m am` for the attempt; its end follows."""
+        settings = self._settings
+        command = [
+            sys.executable, "-m", "am",
+            f"--attempt={item.attempt_id}",
+            f"--manager={settings.manager}",
+            f"--epoch-s={settings.epoch_s!r}",
+            f"--time-scale={settings.time_scale!r}",
+            f"--seed={settings.seed}",
+            "--metrics-port=-1",
+            "--die-with-parent",
+            *settings.master_args,
+        ]  # fmt: skip
+        self._host.run(item.container_id, command, {})
+
+    def stop(self, container: ContainerId) -> bool:
+        """The process host stops it like any other container."""
+        return False

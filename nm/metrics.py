@@ -1,0 +1,33 @@
+"""A Node Manager process's series, from its nodes' facts."""
+
+from weft.facts import Fact, Gauge, TaskStarted, TaskStopped
+from weft.ids import NodeId
+from weft.live.exposition import Exposition
+
+
+class NodeMetrics:
+    """Turns facts into series, summed over the nodes of the process."""
+
+    def __init__(self, exposition: Exposition) -> None:
+        self._out = exposition
+
+    def note(self, fact: Fact) -> None:
+        """Take one fact in."""
+        out = self._out
+        if isinstance(fact, TaskStarted):
+            out.count("weft_tasks_started", "Tasks and masters started")
+            out.add("weft_tasks_running", "Tasks and masters that run now", 1)
+        elif isinstance(fact, TaskStopped):
+            labels = (("outcome", fact.outcome.name),)
+            out.count("weft_tasks_ended", "Tasks and masters that ended", 1, labels)
+            out.add("weft_tasks_running", "Tasks and masters that run now", -1)
+        elif isinstance(fact, Gauge):
+            out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
+
+    def hosted(self, nodes: int) -> None:
+        """How many nodes this process drives now."""
+        self._out.gauge("weft_hosted_nodes", "Nodes of this process", nodes)
+
+    def gone(self, node: NodeId) -> None:
+        """A node left."""
+        self._out.drop("node", node)

@@ -1,0 +1,250 @@
+"""Node managers on the wire: many nodes share one process, one port and one stream."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nm.core import NodeManager
+from nm.masters import HostedMasters, ProcessMasters
+from nm.metrics import NodeMetrics
+from nm.process import ProcessHost, kill_orphans
+from nm.settings import Mode, NodeSettings
+from weft.cluster import NodeSpec
+from weft.effects import ProcessEnded, Started, StopRequested
+from weft.errors import InputError
+from weft.facts import Fact
+from weft.ids import AttemptId, ContainerId
+from weft.live.process import Process
+from weft.live.settings import NmSettings
+from weft.live.shell import Outside, Shell
+from weft.messages import (
+    MANAGER,
+    Address,
+    MasterLaunch,
+    NodeAccepted,
+    TaskLaunch,
+    master_address,
+    node_address,
+)
+from weft.resources import ResourceTypes
+from weft.wire.lanes import Lane
+from weft.wire.links import tracker_stream
+from weft.wire.server import Server
+from weft.wire.services import add_container_service
+
+LOG_CHUNK = 1 << 18  # bytes of one message
+
+
+class NodeService(Outside):
+    """Drives the nodes of one process and connects them."""
+
+    def __init__(self, process: Process, settings: NmSettings, server: Server) -> None:
+        self._process = process
+        self._settings = settings
+        self._metrics = NodeMetrics(process.exposition)
+        self.shell = Shell(process.clock, self, meter=process.exposition.meter)
+        self._stream = tracker_stream(settings.manager, self._from_manager, self._state, self._bin)
+        self._followers: dict[str, Lane] = {}
+        self._follower_of: dict[AttemptId, str] = {}
+        self._launched: dict[ContainerId, tuple[Address, int]] = {}  # node, processes not ended
+        self._masters: HostedMasters | ProcessMasters
+        self._processes: ProcessHost | None = None
+        self._hosted = 0
+        add_container_service(server, self)
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self, specs: Sequence[NodeSpec], types: ResourceTypes, address: str) -> None:
+        """Connect and start the nodes; `address` is where masters reach them."""
+        settings = self._settings
+        if settings.mode == "process" or settings.launch == "process":
+            root = Path(settings.work_dir) / specs[0].node_id
+            killed = kill_orphans(root)
+            if killed:
+                self._process.log.warning("killed what an earlier run left", processes=len(killed))
+            self._processes = ProcessHost(root, self._ended)
+        if settings.launch == "hosted":
+            self._masters = HostedMasters(settings.am_host, self._ended, self._host_state)
+            self._process.spawn(self._masters.stream.run())
+        else:
+            assert self._processes is not None
+            self._masters = ProcessMasters(self._processes, settings)
+        core_settings = NodeSettings(
+            mode=Mode(settings.mode),
+            launch=settings.launch,
+            register_retry_s=settings.register_retry_s,
+            resend_after_s=settings.resend_after_s,
+            report_use=settings.report_use,
+        )
+        for number, spec in enumerate(specs):
+            core = NodeManager(
+                spec.node_id,
+                address,
+                types.mapping(spec.capacity),
+                spec.rack,
+                spec.labels,
+                core_settings,
+                np.random.default_rng([settings.seed, settings.first_node + number]),
+            )
+            self.shell.add(node_address(spec.node_id), core)
+            self.shell.post(node_address(spec.node_id), Started())
+        self._hosted = len(specs)
+        self._metrics.hosted(self._hosted)
+        self._process.spawn(self._stream.run())
+        self._process.spawn(self.shell.run())
+
+    async def close(self) -> None:
+        """Leave in order: the manager is told, and no process stays behind."""
+        for address in self.shell.addresses:
+            self.shell.post(address, StopRequested())
+        for _ in range(200):
+            if not self.shell.addresses:
+                break
+            await asyncio.sleep(0.01)
+        if self._processes is not None:
+            await self._processes.close(1.0)
+        if isinstance(self._masters, HostedMasters):
+            await self._masters.stream.drain(0.5)
+        await self._stream.drain(1.0)
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def _from_manager(self, batch: list[Any]) -> None:
+        for message in batch:
+            if isinstance(message, NodeAccepted) and self._processes is not None:
+                self._processes.cluster_ts = message.cluster_ts
+            self.shell.post(node_address(message.node_id), message)
+
+    def _state(self, up: bool, reason: str) -> None:
+        if up:
+            self._process.log.info(
+                "connected to the Resource Manager", address=self._settings.manager
+            )
+        else:
+            self._process.log.warning(
+                "no Resource Manager", address=self._settings.manager, reason=reason
+            )
+
+    def _host_state(self, up: bool, reason: str) -> None:
+        if not up:
+            self._process.log.warning("no AM host", address=self._settings.am_host, reason=reason)
+
+    def _bin(self, lost: int) -> None:
+        text = "Messages to peers that are not connected"
+        self._process.exposition.count("weft_messages_undeliverable", text, lost)
+
+    def _ended(self, event: ProcessEnded) -> None:
+        container = event.container_id
+        address, left = self._launched.pop(container, ("", 0))
+        if left > 1:
+            self._launched[container] = (address, left - 1)
+        if left:
+            self.shell.post(address, event)
+
+    # -- calls of masters --------------------------------------------------------------------------
+
+    async def carry_out(self, follower: str, orders: list[Any]) -> list[Any]:
+        """Hand a call's orders to the nodes; returns what they answer to this caller."""
+        answers: list[Any] = []
+        done = asyncio.get_running_loop().create_future()
+        left = len(orders)
+
+        def collect(address: Address, to: Address, message: Any) -> bool:
+            if to != address:
+                return False
+            answers.append(message)
+            return True
+
+        def handled() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0 and not done.done():
+                done.set_result(None)
+
+        for order in orders:
+            self._follower_of[order.attempt_id] = follower
+            asker = master_address(order.attempt_id)
+            self.shell.post(node_address(order.node_id), order, partial(collect, asker), handled)
+        if orders:
+            await done
+        return answers
+
+    def follow(self, follower: str, lane: Lane) -> None:
+        """Tell a caller what happens in its containers without being asked."""
+        self._followers[follower] = lane
+
+    async def read_log(
+        self, node: str, container: ContainerId, stream: str
+    ) -> AsyncIterator[bytes]:
+        """What the commands of a container wrote so far; raises InputError if nothing is there."""
+        host = self._processes
+        names = [] if host is None else host.logs(container)
+        found = [name for name in names if name.rpartition("/")[2] == stream]
+        if host is None or not found:
+            raise InputError("container", f"node {node!r} has no {stream} of this container")
+        for name in found:
+            offset = 0
+            while data := host.read_log(container, name, offset, LOG_CHUNK):
+                offset += len(data)
+                yield data
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
+        """To the manager in one batch; to masters over the streams that follow their containers."""
+        to_manager: list[Any] = []
+        for to, message in sends:
+            if to == MANAGER:
+                to_manager.append(message)
+                continue
+            follower = self._follower_of.get(message.attempt_id, "")
+            lane = self._followers.get(follower)
+            if lane is None or lane.closed:
+                self._followers.pop(follower, None)
+                self._bin(1)
+            else:
+                lane.send((message,))
+        if to_manager:
+            self._stream.send(to_manager)
+
+    def launch(self, core: Address, item: TaskLaunch | MasterLaunch) -> None:
+        """Start a master, or a task's command."""
+        _, launched = self._launched.get(item.container_id, (core, 0))
+        self._launched[item.container_id] = (core, launched + 1)
+        if isinstance(item, MasterLaunch):
+            self._masters.start(item)
+        else:
+            assert self._processes is not None
+            self._processes.start(item, core.partition(":")[2])
+
+    def kill(self, core: Address, container: ContainerId) -> None:
+        """Stop what runs in a container; its end follows."""
+        if not self._masters.stop(container) and self._processes is not None:
+            self._processes.stop(container)
+
+    def note(self, core: Address, fact: Fact, now: float) -> None:
+        """Log and count."""
+        self._process.note(fact, now)
+        self._metrics.note(fact)
+
+    def stopped(self, core: Address, reason: str) -> None:
+        """A node left; a process without nodes ends."""
+        self._gone(core)
+        if not self._hosted:
+            self._process.end()
+
+    def failed(self, core: Address, error: Exception) -> None:
+        """One node's bug is its own end: it goes silent and is LOST, as a crashed host would be."""
+        self._process.log.error("a node failed", node=core, exc_info=error)
+        self._gone(core)
+        if not self._hosted:
+            self._process.end(error)
+
+    def _gone(self, core: Address) -> None:
+        self._hosted -= 1
+        self._metrics.hosted(self._hosted)
+        self._metrics.gone(core.partition(":")[2])

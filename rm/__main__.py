@@ -1,0 +1,106 @@
+"""The Resource Manager's process: `python -m rm [--flag value ...]`."""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from rm.core import ResourceManager
+from rm.match.registry import make_matcher
+from rm.recovery import compact
+from rm.service import ManagerService
+from rm.settings import ManagerSettings
+from rm.store import Journal
+from weft.cluster import DEFAULT_QUEUES, QueueSpec
+from weft.effects import Recovered
+from weft.errors import WeftError
+from weft.live.process import Process, run
+from weft.live.settings import RmSettings, fail, load, pairs
+from weft.live.shell import Shell
+from weft.messages import MANAGER
+from weft.presets import choose, with_options
+from weft.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
+from weft.wire.server import Server
+
+
+def make_manager(settings: RmSettings, cluster_ts: int) -> ResourceManager:
+    """Choose the policies and build the core; raises InputError for an unknown name or value."""
+    chosen = choose(settings.scheduler, matcher=settings.matcher)
+    chosen = with_options(chosen, pairs(settings.set))
+    types, queues = _cluster(settings.cluster)
+    return ResourceManager(
+        cluster_ts,
+        types,
+        queues,
+        make_matcher(chosen.matcher, chosen.matcher_options),
+        ManagerSettings(
+            prompt=settings.pace == "prompt",
+            heartbeat_s=settings.heartbeat_s,
+            master_heartbeat_s=settings.master_heartbeat_s,
+            node_expiry_s=settings.node_expiry_s,
+            master_expiry_s=settings.master_expiry_s,
+            resend_after_s=settings.resend_after_s,
+            takeover_wait_s=settings.takeover_wait_s,
+            max_attempts=settings.max_attempts,
+            master_demand={
+                "vcores": settings.master_vcores,
+                "memory_mb": settings.master_memory_mb,
+            },
+            master_share_max=settings.master_share_max,
+            recovery=settings.state_dir is not None,
+        ),
+        np.random.default_rng(settings.seed),
+    )
+
+
+def _cluster(text: str) -> tuple[ResourceTypes, QueueSpec]:
+    if not text:
+        return DEFAULT_RESOURCE_TYPES, DEFAULT_QUEUES
+    from weft.workloads.cluster_file import load_cluster
+
+    cluster = load_cluster(text)
+    return cluster.types, cluster.queues
+
+
+async def serve(settings: RmSettings) -> None:
+    """Serve until told to end."""
+    process = Process(settings)
+    journal = Journal(Path(settings.state_dir), compact) if settings.state_dir else None
+    now_ms = int(time.time() * 1000)
+    cluster_ts = journal.cluster_ts(now_ms) if journal is not None else now_ms
+    manager = make_manager(settings, cluster_ts)
+    records = tuple(journal.read()) if journal is not None else ()
+    server = Server(settings.host, settings.port)
+    service = ManagerService(process, server)
+    shell = Shell(process.clock, service, journal, process.exposition.meter)
+    shell.add(MANAGER, manager)
+    shell.post(MANAGER, Recovered(records))
+    service.attach(shell)
+    address = await server.start()
+    process.serve_metrics()
+    loop = process.spawn(shell.run())
+    process.ready(address=address, cluster_ts=cluster_ts)
+    try:
+        await process.until_end()
+    finally:
+        await server.stop()
+        shell.end()
+        if not loop.done():
+            await shell.settle()
+        await process.close()
+        if journal is not None:
+            journal.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Read the settings and serve."""
+    try:
+        settings = load(RmSettings, arguments, "rm")
+    except WeftError as error:
+        fail(error)
+    run(lambda: serve(settings))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,155 @@
+"""The Resource Manager on the wire: streams and calls become events, effects become messages."""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from rm.metrics import ManagerMetrics
+from weft.effects import ClientRequested
+from weft.facts import Fact
+from weft.live.factlines import fact_line
+from weft.live.process import Process
+from weft.live.shell import Outside, Shell
+from weft.messages import MANAGER, Address, client_address, master_address, node_address
+from weft.requests import ClientRequest, Refused
+from weft.wire.lanes import Lane
+from weft.wire.server import Server
+from weft.wire.services import add_client_service, add_master_service, add_tracker_service
+
+ANSWER_S = 60.0  # a client that was not answered for so long is told so
+WATCHED_MAX = 50_000  # facts that wait for one watcher; a slower one loses the oldest
+CLIENT = client_address("")
+
+
+class ManagerService(Outside):
+    """Routes messages to the streams that their receivers were last heard on."""
+
+    def __init__(self, process: Process, server: Server) -> None:
+        self._process = process
+        self._metrics = ManagerMetrics(process.exposition)
+        self._routes: dict[Address, Lane] = {}
+        self._behind: dict[Lane, set[Address]] = {}
+        self._clients: dict[Address, asyncio.Future[Any]] = {}
+        self._tokens = itertools.count(1)
+        self._watchers: set[_Watcher] = set()
+        self._shell: Shell | None = None
+        add_client_service(server, self.ask, self.watch)
+        add_tracker_service(server, self._from_nodes, self._closed)
+        add_master_service(server, self._from_masters, self._closed)
+
+    def attach(self, shell: Shell) -> None:
+        """From now on what arrives goes to the core; before, it is dropped."""
+        self._shell = shell
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def _from_nodes(self, lane: Lane, batch: list[Any]) -> None:
+        shell = self._shell
+        if shell is None:
+            return
+        for message in batch:
+            self._learn(node_address(message.node_id), lane)
+            shell.post(MANAGER, message)
+
+    def _from_masters(self, lane: Lane, batch: list[Any]) -> None:
+        shell = self._shell
+        if shell is None:
+            return
+        for message in batch:
+            self._learn(master_address(message.attempt_id), lane)
+            shell.post(MANAGER, message)
+
+    def _learn(self, address: Address, lane: Lane) -> None:
+        old = self._routes.get(address)
+        if old is lane:
+            return
+        if old is not None:
+            self._behind.get(old, set()).discard(address)
+        self._routes[address] = lane
+        self._behind.setdefault(lane, set()).add(address)
+
+    def _closed(self, lane: Lane) -> None:
+        for address in self._behind.pop(lane, ()):
+            del self._routes[address]
+
+    async def ask(self, request: ClientRequest) -> Any:
+        """Put a client's request to the core and wait for the answer."""
+        if self._shell is None:
+            return Refused("unavailable", "", "the Resource Manager is starting")
+        token = str(next(self._tokens))
+        address = client_address(token)
+        answer = self._clients[address] = asyncio.get_running_loop().create_future()
+        self._shell.post(MANAGER, ClientRequested(token, request))
+        try:
+            return await asyncio.wait_for(answer, ANSWER_S)
+        except TimeoutError:
+            return Refused("unavailable", "", f"no answer within {ANSWER_S:g} s")
+        finally:
+            self._clients.pop(address, None)
+
+    async def watch(self) -> AsyncIterator[list[str]]:
+        """Batches of facts as JSON, from now on."""
+        watcher = _Watcher()
+        self._watchers.add(watcher)
+        try:
+            while True:
+                yield await watcher.take()
+        finally:
+            self._watchers.discard(watcher)
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
+        """Group by stream, so that a round's messages to one process leave in one batch."""
+        batches: dict[Lane, list[Any]] = {}
+        lost = 0
+        for to, message in sends:
+            lane = self._routes.get(to)
+            if lane is not None:
+                batches.setdefault(lane, []).append(message)
+            elif to.startswith(CLIENT):
+                waiting = self._clients.get(to)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message)
+            else:
+                lost += 1
+        for lane, batch in batches.items():
+            lane.send(batch)
+        if lost:
+            text = "Messages to peers that are not connected"
+            self._process.exposition.count("weft_messages_undeliverable", text, lost)
+
+    def note(self, core: Address, fact: Fact, now: float) -> None:
+        """Log, count, and tell the watchers."""
+        self._process.note(fact, now)
+        self._metrics.note(fact)
+        if self._watchers:
+            line = fact_line(fact, now)
+            for watcher in self._watchers:
+                watcher.put(line)
+
+    def failed(self, core: Address, error: Exception) -> None:
+        """A manager whose books may be wrong must not go on: the journal brings it back."""
+        self._process.log.error("the core failed", exc_info=error)
+        self._process.end(error)
+
+
+class _Watcher:
+    """Facts on their way to one client."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=WATCHED_MAX)
+        self._wake = asyncio.Event()
+
+    def put(self, line: str) -> None:
+        self._lines.append(line)
+        self._wake.set()
+
+    async def take(self) -> list[str]:
+        while not self._lines:
+            self._wake.clear()
+            await self._wake.wait()
+        lines = [self._lines.popleft() for _ in range(min(len(self._lines), 1_000))]
+        return lines

@@ -1,0 +1,140 @@
+"""What every role's process does alike: start, say that it is ready, end in order."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from weft.errors import WeftError
+from weft.facts import Fact
+from weft.live import log
+from weft.live.clock import Clock
+from weft.live.exposition import Exposition
+from weft.live.factlines import EventLog
+from weft.live.settings import ProcessSettings, fail
+
+PARENT_POLL_S = 0.5
+FLUSH_S = 0.5  # how often the event log is handed to the operating system
+
+
+class Process:
+    """One process of a cluster: its clock, logger, metrics, event log, and when to end."""
+
+    def __init__(self, settings: ProcessSettings) -> None:
+        self.settings = settings
+        self.clock = Clock(settings.epoch_s, settings.time_scale)
+        self.log = log.configure(settings.role, settings.log_json, settings.log_level)
+        self.exposition = Exposition()
+        self.metrics_address = ""
+        self._events = EventLog(settings.events) if settings.events is not None else None
+        self._ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._error: BaseException | None = None
+
+    def note(self, fact: Fact, now: float) -> None:
+        """Log a fact and write it into the event log."""
+        if self._events is not None:
+            self._events.write(fact, now)
+        log.log_fact(self.log, fact, now)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a task for as long as the process lives; its failure ends the process."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.end(error)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the process; with an error, with exit code 1."""
+        if self._error is None:
+            self._error = error
+        self._ended.set()
+
+    def serve_metrics(self) -> None:
+        """Start the Prometheus endpoint, unless it is switched off."""
+        if self.settings.metrics_port >= 0:
+            self.metrics_address = self.exposition.serve(
+                self.settings.host, self.settings.metrics_port
+            )
+
+    def ready(self, **what: Any) -> None:
+        """Say in one line of JSON that the process serves, and where."""
+        line = json.dumps(
+            {"ready": self.settings.role, "pid": os.getpid(), "metrics": self.metrics_address}
+            | what
+        )
+        with contextlib.suppress(BrokenPipeError):
+            print(line, flush=True)
+        if self.settings.ready_file is not None:
+            fresh = self.settings.ready_file.with_suffix(".new")
+            fresh.write_text(line + "\n", "utf-8")
+            fresh.replace(self.settings.ready_file)
+
+    async def until_end(self) -> None:
+        """Wait for SIGTERM, SIGINT, the parent's end or `end`; raises what a task raised."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.end)
+        if self.settings.die_with_parent:
+            self.spawn(self._watch_parent())
+        if self._events is not None:
+            self.spawn(self._flush())
+        await self._ended.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def close(self) -> None:
+        """Cancel what `spawn` started and close the event log."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._events is not None:
+            self._events.close()
+
+    async def _watch_parent(self) -> None:
+        parent = os.getppid()
+        while os.getppid() == parent:
+            await asyncio.sleep(PARENT_POLL_S)
+        self.log.warning("the process that started this is gone")
+        self.end()
+
+    async def _flush(self) -> None:
+        assert self._events is not None
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            self._events.flush()
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a role's main coroutine on uvloop, if there is one; errors are one clear line."""
+
+    async def guarded() -> None:
+        await main()
+
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(guarded())
+    except WeftError as error:
+        fail(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if os.environ.get("WEFT_UVLOOP", "1") == "0":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -1,0 +1,258 @@
+"""Settings of each role's process: flags, then the environment, then a file, then defaults.
+
+A setting `node_expiry_s` of the Resource Manager is the flag `--node-expiry-s`, the environment's
+`WEFT_RM_NODE_EXPIRY_S` and the file's (YAML) `node_expiry_s`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+
+from weft.errors import InputError
+
+
+class ProcessSettings(BaseSettings):
+    """What every process of a cluster may be told."""
+
+    model_config = SettingsConfigDict(extra="forbid")
+    role: ClassVar[str] = "process"
+
+    host: str = Field("127.0.0.1", description="Address to listen on; loopback unless told else.")
+    port: int = Field(0, ge=0, le=65535, description="Port of the gRPC service; 0: any free one.")
+    metrics_port: int = Field(
+        0,
+        ge=-1,
+        le=65535,
+        description="Port of the Prometheus endpoint; 0: any free one, -1: none.",
+    )
+    epoch_s: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Unix time, s, at which the cluster's clock is 0.",
+    )
+    time_scale: float = Field(
+        1.0, gt=0, allow_inf_nan=False,
+        description="How much faster than the wall clock the cluster's clock runs.",
+    )  # fmt: skip
+    seed: int = Field(0, ge=0, description="Seed of every random choice of the process.")
+    events: Path | None = Field(None, description="Append every fact to this file, as JSON lines.")
+    ready_file: Path | None = Field(
+        None, description="Write the ready line to this file as well as to stdout."
+    )
+    log_json: bool = Field(False, description="Log JSON lines for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Log only what is at least so important."
+    )
+    die_with_parent: bool = Field(False, description="End when the process that started this ends.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, environment, file."""
+        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
+
+
+class RmSettings(ProcessSettings):
+    """The Resource Manager's settings; durations in s on the cluster's clock."""
+
+    model_config = SettingsConfigDict(env_prefix="WEFT_RM_", extra="forbid")
+    role: ClassVar[str] = "rm"
+
+    port: int = Field(
+        8030, ge=0, le=65535, description="Port of the gRPC service; 0: any free one."
+    )
+    metrics_port: int = Field(
+        9101, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
+    )
+    cluster: str = Field(
+        "", description="Cluster file, or in short 100x16vcores,65536memory_mb: types and queues."
+    )
+    scheduler: str = Field("capacity", description="Preset: matcher, planner and asker together.")
+    matcher: str = Field("", description="Matcher, instead of the preset's.")
+    set: list[str] = Field(
+        [], description="matcher.NAME=VALUE, a parameter of the matcher; may be repeated."
+    )
+    pace: Literal["yarn", "prompt"] = Field(
+        "prompt", description="yarn: all moves on heartbeats; prompt: at once, for real hosts."
+    )
+    heartbeat_s: float = Field(1.0, gt=0, description="Between heartbeats of nodes, s.")
+    master_heartbeat_s: float = Field(1.0, gt=0, description="Between heartbeats of masters, s.")
+    node_expiry_s: float = Field(600.0, gt=0, description="A node silent for so long is LOST, s.")
+    master_expiry_s: float = Field(
+        600.0, gt=0, description="A master silent for so long has failed, s."
+    )
+    resend_after_s: float = Field(
+        3.0, gt=0, description="What is not acknowledged for so long is sent again, s."
+    )
+    takeover_wait_s: float = Field(
+        3.0, ge=0, description="A new attempt waits so long for the old one's containers, s."
+    )
+    max_attempts: int = Field(2, ge=1, le=255, description="Attempts of an application.")
+    master_vcores: float = Field(0.1, ge=0, description="vcores of a master's container.")
+    master_memory_mb: float = Field(256.0, ge=0, description="Memory of a master's container, MB.")
+    master_share_max: float = Field(
+        0.5, gt=0, le=1, description="Dominant share that masters may hold together."
+    )
+    state_dir: Path | None = Field(
+        None, description="Folder of the journal; without one nothing survives a restart."
+    )
+
+
+class NmSettings(ProcessSettings):
+    """A Node Manager process's settings; durations in s on the cluster's clock."""
+
+    model_config = SettingsConfigDict(env_prefix="WEFT_NM_", extra="forbid")
+    role: ClassVar[str] = "nm"
+
+    port: int = Field(
+        8041, ge=0, le=65535, description="Port of the gRPC service; 0: any free one."
+    )
+    metrics_port: int = Field(
+        9102, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
+    )
+    manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
+    advertise: str = Field(
+        "", description="host:port under which masters reach this process; empty: as it listens."
+    )
+    mode: Literal["emulated", "process"] = Field(
+        "emulated", description="emulated: tasks are timers that contend; process: commands."
+    )
+    nodes: int = Field(1, ge=1, le=100_000, description="How many nodes this process is.")
+    cluster: str = Field(
+        "1x16vcores,65536memory_mb,800disk_mbps,1000network_mbps",
+        description="Cluster file or short form whose nodes this process is (from first_node on).",
+    )
+    first_node: int = Field(1, ge=1, description="Number of this process's first node.")
+    node_name: str = Field(
+        "",
+        description="Name of the node, or what the nodes' names begin with; empty: the cluster's.",
+    )
+    launch: Literal["hosted", "process"] = Field(
+        "hosted", description="Masters run in an AM host, or each as a process of its own."
+    )
+    am_host: str = Field("127.0.0.1:8050", description="host:port of the AM host (hosted).")
+    work_dir: Path = Field(Path("weft-work"), description="Folder of the tasks' files (process).")
+    master_args: list[str] = Field(
+        [], description="Flag for the masters' processes, as --planner=bfs; may be repeated."
+    )
+    register_retry_s: float = Field(2.0, gt=0, description="Between tries to register, s.")
+    resend_after_s: float = Field(
+        3.0, gt=0, description="What is not acknowledged for so long is sent again, s."
+    )
+    report_use: bool = Field(True, description="Heartbeats carry the node's measured use.")
+
+
+class AmSettings(ProcessSettings):
+    """An Application Master process's settings; durations in s on the cluster's clock."""
+
+    model_config = SettingsConfigDict(env_prefix="WEFT_AM_", extra="forbid")
+    role: ClassVar[str] = "am"
+
+    metrics_port: int = Field(
+        9103, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
+    )
+    manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
+    hosting: bool = Field(False, description="Be an AM host: run the masters that nodes send.")
+    attempt: int = Field(0, ge=0, description="The one attempt to run, when not hosting.")
+    scheduler: str = Field("capacity", description="Preset: matcher, planner and asker together.")
+    planner: str = Field("", description="Planner, instead of the preset's.")
+    asker: str = Field("", description="Asker, instead of the preset's.")
+    set: list[str] = Field(
+        [], description="planner.NAME=VALUE or asker.NAME=VALUE, a parameter; may be repeated."
+    )
+    plan_wait_s: float = Field(120.0, ge=0, description="Without a plan, ask after so long, s.")
+    plan_workers: int = Field(
+        1, ge=0, le=64, description="Processes that build dear plans; 0: a thread of this one."
+    )
+    resend_s: float = Field(3.0, gt=0, description="What is not answered is sent again after s.")
+    speculate: bool = Field(False, description="Run second copies of stragglers.")
+
+
+Settings = TypeVar("Settings", bound=ProcessSettings)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line instead of the whole usage."""
+        raise InputError("", message)
+
+
+def load(model: type[Settings], arguments: Sequence[str], program: str) -> Settings:
+    """Read flags, environment and file; raises InputError naming the setting."""
+    parser = _Parser(prog=program, description=model.__doc__, allow_abbrev=False)
+    parser.add_argument("--config", metavar="FILE", help="YAML file with settings.")
+    for name, field in model.model_fields.items():
+        flag = "--" + name.replace("_", "-")
+        text = f"{field.description} [{_shown(field.default)}]".replace("%", "%%")
+        if field.annotation is bool:
+            action: Any = argparse.BooleanOptionalAction
+            parser.add_argument(flag, dest=name, action=action, default=None, help=text)
+        elif field.annotation == list[str]:
+            parser.add_argument(flag, dest=name, action="append", default=None, help=text)
+        else:
+            parser.add_argument(flag, dest=name, default=None, help=text, metavar="X")
+    given = vars(parser.parse_args(list(arguments)))
+    path = given.pop("config")
+    flags = {name: value for name, value in given.items() if value is not None}
+    return _made(model, flags, Path(path) if path else None)
+
+
+def _made(model: type[Settings], flags: dict[str, Any], path: Path | None) -> Settings:
+    if path is not None and not path.is_file():
+        raise InputError("--config", f"no such file: {path}")
+    config = SettingsConfigDict(**{**model.model_config, "yaml_file": path})
+    try:
+        return type(model.__name__, (model,), {"model_config": config})(**flags)  # type: ignore[no-any-return]
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        where = f"--{name.replace('_', '-')}" if name in flags else f"setting {name}"
+        raise InputError(where, first["msg"].lower()) from None
+    except (ValueError, TypeError) as error:  # a broken file
+        raise InputError(str(path or "environment"), str(error).splitlines()[0]) from None
+
+
+def _shown(default: object) -> str:
+    return "none" if default in (None, "", []) else str(default)
+
+
+def describe(model: type[ProcessSettings]) -> list[tuple[str, str, str]]:
+    """(name, default, description) of every setting, for `weft up --help` and the docs."""
+    return [
+        (name, _shown(field.default), field.description or "")
+        for name, field in model.model_fields.items()
+    ]
+
+
+def pairs(items: Sequence[str]) -> dict[str, str]:
+    """Read `key=value` texts; raises InputError."""
+    read: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise InputError("--set", f"expected key=value, got {item!r}")
+        read[key] = value
+    return read
+
+
+def fail(error: Exception) -> NoReturn:
+    """End the process with one clear line: 2 for bad input, 1 for a failure."""
+    print(f"error: {error}", file=sys.stderr)
+    raise SystemExit(2 if isinstance(error, InputError) else 1)

@@ -1,0 +1,318 @@
+"""The live shell: one mailbox in one asyncio task drives any number of cores.
+
+The shell drains the mailbox in rounds. Effects of a round are done in order; those that follow a
+`Persist` wait until it is durable, and all that persists in one round shares one commit. Timers
+live inside the process, so they are set at once: nobody else can see them.
+"""
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+from weft.effects import (
+    Effect,
+    Kill,
+    Launch,
+    MakePlan,
+    Note,
+    Persist,
+    Send,
+    SetTimer,
+    Stop,
+    TimerFired,
+)
+from weft.facts import Fact
+from weft.ids import ContainerId
+from weft.live.clock import Clock
+from weft.messages import Address, MasterLaunch, TaskLaunch
+
+ROUND_MAX = 500  # events of one round, so that what they caused is sent soon
+# Longer timers fire on a grid, up to so much of their delay later: the heartbeats of thousands of
+# nodes in one process share rounds, and so batches on the wire.
+GRID_FROM_S, GRID_SHARE, GRID_S_MAX = 0.1, 0.01, 0.02
+
+
+class Core(Protocol):
+    """What every role's core is."""
+
+    def handle(self, event: Any, now: float, /) -> list[Effect]:
+        """Tell the core what happened."""
+        ...
+
+
+class Outside:
+    """What effects do in the world; a role's service overrides what its core uses."""
+
+    def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
+        """Send what one round has to send, in order: (to, message)."""
+
+    def launch(self, core: Address, item: TaskLaunch | MasterLaunch) -> None:
+        """Start a process or a master; `ProcessEnded` must follow."""
+        raise NotImplementedError
+
+    def kill(self, core: Address, container: ContainerId) -> None:
+        """Kill what runs in a container."""
+        raise NotImplementedError
+
+    def plan(self, core: Address, order: MakePlan) -> None:
+        """Build a plan elsewhere; `PlanReady` must follow."""
+        raise NotImplementedError
+
+    def note(self, core: Address, fact: Fact, now: float) -> None:
+        """A fact worth a log line or a metric."""
+
+    def stopped(self, core: Address, reason: str) -> None:
+        """A core is done; it was taken out of the shell."""
+
+    def failed(self, core: Address, error: Exception) -> None:
+        """A core raised, which is a bug; it was taken out of the shell."""
+        raise error
+
+
+class Store(Protocol):
+    """Where `Persist` goes: `append` must be durable when it returns."""
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Write records; called on another thread, one call at a time."""
+        ...
+
+
+# Told how long a core took for an event of a type, s, and how long the event had waited, s.
+Meter = Callable[[str, float, float], None]
+# Given (to, message) before the world is; True means that it was taken.
+Collector = Callable[[Address, Any], bool]
+
+Done = Callable[[], None]
+
+_Entry = tuple[Address, Any, float, Collector | None, Done | None]
+_Out = tuple[Address, Effect, float]  # the core, what it ordered, when
+
+
+class Shell:
+    """Drives cores by address. All methods are called on the loop's thread."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        outside: Outside,
+        store: Store | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        self.clock = clock
+        self._outside = outside
+        self._store = store
+        self._meter = meter
+        self._cores: dict[Address, Core] = {}
+        self._mailbox: deque[_Entry] = deque()
+        self._wake = asyncio.Event()
+        self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | None]] = {}
+        self._due: list[tuple[Address, Hashable]] = []  # zero-delay timers of this round
+        self._held: deque[tuple[list[Mapping[str, Any]], list[_Out]]] = deque()
+        self._committing: asyncio.Task[None] | None = None
+        self._ending = False
+
+    # -- cores and events --------------------------------------------------------------------------
+
+    def add(self, address: Address, core: Core) -> None:
+        """Drive one more core."""
+        self._cores[address] = core
+        self._timers[address] = {}
+
+    def remove(self, address: Address) -> None:
+        """Forget a core with its timers; events for it are dropped from now on."""
+        self._cores.pop(address, None)
+        for handle in self._timers.pop(address, {}).values():
+            if handle is not None:
+                handle.cancel()
+
+    def __contains__(self, address: Address) -> bool:
+        return address in self._cores
+
+    @property
+    def addresses(self) -> list[Address]:
+        """The cores that are driven."""
+        return list(self._cores)
+
+    def core(self, address: Address) -> Core | None:
+        """A core by address, to be looked at only."""
+        return self._cores.get(address)
+
+    def post(
+        self,
+        address: Address,
+        event: Any,
+        collector: Collector | None = None,
+        handled: Done | None = None,
+    ) -> None:
+        """Put an event into the mailbox.
+
+        `collector` sees first what its handling sends; `handled` is called then in any case.
+        """
+        self._mailbox.append((address, event, time.perf_counter(), collector, handled))
+        self._wake.set()
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Drain the mailbox until `end` is called; raises what a core raised."""
+        while not self._ending:
+            while not self._mailbox and not self._due and not self._ending:
+                self._wake.clear()
+                await self._wake.wait()
+            self._round()
+            if self._committing is not None and self._committing.done():
+                self._committing.result()  # a store that cannot write must end the process
+            await asyncio.sleep(0)  # streams and timers have their turn between rounds
+
+    def end(self) -> None:
+        """Let `run` return after the round under way."""
+        self._ending = True
+        self._wake.set()
+
+    async def settle(self) -> None:
+        """Wait until everything persisted so far is durable and its effects are done."""
+        while self._committing is not None:
+            await self._committing
+
+    def _round(self) -> None:
+        out: list[_Out] = []
+        mailbox = self._mailbox
+        due, self._due = self._due, []
+        for _ in range(min(len(mailbox), ROUND_MAX)):
+            address, event, posted_s, collector, handled = mailbox.popleft()
+            self._handle(address, event, posted_s, collector, out)
+            if handled is not None:
+                handled()
+        # A zero-delay timer collects what arrived together: it fires after the round's events.
+        self._due, fresh = [], self._due
+        for address, key in due + fresh:
+            timers = self._timers.get(address)
+            if timers is not None and key in timers and timers[key] is None:
+                del timers[key]
+                self._handle(address, TimerFired(key), time.perf_counter(), None, out)
+        self._do(out)
+
+    def _handle(
+        self,
+        address: Address,
+        event: Any,
+        posted_s: float,
+        collector: Collector | None,
+        out: list[_Out],
+    ) -> None:
+        core = self._cores.get(address)
+        if core is None:
+            return
+        began_s, now = time.perf_counter(), self.clock.now()
+        try:
+            effects = core.handle(event, now)
+        except Exception as error:  # one core's bug is its own end, not the others'
+            self.remove(address)
+            self._outside.failed(address, error)
+            return
+        if self._meter is not None:
+            ended_s = time.perf_counter()
+            self._meter(type(event).__name__, ended_s - began_s, began_s - posted_s)
+        for effect in effects:
+            kind = type(effect)
+            if kind is SetTimer:
+                self._set_timer(address, effect.delay_s, effect.key)  # type: ignore[union-attr]
+            elif kind is Send and collector is not None and collector(effect.to, effect.message):  # type: ignore[union-attr]
+                continue
+            else:
+                out.append((address, effect, now))
+
+    # -- timers ------------------------------------------------------------------------------------
+
+    def _set_timer(self, address: Address, delay_s: float | None, key: Hashable) -> None:
+        timers = self._timers.get(address)
+        if timers is None:
+            return
+        old = timers.pop(key, None)
+        if old is not None:
+            old.cancel()
+        if delay_s is None:
+            return
+        if delay_s <= 0:
+            timers[key] = None
+            self._due.append((address, key))
+            self._wake.set()
+            return
+        loop = asyncio.get_running_loop()
+        wall_s = self.clock.wall_s(delay_s)
+        at_s = loop.time() + wall_s
+        if wall_s >= GRID_FROM_S:
+            grid_s = min(wall_s * GRID_SHARE, GRID_S_MAX)
+            at_s = math.ceil(at_s / grid_s) * grid_s
+        timers[key] = loop.call_at(at_s, self._fire, address, key)
+
+    def _fire(self, address: Address, key: Hashable) -> None:
+        """The timer joins the next round; until then it can still be replaced or cancelled."""
+        timers = self._timers.get(address)
+        if timers is not None and key in timers:
+            timers[key] = None
+            self._due.append((address, key))
+            self._wake.set()
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def _do(self, out: list[_Out]) -> None:
+        if self._store is None:
+            self._carry_out([item for item in out if type(item[1]) is not Persist])
+            return
+        first = next((i for i, item in enumerate(out) if type(item[1]) is Persist), None)
+        if first is None and self._committing is None:
+            self._carry_out(out)
+            return
+        if self._committing is None:
+            self._carry_out(out[:first])
+            out = out[first:]
+        records = [e.record for _, e, _ in out if isinstance(e, Persist)]
+        later = [item for item in out if type(item[1]) is not Persist]
+        self._held.append((records, later))
+        if self._committing is None:
+            self._committing = asyncio.get_running_loop().create_task(self._commit())
+
+    async def _commit(self) -> None:
+        """Write what rounds persisted, many rounds at once, then do what had to wait for it."""
+        loop = asyncio.get_running_loop()
+        assert self._store is not None
+        try:
+            while self._held:
+                rounds = list(self._held)
+                self._held.clear()
+                records = [record for batch, _ in rounds for record in batch]
+                if records:
+                    await loop.run_in_executor(None, self._store.append, records)
+                self._carry_out([item for _, later in rounds for item in later])
+        except BaseException:
+            self._wake.set()
+            raise
+        self._committing = None
+
+    def _carry_out(self, out: list[_Out]) -> None:
+        outside = self._outside
+        sends: list[tuple[Address, Any]] = []
+        for address, effect, now in out:
+            kind = type(effect)
+            if kind is Send:
+                sends.append((effect.to, effect.message))  # type: ignore[union-attr]
+            elif kind is Note:
+                outside.note(address, effect.fact, now)  # type: ignore[union-attr]
+            elif isinstance(effect, Launch):
+                outside.launch(address, effect.item)
+            elif isinstance(effect, Kill):
+                outside.kill(address, effect.container_id)
+            elif isinstance(effect, MakePlan):
+                outside.plan(address, effect)
+            elif isinstance(effect, Stop):
+                if sends:  # its last words go out first
+                    outside.send(sends)
+                    sends = []
+                self.remove(address)
+                outside.stopped(address, effect.reason)
+        if sends:
+            outside.send(sends)

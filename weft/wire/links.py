@@ -1,0 +1,133 @@
+"""Connections of an Application Master process: to the Resource Manager, and to node managers.
+
+A link to a node manager process keeps one bulk call of each kind in flight and collects what comes
+meanwhile, so that calls grow with the load. What a call could not deliver is gone: the masters
+repeat it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from weft.messages import StartContainers, StopContainers
+from weft.wire import channel as wire
+from weft.wire import codec
+from weft.wire.containers_pb2 import ContainersResponse, FollowTasksRequest
+from weft.wire.containers_pb2_grpc import ContainerManagerStub
+from weft.wire.host_pb2_grpc import MasterHostStub
+from weft.wire.lanes import Bin, Lane, Stream, cancel
+from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
+from weft.wire.tracker_pb2_grpc import NodeTrackerStub
+
+DEADLINE_S = 10.0
+OnBatch = Callable[[Any], None]
+OnState = Callable[[bool, str], None]
+
+
+def tracker_stream(
+    address: str, on_batch: OnBatch, on_state: OnState | None = None, bin_: Bin | None = None
+) -> Stream:
+    """Node Manager -> Resource Manager; `on_batch` gets lists of messages to nodes."""
+    stub = NodeTrackerStub(wire.dial(address))
+    return Stream(
+        stub.Track, codec.encode_node_reports, codec.decode_node_orders, on_batch, on_state, bin_
+    )
+
+
+def master_stream(
+    address: str, on_batch: OnBatch, on_state: OnState | None = None, bin_: Bin | None = None
+) -> Stream:
+    """Application Master -> Resource Manager; `on_batch` gets lists of messages to masters."""
+    stub = ApplicationMasterProtocolStub(wire.dial(address))
+    return Stream(
+        stub.Allocate,
+        codec.encode_master_reports,
+        codec.decode_master_orders,
+        on_batch,
+        on_state,
+        bin_,
+    )
+
+
+def host_stream(address: str, on_batch: OnBatch, on_state: OnState) -> Stream:
+    """Node Manager -> AM host: it takes (launch, kill) pairs, `on_batch` gets ended masters."""
+
+    def encode(pairs: list[Any]) -> Any:
+        return codec.encode_launches(
+            [item for launch, _ in pairs for item in launch],
+            [container for _, kill in pairs for container in kill],
+        )
+
+    stub = MasterHostStub(wire.dial(address))
+    return Stream(stub.HostMasters, encode, codec.decode_ends, on_batch, on_state)
+
+
+class NodeLink:
+    """Bulk calls to one node manager process, and what it tells on its own."""
+
+    def __init__(self, address: str, follower: str, on_batch: OnBatch, bin_: Bin) -> None:
+        self.address = address
+        self._follower = follower
+        self._on_batch = on_batch
+        self._bin = bin_
+        self._channel = wire.dial(address)
+        stub = ContainerManagerStub(self._channel)
+        self._stub = stub
+        self._lanes = {kind: Lane(bin_) for kind in ("start", "stop", "query")}
+        methods: dict[str, Any] = {
+            "start": (stub.StartContainers, codec.encode_starts),
+            "stop": (stub.StopContainers, codec.encode_containers),
+            "query": (stub.GetContainerStatuses, codec.encode_containers),
+        }
+        self._tasks = [
+            asyncio.create_task(self._calls(self._lanes[kind], *methods[kind])) for kind in methods
+        ]
+        self._tasks.append(asyncio.create_task(self._follow()))
+        self._busy = 0
+
+    def send(self, messages: Sequence[Any]) -> None:
+        """Queue StartContainers, StopContainers and QueryContainers."""
+        for message in messages:
+            kind = "start" if isinstance(message, StartContainers) else "query"
+            if isinstance(message, StopContainers):
+                kind = "stop"
+            self._lanes[kind].send((message,))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and no call is under way."""
+        return not self._busy and not any(lane.waiting for lane in self._lanes.values())
+
+    async def close(self) -> None:
+        """End the calls and the channel."""
+        for task in self._tasks:
+            await cancel(task)
+        await self._channel.close()
+
+    async def _calls(self, lane: Lane, method: Any, encode: Callable[[str, Any], Any]) -> None:
+        while True:
+            batch = await lane.take()
+            self._busy += 1
+            try:
+                response = await method(encode(self._follower, batch), timeout=DEADLINE_S)
+                self._on_batch(codec.decode_answers(response))
+            except grpc.aio.AioRpcError:
+                self._bin(len(batch))
+            finally:
+                self._busy -= 1
+
+    async def _follow(self) -> None:
+        """Ends of tasks inside reusable containers, over a stream that is dialled again."""
+        waits = wire.backoffs()
+        while True:
+            call = self._stub.FollowTasks(FollowTasksRequest(follower=self._follower))
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                while isinstance(batch := await call.read(), ContainersResponse):
+                    self._on_batch(codec.decode_answers(batch))
+                    waits = wire.backoffs()
+            call.cancel()
+            await asyncio.sleep(next(waits))
