@@ -1,0 +1,266 @@
+"""Real tasks: each command runs as its own process group, in its own folder, and is reaped whole.
+
+What a command leaves behind is killed with it: when the first process ends, the rest of its group
+goes too, before the group's number can be used again. A node manager that died without a chance to
+stop its tasks is cleaned up after by `kill_orphans`, which finds them by their environment.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from weft.effects import ProcessEnded
+from weft.ids import AttemptId, ContainerId, app_of_container, format_app, format_container
+from weft.messages import Outcome, TaskLaunch
+
+ROOT_VARIABLE = "WEFT_WORK_ROOT"  # marks every process that a node manager started
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer
+POLL_S = 0.02  # where the system has no pidfd
+TaskKey = tuple[int, int, int]
+
+
+class _Process:
+    __slots__ = ("container_id", "key", "pid", "pidfd", "stopping", "timer")
+
+    def __init__(self, container_id: ContainerId, key: TaskKey, pid: int) -> None:
+        self.container_id = container_id
+        self.key = key
+        self.pid = pid  # also the number of its group
+        self.pidfd = -1
+        self.stopping = False
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class ProcessHost:
+    """The processes of one host's containers. Use it on the event loop's thread only.
+
+    `on_ended` is told of every end. Folders: `<root>/<application>/<container>/` with `stdout` and
+    `stderr`; in reusable containers one sub-folder a task. Stopping is SIGTERM to the group, then
+    SIGKILL after `grace_s` of wall-clock time. Choose a root on a quick file system: two files and
+    a folder a task can cost more than the process.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        on_ended: Callable[[ProcessEnded], None],
+        *,
+        cluster_ts: int = 0,
+        grace_s: float = 5.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.root = root.resolve()
+        self.cluster_ts = cluster_ts
+        self._on_ended = on_ended
+        self._grace_s = grace_s
+        self._environment = dict(os.environ if environment is None else environment)
+        self._environment[ROOT_VARIABLE] = str(self.root)
+        self._running: dict[ContainerId, dict[TaskKey, _Process]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._polling = False
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._running.values()))
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    def start(self, item: TaskLaunch, node_id: str = "") -> None:
+        """Run a task; where it cannot be started, its end says why.
+
+        A task without a command sleeps for its duration.
+        """
+        key = (item.stage, item.task, item.attempt)
+        name = f"{item.stage}-{item.task}-{item.attempt}" if item.reusable else ""
+        command = item.command or ("sleep", f"{item.duration_s:.6f}")
+        variables = dict(item.environment)
+        variables.setdefault("WEFT_STAGE", str(item.stage))
+        variables.setdefault("WEFT_TASK", str(item.task))
+        variables.setdefault("WEFT_ATTEMPT", str(item.attempt))
+        variables["WEFT_NODE"] = node_id
+        self.run(item.container_id, command, variables, key=key, folder=name)
+
+    def run(
+        self,
+        container_id: ContainerId,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        *,
+        key: TaskKey = (-1, -1, 0),
+        folder: str = "",
+    ) -> None:
+        """Run any command in a container (a master, for example)."""
+        path = self.folder(container_id) / folder
+        environment = self._environment | dict(variables)
+        environment["WEFT_CONTAINER"] = format_container(self.cluster_ts, container_id)
+        environment["WEFT_WORK_DIR"] = str(path)
+        try:
+            pid = _spawn(command, environment, path)
+        except OSError as error:
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+            problem = f"{command[0]}: cannot be started: {error.strerror or error}"
+            end = ProcessEnded(container_id, Outcome.FAILED, code, problem, (), *key)
+            self._loop.call_soon(self._on_ended, end)
+            return
+        process = _Process(container_id, key, pid)
+        self._running.setdefault(container_id, {})[key] = process
+        self._watch(process)
+
+    # -- stopping ----------------------------------------------------------------------------------
+
+    def stop(self, container_id: ContainerId) -> None:
+        """Stop all processes of a container; their ends follow."""
+        for process in self._running.get(container_id, {}).values():
+            if not process.stopping:
+                process.stopping = True
+                _signal(process.pid, signal.SIGTERM)
+                process.timer = self._loop.call_later(
+                    self._grace_s, _signal, process.pid, signal.SIGKILL
+                )
+
+    async def close(self, grace_s: float | None = None) -> None:
+        """Stop everything and wait until all of it is gone."""
+        for container_id in list(self._running):
+            self.stop(container_id)
+        waited_s = self._grace_s if grace_s is None else grace_s
+        until = self._loop.time() + waited_s
+        while self._running and self._loop.time() < until:
+            await asyncio.sleep(0.01)
+        for group in list(self._running.values()):
+            for process in group.values():
+                _signal(process.pid, signal.SIGKILL)
+        while self._running:
+            await asyncio.sleep(0.005)
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def folder(self, container_id: ContainerId) -> Path:
+        """The work folder of a container."""
+        app = format_app(self.cluster_ts, app_of_container(container_id))
+        return self.root / app / format_container(self.cluster_ts, container_id)
+
+    def logs(self, container_id: ContainerId) -> list[str]:
+        """Names of a container's log files, relative to its folder."""
+        folder = self.folder(container_id)
+        found = [*folder.rglob("stdout"), *folder.rglob("stderr")]
+        return sorted(str(path.relative_to(folder)) for path in found)
+
+    def read_log(
+        self, container_id: ContainerId, name: str, offset: int = 0, size: int = 1 << 20
+    ) -> bytes:
+        """A piece of a log file; raises FileNotFoundError for a name that `logs` does not give."""
+        if name not in self.logs(container_id):
+            raise FileNotFoundError(name)
+        with (self.folder(container_id) / name).open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+    def remove_app(self, attempt: AttemptId) -> None:
+        """Delete the folders of an attempt's application."""
+        app = format_app(self.cluster_ts, attempt >> 8)
+        shutil.rmtree(self.root / app, ignore_errors=True)
+
+    # -- reaping -----------------------------------------------------------------------------------
+
+    def _watch(self, process: _Process) -> None:
+        if hasattr(os, "pidfd_open"):
+            process.pidfd = os.pidfd_open(process.pid)
+            self._loop.add_reader(process.pidfd, self._reap, process)
+        elif not self._polling:
+            self._polling = True
+            self._loop.call_later(POLL_S, self._poll)
+
+    def _poll(self) -> None:
+        for group in list(self._running.values()):
+            for process in list(group.values()):
+                found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if found is not None:
+                    self._reap(process)
+        self._polling = bool(self._running)
+        if self._polling:
+            self._loop.call_later(POLL_S, self._poll)
+
+    def _reap(self, process: _Process) -> None:
+        """The first process of a group ended: end the rest, then collect it."""
+        if process.pidfd >= 0:
+            self._loop.remove_reader(process.pidfd)
+            os.close(process.pidfd)
+        if process.timer is not None:
+            process.timer.cancel()
+        _signal(process.pid, signal.SIGKILL)  # its number is not free before the next line
+        _, status = os.waitpid(process.pid, 0)
+        group = self._running[process.container_id]
+        del group[process.key]
+        if not group:
+            del self._running[process.container_id]
+        code = os.waitstatus_to_exitcode(status)
+        message = ""
+        outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
+        if code != 0:
+            outcome = Outcome.KILLED if process.stopping else Outcome.FAILED
+            message = f"exit code {code}" if code > 0 else f"ended by {_signal_name(-code)}"
+        end = ProcessEnded(process.container_id, outcome, code, message, (), *process.key)
+        self._on_ended(end)
+
+
+def kill_orphans(root: Path) -> list[int]:
+    """Kill what an earlier node manager of this root left running; answers the process ids.
+
+    Only processes that carry the root in their environment and belong to this user are looked at.
+    """
+    mark = f"{ROOT_VARIABLE}={root.resolve()}".encode()
+    killed = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark not in (entry / "environ").read_bytes().split(b"\0"):
+                continue
+            pid = int(entry.name)
+            if pid != os.getpid():
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+        except (OSError, ValueError):
+            continue  # gone meanwhile, or not ours
+    return killed
+
+
+def _spawn(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> int:
+    """Start a process in its own group (vfork and exec: about 0.4 ms); raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    out = os.open(folder / "stdout", flags, 0o644)
+    try:
+        err = os.open(folder / "stderr", flags, 0o644)
+        try:
+            started = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                env=environment,
+                process_group=0,
+                close_fds=True,
+            )
+        finally:
+            os.close(err)
+    finally:
+        os.close(out)
+    started.returncode = 0  # reaped by its pidfd, not by Popen
+    return started.pid
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

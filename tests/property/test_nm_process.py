@@ -1,0 +1,135 @@
+"""Real processes are started in their own group and folder, and reaped with all they started."""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nm.process import ROOT_VARIABLE, ProcessHost, kill_orphans
+from weft.effects import ProcessEnded
+from weft.ids import attempt_id, container_id
+from weft.messages import Outcome, TaskLaunch
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+def launch(number: int, script: str, **more) -> TaskLaunch:
+    return TaskLaunch(
+        container_id(attempt_id(1, 1), number), 0, number, 0, 1.0, (1.0,), ("sh", "-c", script),
+        (("WEFT_JOB", "job"),), **more,
+    )  # fmt: skip
+
+
+def drive(root: Path, act, ends_wanted: int = 1) -> list[ProcessEnded]:
+    async def main() -> list[ProcessEnded]:
+        ends: list[ProcessEnded] = []
+        host = ProcessHost(root, ends.append, grace_s=0.3)
+        await act(host)
+        until = time.monotonic() + 30
+        while len(ends) < ends_wanted and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        await host.close(0.1)
+        assert len(host) == 0
+        return ends
+
+    return asyncio.run(main())
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_command_gets_its_environment_its_folder_and_its_log_files(tmp_path: Path) -> None:
+    item = launch(2, 'echo "$WEFT_JOB $WEFT_TASK $WEFT_NODE"; echo bad >&2; pwd > here')
+
+    async def act(host: ProcessHost) -> None:
+        host.start(item, "n1")
+
+    (end,) = drive(tmp_path, act)
+    assert (end.outcome, end.exit_code, end.task) == (Outcome.SUCCEEDED, 0, 2)
+
+    async def read(host: ProcessHost) -> None:
+        folder = host.folder(item.container_id)
+        assert host.logs(item.container_id) == ["stderr", "stdout"]
+        assert host.read_log(item.container_id, "stdout") == b"job 2 n1\n"
+        assert host.read_log(item.container_id, "stdout", 4, 1) == b"2"
+        assert host.read_log(item.container_id, "stderr") == b"bad\n"
+        assert (folder / "here").read_text().strip() == str(folder)
+        with pytest.raises(FileNotFoundError):
+            host.read_log(item.container_id, "../../secret")
+
+    drive(tmp_path, read, 0)
+
+
+def test_an_exit_code_is_passed_on_and_a_missing_command_is_a_failure(tmp_path: Path) -> None:
+    async def act(host: ProcessHost) -> None:
+        host.start(launch(2, "exit 7"))
+        host.start(launch(3, "")._replace(command=("/no/such/command",)))
+
+    ends = {end.task: end for end in drive(tmp_path, act, 2)}
+    assert (ends[2].outcome, ends[2].exit_code) == (Outcome.FAILED, 7)
+    assert (ends[3].outcome, ends[3].exit_code) == (Outcome.FAILED, 127)
+    assert "/no/such/command" in ends[3].message
+
+
+def test_stopping_ends_the_whole_group_even_if_it_will_not_listen(tmp_path: Path) -> None:
+    script = "trap '' TERM; sleep 60 & echo $$ $! > pids.new; mv pids.new pids; wait"
+    item = launch(2, script)
+    seen: list[int] = []
+
+    async def act(host: ProcessHost) -> None:
+        host.start(item)
+        file = host.folder(item.container_id) / "pids"
+        while not file.exists():
+            await asyncio.sleep(0.01)
+        seen.extend(int(text) for text in file.read_text().split())
+        host.stop(item.container_id)
+
+    (end,) = drive(tmp_path, act)
+    assert end.outcome is Outcome.KILLED
+    assert not any(alive(pid) for pid in seen)
+
+
+def test_what_a_command_leaves_behind_is_killed_with_it(tmp_path: Path) -> None:
+    item = launch(2, "sleep 60 & echo $! > pid")
+
+    async def act(host: ProcessHost) -> None:
+        host.start(item)
+
+    (end,) = drive(tmp_path, act)
+    assert end.outcome is Outcome.SUCCEEDED
+    (file,) = tmp_path.rglob("pid")
+    until = time.monotonic() + 5
+    while alive(int(file.read_text())) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not alive(int(file.read_text()))
+
+
+def test_orphans_of_an_earlier_manager_are_found_by_their_environment(tmp_path: Path) -> None:
+    environment = {**os.environ, ROOT_VARIABLE: str(tmp_path)}
+    pid = os.posix_spawn("/bin/sleep", ["/bin/sleep", "60"], environment, setpgroup=0)
+    assert kill_orphans(tmp_path / "elsewhere") == []
+    assert kill_orphans(tmp_path) == [pid]
+    os.waitpid(pid, 0)
+
+
+def test_tasks_of_one_reusable_container_have_their_own_files(tmp_path: Path) -> None:
+    items = [launch(2, f"echo {n}", reusable=True)._replace(task=n) for n in (5, 6)]
+
+    async def act(host: ProcessHost) -> None:
+        for item in items:
+            host.start(item)
+
+    assert {end.task for end in drive(tmp_path, act, 2)} == {5, 6}
+
+    async def read(host: ProcessHost) -> None:
+        assert host.read_log(items[0].container_id, "0-6-0/stdout") == b"6\n"
+
+    drive(tmp_path, read, 0)
