@@ -1,7 +1,8 @@
 """The board: the virtual resource-time space of m machines, d resources and unbounded time.
 
-Graphene section 4.2. The loops are in `board_kernels`; here are its memory and a face for callers that
-place single tasks, as tests and small searches do. Times are ticks and amounts units of a `Grid`.
+Graphene section 4.2. The loops are in `board_kernels`; here are its memory and a face for callers
+that place single tasks, as tests and small searches do. Times are ticks and amounts units of a
+`Grid`.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from am.plan import board_kernels as kernels
+from am.plan import run_kernels as runs
 from am.plan.board_kernels import FAR, LEVELS, Space
 from am.plan.part import Grid, Part
 from am.plan.placing_kernels import Scratch
@@ -19,7 +21,7 @@ Labels = NDArray[np.int8]
 
 
 def space_of(room: Ints, breakpoints: int) -> Space:
-    """An empty space: `room` (m, d) units by machine, and a pool of so many breakpoints to begin with."""
+    """An empty space: `room` (m, d) units by machine; the pool begins with so many breakpoints."""
     machines, resources = room.shape
     differs = np.any(room[1:] != room[:-1], axis=1)
     low = np.concatenate([[0], np.flatnonzero(differs) + 1]).astype(np.int64)
@@ -81,7 +83,7 @@ def scratch_of(part: Part) -> Scratch:
         tail=ints(tasks),
         heap=ints(tasks),
         waiting=labels(tasks),
-        count=ints(2),
+        sizes=ints(1),
         spots=ints(3),
     )
 
@@ -104,8 +106,8 @@ class Board:
         `length` > 0 in ticks, `demand` (d,) units.
         """
         sign = -1 if backward else 1
-        kernels.open_run(self.space, sign * key, demand)
-        found = kernels.next_fit(self.space, sign, sign * key, length, demand)
+        runs.open_run(self.space, sign * key, demand)
+        found = runs.next_fit(self.space, sign, sign * key, length, demand)
         return None if found == FAR else sign * found
 
     def place(
@@ -119,14 +121,12 @@ class Board:
         if self.fit(key, length, demand, backward=backward) is None:
             raise ValueError("the task fits on no machine")
         sign = -1 if backward else 1
-        kernels.open_run(self.space, sign * key, demand)
+        runs.open_run(self.space, sign * key, demand)
         spots = np.zeros(3, np.int64)
         done: list[tuple[int, int]] = []
         while len(done) < tasks:
             left = tasks - len(done)
-            count = kernels.place_batch(
-                self.space, sign, sign * key, length, demand, left, spots
-            )
+            count = runs.place_batch(self.space, sign, sign * key, length, demand, left, spots)
             start, lowest, each = (int(x) for x in spots)
             done += [(start, lowest + i // each) for i in range(count)]
         return done
@@ -149,7 +149,9 @@ class Board:
             if table[kernels.LO, s] <= machine < table[kernels.LO, s] + table[kernels.COUNT, s]:
                 low = int(table[kernels.OFFSET, s])
                 rows = range(low, low + int(table[kernels.LENGTH, s]))
-                return [(int(self.space.times[i]), tuple(self.space.free[i].tolist())) for i in rows]
+                return [
+                    (int(self.space.times[i]), tuple(self.space.free[i].tolist())) for i in rows
+                ]
         raise IndexError(machine)
 
     def _reserve_pool(self, more: int) -> None:

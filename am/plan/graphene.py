@@ -13,7 +13,7 @@ from weft.plan import Plan, plan_of_starts
 
 
 def plan(request: PlanRequest) -> Plan:
-    """The most compact schedule found; raises InputError for bad options or a task that never fits."""
+    """The most compact schedule found; raises InputError for bad options or a task too large."""
     options = read_options(request.options)
     grid, parts, fields = fields_of(request)
     start = np.zeros(request.dag.tasks, np.int64)

@@ -1,4 +1,4 @@
-"""The parameters of Graphene's search, by name, with their defaults (ALGORITHMS sections 3 to 6)."""
+"""The parameters of Graphene's search by name, with their defaults (ALGORITHMS sections 3 to 6)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -22,12 +22,13 @@ _ORDERS = ("TSCP", "TSPC", "TPSC", "TCSP")
 class SearchOptions:
     """What may be set on Graphene's search.
 
-    `thresholds`: at most so many distinct LongScores and FragScores. `frag`: TWork/ExecTime ("ratio"),
-    the "steady" bottleneck share, or the union of both candidate lists. `rule`: among ready tasks the
-    "longest" first, the longest remaining path ("cp"), or both tried. `t_both`: go on from both
-    placements of T, not only from its shorter one. `orders`: which of the four orders, with commas.
-    `t_share_max`: drop candidates with a larger share of the tasks in T. `early_stop`: stop a part
-    at its `bound`. `bypass_s`: parts whose bound is not above this are placed once, not searched.
+    `thresholds`: at most so many distinct LongScores and FragScores. `frag`: TWork/ExecTime
+    ("ratio"), the "steady" bottleneck share, or the union of both candidate lists. `rule`: among
+    ready tasks the "longest" first, the longest remaining path ("cp"), or both tried. `t_both`: go
+    on from both placements of T, not only from its shorter one. `orders`: which of the four
+    orders, with commas. `t_share_max`: drop candidates with a larger share of the tasks in T.
+    `early_stop`: stop a part at its `bound`. `bypass_s`: parts whose bound is not above this are
+    placed once, not searched.
     """
 
     thresholds: int = 8

@@ -1,4 +1,4 @@
-"""One part of a DAG as the kernels want it: integer times and amounts, edges by stage or by pair."""
+"""One part of a DAG as kernels want it: integer times and amounts, edges by stage or by pair."""
 
 import math
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ _SLACK = 1e-9  # of a machine's capacity, so that ten tenths fit
 class Part(NamedTuple):
     """A DAG of n tasks in s stages; times in ticks, demands in units (see `Grid`).
 
-    Barriers are kept by stage: `gate_from[gate_start[x]:gate_start[x + 1]]` are the stages that stage
-    x waits for as a whole, `gate_to` the mirror. Other edges are pairs of tasks, likewise by task.
-    `order` has the tasks, parents first.
+    Barriers are kept by stage: `gate_from[gate_start[x]:gate_start[x + 1]]` are the stages that
+    stage x waits for as a whole, `gate_to` the mirror. Other edges are pairs of tasks, likewise by
+    task. `order` has the tasks, parents first.
     """
 
     first: Ints
@@ -55,7 +55,8 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """The integer scale of one DAG on its machines: powers of two, so halves and whole numbers are exact.
+    """The integer scale of one DAG on its machines: powers of two, so halves and whole numbers are
+    exact.
 
     A time of the space has 59 bits, finer than the floats it comes from. `scale` has shape (d,).
     """
@@ -91,7 +92,7 @@ class Grid:
 
 
 def part_of(dag: Dag, grid: Grid) -> Part:
-    """The part of a whole (sub-)DAG; raises InputError where tasks wait for each other in a circle."""
+    """The part that is a whole (sub-)DAG; raises InputError where tasks wait in a circle."""
     gates: list[tuple[int, int]] = []
     parents, children = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for tie in ties_of(dag).ties:
@@ -137,7 +138,7 @@ class Ranks(NamedTuple):
 
 
 def ranks_of(part: Part, first_key: Ints, dominant: Floats) -> Ranks:
-    """Kinds in the order: larger `first_key`, larger dominant demand, stage, first task (shape (n,))."""
+    """Kinds by larger `first_key`, larger dominant demand, stage, first task; arguments (n,)."""
     table = np.column_stack([part.stage_of, first_key, part.length, part.demand])
     _, leader, kind = np.unique(table, axis=0, return_index=True, return_inverse=True)
     by_rank = np.lexsort((leader, part.stage_of[leader], -dominant[leader], -first_key[leader]))

@@ -1,6 +1,7 @@
 """Walks over a part of a DAG: an order, longest paths, and who is before or after a set of tasks.
 
-`part` is an `am.plan.part.Part`, either way round; a barrier costs its two stages, not its task edges.
+`part` is an `am.plan.part.Part`, either way round; a barrier costs its two stages, not its task
+edges.
 """
 
 from typing import TYPE_CHECKING
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.compiled import kernel
+from weft.compiled import making_kernel
 
 if TYPE_CHECKING:
     from am.plan.part import Part
@@ -19,7 +20,7 @@ Labels = NDArray[np.int8]
 T, S, P, C = range(4)  # troublesome, siblings, parents, children (Graphene section 4.1)
 
 
-@kernel
+@making_kernel
 def topological(part: "Part", order: Ints) -> int:
     """Fill `order` with the tasks, parents first; how many there are, less than n on a circle."""
     stages, tasks = len(part.first) - 1, len(part.stage_of)
@@ -60,7 +61,7 @@ def topological(part: "Part", order: Ints) -> int:
     return done
 
 
-@kernel
+@making_kernel
 def longest(part: "Part", path: Ints) -> None:
     """Fill `path` with the longest path that ends with each task, its own length included."""
     stages = len(part.first) - 1
@@ -79,7 +80,7 @@ def longest(part: "Part", path: Ints) -> None:
         most[s] = max(most[s], path[v])
 
 
-@kernel
+@making_kernel
 def reached(part: "Part", seeds: Labels, mark: Labels) -> None:
     """Set `mark` to 1 on the seeds and everything after them, else 0."""
     stages = len(part.first) - 1
@@ -99,7 +100,7 @@ def reached(part: "Part", seeds: Labels, mark: Labels) -> None:
         hit[s] |= found
 
 
-@kernel
+@making_kernel
 def divide(part: "Part", back: "Part", seeds: Labels, label: Labels) -> None:
     """Label every task T, S, P or C for a set of seeds (Graphene figure 13, ALGORITHMS section 4).
 

@@ -1,4 +1,5 @@
-"""Graphene's PlaceTasks and TrySubsetOrders (figure 14) over the board, with the rules of ALGORITHMS
+"""Graphene's PlaceTasks and TrySubsetOrders (figure 14) over the board, with the rules of
+ALGORITHMS
 section 5.
 
 Backward placement is forward placement of the reversed part in negated time. A stage's equal tasks
@@ -15,20 +16,14 @@ from am.plan.board_kernels import (
     BEGIN,
     END,
     FAR,
-    HEAP,
+    LO,
     OVERFLOW,
     PLACED,
-    LO,
     Space,
-    clear,
-    mark,
-    open_run,
-    place_batch,
     reserve,
-    undo,
 )
-from am.plan.part_kernels import C, P, S, T
-from weft.compiled import kernel
+from am.plan.run_kernels import open_run, place_batch
+from weft.compiled import inner_kernel
 
 if TYPE_CHECKING:
     from am.plan.part import Part, Ranks
@@ -37,10 +32,7 @@ Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]
 
 FORWARD, BACKWARD = 1, -1
-# the six ways to go on after T: S F and B, then C P and P C; C S(B) P; P S(F) C
-WAYS = 6
-# entries of `Scratch.count`
-HEAP_SIZE, CURRENT = range(2)
+HEAP_SIZE = 0  # entry of `Scratch.sizes`
 
 
 class Scratch(NamedTuple):
@@ -68,15 +60,15 @@ class Scratch(NamedTuple):
     tail: Ints
     heap: Ints
     waiting: Labels
-    count: Ints
+    sizes: Ints
     spots: Ints
 
 
-@kernel
+@inner_kernel
 def _heap_push(scratch: Scratch, kind: int) -> None:
     heap = scratch.heap
-    at = scratch.count[HEAP_SIZE]
-    scratch.count[HEAP_SIZE] += 1
+    at = scratch.sizes[HEAP_SIZE]
+    scratch.sizes[HEAP_SIZE] += 1
     heap[at] = kind
     while at > 0 and heap[at] < heap[(at - 1) // 2]:
         above = (at - 1) // 2
@@ -84,12 +76,12 @@ def _heap_push(scratch: Scratch, kind: int) -> None:
         at = above
 
 
-@kernel
+@inner_kernel
 def _heap_pop(scratch: Scratch) -> int:
     heap = scratch.heap
     top = heap[0]
-    scratch.count[HEAP_SIZE] -= 1
-    size = scratch.count[HEAP_SIZE]
+    scratch.sizes[HEAP_SIZE] -= 1
+    size = scratch.sizes[HEAP_SIZE]
     heap[0] = heap[size]
     at = 0
     while True:
@@ -104,9 +96,9 @@ def _heap_pop(scratch: Scratch) -> int:
         at = child
 
 
-@kernel
+@inner_kernel
 def _open_gate(space: Space, part: "Part", scratch: Scratch, sign: int, s: int) -> None:
-    """Set the earliest key of a stage whose barriers are settled; FAR below where none is placed."""
+    """Set the earliest key of a stage whose barriers are settled; -FAR where none is placed."""
     side = 0 if sign > 0 else 1
     key = -FAR
     for i in range(part.gate_start[s], part.gate_start[s + 1]):
@@ -114,7 +106,7 @@ def _open_gate(space: Space, part: "Part", scratch: Scratch, sign: int, s: int) 
     scratch.gate_key[s] = key
 
 
-@kernel
+@inner_kernel
 def _ready(
     space: Space, part: "Part", ranks: "Ranks", scratch: Scratch, label: Labels, sign: int, v: int
 ) -> None:
@@ -140,7 +132,7 @@ def _ready(
         _heap_push(scratch, kind)
 
 
-@kernel
+@inner_kernel
 def _begin(
     space: Space,
     part: "Part",
@@ -151,11 +143,11 @@ def _begin(
     sign: int,
 ) -> None:
     """Count what each task of the subset waits for inside the subset, and queue the ready ones."""
-    scratch.left[:] = 0
-    scratch.head[:] = 0
-    scratch.tail[:] = 0
-    scratch.waiting[:] = 0
-    scratch.count[HEAP_SIZE] = 0
+    for s in range(len(scratch.left)):
+        scratch.left[s] = 0
+    for kind in range(len(ranks.slot) - 1):
+        scratch.head[kind] = scratch.tail[kind] = scratch.waiting[kind] = 0
+    scratch.sizes[HEAP_SIZE] = 0
     scratch.on[which] = 1
     members = scratch.member[scratch.member_start[which] : scratch.member_start[which + 1]]
     for v in members:
@@ -179,7 +171,7 @@ def _begin(
             _ready(space, part, ranks, scratch, label, sign, v)
 
 
-@kernel
+@inner_kernel
 def _settle(
     space: Space,
     part: "Part",
@@ -228,7 +220,7 @@ def _settle(
                         _ready(space, part, ranks, scratch, label, sign, w)
 
 
-@kernel
+@inner_kernel
 def place(
     space: Space,
     part: "Part",
@@ -241,10 +233,11 @@ def place(
 ) -> bool:
     """PlaceTasksF (sign 1) or, with the reversed part, PlaceTasksB (sign -1) of one subset.
 
-    False where the span passed `limit` or the pool overflowed: what is on the board is then unfinished.
+    False where the span passed `limit` or the pool overflowed: what is on the board is then
+    unfinished.
     """
     _begin(space, part, ranks, scratch, label, which, sign)
-    while scratch.count[HEAP_SIZE] > 0:
+    while scratch.sizes[HEAP_SIZE] > 0:
         kind = _heap_pop(scratch)
         opened, left, key = FAR, 0, 0
         while scratch.head[kind] < scratch.tail[kind]:
@@ -264,7 +257,7 @@ def place(
                 scratch.spots[0] = key if sign > 0 else -key
                 scratch.spots[1] = space.table[LO, lowest]
                 scratch.spots[2] = left
-                reserve(space, lowest, scratch.spots[0], scratch.spots[0], demand, 1)
+                reserve(space, lowest, scratch.spots[0], scratch.spots[0], demand, left)
                 placed = left
             else:
                 placed = place_batch(space, sign, key, length, demand, left, scratch.spots)
@@ -272,7 +265,7 @@ def place(
                 return False
             left -= placed
             _settle(space, part, ranks, scratch, label, sign, kind, placed)
-            if scratch.count[HEAP_SIZE] > 0 and scratch.heap[0] < kind:
+            if scratch.sizes[HEAP_SIZE] > 0 and scratch.heap[0] < kind:
                 break
         scratch.waiting[kind] = 0
         if scratch.head[kind] < scratch.tail[kind]:

@@ -11,7 +11,6 @@ from weft.dag import Dag, Machines
 from weft.errors import InputError
 from weft.plan import Plan
 
-
 Answer = TypeVar("Answer")
 
 

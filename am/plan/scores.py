@@ -1,4 +1,5 @@
-"""LongScore and FragScore (Graphene section 4.1, table 3; ALGORITHMS section 3): what is troublesome.
+"""LongScore and FragScore (Graphene section 4.1, table 3; ALGORITHMS section 3): what is
+troublesome.
 
 Demands are taken relative to the capacity of all machines together.
 """
@@ -6,7 +7,7 @@ Demands are taken relative to the capacity of all machines together.
 import numpy as np
 from numpy.typing import NDArray
 
-from am.plan import board_kernels as kernels
+from am.plan import run_kernels as kernels
 from am.plan.board import space_of
 from am.plan.part import Grid
 from weft.dag import Dag, Floats, Ints, Machines
@@ -45,7 +46,7 @@ def frag_scores(dag: Dag, machines: Machines, grid: Grid) -> Floats:
     alike = alike_stages(dag)
     for stage in np.flatnonzero(alike):
         head = dag.first[stage]
-        waves = -(-dag.size(stage) // max(_at_once(room, demand[head]), 1))
+        waves = -(-dag.size(int(stage)) // max(_at_once(room, demand[head]), 1))
         ticks[stage] = waves * length[head]
     dominant = dominant_shares(dag, machines)
     for stage in np.flatnonzero(~alike):
@@ -58,10 +59,11 @@ def frag_scores(dag: Dag, machines: Machines, grid: Grid) -> Floats:
 
 
 def steady_scores(dag: Dag, machines: Machines) -> Floats:
-    """The bottleneck's share in use while every machine is full of a stage, clipped to 1, (stages,).
+    """The bottleneck's share in use while every machine is full of a stage, clipped to 1,
+    (stages,).
 
-    Unlike the ratio it does not call a stage troublesome for being small (ALGORITHMS section 3). Of a
-    stage whose tasks differ, the mean over its work.
+    Unlike the ratio it does not call a stage troublesome for being small (ALGORITHMS section 3).
+    Of a stage whose tasks differ, the mean over its work.
     """
     total = np.where(machines.total > 0, machines.total, 1.0)
     scores = np.ones(dag.stages)
@@ -87,7 +89,7 @@ def alike_stages(dag: Dag) -> NDArray[np.bool_]:
 
 
 def _at_once(room: Ints, demand: Ints) -> int:
-    """How many tasks of a demand all machines hold at once; room (m, d) and demand (d,) in units."""
+    """How many tasks of a demand all machines hold at once; room (m, d), demand (d,) in units."""
     used = demand > 0
     if not used.any():
         return 1 << 40
@@ -106,7 +108,7 @@ def _makespan_alone(room: Ints, length: Ints, demand: Ints) -> np.int64:
     """Pack independent tasks in the given order; the makespan in ticks."""
     space = space_of(room, 16 * len(length) + 4 * len(room) + 64)
     while True:
-        span = kernels.pack(space, length, demand)
+        span = kernels.pack(space, length, demand, np.zeros(3, np.int64))
         if span >= 0:
             return np.int64(span)
         space = space._replace(

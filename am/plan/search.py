@@ -1,4 +1,5 @@
-"""Graphene's BuildSchedule (figure 12): search the troublesome sets of each part, keep the most compact.
+"""Graphene's BuildSchedule (figure 12): search the troublesome sets of each part, keep the most
+compact.
 
 Shared by the planners that begin with Graphene's search. ALGORITHMS sections 3 to 6.
 """
@@ -14,7 +15,7 @@ from am.plan.board import grown, scratch_of, space_of
 from am.plan.board_kernels import FAR, OVERFLOW, Space
 from am.plan.options import SearchOptions
 from am.plan.part import Grid, Part, Ranks, part_of, ranks_of
-from am.plan.part_kernels import longest
+from am.plan.part_kernels import T, longest
 from am.plan.placing_kernels import Scratch
 from am.plan.registry import PlanRequest
 from am.plan.scores import (
@@ -24,13 +25,19 @@ from am.plan.scores import (
     long_scores,
     steady_scores,
 )
-from am.plan.subsets import Candidate, candidates
+from am.plan.subsets import Candidate, Labels, candidates
 from weft.bounds import bounds_of
 from weft.cuts import cut, split
 from weft.dag import Dag, Ints, Machines
 
-_SMALL = 200  # parts of fewer tasks are searched on one core: threads would cost more than they save
+_SMALL = (
+    200  # parts of fewer tasks are searched on one core: threads would cost more than they save
+)
+_HALF = len(kernels.WAYS) // 2  # the ways before this one place T forward
 _EQUAL = 1 + 1e-9  # a span this close to a bound has reached it
+
+
+Board = tuple[Space, Scratch]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +61,7 @@ class Field:
     part: Part
     back: Part
     room: Ints
-    spare: list[tuple[Space, Scratch]] = field(default_factory=list)  # boards not in use
+    spare: list[Board] = field(default_factory=list)  # boards not in use
 
     @classmethod
     def of(cls, dag: Dag, machines: Machines, grid: Grid) -> "Field":
@@ -63,7 +70,7 @@ class Field:
         return cls(dag, machines, grid, part, part.reversed(), grid.room(machines.capacity))
 
     def ranks(self, rule: str) -> tuple[Ranks, Ranks]:
-        """Who goes first, forward and backward: "longest" task or longest path still to place, "cp"."""
+        """Who goes first, forward and backward: the "longest" task or path to go ("cp")."""
         dominant = dominant_shares(self.dag, self.machines)
         if rule == "longest":
             ranks = ranks_of(self.part, self.part.length, dominant)
@@ -73,7 +80,7 @@ class Field:
         longest(self.part, behind)
         return ranks_of(self.part, ahead, dominant), ranks_of(self.part, behind, dominant)
 
-    def borrow(self) -> tuple[Space, Scratch]:
+    def borrow(self) -> Board:
         """A board that no other thread uses; give it back to `spare`."""
         try:
             return self.spare.pop()
@@ -91,7 +98,6 @@ class _Trial:
     """What one candidate under one ready rule came to; span FAR where it lost early."""
 
     span: int
-    heading: int
     way: int
 
 
@@ -127,7 +133,7 @@ def search(yard: Field, request: PlanRequest, options: SearchOptions) -> Schedul
         return trial
 
     spread = request.spread if yard.dag.tasks >= _SMALL else map
-    best, winner, done = _Trial(FAR, 0, 0), 0, 0
+    best, winner, done = _Trial(FAR, 0), 0, 0
     stop = int(bound_s * _EQUAL / yard.grid.tick_s) if options.early_stop else -1
     for number, trial in enumerate(spread(attempt, range(trials))):
         if trial is None:
@@ -140,11 +146,11 @@ def search(yard: Field, request: PlanRequest, options: SearchOptions) -> Schedul
             break
     candidate = choices[winner // len(ranks)]
     explain = _explain(yard, candidate, best, options.rules[winner % len(ranks)], bound_s)
-    return _rebuild(yard, candidate, ranks[winner % len(ranks)], best, done, explain)
+    return _rebuild(yard, candidate, ranks[winner % len(ranks)], best.way, done, explain)
 
 
 def _simple(dag: Dag) -> bool:
-    """A part in which every schedule without gaps is best: one stage of equal, independent tasks."""
+    """A part in which any schedule without gaps is best: one stage of equal, free tasks."""
     return dag.stages == 1 and not dag.edges and bool(alike_stages(dag).all())
 
 
@@ -153,7 +159,7 @@ def _bypass(yard: Field, options: SearchOptions) -> Schedule:
     label = np.zeros(yard.dag.tasks, np.int8)
     candidate = Candidate(label, None, None, "bypass")
     explain = {"tasks": yard.dag.tasks, "bypass": True}
-    return _rebuild(yard, candidate, yard.ranks(options.rules[0]), _Trial(FAR, 0, 0), 1, explain)
+    return _rebuild(yard, candidate, yard.ranks(options.rules[0]), 0, 1, explain)
 
 
 def _choices(yard: Field, options: SearchOptions) -> list[Candidate]:
@@ -182,10 +188,31 @@ def _try(
     options: SearchOptions,
     limit: int,
 ) -> _Trial:
-    space, scratch = yard.borrow()
-    best = np.empty(3, np.int64)
-    headings = np.array([1, 1, 1 if options.t_both else -1], np.int8)
+    """The most compact schedule of a candidate, or FAR where its span is above `limit`."""
+    board = yard.borrow()
+    ways = options.ways
+    if not options.t_both:  # as the paper prints it: go on from T's shorter placement only
+        alone = np.zeros_like(ways)
+        alone[[0, _HALF]] = 1
+        board, trial = _run(yard, board, candidate, ranks, alone, 1, FAR)
+        ways = np.where(np.arange(len(ways)) // _HALF == trial.way // _HALF, ways, 0)
+    board, trial = _run(yard, board, candidate, ranks, ways, kernels.STEPS, limit)
+    yard.spare.append(board)
+    return trial
+
+
+def _run(
+    yard: Field,
+    board: Board,
+    candidate: Candidate,
+    ranks: tuple[Ranks, Ranks],
+    ways: Labels,
+    steps: int,
+    limit: int,
+) -> tuple[Board, _Trial]:
+    best = np.empty(2, np.int64)
     while True:
+        space, scratch = board
         kernels.try_orders(
             space,
             yard.part,
@@ -193,44 +220,31 @@ def _try(
             *ranks,
             scratch,
             candidate.label,
-            headings,
-            options.ways,
+            ways,
+            steps,
             limit,
             best,
         )
         if space.state[OVERFLOW] == 0:
-            break
-        space = grown(space)
-    yard.spare.append((space, scratch))
-    return _Trial(int(best[0]), int(best[1]), int(best[2]))
+            return board, _Trial(int(best[0]), int(best[1]))
+        board = (grown(space), scratch)
 
 
 def _rebuild(
     yard: Field,
     candidate: Candidate,
     ranks: tuple[Ranks, Ranks],
-    best: _Trial,
+    way: int,
     done: int,
     explain: Mapping[str, Any],
 ) -> Schedule:
-    space, scratch = yard.borrow()
-    while True:
-        span = kernels.replay(
-            space,
-            yard.part,
-            yard.back,
-            *ranks,
-            scratch,
-            candidate.label,
-            best.heading,
-            best.way,
-        )
-        if span >= 0:
-            break
-        space = grown(space)
-    start = scratch.start - (scratch.start.min() if len(scratch.start) else 0)
-    schedule = Schedule(start, scratch.machine.copy(), span, done, explain)
-    yard.spare.append((space, scratch))
+    """Build one schedule again, to keep it."""
+    only = np.zeros(len(kernels.WAYS), np.int8)
+    only[way] = 1
+    board, trial = _run(yard, yard.borrow(), candidate, ranks, only, kernels.STEPS, FAR)
+    start, machine = board[1].start, board[1].machine
+    schedule = Schedule(start - start.min(), machine.copy(), trial.span, done, explain)
+    yard.spare.append(board)
     return schedule
 
 
@@ -239,9 +253,9 @@ def _explain(
 ) -> dict[str, Any]:
     """Which candidate won, in the words of Graphene section 4.4 (|T|, share of the work in T)."""
     dominant = dominant_shares(yard.dag, yard.machines) * yard.dag.duration_s
-    inside = candidate.label == kernels.T
+    inside = candidate.label == T
     work = float(dominant.sum())
-    heading = "forward" if best.heading == 0 else "backward"
+    heading = "forward" if best.way < _HALF else "backward"
     return {
         "tasks": yard.dag.tasks,
         "long_at_least": candidate.long,
@@ -253,6 +267,6 @@ def _explain(
         "troublesome_work_share": float(dominant[inside].sum()) / work if work > 0 else 0.0,
         "order": kernels.WAY_NAMES[best.way],
         "heading": heading,
-        "span_s": float(yard.grid.seconds(np.int64(best.span))),
+        "span_s": best.span * yard.grid.tick_s,
         "bound_s": bound_s,
     }
