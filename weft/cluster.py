@@ -21,7 +21,7 @@ from weft.resources import Kind, ResourceType, ResourceTypes, Vector, guess_kind
 NODES_MAX = 1_000_000
 _QUEUE_KEYS = {"capacity", "max_capacity", "user_limit", "user_limit_factor"}
 _NODE_KEYS = {"count", "capacity", "racks", "rack", "labels", "name"}
-_GROUP = re.compile(r"(?:(\d+)\s*[xX]\s*)?(\d.*)")
+_GROUP = re.compile(r"(\d+)\s*[xX]\s*(\d.*)")
 _AMOUNT = re.compile(r"(\d+(?:\.\d*)?)\s*([A-Za-z_][\w.-]*)")
 
 
@@ -143,7 +143,7 @@ def cluster_from_text(text: str) -> ClusterSpec:
             if amount[2] in capacity:
                 raise InputError("cluster", f"resource {amount[2]!r} occurs twice in {part!r}")
             capacity[amount[2]] = float(amount[1])
-        groups.append({"count": int(match[1] or 1), "capacity": capacity})
+        groups.append({"count": int(match[1]), "capacity": capacity})
     return cluster_from_dict({"nodes": groups}, "cluster")
 
 
