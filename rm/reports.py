@@ -24,6 +24,7 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
     held = app.slot >= 0
     amounts = ledger.apps.held[app.slot].tolist() if held else [0.0] * len(books.types)
     return ApplicationReport(
+        cluster_ts=books.cluster_ts,
         app_id=app.app_id,
         name=app.job.name,
         user=app.job.user,
@@ -144,6 +145,7 @@ def metrics(books: Books) -> ClusterMetrics:
     n = books.ledger.node_count
     held = columns.held[:n][columns.up[:n]].sum(axis=0)
     return ClusterMetrics(
+        cluster_ts=books.cluster_ts,
         scheduler=books.matcher.name,
         started_s=books.started_s,
         now_s=books.now,
