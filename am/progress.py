@@ -170,7 +170,7 @@ class Progress:
 
     def mark(self, lot: Lot) -> None:
         """Have the asker look at a lot again, or at those that replaced it."""
-        if self.lots[lot.number] is lot:
+        if lot.number < len(self.lots) and self.lots[lot.number] is lot:
             self.changed[lot.number] = lot
         else:
             self.changed.update((new.number, new) for new in self.stages[lot.stage].lots)

@@ -17,7 +17,7 @@ class MasterSettings:
     after which something unanswered is sent again. A node is avoided after `node_failures_max`
     failed tasks, unless more than `avoided_share_max` of the nodes would be. With `speculate`, a
     task that runs `straggler_factor` times longer than expected gets a second copy once nothing
-    else of the job waits and `straggler_finished_min` of its stage is done.
+    else of its stage waits and `straggler_finished_min` of the stage is done.
     """
 
     planner: str = "bfs"

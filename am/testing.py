@@ -3,13 +3,14 @@
 import heapq
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from am.ask.registry import Asker, asker
 from am.core import ApplicationMaster, MasterSettings
-from weft.effects import MakePlan, PlanReady, Send, SetTimer, Started, Stop, TimerFired
+from weft.effects import MakePlan, Note, PlanReady, Send, SetTimer, Started, Stop, TimerFired
 from weft.ids import attempt_id, container_id
 from weft.job import Edge, EdgeKind, Job, Stage, one_to_one_parents
 from weft.messages import (
@@ -30,8 +31,9 @@ from weft.messages import (
     StopContainers,
     TaskLaunch,
 )
+from weft.outbox import Outbox
 from weft.plan import Plan
-from weft.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes, Vector
+from weft.resources import DEFAULT_RESOURCE_TYPES, Vector
 
 ATTEMPT = attempt_id(1, 1)
 SLOT: Vector = (16.0, 65536.0, 800.0, 1000.0)
@@ -84,7 +86,9 @@ class Row:
 class PretendedCluster:
     """Virtual time around one master: `slots` tasks run at once, each as long as its truth.
 
-    `plan` answers MakePlan (None: an error); `outcome_of` decides how a launch ends.
+    `plan` answers MakePlan (None: an error), `outcome_of` decides how a launch ends, `luck` how
+    long a (stage, task, attempt) takes instead of its truth. With `chaos` every message may be
+    lost, doubled or late; the pretended manager repeats what it owes.
     """
 
     def __init__(
@@ -96,7 +100,10 @@ class PretendedCluster:
         slots: int = 100,
         plan: Callable[[MakePlan], Plan | None] = lambda order: None,
         outcome_of: Callable[[TaskLaunch, str], Outcome] = lambda launch, node: Outcome.SUCCEEDED,
+        plan_after_s: float = 0.0,
+        luck: Mapping[tuple[int, int, int], float] | None = None,
         check: bool = True,
+        chaos: np.random.Generator | None = None,
         **fields: Any,
     ) -> None:
         self.job = job
@@ -109,57 +116,54 @@ class PretendedCluster:
         self.free = slots
         self.rows: dict[int, Row] = {}
         self.starts: list[tuple[float, TaskLaunch, str]] = []
-        self.ends: list[tuple[float, TaskLaunch]] = []
+        self.ends: list[tuple[float, TaskLaunch, Outcome]] = []
         self.verdict: AttemptFinished | None = None
         self.stopped = False
-        self.messages = 0
+        self.sent: list[tuple[float, Any]] = []
+        self.notes: list[Any] = []
+        self.granted: dict[int, str] = {}
+        self.running: dict[int, TaskLaunch] = {}
         self._plan = plan
+        self._plan_after_s = plan_after_s
+        self._luck = luck or {}
         self._outcome_of = outcome_of
         self._check = check
+        self._chaos = chaos
         self._heap: list[tuple[float, int, Any]] = []
         self._serial = 0
         self._timers: dict[Hashable, int] = {}
-        self._running: dict[int, tuple[TaskLaunch, str, float]] = {}
-        self._granted: set[int] = set()
+        self._dead: set[int] = set()
+        self._ran: set[int] = set()
+        self.known = True  # False: the manager restarted, the attempt must register again
         self._containers = 1
-        self._response = 0
         self._acks: list[int] = []
+        self._owed: Outbox[tuple[str, int], Container | ContainerEnd] = Outbox(2.0)
 
-    @property
-    def types(self) -> ResourceTypes:
-        """The cluster's resource types."""
-        return self.answer.types
-
-    def run(self, until_s: float = 1e9, events_max: int = 10_000_000) -> "PretendedCluster":
+    def run(self, until_s: float = 1e9) -> "PretendedCluster":
         """Run until the master stops, nothing is left, or the time is up."""
         if not self._serial:
             self._later(0.0, Started())
-        while self._heap and not self.stopped and events_max:
-            time, serial, event = heapq.heappop(self._heap)
+            if self._chaos is not None:
+                self._later(1.0, self._tick)
+        while self._heap and not self.stopped:
+            if self._heap[0][0] > until_s:
+                break
+            self.now, serial, event = heapq.heappop(self._heap)
             if isinstance(event, TimerFired) and self._timers.get(event.key) != serial:
                 continue
-            if time > until_s:
-                break
-            events_max -= 1
-            self.now = time
-            if isinstance(event, int):
-                self._end(event)
-            elif event == "grant":
-                self._grant()
+            if callable(event):
+                event()
             else:
-                self._tell(event)
+                self.tell(event)
         return self
 
-    def _later(self, delay_s: float, event: Any) -> int:
-        self._serial += 1
-        heapq.heappush(self._heap, (self.now + delay_s, self._serial, event))
-        return self._serial
-
-    def _tell(self, event: Any) -> None:
-        for effect in self.master.handle(event, self.now):
+    def tell(self, event: Any) -> list[Any]:
+        """Hand the master one event and do what it orders."""
+        effects = self.master.handle(event, self.now)
+        for effect in effects:
             if isinstance(effect, Send):
-                self.messages += 1
-                self._receive(effect.message)
+                self.sent.append((self.now, effect.message))
+                self._deliver(partial(self._receive, effect.message))
             elif isinstance(effect, SetTimer):
                 self._timers.pop(effect.key, None)
                 if effect.delay_s is not None:
@@ -167,86 +171,150 @@ class PretendedCluster:
                     self._timers[effect.key] = self._later(effect.delay_s, key)
             elif isinstance(effect, MakePlan):
                 plan = self._plan(effect)
-                self._later(0.0, PlanReady(plan, "" if plan else "no plan"))
+                self._later(self._plan_after_s, PlanReady(plan, "" if plan else "no plan"))
+            elif isinstance(effect, Note):
+                self.notes.append(effect.fact)
             elif isinstance(effect, Stop):
                 self.stopped = True
         if self._check:
             self.master.check()
+        return effects
+
+    def _later(self, delay_s: float, event: Any) -> int:
+        self._serial += 1
+        heapq.heappush(self._heap, (self.now + delay_s, self._serial, event))
+        return self._serial
+
+    def _deliver(self, event: Any) -> None:
+        """Over the network: at once, or with chaos lost, doubled or late."""
+        if self._chaos is None:
+            self._later(0.0, event)
+            return
+        for _ in range(int(self._chaos.choice([0, 1, 1, 1, 1, 2]))):
+            late_s = float(self._chaos.choice([0.0, 0.1, 1.0, 7.0]))
+            self._later(late_s, event)
+
+    def _tick(self) -> None:
+        self._flush()
+        self._later(1.0, self._tick)
 
     def _receive(self, message: Any) -> None:
         if isinstance(message, AttemptRegistered):
-            self._later(0.0, self.answer)
+            self.known = True
+            self._deliver(self.answer)
         elif isinstance(message, ContainersAsked):
-            self._acks.append(message.request_id)
-            for ask in message.asks:
-                row = self.rows.setdefault(ask.ask_id, Row(ask, message.request_id))
-                if message.request_id >= row.request:
-                    row.ask, row.request = ask, message.request_id
-            for container in message.releases:
-                self._release(container)
-            self._later(0.0, "grant")
+            if self.known:
+                self._asked(message)
         elif isinstance(message, StartContainers):
             self._start(message)
         elif isinstance(message, StopContainers):
             for container in message.containers:
-                self._release(container)
+                self.release(container)
         elif isinstance(message, AttemptFinished):
             self.verdict = message
-            self._later(0.0, AttemptUnregistered(ATTEMPT))
+            self._deliver(AttemptUnregistered(ATTEMPT))
+
+    def _asked(self, message: ContainersAsked) -> None:
+        self._acks.append(message.request_id)
+        self._owed.acknowledge(message.acks)
+        for ask in message.asks:
+            row = self.rows.setdefault(ask.ask_id, Row(ask, message.request_id))
+            if message.request_id >= row.request:
+                row.ask, row.request = ask, message.request_id
+        for container in message.releases:
+            self.release(container)
+        self._grant()
 
     def _start(self, message: StartContainers) -> None:
         answers = []
         for launch in message.items:
-            answers.append(ItemAnswer(launch.container_id, launch.stage, launch.task))
-            if launch.container_id in self._running:
+            container = launch.container_id
+            ran = container in self._ran
+            error = "stopped before it was started" if container in self._dead and not ran else ""
+            answers.append(ItemAnswer(container, launch.stage, launch.task, error))
+            if error or ran:
                 continue
+            if container not in self.granted:  # granted before the manager restarted
+                self.granted[container] = message.node_id
+                self.free -= 1
+            self._ran.add(container)
             self.starts.append((self.now, launch, message.node_id))
-            self._running[launch.container_id] = (launch, message.node_id, self.now)
-            self._later(launch.duration_s, launch.container_id)
-        self._later(0.0, StartAnswered(message.node_id, ATTEMPT, tuple(answers)))
+            self.running[container] = launch
+            key = (launch.stage, launch.task, launch.attempt)
+            lasts_s = self._luck.get(key, launch.duration_s)
+            self._later(lasts_s, partial(self._run_out, container))
+        self._deliver(StartAnswered(message.node_id, ATTEMPT, tuple(answers)))
 
-    def _release(self, container: int) -> None:
-        if container in self._granted:
-            running = self._running.pop(container, None)
-            launch = running[0] if running else None
-            self._close(container, launch, Outcome.KILLED if launch else Outcome.RELEASED)
+    def release(self, container: int, outcome: Outcome = Outcome.KILLED) -> None:
+        """End a container from outside."""
+        if container in self.granted:
+            idle = container not in self.running
+            self._close(container, Outcome.RELEASED if idle else outcome)
 
-    def _end(self, container: int) -> None:
-        running = self._running.pop(container, None)
-        if running is not None:
-            launch, node, _ = running
-            self._close(container, launch, self._outcome_of(launch, node))
+    def forget(self) -> None:
+        """The manager restarts: it knows nodes' running containers, no ask, no unstarted grant."""
+        for container in [c for c in self.granted if c not in self.running]:
+            del self.granted[container]
+            self.free += 1
+        self.known = False
+        self.rows.clear()
+        self._acks.clear()
+        owed, self._owed = self._owed, Outbox(2.0, 1_000_000 * (1 + int(self.now)))
+        _, fresh = owed.take(1e12)
+        for item in fresh:
+            if isinstance(item, ContainerEnd):
+                self._owed.put(("end", item.container_id), item)
+        self._resync()
 
-    def _close(self, container: int, launch: TaskLaunch | None, outcome: Outcome) -> None:
-        self._granted.discard(container)
+    def _resync(self) -> None:
+        """Until it registers again, an attempt is told to."""
+        if not self.known and not self.stopped:
+            self._deliver(ContainersGranted(ATTEMPT, 0, resync=True))
+            self._later(2.0, self._resync)
+
+    def _run_out(self, container: int) -> None:
+        launch = self.running.get(container)
+        if launch is not None:
+            self._close(container, self._outcome_of(launch, self.granted[container]))
+
+    def _close(self, container: int, outcome: Outcome) -> None:
+        self.granted.pop(container, None)
+        self._dead.add(container)
         self.free += 1
+        launch = self.running.pop(container, None)
         end = ContainerEnd(container, outcome)
         if launch is not None:
-            self.ends.append((self.now, launch))
+            self.ends.append((self.now, launch, outcome))
             end = ContainerEnd(
                 container, outcome, int(outcome is not Outcome.SUCCEEDED), launch.stage,
                 launch.task, launch.attempt, launch.duration_s,
             )  # fmt: skip
-        self._answer(ended=(end,))
-        self._later(0.0, "grant")
+        self._owed.put(("end", container), end)
+        self._grant()
+        self._flush()
 
-    def _answer(self, **fields: Any) -> None:
-        self._response += 1
+    def _flush(self) -> None:
+        response, items = self._owed.take(self.now)
         acks, self._acks = tuple(self._acks), []
-        self._later(0.0, ContainersGranted(ATTEMPT, self._response, acks, **fields))
+        containers = tuple(item for item in items if isinstance(item, Container))
+        ended = tuple(item for item in items if isinstance(item, ContainerEnd))
+        if items or acks:
+            self._deliver(ContainersGranted(ATTEMPT, response, acks, containers, ended))
 
     def _grant(self) -> None:
-        granted = []
+        if not self.free:
+            return
         for row in sorted(self.rows.values(), key=lambda r: (r.ask.kind, -r.ask.pri_score)):
             while row.pending and self.free:
                 row.granted += 1
                 self.free -= 1
                 self._containers += 1
                 number = container_id(ATTEMPT, self._containers)
-                self._granted.add(number)
-                granted.append(Container(number, f"n{number % 10}", row.ask.ask_id))
-        if granted:
-            self._answer(containers=tuple(granted))
+                self.granted[number] = f"n{number % 10}"
+                granted = Container(number, self.granted[number], row.ask.ask_id)
+                self._owed.put(("grant", number), granted)
+        if self._owed.fresh:
+            self._flush()
 
 
 def finished(*tasks: tuple[int, int]) -> tuple[FinishedTask, ...]:
@@ -262,8 +330,9 @@ def messages_of(effects: Sequence[Any], kind: type) -> list[Any]:
 def assert_ran_in_order(cluster: PretendedCluster) -> None:
     """Every task succeeded exactly once, none began before its parents ended."""
     job = cluster.job
-    ended: Mapping[tuple[int, int], float] = {(e.stage, e.task): at for at, e in cluster.ends}
-    assert len(ended) == job.task_count
+    done = [(e.stage, e.task) for _, e, how in cluster.ends if how is Outcome.SUCCEEDED]
+    assert len(done) == len(set(done)) == job.task_count
+    ended: Mapping[tuple[int, int], float] = {(e.stage, e.task): at for at, e, _ in cluster.ends}
     for at, launch, _ in cluster.starts:
         for parent, kind in job.parents_of(launch.stage):
             count = job.stages[parent].tasks

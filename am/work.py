@@ -95,7 +95,7 @@ class Work:
         progress = self.progress
         if self.review or progress.changed or self.book.owes:
             return True
-        return progress.work < TELL_BELOW * self._told_work
+        return progress.remaining_work < TELL_BELOW * self._told_work
 
     def message(self, now: float) -> ContainersAsked:
         """The next request; also the heartbeat."""
@@ -143,8 +143,15 @@ class Work:
             self.review = self.review or self.asker.follows_share
 
     def restart(self) -> None:
-        """The manager restarted and knows no ask, release or blacklist any more."""
+        """The manager restarted and knows no ask, release or blacklist any more.
+
+        Nor does it know of containers that their node had not started by then: those are given up.
+        """
         self.book.restart()
+        for held in list(self.launcher.unanswered.values()):
+            if not held.stopping:
+                self.launcher.stop(held)
+                self._give_up(held)
         for held in self.launcher.held.values():
             if held.stopping:
                 self.book.release(held.container_id)
@@ -207,10 +214,15 @@ class Work:
         for item in event.items:
             held = unanswered.pop(item.container_id, None)
             if held is not None and item.error:
-                self.book.release(item.container_id)
-                del self.launcher.held[item.container_id]
-                self.progress.give_back(held.stage, held.task)
-                self.review = self.review or self.asker.follows_share
+                self._give_up(held)
+
+    def _give_up(self, held: Held) -> None:
+        """A container that never runs its task; the task is ready again."""
+        self.launcher.unanswered.pop(held.container_id, None)
+        del self.launcher.held[held.container_id]
+        self.book.release(held.container_id)
+        self.progress.give_back(held.stage, held.task)
+        self.review = self.review or self.asker.follows_share
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -298,15 +310,16 @@ class Work:
     # -- stragglers --------------------------------------------------------------------------------
 
     def speculate(self, now: float) -> None:
-        """Near the end of the job, want a second copy of what runs much longer than expected."""
+        """Near the end of a stage, want a second copy of what runs much longer than expected."""
         progress, settings = self.progress, self.settings
-        if not settings.speculate or progress.finished + progress.running < progress.tasks:
+        if not settings.speculate:
             return
         for held in self.launcher.held.values():
             stage = held.stage
             expected = held.lot.declared_of(held.task) * self.estimates.factor[held.lot.stage]
             if (
                 now - held.launched_s > settings.straggler_factor * expected
+                and stage.finished + stage.running == stage.tasks
                 and stage.finished >= settings.straggler_finished_min * stage.tasks
                 and held.task not in stage.copies
                 and stage.state[held.task] == RUNNING
