@@ -15,6 +15,9 @@ BYTES_PER_MB = 2**20
 TASK_MS_MIN = 1  # the resolution of the log: a task's duration is never 0
 _SQL_ID = "spark.sql.execution.id"
 _MALFORMED_SHOWN = 3
+_FAULTS = (
+    AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class TaskRun(NamedTuple):
@@ -46,8 +49,8 @@ class StageRun:
 
     def last_runs(self) -> list[TaskRun]:
         """The known tasks in order of partition; a rerun stands where no other run is known."""
-        missing = iter([i for i in range(self.tasks) if i not in self.runs])
-        filled = dict(zip(missing, self.reruns, strict=False)) | self.runs
+        missing = (i for i in range(self.tasks) if i not in self.runs)
+        filled = {i: run for run, i in zip(self.reruns, missing, strict=False)} | self.runs
         return [filled[index] for index in sorted(filled)]
 
 
@@ -82,7 +85,7 @@ class Application:
             try:
                 event = json.loads(line)
                 self._take(event, result)
-            except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+            except _FAULTS as error:
                 malformed += 1
                 result.dropped["malformed line"] += 1
                 if malformed <= _MALFORMED_SHOWN:
@@ -118,7 +121,7 @@ class Application:
         pairs = properties.items() if isinstance(properties, dict) else properties
         cpus = dict(pairs).get("spark.task.cpus")
         if cpus is not None:
-            self.task_cpus = max(1.0, float(cpus))
+            self.task_cpus = float(_count(int(cpus))) or 1.0
 
     def _job_started(self, event: dict[str, Any], result: Imported) -> None:
         stages = tuple(self._stage(info).id for info in event["Stage Infos"])
@@ -153,7 +156,7 @@ class Application:
                 number,
                 _count(info["Number of Tasks"]),
                 None if parents is None else tuple(_count(parent) for parent in parents),
-                rdds[0].get("RDD ID"),
+                None if rdds[0].get("RDD ID") is None else _count(rdds[0]["RDD ID"]),
             )
         return stage
 
