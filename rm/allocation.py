@@ -29,7 +29,7 @@ def match_node(books: Books, node: Node) -> None:
         return
     match = books.matcher.match(books.view, slot, books.now)
     for placement in match.placements:
-        _grant(books, node, placement)
+        grant(books, node, placement)
     for row in match.declined:
         rows.w["missed"][row] += 1
     node.settled_at = books.version if match.settled else -1
@@ -55,7 +55,7 @@ def match_all(books: Books) -> None:
     books.cursor = (books.cursor + 1) % n
 
 
-def _grant(books: Books, node: Node, placement: Placement) -> None:
+def grant(books: Books, node: Node, placement: Placement) -> None:
     """Book a placement and owe the master its containers."""
     rows, count = books.rows, placement.copies
     entry = rows.entries[placement.row]
@@ -84,6 +84,7 @@ def _grant(books: Books, node: Node, placement: Placement) -> None:
         )  # fmt: skip
     if ask.stage >= 0:
         app.running[ask.stage] += count
+    books.ledger.apps.w["granted_s"][entry.app] = books.now
     books.ledger.add_pending(entry.app, -count)
     rows.w["missed"][placement.row] = 0
     rows.take(entry, count, books.now)

@@ -253,6 +253,9 @@ class Books:
         self.dirty_attempts: dict[AttemptId, Attempt] = {}
         self.dirty_nodes: dict[NodeId, Node] = {}
         self.timer_set = False
+        self.gangs_at = -1  # version at which no gang fitted
+        self.reserved: dict[int, tuple[float, list[int]]] = {}  # by ask: since when, node slots
+        self.reserve_at = 0.0  # when to look for starving asks next
         self.matched_at = -1  # version of the books at the last pass over all nodes
         self.cursor = 0  # node slot where the next pass begins
         self.started_s = 0.0

@@ -11,6 +11,7 @@ from rm.books import Books
 from rm.invariants import check
 from rm.lifecycle import AttemptState
 from rm.match.protocol import Matcher
+from rm.reserve import before_match
 from rm.settings import ManagerSettings
 from weft.cluster import QueueSpec
 from weft.effects import ClientRequested, Effect, Recovered, SetTimer, TimerFired
@@ -99,6 +100,7 @@ class ResourceManager:
         books = self.books
         books.timer_set = False
         books.rows.compact()
+        before_match(books)
         match_all(books)
         books.matched_at = books.version
         for attempt in list(books.dirty_attempts.values()):

@@ -40,6 +40,7 @@ class AppColumns(Columns):
     order: Ints  # of submission: earlier is smaller
     remaining: Floats  # srpt: work of unstarted tasks, s x L1(demand / C)
     pending: Ints  # containers asked for, not granted
+    granted_s: Floats  # when it was last granted one
 
 
 class UserColumns(Columns):
@@ -90,6 +91,7 @@ class Ledger:
                 "priority": (np.int64, 0),
                 "order": (np.int64, 0),
                 "remaining": (np.float64, 0),
+                "granted_s": (np.float64, 0),
                 "pending": (np.int64, 0),
             }
         )
@@ -151,7 +153,7 @@ class Ledger:
         columns["active"][slot] = True
         columns["priority"][slot] = priority
         columns["order"][slot] = order
-        columns["remaining"][slot] = 0.0
+        columns["remaining"][slot] = columns["granted_s"][slot] = 0.0
         self._join(slot, queue, user)
         return slot
 

@@ -7,12 +7,12 @@ registering); EXPIRED of containers (a master repeats a start until it is answer
 containers when it is lost itself); UNHEALTHY and DECOMMISSIONING of nodes (no message says so).
 """
 
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 from weft.lifecycle import Lifecycle
 
 
-class AppState(Enum):
+class AppState(IntEnum):
     """RMApp."""
 
     NEW = auto()
@@ -26,7 +26,7 @@ class AppState(Enum):
     KILLED = auto()
 
 
-class AppEvent(Enum):
+class AppEvent(IntEnum):
     """What happens to an application."""
 
     SUBMIT = auto()
@@ -42,7 +42,7 @@ class AppEvent(Enum):
     RECOVER_KILLED = auto()
 
 
-class AttemptState(Enum):
+class AttemptState(IntEnum):
     """RMAppAttempt."""
 
     NEW = auto()
@@ -55,7 +55,7 @@ class AttemptState(Enum):
     KILLED = auto()
 
 
-class AttemptEvent(Enum):
+class AttemptEvent(IntEnum):
     """What happens to an attempt."""
 
     SCHEDULE = auto()
@@ -68,7 +68,7 @@ class AttemptEvent(Enum):
     KILL = auto()
 
 
-class ContainerState(Enum):
+class ContainerState(IntEnum):
     """RMContainer."""
 
     NEW = auto()
@@ -81,7 +81,7 @@ class ContainerState(Enum):
     KILLED = auto()
 
 
-class ContainerEvent(Enum):
+class ContainerEvent(IntEnum):
     """What happens to a container."""
 
     START = auto()
@@ -94,7 +94,7 @@ class ContainerEvent(Enum):
     WAS_KILLED = auto()
 
 
-class NodeState(Enum):
+class NodeState(IntEnum):
     """RMNode."""
 
     NEW = auto()
@@ -103,7 +103,7 @@ class NodeState(Enum):
     SHUTDOWN = auto()
 
 
-class NodeEvent(Enum):
+class NodeEvent(IntEnum):
     """What happens to a node."""
 
     REGISTERED = auto()

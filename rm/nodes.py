@@ -7,6 +7,7 @@ from rm.applications import DEAD, container_ended
 from rm.books import Attempt, Books, Holding, Node
 from rm.containers import Demand, hold, journal, order_stop, relay
 from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
+from rm.reserve import before_match
 from weft.effects import Send
 from weft.errors import InputError
 from weft.facts import NodeChanged
@@ -88,6 +89,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
             _unknown_ended(books, end)
     if not books.settings.prompt:
         books.rows.compact()
+        before_match(books)
         match_node(books, node)
     elif node.settled_at == -1 and books.rows.live:
         match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node

@@ -1,0 +1,108 @@
+"""A Resource Manager with obedient nodes and masters around it, for tests only."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rm.core import ResourceManager
+from rm.match.protocol import Matcher
+from rm.match.registry import make_matcher
+from rm.settings import ManagerSettings
+from weft.cluster import DEFAULT_QUEUES, QueueSpec
+from weft.effects import ClientRequested, Effect, Recovered, Send, TimerFired
+from weft.ids import attempt_id
+from weft.job import Job
+from weft.messages import Ask, AttemptRegistered, ContainerEnd
+from weft.requests import ApplicationAccepted, SubmitApplication
+from weft.resources import ResourceTypes
+from weft.testing import (
+    TWO_TYPES,
+    FakeMaster,
+    FakeNode,
+    job,
+    node_registered,
+    persisted,
+    sent,
+    timers,
+)
+
+
+class Rig:
+    """Delivers events, zero-delay timers and answers; calls `check()` after every event."""
+
+    def __init__(
+        self,
+        matcher: str | Matcher = "fifo",
+        settings: ManagerSettings | None = None,
+        queues: QueueSpec = DEFAULT_QUEUES,
+        types: ResourceTypes = TWO_TYPES,
+        records: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        made = make_matcher(matcher) if isinstance(matcher, str) else matcher
+        self.manager = ResourceManager(
+            7, types, queues, made, settings or ManagerSettings(), np.random.default_rng(1)
+        )
+        self.now = 0.0
+        self.nodes: dict[str, FakeNode] = {}
+        self.masters: dict[int, FakeMaster] = {}
+        self.records: list[Mapping[str, Any]] = list(records)
+        self.effects: list[Effect] = []
+        self.tell(Recovered(tuple(records)))
+
+    def tell(self, event: object, later_s: float = 0.0) -> list[Effect]:
+        """Hand in an event; all that followed."""
+        self.now += later_s
+        effects = self.manager.handle(event, self.now)
+        self.manager.check()
+        for timer in timers(effects):
+            if timer.delay_s == 0:
+                effects = effects + self.manager.handle(TimerFired(timer.key), self.now)
+                self.manager.check()
+        self.records.extend(persisted(effects))
+        for message in sent(effects, object):
+            for node in self.nodes.values():
+                node.hears(message)
+            for master in self.masters.values():
+                master.hears(message)
+        self.effects = effects
+        return effects
+
+    def add_node(self, name: str = "n1", vcores: float = 4.0, memory_mb: float = 8192.0,
+                 **more: Any) -> FakeNode:  # fmt: skip
+        """Register a node."""
+        self.nodes[name] = FakeNode(name)
+        self.tell(node_registered(name, vcores, memory_mb, **more))
+        return self.nodes[name]
+
+    def ask_manager(self, request: object) -> Any:
+        """A client's request; its answer."""
+        effects = self.tell(ClientRequested("t", request))
+        return next(e.message for e in effects if isinstance(e, Send) and e.to == "client:t")
+
+    def submit(self, wanted: Job | None = None, submission_id: str = "") -> int:
+        """Submit a job that must be accepted."""
+        answer = self.ask_manager(SubmitApplication(wanted or job(), submission_id))
+        assert isinstance(answer, ApplicationAccepted), answer
+        return answer.app_id
+
+    def beat(self, name: str | None = None, *ended: ContainerEnd, later_s: float = 0.0) -> None:
+        """One heartbeat of a node, or of all."""
+        for node in [name] if name else list(self.nodes):
+            self.tell(self.nodes[node].heartbeat(*ended), later_s)
+
+    def start(self, wanted: Job | None = None) -> FakeMaster:
+        """Submit a job, launch its master and register it."""
+        app = self.submit(wanted)
+        self.beat()
+        return self.register(attempt_id(app, 1))
+
+    def register(self, attempt: int) -> FakeMaster:
+        """A master registers."""
+        master = self.masters[attempt] = FakeMaster(attempt)
+        self.tell(AttemptRegistered(attempt))
+        return master
+
+    def allocate(self, master: FakeMaster, *asks: Ask, **more: Any) -> list[Effect]:
+        """A master's heartbeat."""
+        return self.tell(master.asks(*asks, **more))

@@ -1,0 +1,72 @@
+"""Gangs start whole or not at all, and a large ask is not passed over for ever."""
+
+import pytest
+
+from rm.settings import ManagerSettings
+from rm.testing import Rig
+from weft.facts import Placed
+from weft.testing import ask, job, noted, stage, succeeded
+
+NO_MASTER = {"vcores": 0.0}
+
+
+@pytest.mark.parametrize("matcher", ["fifo", "capacity"])
+@pytest.mark.parametrize("prompt", [False, True])
+def test_a_gang_starts_only_when_all_of_it_fits(matcher: str, prompt: bool) -> None:
+    rig = Rig(matcher, ManagerSettings(prompt=prompt, master_demand=NO_MASTER))
+    rig.add_node("n1")
+    master = rig.start(job("gang", stage(tasks=6, gang=True)))
+    rig.allocate(master, ask(total=6, gang=True))
+    rig.beat()
+    rig.allocate(master)
+    assert not master.containers, "four would fit, six do not"
+
+    rig.add_node("n2")
+    rig.beat()
+    rig.allocate(master)
+    assert len(master.containers) == 6
+    assert {c.node_id for c in master.containers.values()} == {"n1", "n2"}
+
+
+def test_a_large_ask_gets_a_node_kept_when_small_ones_pass_it() -> None:
+    rig = Rig("capacity", ManagerSettings(master_demand=NO_MASTER, reserve_after_s=10.0))
+    rig.add_node("n1")
+    big = rig.start(job("big", stage(tasks=1, demand={"vcores": 4})))
+    small = rig.start(job("small", stage(tasks=1000)))
+    rig.allocate(small, ask(1, 1000))
+    rig.beat()
+    rig.allocate(big, ask(1, 1, (4.0, 1024.0)))
+    rig.allocate(small)
+    running = list(small.containers)
+    for tick in range(60):  # one small task ends at a time, so that four cores are never free
+        rig.beat("n1", succeeded(running.pop(0), 0, tick), later_s=1.0)
+        placed = [p for p in noted(rig.effects, Placed) if p.demand == (1.0, 1024.0)]
+        running.extend(p.container for p in placed)
+        rig.allocate(big)
+        if big.containers or not running:
+            break
+    assert big.containers, "the node was kept until four cores were free"
+
+
+def test_a_reservation_goes_with_its_application() -> None:
+    rig = Rig("capacity", ManagerSettings(master_demand=NO_MASTER, reserve_after_s=4.0))
+    rig.add_node("n1")
+    big = rig.start(job("big", stage(tasks=1, demand={"vcores": 4})))
+    small = rig.start(job("small", stage(tasks=1000)))
+    rig.allocate(small, ask(1, 1000))
+    rig.beat()
+    rig.allocate(small)
+    rig.allocate(big, ask(1, 1, (4.0, 1024.0)))
+    running = list(small.containers)
+    for tick in range(6):
+        rig.beat("n1", succeeded(running.pop(0), 0, tick), later_s=2.0)
+        running.extend(p.container for p in noted(rig.effects, Placed))
+        if rig.manager.books.reserved:
+            break
+    assert rig.manager.books.reserved
+    rig.allocate(big, ask(1, 0, (4.0, 1024.0)))
+    rig.beat("n1", later_s=2.0)
+    assert not rig.manager.books.reserved
+    before = len(rig.manager.books.holdings)
+    rig.beat("n1", succeeded(running.pop(0), 0, 99), later_s=2.0)
+    assert len(rig.manager.books.holdings) >= before
