@@ -8,6 +8,7 @@ that a workload may be larger than the memory.
 import gzip
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -148,6 +149,15 @@ class _Dumper(yaml.CSafeDumper):  # type: ignore[misc, name-defined, unused-igno
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def _text(dumper: _Dumper, value: str) -> Any:
+    """Quoted, unless no reader of any YAML version could take it for anything but a text."""
+    style = None if re.fullmatch(r"[A-Za-z_][\w-]{5,}", value) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 class _ZstdWriter:

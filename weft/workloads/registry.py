@@ -30,6 +30,7 @@ AUTO = "auto"
 _BATCH_TASK_LINE = re.compile(
     r"[^,]+,\d*,[^,]*,[^,]*,(Terminated|Failed|Running|Waiting|Ready|Cancelled),\d+,\d+,[^,]*,[^,]*"
 )
+_CARBYNE_HEADER = re.compile(r"^#.*\n\d+ \d+( [\d.]+)?[ \t\r]*$", re.MULTILINE)
 _CSV_HEADERS = (
     "job_name,task_name,",
     "job,name,instances,",
@@ -110,10 +111,10 @@ def format_of(path: Path) -> str | None:
     """The format of one file, told by its first bytes, or None."""
     head = read_head(path)
     lines = [line for line in head[:4096].splitlines() if line.strip()]
-    first, second = [*lines[:2], "", ""][:2]
+    first = lines[0] if lines else ""
     if first.startswith("Avro-Json"):
         return "sls"
-    if first.startswith("#") and re.fullmatch(r"\s*\d+ \d+( [\d.]+)?\s*", second):
+    if first.startswith("#") and _CARBYNE_HEADER.search(head):
         return "carbyne"
     if first.startswith(_CSV_HEADERS) or _BATCH_TASK_LINE.fullmatch(first):
         return "alibaba2018"
