@@ -188,7 +188,7 @@ def _java_version() -> str:
     import subprocess
 
     run = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True)
-    return re.findall(r'version "([^"]+)"', run.stderr)[0]
+    return str(re.findall(r'version "([^"]+)"', run.stderr)[0])
 
 
 def convert(recording: Path, target: Path) -> None:
