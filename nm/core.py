@@ -218,7 +218,12 @@ class NodeManager:
         if next_s != self._timer_s:
             self._timer_s = next_s
             effects.append(SetTimer(None if next_s == inf else max(0.0, next_s - now), TASKS))
-        if self._prompt and not self._reporting and self._outbox.fresh:
+        if (
+            self._prompt
+            and not self._reporting
+            and self._outbox.fresh
+            and self.state is NodeState.RUNNING
+        ):
             self._reporting = True
             effects.append(SetTimer(0.0, REPORT))
 
