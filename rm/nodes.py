@@ -3,7 +3,7 @@
 import numpy as np
 
 from rm.allocation import match_node
-from rm.applications import DEAD, container_ended
+from rm.applications import DEAD, container_ended, fail_attempt
 from rm.books import Attempt, Books, Holding, Node
 from rm.containers import Demand, hold, journal, order_stop, relay
 from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
@@ -62,6 +62,11 @@ def register(books: Books, event: NodeRegistered) -> None:
     node.lost.clear()
     books.version += 1
     _accept(books, node)
+    for attempt in books.expected.pop(node.node_id, ()):
+        if attempt.state is AttemptState.ALLOCATED and attempt.master is None:
+            # the order to launch it, if it is still on its way, must find it stopped
+            _keep_for_nobody(books, node, attempt.master_id, books.master_vector)
+            fail_attempt(books, attempt, "its node came back without its master")
 
 
 def heartbeat(books: Books, event: NodeHeartbeated) -> None:

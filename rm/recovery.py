@@ -133,6 +133,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     attempt.seed = int(record["seed"])
     attempt.master_id = int(record["container"])
     attempt.recovered = True
+    books.expected.setdefault(str(record["node"]), []).append(attempt)
     move_attempt(books, attempt, AttemptEvent.RECOVER)
 
 
