@@ -137,13 +137,23 @@ class Ranks(NamedTuple):
     slot: Ints
 
 
-def ranks_of(part: Part, first_key: Ints, dominant: Floats) -> Ranks:
-    """Kinds by larger `first_key`, larger dominant demand, stage, first task; arguments (n,)."""
-    table = np.column_stack([part.stage_of, first_key, part.length, part.demand])
+def kinds_of(part: Part) -> Ints:
+    """A number for each stage, length and demand that differ, by stage and first task, shape (n,)."""
+    table = np.column_stack([part.stage_of, part.length, part.demand])
+    head = part.first[:-1][part.stage_of]
+    if np.array_equal(table, table[head]):
+        return part.stage_of
     _, leader, kind = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    by_rank = np.lexsort((leader, part.stage_of[leader], -dominant[leader], -first_key[leader]))
     rank = np.empty(len(leader), np.int64)
-    rank[by_rank] = np.arange(len(leader))
-    kinds = rank[np.asarray(kind).reshape(-1)]
-    slot = np.concatenate([[0], np.cumsum(np.bincount(kinds, minlength=len(leader)))])
-    return Ranks(kinds, slot.astype(np.int64))
+    rank[np.argsort(leader)] = np.arange(len(leader))
+    return rank[np.asarray(kind).reshape(-1)]
+
+
+def ranks_of(kind: Ints, first_key: Ints, dominant: Floats) -> Ranks:
+    """Order by larger `first_key`, larger dominant demand, then `kinds_of`; arguments (n,)."""
+    order = np.lexsort((kind, -dominant, -first_key))
+    differs = (np.diff(kind[order]) != 0) | (np.diff(first_key[order]) != 0)
+    slot = np.concatenate([[0], np.flatnonzero(differs) + 1, [len(order)]])
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.repeat(np.arange(len(slot) - 1), np.diff(slot))
+    return Ranks(rank, slot.astype(np.int64))

@@ -14,7 +14,7 @@ from am.plan import search_kernels as kernels
 from am.plan.board import grown, scratch_of, space_of
 from am.plan.board_kernels import FAR, OVERFLOW, Space
 from am.plan.options import SearchOptions
-from am.plan.part import Grid, Part, Ranks, part_of, ranks_of
+from am.plan.part import Grid, Part, Ranks, kinds_of, part_of, ranks_of
 from am.plan.part_kernels import T, longest
 from am.plan.placing_kernels import Scratch
 from am.plan.registry import PlanRequest
@@ -28,7 +28,7 @@ from am.plan.scores import (
 from am.plan.subsets import Candidate, Labels, candidates
 from weft.bounds import bounds_of
 from weft.cuts import cut, split
-from weft.dag import Dag, Ints, Machines
+from weft.dag import Dag, Floats, Ints, Machines
 
 _SMALL = (
     200  # parts of fewer tasks are searched on one core: threads would cost more than they save
@@ -61,24 +61,30 @@ class Field:
     part: Part
     back: Part
     room: Ints
+    kind: Ints
+    dominant: Floats
     spare: list[Board] = field(default_factory=list)  # boards not in use
 
     @classmethod
     def of(cls, dag: Dag, machines: Machines, grid: Grid) -> "Field":
         """Prepare a part; raises InputError where tasks wait for each other in a circle."""
         part = part_of(dag, grid)
-        return cls(dag, machines, grid, part, part.reversed(), grid.room(machines.capacity))
+        room, dominant = grid.room(machines.capacity), dominant_shares(dag, machines)
+        return cls(dag, machines, grid, part, part.reversed(), room, kinds_of(part), dominant)
 
     def ranks(self, rule: str) -> tuple[Ranks, Ranks]:
         """Who goes first, forward and backward: the "longest" task or path to go ("cp")."""
-        dominant = dominant_shares(self.dag, self.machines)
         if rule == "longest":
-            ranks = ranks_of(self.part, self.part.length, dominant)
+            ranks = self.ranked(self.part.length)
             return ranks, ranks
         ahead, behind = np.empty_like(self.part.length), np.empty_like(self.part.length)
         longest(self.back, ahead)
         longest(self.part, behind)
-        return ranks_of(self.part, ahead, dominant), ranks_of(self.part, behind, dominant)
+        return self.ranked(ahead), self.ranked(behind)
+
+    def ranked(self, first_key: Ints) -> Ranks:
+        """Larger keys first, shape (n,)."""
+        return ranks_of(self.kind, first_key, self.dominant)
 
     def borrow(self) -> Board:
         """A board that no other thread uses; give it back to `spare`."""
@@ -91,6 +97,10 @@ class Field:
         """The part's lower bound by name, s: "strong" or "new"."""
         bounds = bounds_of(self.dag, self.machines)
         return bounds.strong_lb_s if name == "strong" else bounds.new_lb_s
+
+    def bound_ticks(self, name: str) -> int:
+        """The longest span that counts as having reached the bound."""
+        return int(self.bound_s(name) * _EQUAL / self.grid.tick_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +204,9 @@ def _try(
     if not options.t_both:  # as the paper prints it: go on from T's shorter placement only
         alone = np.zeros_like(ways)
         alone[[0, _HALF]] = 1
-        board, trial = _run(yard, board, candidate, ranks, alone, 1, FAR)
+        board, trial = _run(yard, board, candidate.label, ranks, alone, 1, FAR)
         ways = np.where(np.arange(len(ways)) // _HALF == trial.way // _HALF, ways, 0)
-    board, trial = _run(yard, board, candidate, ranks, ways, kernels.STEPS, limit)
+    board, trial = _run(yard, board, candidate.label, ranks, ways, kernels.STEPS, limit)
     yard.spare.append(board)
     return trial
 
@@ -204,7 +214,7 @@ def _try(
 def _run(
     yard: Field,
     board: Board,
-    candidate: Candidate,
+    label: Labels,
     ranks: tuple[Ranks, Ranks],
     ways: Labels,
     steps: int,
@@ -219,7 +229,7 @@ def _run(
             yard.back,
             *ranks,
             scratch,
-            candidate.label,
+            label,
             ways,
             steps,
             limit,
@@ -241,18 +251,35 @@ def _rebuild(
     """Build one schedule again, to keep it."""
     only = np.zeros(len(kernels.WAYS), np.int8)
     only[way] = 1
-    board, trial = _run(yard, yard.borrow(), candidate, ranks, only, kernels.STEPS, FAR)
+    board, trial = _run(yard, yard.borrow(), candidate.label, ranks, only, kernels.STEPS, FAR)
     start, machine = board[1].start, board[1].machine
     schedule = Schedule(start - start.min(), machine.copy(), trial.span, done, explain)
     yard.spare.append(board)
     return schedule
 
 
+def insert(yard: Field, first_key: Ints, *, backward: bool, limit: int = FAR) -> Schedule | None:
+    """Serial insertion: larger keys (n,) first among ready tasks, each at its earliest (latest)
+    fit.
+
+    None where the span would be above `limit`.
+    """
+    ranks = yard.ranked(first_key)
+    only = np.zeros(len(kernels.WAYS), np.int8)
+    only[_HALF if backward else 0] = 1
+    everything = np.zeros(yard.dag.tasks, np.int8)
+    board, trial = _run(yard, yard.borrow(), everything, (ranks, ranks), only, 1, limit)
+    start, machine = board[1].start, board[1].machine
+    found = Schedule(start - start.min(), machine.copy(), trial.span) if trial.way >= 0 else None
+    yard.spare.append(board)
+    return found
+
+
 def _explain(
     yard: Field, candidate: Candidate, best: _Trial, rule: str, bound_s: float
 ) -> dict[str, Any]:
     """Which candidate won, in the words of Graphene section 4.4 (|T|, share of the work in T)."""
-    dominant = dominant_shares(yard.dag, yard.machines) * yard.dag.duration_s
+    dominant = yard.dominant * yard.dag.duration_s
     inside = candidate.label == T
     work = float(dominant.sum())
     heading = "forward" if best.way < _HALF else "backward"
