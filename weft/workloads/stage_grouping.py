@@ -135,8 +135,8 @@ def _sort_by_neighbours(
 def _split(groups: list[list[int]], bundles: dict[tuple[int, int], _Bundle]) -> list[list[int]]:
     """Split groups by how many parents or children their tasks have in the other group.
 
-    Where no such number differs, the first bundle's tasks are split by their very parents (or
-    children): this is the finer cut, so it is made for one bundle at a time.
+    Where no such number differs, tasks are split by their very parents (or children): this is
+    the finer cut, so it is made for bundles that share no group.
     """
     marks: dict[int, list[object]] = {task: [] for tasks in groups for task in tasks}
     counted = False
@@ -147,11 +147,14 @@ def _split(groups: list[list[int]], bundles: dict[tuple[int, int], _Bundle]) -> 
                 for task, found in side.items():
                     marks[task].append(len(found))
                 break
-    if not counted:
-        pair = min(bundles)
+    touched: set[int] = set()
+    for pair, bundle in sorted(bundles.items(), key=lambda item: item[0]):
+        if counted or not touched.isdisjoint(pair):
+            continue
+        touched.update(pair)
         sides = [
             {task: tuple(sorted(found)) for task, found in side.items()}
-            for side in _sides(groups, pair, bundles[pair])
+            for side in _sides(groups, pair, bundle)
         ]
         usable = [side for side in sides if len(set(side.values())) > 1]
         for task, part in min(usable, key=lambda side: len(set(side.values()))).items():
