@@ -1,6 +1,7 @@
 """Starting masters on a node: in an AM host over its stream, or each as a process of its own."""
 
 import sys
+import time
 from collections.abc import Callable
 
 from nm.process import ProcessHost
@@ -15,24 +16,37 @@ from weft.wire.links import host_stream
 OnEnded = Callable[[ProcessEnded], None]
 
 
+HOST_PATIENCE_S = 20.0  # wall clock: a master waits so long for an AM host that is not there
+
+
 class HostedMasters:
-    """Masters in an AM host. The stream is their lifeline: when it breaks, they have ended."""
+    """Masters in an AM host. The stream is their lifeline: when it breaks, they have ended.
+
+    What is to start while there is no host waits a little, as the host may be about to come back.
+    """
 
     def __init__(
         self, address: str, on_ended: OnEnded, on_state: Callable[[bool, str], None]
     ) -> None:
         self._on_ended = on_ended
         self._on_state = on_state
-        self._running: dict[ContainerId, MasterLaunch] = {}
+        self._running: set[ContainerId] = set()
+        self._waiting: dict[ContainerId, tuple[MasterLaunch, float]] = {}  # since when
         self.stream: Stream = host_stream(address, self._ended, self._state)
 
     def start(self, item: MasterLaunch) -> None:
         """Have a master started; its end follows in any case."""
-        self._running[item.container_id] = item
-        self.stream.send([((item,), ())])
+        if self.stream.up:
+            self._running.add(item.container_id)
+            self.stream.send([((item,), ())])
+        else:
+            self._waiting[item.container_id] = (item, time.monotonic())
 
     def stop(self, container: ContainerId) -> bool:
         """Have a master killed; False when there is none in this container."""
+        if self._waiting.pop(container, None) is not None:
+            self._on_ended(ProcessEnded(container, Outcome.KILLED, 1, "killed before it started"))
+            return True
         if container not in self._running:
             return False
         self.stream.send([((), (container,))])
@@ -40,15 +54,23 @@ class HostedMasters:
 
     def _ended(self, batch: list[MasterEnded]) -> None:
         for container, outcome, exit_code, message in batch:
-            if self._running.pop(container, None) is not None:
+            if container in self._running:
+                self._running.discard(container)
                 self._on_ended(ProcessEnded(container, outcome, exit_code, message))
 
     def _state(self, up: bool, reason: str) -> None:
         self._on_state(up, reason)
         if up:
+            waiting, self._waiting = self._waiting, {}
+            for item, _ in waiting.values():
+                self.start(item)
             return
-        running, self._running = self._running, {}
-        for container in running:
+        now = time.monotonic()
+        late = [c for c, (_, since) in self._waiting.items() if now - since > HOST_PATIENCE_S]
+        for container in late:
+            del self._waiting[container]
+        lost, self._running = [*self._running, *late], set()
+        for container in lost:
             message = f"the AM host is gone: {reason}"
             self._on_ended(ProcessEnded(container, Outcome.FAILED, 1, message))
 

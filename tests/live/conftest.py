@@ -1,0 +1,19 @@
+"""The cluster that live tests run on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from weft.live.testing import Cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    try:
+        yield made
+        for part in made.parts:
+            assert "Traceback" not in part.log.read_text(), part.log.read_text()
+    finally:
+        made.close()
