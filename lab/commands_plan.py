@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -205,7 +206,7 @@ class _Progress:
     def __init__(self, name: str, began: float) -> None:
         self._name, self._began = name, began
         self._bar: Any = None
-        self._wanted = click.get_text_stream("stderr").isatty()
+        self._wanted = sys.stderr.isatty()
 
     def __call__(self, done: int, total: int) -> None:
         if not self._wanted or time.monotonic() - self._began < _SHOW_PROGRESS_AFTER_S:

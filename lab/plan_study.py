@@ -1,0 +1,194 @@
+"""Which offline planner is how much better? Every planner on every public DAG that carries demands.
+
+Graphene's table 7 (improvement over breadth first at four percentiles) and section 8.3 (how far
+from the lower bound). Each DAG gets one machine for every ten tasks, at least two. A demand that is
+a fraction counts of one machine; absolute ones meet machines of `MACHINE`, or larger ones where a
+task needs more. A DAG counts once, however often a workload repeats it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from am.plan.registry import PlanRequest, planner
+from am.plan.validate import violations
+from weft.bounds import bounds_of
+from weft.dag import Dag, Machines, dag_of_job
+from weft.errors import InputError, InvariantError
+from weft.job import Job
+from weft.resources import ResourceType, ResourceTypes, guess_kind
+from weft.workloads.imported import Imported
+from weft.workloads.registry import AUTO, import_jobs
+
+PERCENTILES = (25, 50, 75, 90)
+PLANNERS = (
+    "random",
+    "critical_path",
+    "tetris",
+    "strip_part",
+    "coffman_graham",
+    "graphene",
+    "graphene_plus",
+)
+MACHINE = {
+    "vcores": 16.0,
+    "memory_mb": 65536.0,
+    "disk_mbps": 800.0,
+    "network_mbps": 1250.0,
+}
+BASELINE = "bfs"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One DAG of the study with its machines."""
+
+    source: str
+    name: str
+    dag: Dag
+    machines: Machines
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What each planner made of one DAG; times in s."""
+
+    digest: str
+    source: str
+    name: str
+    tasks: int
+    stages: int
+    machines: int
+    new_lb_s: float
+    strong_lb_s: float
+    makespan_s: Mapping[str, float]
+
+
+def cases(folder: Path, sources: Sequence[str], tasks_max: int) -> Iterator[Case]:
+    """The distinct DAGs with at least one edge and two different demands, a source at a time."""
+    seen: set[str] = set()
+    for source in sources:
+        for path in sorted(p for p in (folder / source).rglob("*") if p.is_file()):
+            for job in _jobs(path):
+                if not 2 <= job.task_count <= tasks_max or len(job.stages) < 2:
+                    continue
+                case = case_of(source, job)
+                if not case.dag.edges or len(np.unique(case.dag.demand, axis=0)) < 2:
+                    continue
+                digest = case.dag.digest()
+                if digest not in seen:
+                    seen.add(digest)
+                    yield case
+
+
+def case_of(source: str, job: Job) -> Case:
+    """A job's DAG over its own resources, and one machine for every ten tasks, at least two."""
+    names: dict[str, None] = {}
+    for stage in job.stages:
+        for index in range(stage.tasks if stage.overrides else 1):
+            names.update(dict.fromkeys(stage.demand_of(index)))
+    types = ResourceTypes(tuple(ResourceType(name, guess_kind(name)) for name in names))
+    dag = dag_of_job(job, types)
+    most = dag.demand.max(axis=0)
+    room = [
+        max(float(need), MACHINE.get(name, 1.0)) for name, need in zip(names, most, strict=True)
+    ]
+    return Case(source, job.name, dag, Machines.alike(max(2, round(dag.tasks / 10)), room))
+
+
+def study(case: Case, planners: Iterable[str], options: Mapping[str, Any], workers: int = 1) -> Row:
+    """Every planner on one DAG; raises InvariantError where a plan is not valid."""
+    bounds = bounds_of(case.dag, case.machines)
+    makespans = {}
+    for name in (BASELINE, *planners):
+        request = PlanRequest(
+            case.dag,
+            case.machines,
+            np.random.default_rng(0),
+            options.get(name, {}),
+            workers=workers,
+        )
+        plan = planner(name)(request)
+        broken = violations(case.dag, case.machines, plan.machine, plan.start_s, plan.end_s)
+        if broken:
+            raise InvariantError(f"{case.source} {case.name}, {name}: {broken[0]}")
+        makespans[name] = plan.makespan_s
+    return Row(
+        digest=case.dag.digest(),
+        source=case.source,
+        name=case.name,
+        tasks=case.dag.tasks,
+        stages=case.dag.stages,
+        machines=case.machines.count,
+        new_lb_s=bounds.new_lb_s,
+        strong_lb_s=bounds.strong_lb_s,
+        makespan_s=makespans,
+    )
+
+
+def improvements(rows: Sequence[Row], name: str) -> list[float]:
+    """Table 7: how much shorter than breadth first, in %, at each of `PERCENTILES`."""
+    gaps = [100 * (1 - row.makespan_s[name] / row.makespan_s[BASELINE]) for row in rows]
+    return [float(np.percentile(gaps, p)) for p in PERCENTILES]
+
+
+def ratios(rows: Sequence[Row], name: str, bound: Callable[[Row], float]) -> list[float]:
+    """Makespan over a lower bound at each of `PERCENTILES`."""
+    found = [row.makespan_s[name] / bound(row) for row in rows if bound(row) > 0]
+    return [float(np.percentile(found, p)) for p in PERCENTILES]
+
+
+def report(rows: Sequence[Row]) -> str:
+    """The tables of the study as Markdown, one block for each source and one for all."""
+    blocks = []
+    for source in [*dict.fromkeys(row.source for row in rows), "all"]:
+        mine = [row for row in rows if source in ("all", row.source)]
+        if source == "all" and len({row.source for row in rows}) == 1:
+            break
+        blocks.append(_block(source, mine))
+    return "\n\n".join(blocks)
+
+
+def _block(source: str, rows: Sequence[Row]) -> str:
+    names = [name for name in rows[0].makespan_s if name != BASELINE]
+    heads = " | ".join(f"{p}th" for p in PERCENTILES)
+    lines = [
+        f"### {source}: {len(rows)} DAGs, {sum(row.tasks for row in rows):,} tasks",
+        "",
+        f"| planner | {heads} | over NewLB: {heads} | over strong bound: {heads} |",
+        "|---" * (1 + 3 * len(PERCENTILES)) + "|",
+    ]
+    for name in (BASELINE, *names):
+        better = [f"{value:.0f}" for value in improvements(rows, name)]
+        paper = [f"{value:.3f}" for value in ratios(rows, name, lambda row: row.new_lb_s)]
+        strong = [f"{value:.3f}" for value in ratios(rows, name, lambda row: row.strong_lb_s)]
+        lines.append(f"| `{name}` | " + " | ".join(better + paper + strong) + " |")
+    return "\n".join(lines)
+
+
+def loose(rows: Sequence[Row], name: str, over: float) -> str:
+    """The DAGs where a planner is more than `over` times NewLB, with the stronger bound beside."""
+    found = [row for row in rows if row.makespan_s[name] > over * row.new_lb_s]
+    found.sort(key=lambda row: -row.makespan_s[name] / row.new_lb_s)
+    lines = [
+        f"| DAG | tasks | machines | {name} / NewLB | strong bound / NewLB | {name} / strong |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found:
+        made = row.makespan_s[name]
+        lines.append(
+            f"| {row.name} | {row.tasks} | {row.machines} | {made / row.new_lb_s:.3f} "
+            f"| {row.strong_lb_s / row.new_lb_s:.3f} | {made / row.strong_lb_s:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def _jobs(path: Path) -> Iterator[Job]:
+    """The jobs of a file; files of other kinds hold none."""
+    try:
+        yield from import_jobs(AUTO, [path], {}, Imported())
+    except InputError:
+        return
