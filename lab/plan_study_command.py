@@ -21,7 +21,7 @@ _SOURCES = ("carbyne-workloads", "alibaba-v2018", "wfinstances", "spark-eventlog
 )
 @click.option("--tasks-max", default=5000, show_default=True, help="Leave out larger DAGs.")
 @click.option("--planner", "planners", multiple=True, help="A planner; may be repeated.")
-@click.option("--time-limit-s", default=0.5, show_default=True, help="For graphene_plus, per DAG.")
+@click.option("--iterations", default=200, show_default=True, help="Of graphene_plus.")
 @click.option("--rows", type=click.Path(path_type=Path), help="Keep a line per DAG; go on there.")
 @click.option("--loose", "over", type=float, help="List DAGs with Graphene over so many NewLBs.")
 def main(
@@ -30,7 +30,7 @@ def main(
     jobs: int,
     tasks_max: int,
     planners: tuple[str, ...],
-    time_limit_s: float,
+    iterations: int,
     rows: Path | None,
     over: float | None,
 ) -> None:
@@ -42,7 +42,7 @@ def main(
         step = max(1.0, len(found) / jobs) if jobs else 1.0
         chosen += [found[int(i * step)] for i in range(int(len(found) / step))]
     known = _read(rows)
-    options = {"graphene_plus": {"time_limit_s": time_limit_s}}
+    options = {"graphene_plus": {"iterations": iterations}}
     done: list[Row] = []
     with click.progressbar(chosen, label="DAGs", file=sys.stderr) as bar:
         for case in bar:
