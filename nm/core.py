@@ -200,7 +200,7 @@ class NodeManager:
             self._outbox.acknowledge(event.acks)
         if event.next_heartbeat_s:
             self._heartbeat_s = event.next_heartbeat_s
-        if event.start or event.stop:
+        if (event.start or event.stop) and self._types is not None:  # else it is said again
             self._acks.append(event.response_id)
             for launch in event.start:
                 runner.start_master(launch, now, effects)

@@ -14,6 +14,7 @@ from nm.core import NodeManager
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
+from sim.checkers import Checkers
 from sim.client import Client
 from sim.engine import Actor, Engine
 from sim.faults import Chaos, Faults
@@ -38,7 +39,7 @@ from weft.effects import (
     Stop,
 )
 from weft.errors import InputError, WeftError
-from weft.ids import ContainerId, NodeId
+from weft.ids import AppId, ContainerId, NodeId
 from weft.job import Job
 from weft.messages import (
     MANAGER,
@@ -92,6 +93,10 @@ class Simulation:
             planner(settings.scheduler.planner)  # an unknown name is bad input
         asker(settings.scheduler.asker, settings.scheduler.asker_options)
         self.recorder.on_done = self.engine.stop
+        self.checkers: Checkers | None = None
+        if settings.checks:
+            self.checkers = Checkers(cluster, self._job_of, strict=not self._lossy)
+            self.watchers.append(self.checkers.note)
         self._start()
 
     # -- running -----------------------------------------------------------------------------------
@@ -99,7 +104,13 @@ class Simulation:
     def run(self) -> Recorder:
         """Drive to the end of the last job (or `until_s`)."""
         self.engine.run(self._deliver, self.settings.until_s)
+        if self.checkers is not None:
+            self.checkers.finish((row.app, row.state) for row in self.recorder.jobs)
         return self.recorder
+
+    def _job_of(self, app: AppId) -> Job | None:
+        row = self.recorder.by_app.get(app)
+        return None if row is None else row.job
 
     @property
     def _lossy(self) -> bool:
@@ -277,6 +288,8 @@ class Simulation:
         if actor is None:
             return
         self._forget(actor)
+        if self.checkers is not None:
+            self.checkers.crashed(node)
         for container, master in list(self._masters.items()):
             if self._hosts.get(master.address) == node:
                 del self._masters[container]
@@ -292,6 +305,8 @@ class Simulation:
 
     def stop_manager(self) -> None:
         """The Resource Manager's process is gone."""
+        if self.checkers is not None:
+            self.checkers.restarted()
         actor = self.actors.pop(MANAGER, None)
         if actor is not None:
             actor.alive = False
