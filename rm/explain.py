@@ -95,7 +95,9 @@ def _reasons(books: Books, app: App, entry: AskEntry) -> Counter[str]:
             [rows.levels(node.node_id, node.rack)[row] for node in books.node_at], dtype=np.int64
         )
         close(levels > 0, "waiting for locality")
-    close(open_nodes.copy(), "would fit: waiting for a heartbeat or outscored")
+    for slot in np.flatnonzero(open_nodes).tolist():
+        why = books.matcher.why_not(books.view, slot, row)
+        reasons[why or "would fit: waiting for a heartbeat or outscored"] += 1
     return reasons
 
 

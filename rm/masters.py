@@ -33,8 +33,6 @@ from weft.messages import (
     master_address,
 )
 
-_ANSWERS_MAX = 4096  # containers in one answer; the rest follows in the next
-
 
 def register(books: Books, event: AttemptRegistered) -> None:
     """A master is up (or says so again): tell it its job and what is already done."""

@@ -75,6 +75,9 @@ class Matcher(Protocol):
     def slack(self, view: View) -> Floats:
         """How far beyond its capacity a node may be filled, over capacity, shape (d,)."""
 
+    def why_not(self, view: View, node: int, row: int) -> str:
+        """Why a row that fits on a node may have to wait there, in few words; "": outscored."""
+
     def shares(self, view: View, now: float) -> Floats:
         """What each application may count on now, absolute, shape (app_slots, d)."""
 
@@ -102,6 +105,10 @@ class BaseMatcher:
     def slack(self, view: View) -> Floats:
         """No overbooking."""
         return np.zeros(len(view.types))
+
+    def why_not(self, view: View, node: int, row: int) -> str:
+        """Nothing but the order of the asks."""
+        return ""
 
     def shares(self, view: View, now: float) -> Floats:
         """Capacity of the leaf queue x C / active applications in it."""

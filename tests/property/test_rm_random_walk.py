@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from rm.core import ResourceManager
+from rm.match.protocol import Match
 from rm.match.registry import MATCHERS, make_matcher
 from rm.settings import ManagerSettings
+from rm.view import View
 from weft.cluster import QueueSpec
 from weft.effects import ClientRequested, Persist, Recovered, Send, SetTimer, TimerFired
 from weft.ids import attempt_of_container
@@ -52,6 +54,21 @@ QUEUES = QueueSpec(
 MEMORY = 1
 SEEDS = int(os.environ.get("WEFT_WALKS", "8"))  # more for a long search
 CAPACITY = {"vcores": 4.0, "memory_mb": 4096.0}
+
+
+class Twice:
+    """A matcher that is asked everything twice: the same view must give the same answer."""
+
+    def __init__(self, matcher: Any) -> None:
+        self.matcher = matcher
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.matcher, name)
+
+    def match(self, view: View, node: int, now: float) -> Match:
+        first = self.matcher.match(view, node, now)
+        assert self.matcher.match(view, node, now) == first
+        return first
 
 
 class Host:
@@ -259,7 +276,7 @@ class World:
 
     def boot(self) -> None:
         self.manager = ResourceManager(
-            1, TWO_TYPES, QUEUES, make_matcher(self.matcher),
+            1, TWO_TYPES, QUEUES, Twice(make_matcher(self.matcher)),
             ManagerSettings(
                 prompt=self.prompt, node_expiry_s=20.0, master_expiry_s=25.0,
                 master_demand={"vcores": 0.1, "memory_mb": 64.0}, max_attempts=100,
