@@ -34,6 +34,7 @@ from weft.wire.server import Server
 from weft.wire.services import add_host_service
 
 KILLED, BUG = 137, 70  # exit codes: as a shell shows SIGKILL; EX_SOFTWARE
+LINK_DOWN_S = 60.0  # wall clock: the link to a node manager that is gone so long is closed
 OnEnd = Callable[[AttemptId, Outcome, int, str], None]
 
 
@@ -59,8 +60,12 @@ class MasterService(Outside):
         self._links: dict[str, NodeLink] = {}
         self._nodes: dict[Address, str] = {}  # node -> host:port
         self._follower = uuid.uuid4().hex
-        self._stream = master_stream(settings.manager, self._from_manager, self._state, self._bin)
-        self._manager = settings.manager
+        self._stream = master_stream(
+            settings.manager,
+            self._from_manager,
+            process.link_log("Resource Manager", settings.manager),
+            self._bin,
+        )
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -68,6 +73,16 @@ class MasterService(Outside):
         """Connect, and drive what is added."""
         self._process.spawn(self._stream.run())
         self._process.spawn(self.shell.run())
+        self._process.spawn(self._prune())
+
+    async def _prune(self) -> None:
+        """Forget node managers that are gone, now and then."""
+        while True:
+            await asyncio.sleep(LINK_DOWN_S)
+            for place, link in list(self._links.items()):
+                if link.down_s > LINK_DOWN_S:
+                    del self._links[place]
+                    await link.close()
 
     def add(self, attempt: AttemptId) -> None:
         """Start one master."""
@@ -120,12 +135,6 @@ class MasterService(Outside):
         for message in batch:
             self.shell.post(master_address(message.attempt_id), message)
 
-    def _state(self, up: bool, reason: str) -> None:
-        if up:
-            self._process.log.info("connected to the Resource Manager", address=self._manager)
-        else:
-            self._process.log.warning("no Resource Manager", address=self._manager, reason=reason)
-
     def _bin(self, lost: int) -> None:
         text = "Messages to peers that are not connected"
         self._process.exposition.count("weft_messages_undeliverable", text, lost)
@@ -134,6 +143,7 @@ class MasterService(Outside):
 
     def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
         """To the manager in one batch; to nodes by the process that runs them."""
+        self._process.flush()
         to_manager: list[Any] = []
         to_nodes: dict[str, list[Any]] = {}
         for to, message in sends:

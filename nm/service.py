@@ -36,6 +36,7 @@ from weft.wire.links import tracker_stream
 from weft.wire.server import Server
 from weft.wire.services import add_container_service
 
+FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
 LOG_CHUNK = 1 << 18  # bytes of one message
 
 
@@ -47,7 +48,12 @@ class NodeService(Outside):
         self._settings = settings
         self._metrics = NodeMetrics(process.exposition)
         self.shell = Shell(process.clock, self, meter=process.exposition.meter)
-        self._stream = tracker_stream(settings.manager, self._from_manager, self._state, self._bin)
+        self._stream = tracker_stream(
+            settings.manager,
+            self._from_manager,
+            process.link_log("Resource Manager", settings.manager),
+            self._bin,
+        )
         self._followers: dict[str, Lane] = {}
         self._follower_of: dict[AttemptId, str] = {}
         self._launched: dict[ContainerId, tuple[Address, int]] = {}  # node, processes not ended
@@ -68,7 +74,10 @@ class NodeService(Outside):
                 self._process.log.warning("killed what an earlier run left", processes=len(killed))
             self._processes = ProcessHost(root, self._ended)
         if settings.launch == "hosted":
-            self._masters = HostedMasters(settings.am_host, self._ended, self._host_state)
+            process = self._process
+            self._masters = HostedMasters(
+                settings.am_host, self._ended, process.link_log("AM host", settings.am_host)
+            )
             self._process.spawn(self._masters.stream.run())
         else:
             assert self._processes is not None
@@ -119,20 +128,6 @@ class NodeService(Outside):
                 self._processes.cluster_ts = message.cluster_ts
             self.shell.post(node_address(message.node_id), message)
 
-    def _state(self, up: bool, reason: str) -> None:
-        if up:
-            self._process.log.info(
-                "connected to the Resource Manager", address=self._settings.manager
-            )
-        else:
-            self._process.log.warning(
-                "no Resource Manager", address=self._settings.manager, reason=reason
-            )
-
-    def _host_state(self, up: bool, reason: str) -> None:
-        if not up:
-            self._process.log.warning("no AM host", address=self._settings.am_host, reason=reason)
-
     def _bin(self, lost: int) -> None:
         text = "Messages to peers that are not connected"
         self._process.exposition.count("weft_messages_undeliverable", text, lost)
@@ -166,12 +161,19 @@ class NodeService(Outside):
                 done.set_result(None)
 
         for order in orders:
-            self._follower_of[order.attempt_id] = follower
+            self._follow(order.attempt_id, follower)
             asker = master_address(order.attempt_id)
             self.shell.post(node_address(order.node_id), order, partial(collect, asker), handled)
         if orders:
             await done
         return answers
+
+    def _follow(self, attempt: AttemptId, follower: str) -> None:
+        known = self._follower_of
+        if known.get(attempt) != follower:
+            known[attempt] = follower
+            if len(known) > FOLLOWED_MAX:
+                del known[next(iter(known))]
 
     def follow(self, follower: str, lane: Lane) -> None:
         """Tell a caller what happens in its containers without being asked."""
@@ -196,6 +198,7 @@ class NodeService(Outside):
 
     def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
         """To the manager in one batch; to masters over the streams that follow their containers."""
+        self._process.flush()
         to_manager: list[Any] = []
         for to, message in sends:
             if to == MANAGER:

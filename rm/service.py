@@ -12,7 +12,14 @@ from weft.facts import Fact
 from weft.live.factlines import fact_line
 from weft.live.process import Process
 from weft.live.shell import Outside, Shell
-from weft.messages import MANAGER, Address, client_address, master_address, node_address
+from weft.messages import (
+    MANAGER,
+    Address,
+    AttemptUnregistered,
+    client_address,
+    master_address,
+    node_address,
+)
 from weft.requests import ClientRequest, Refused
 from weft.wire.lanes import Lane
 from weft.wire.server import Server
@@ -70,9 +77,15 @@ class ManagerService(Outside):
         self._routes[address] = lane
         self._behind.setdefault(lane, set()).add(address)
 
+    def _forget(self, address: Address) -> None:
+        """A master that is gone for good; should it speak again, its route is learned again."""
+        lane = self._routes.pop(address, None)
+        if lane is not None:
+            self._behind.get(lane, set()).discard(address)
+
     def _closed(self, lane: Lane) -> None:
         for address in self._behind.pop(lane, ()):
-            del self._routes[address]
+            self._routes.pop(address, None)
 
     async def ask(self, request: ClientRequest) -> Any:
         """Put a client's request to the core and wait for the answer."""
@@ -103,12 +116,15 @@ class ManagerService(Outside):
 
     def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
         """Group by stream, so that a round's messages to one process leave in one batch."""
+        self._process.flush()
         batches: dict[Lane, list[Any]] = {}
         lost = 0
         for to, message in sends:
             lane = self._routes.get(to)
             if lane is not None:
                 batches.setdefault(lane, []).append(message)
+                if isinstance(message, AttemptUnregistered):
+                    self._forget(to)
             elif to.startswith(CLIENT):
                 waiting = self._clients.get(to)
                 if waiting is not None and not waiting.done():

@@ -41,6 +41,27 @@ class Process:
             self._events.write(fact, now)
         log.log_fact(self.log, fact, now)
 
+    def flush(self) -> None:
+        """Call before others are told: what is in the event log then survives this process."""
+        if self._events is not None:
+            self._events.flush()
+
+    def link_log(self, who: str, address: str) -> Callable[[bool, str], None]:
+        """What to call whenever a connection came up or could not be made: logs the changes."""
+        last: bool | None = None
+
+        def changed(up: bool, reason: str) -> None:
+            nonlocal last
+            if up is last:
+                return
+            last = up
+            if up:
+                self.log.info(f"connected to the {who}", address=address)
+            else:
+                self.log.warning(f"no {who}", address=address, reason=reason)
+
+        return changed
+
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a task for as long as the process lives; its failure ends the process."""
         task = asyncio.get_running_loop().create_task(work)

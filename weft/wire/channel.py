@@ -44,6 +44,14 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
+_IN_WORDS = {
+    "name resolution failed": "unknown host",
+    "dns resolution failed": "unknown host",
+    "cancelling all calls": "it is stopping",
+    "goaway": "it is stopping",
+}
+
+
 def dial(address: str) -> grpc.aio.Channel:
     """A channel to host:port; nothing is sent before the first call."""
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
@@ -71,13 +79,14 @@ def reason_of(error: grpc.RpcError) -> str:
     known = re.search(
         r"(connection refused|connection reset|no route to host|timed? ?out|"
         r"name resolution failed|dns resolution failed|network is unreachable|socket closed|"
-        r"goaway)",
+        r"goaway|cancelling all calls)",
         details,
         re.IGNORECASE,
     )
     if known is None:
         return details or "unavailable"
-    return known[1].lower().replace("name resolution failed", "unknown host")
+    found = known[1].lower()
+    return _IN_WORDS.get(found, found)
 
 
 def unreachable(who: str, address: str, error: grpc.RpcError) -> WeftError:

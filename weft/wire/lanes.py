@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from weft.errors import WeftError
 from weft.wire import channel as wire
 
 BATCH_MAX = 1_000  # messages of one batch
@@ -124,6 +125,8 @@ class Stream:
                 reason = "closed by the server"
             except grpc.aio.AioRpcError as error:
                 reason = wire.reason_of(error)
+            except (ValueError, WeftError) as error:  # a server of another version
+                reason = f"not understood: {error}"
             if self.up:
                 waits = wire.backoffs()
             self.up = False
@@ -173,7 +176,11 @@ async def serve(
     writer = asyncio.create_task(lane.pump(context.write, encode))
     try:
         while (batch := await context.read()) is not grpc.aio.EOF:
-            on_batch(decode(batch))
+            try:
+                messages = decode(batch)
+            except (ValueError, WeftError) as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            on_batch(messages)
     finally:
         lane.close()
         await cancel(writer)

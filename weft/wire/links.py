@@ -74,6 +74,8 @@ class NodeLink:
         self._follower = follower
         self._on_batch = on_batch
         self._bin = bin_
+        self._busy = 0
+        self._down_since_s: float | None = None
         self._channel = wire.dial(address)
         stub = ContainerManagerStub(self._channel)
         self._stub = stub
@@ -87,7 +89,12 @@ class NodeLink:
             asyncio.create_task(self._calls(self._lanes[kind], *methods[kind])) for kind in methods
         ]
         self._tasks.append(asyncio.create_task(self._follow()))
-        self._busy = 0
+
+    @property
+    def down_s(self) -> float:
+        """For how long the node manager could not be reached, s of wall clock; 0: it can be."""
+        since_s = self._down_since_s
+        return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
 
     def send(self, messages: Sequence[Any]) -> None:
         """Queue StartContainers, StopContainers and QueryContainers."""
@@ -126,8 +133,12 @@ class NodeLink:
         while True:
             call = self._stub.FollowTasks(FollowTasksRequest(follower=self._follower))
             with contextlib.suppress(grpc.aio.AioRpcError):
+                await call.wait_for_connection()
+                self._down_since_s = None
                 while isinstance(batch := await call.read(), ContainersResponse):
                     self._on_batch(codec.decode_answers(batch))
                     waits = wire.backoffs()
             call.cancel()
+            if self._down_since_s is None:
+                self._down_since_s = asyncio.get_running_loop().time()
             await asyncio.sleep(next(waits))
