@@ -156,17 +156,35 @@ class LocalCluster:
         return flags
 
     def _rm_flags(self) -> list[str]:
-        flags = self._ports("rm") + self._common("rm", "rm")
+        flags = self._ports("rm")
         if "rm" in self.ready:  # a restart keeps the address that others know
             flags += ["--port", self.address.rpartition(":")[2]]
         flags += ["--cluster", self._cluster(), "--scheduler", self.settings.scheduler]
-        flags += ["--pace", self.settings.pace]
+        flags += ["--pace", self.settings.pace, *self._patience()]
         if self.settings.state:
             flags += ["--state-dir", str(self.folder / "state")]
+        return flags + self._common("rm", "rm")
+
+    def _patience(self) -> list[str]:
+        """Durations that guard against real delays last as long however fast the clock runs."""
+        scale = self.settings.time_scale
+        if scale <= 1:
+            return []
+        flags = [
+            "--node-expiry-s",
+            str(600 + 60 * scale),
+            "--master-expiry-s",
+            str(600 + 60 * scale),
+        ]
+        flags += ["--resend-after-s", str(3 * scale)]
+        if self.settings.pace == "prompt":  # heartbeats only keep alive there
+            heartbeat_s = str(max(1.0, scale / 4))
+            flags += ["--heartbeat-s", heartbeat_s, "--master-heartbeat-s", heartbeat_s]
         return flags
 
     def _am_flags(self) -> list[str]:
         flags = ["--hosting", "--manager", self.address, "--scheduler", self.settings.scheduler]
+        flags += ["--resend-s", str(3 * max(1.0, self.settings.time_scale))]
         return flags + self._ports("am") + self._common("am", "am")
 
     def _nm_flags(self, number: int) -> list[str]:
@@ -182,6 +200,8 @@ class LocalCluster:
             "--nodes", str(nodes),
             "--first-node", str(first + 1),
             "--work-dir", str(self.folder / "work"),
+            "--resend-after-s", str(3 * max(1.0, self.settings.time_scale)),
+            "--register-retry-s", str(2 * max(1.0, self.settings.time_scale)),
             f"--master-args=--scheduler={self.settings.scheduler}",
         ]  # fmt: skip
         return flags + self._ports("nm", number) + self._common(f"nm{number}", "nm")
