@@ -40,6 +40,8 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     *_LIMITS,
     *_KEEPALIVE,
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_ping_strikes", 0),  # a quiet connection is no hostile one
     ("grpc.so_reuseport", 0),  # a port in use is an error, never shared by accident
 ]
 
