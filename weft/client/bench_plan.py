@@ -1,0 +1,180 @@
+"""`weft bench plan`: how long does Graphene's whole search take, and what do the kernels save?
+
+Stage-structured DAGs with 4 resources, every candidate, both headings of T, every order, no early
+stop; one machine per ten tasks and, harder, per hundred. The plain-Python board is the textbook
+one: profiles in lists, every task fitted by itself on every machine.
+"""
+
+import json as json_text
+import resource
+import sys
+import time
+from bisect import bisect_left, bisect_right, insort
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Any
+
+import click
+import numpy as np
+
+from weft.dag import Dag, Ints, Link, Machines, StageEdge
+from weft.paths import levels, ties_of
+
+SIZES = (1_000, 10_000, 100_000)
+CORES = 2
+_BASELINE_TASKS = 3_000
+
+
+def run(json: bool) -> dict[str, Any]:
+    """Measure and print; the answer is what `--json` prints."""
+    _plan(stage_dag(60, 6), Machines.alike(6, [1.0] * 4))  # compiles, or loads what was compiled
+    rows: list[dict[str, Any]] = []
+    for per_machine in (10, 100):
+        for tasks in SIZES:
+            dag, machines = stage_dag(tasks), Machines.alike(tasks // per_machine, [1.0] * 4)
+            wall_s, plan = _plan(dag, machines)
+            row = {
+                "tasks": dag.tasks,
+                "stages": dag.stages,
+                "machines": machines.count,
+                "candidates": plan.candidates,
+                "wall_s": round(wall_s, 3),
+                "peak_rss_mb": _peak_rss_mb(),
+            }
+            rows.append(row)
+            if not json:
+                click.echo("  ".join(f"{name} {value:>9}" for name, value in row.items()))
+    answer: dict[str, Any] = {"cores": CORES, "search": rows, "board": _boards()}
+    growth = [round(rows[i + 2]["wall_s"] / rows[i + 1]["wall_s"], 1) for i in (0, 3)]
+    answer["growth_10k_to_100k"] = growth
+    if json:
+        click.echo(json_text.dumps(answer))
+    else:
+        click.echo("growth from 10,000 to 100,000 tasks: " + ", ".join(f"{g}x" for g in growth))
+        click.echo(
+            "one forward placement, {tasks} tasks on {machines} machines: plain Python "
+            "{python_s} s, kernels {kernel_s} s, {times_faster}x".format(**answer["board"])
+        )
+    return answer
+
+
+def stage_dag(tasks: int, stages: int | None = None, seed: int = 0) -> Dag:
+    """A random DAG of sqrt(n) stages of unlike sizes, up to three parents each.
+
+    Durations are log-normal (median 12 s), half of the demands 0.02 and the others up to 0.64 of a
+    machine; four edges in five are barriers, the others one to one.
+    """
+    rng = np.random.default_rng(seed)
+    stages = stages or max(2, round(tasks**0.5))
+    sizes = 1 + rng.multinomial(tasks - stages, rng.dirichlet(np.ones(stages)))
+    duration = np.round(np.exp(rng.normal(2.5, 1.0, stages)), 2)
+    demand = np.round(rng.uniform(0.02, 0.62, (stages, 4)) * (rng.random((stages, 4)) < 0.5), 3)
+    edges = []
+    for child in range(1, stages):
+        for parent in rng.permutation(child)[: rng.integers(0, 4)].tolist():
+            link = Link.ALL if rng.random() < 0.8 else Link.ONE
+            edges.append(StageEdge(parent, child, link))
+    return Dag(
+        resources=("r1", "r2", "r3", "r4"),
+        stage_names=tuple(f"s{i}" for i in range(stages)),
+        first=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        duration_s=np.repeat(duration, sizes),
+        demand=np.repeat(demand + 0.02, sizes, axis=0),
+        edges=tuple(edges),
+    )
+
+
+def _plan(dag: Dag, machines: Machines) -> tuple[float, Any]:
+    registry = import_module("am.plan.registry")
+    with ThreadPoolExecutor(CORES) as pool:
+        request = registry.PlanRequest(
+            dag,
+            machines,
+            np.random.default_rng(0),
+            {"early_stop": False},
+            workers=CORES,
+            spread=pool.map,
+        )
+        began_s = time.perf_counter()
+        plan = registry.planner("graphene")(request)
+        return time.perf_counter() - began_s, plan
+
+
+def _peak_rss_mb() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak / (1 << 20) if sys.platform == "darwin" else peak / 1024)
+
+
+def _boards() -> dict[str, Any]:
+    """The same forward placement of a whole DAG on both boards; the makespans must agree."""
+    search = import_module("am.plan.search")
+    dag = stage_dag(_BASELINE_TASKS)
+    machines = Machines.alike(_BASELINE_TASKS // 10, [1.0] * 4)
+    part = import_module("am.plan.part")
+    yard = search.Field.of(dag, machines, part.Grid.of(dag, machines))
+    level = levels(ties_of(dag))
+    order = np.lexsort((yard.kind, -yard.dominant, level))
+    kernel_s, span = float("inf"), 0
+    for _ in range(5):
+        began_s = time.perf_counter()
+        span = search.insert(yard, -level, backward=False).span
+        kernel_s = min(kernel_s, time.perf_counter() - began_s)
+    began_s = time.perf_counter()
+    plain = PlainBoard(yard.room).insert(dag, order, yard.part.length, yard.part.demand)
+    python_s = time.perf_counter() - began_s
+    return {
+        "tasks": dag.tasks,
+        "machines": machines.count,
+        "python_s": round(python_s, 3),
+        "kernel_s": round(kernel_s, 5),
+        "times_faster": round(python_s / kernel_s),
+        "same_makespan": bool(plain == span),
+    }
+
+
+class PlainBoard:
+    """The resource-time space as one would first write it; times in ticks, amounts in units."""
+
+    def __init__(self, room: Ints) -> None:
+        self.times: list[list[int]] = [[-(1 << 61)] for _ in room]
+        self.free: list[list[list[int]]] = [[list(map(int, row))] for row in room]
+
+    def insert(self, dag: Dag, order: Ints, length: Ints, demand: Ints) -> int:
+        """Place the tasks in an order, parents first, each at its earliest fit; the makespan."""
+        parents: list[list[int]] = [[] for _ in range(dag.tasks)]
+        for above, below in dag.task_edges():
+            parents[below].append(above)
+        end = [0] * dag.tasks
+        for task in order.tolist():
+            ready = max((end[p] for p in parents[task]), default=0)
+            need = [int(x) for x in demand[task]]
+            lasts = int(length[task])
+            starts = [self.fit(m, ready, lasts, need) for m in range(len(self.times))]
+            start = min(starts)
+            self.take(starts.index(start), start, start + lasts, need)
+            end[task] = start + lasts
+        return max(end)
+
+    def fit(self, machine: int, ready: int, lasts: int, need: list[int]) -> int:
+        """The earliest start at or after `ready` on one machine."""
+        times, free = self.times[machine], self.free[machine]
+        row, start = bisect_right(times, ready) - 1, ready
+        while True:
+            if any(have < want for have, want in zip(free[row], need, strict=True)):
+                row += 1
+                start = times[row]
+            else:
+                row += 1
+                if row == len(times) or times[row] >= start + lasts:
+                    return start
+
+    def take(self, machine: int, start: int, end: int, need: list[int]) -> None:
+        """Reserve an amount on a machine in [start, end)."""
+        times, free = self.times[machine], self.free[machine]
+        for time_ in (start, end):
+            if times[bisect_right(times, time_) - 1] != time_:
+                row = bisect_right(times, time_)
+                insort(times, time_)
+                free.insert(row, list(free[row - 1]))
+        for row in range(bisect_left(times, start), bisect_left(times, end)):
+            free[row] = [have - want for have, want in zip(free[row], need, strict=True)]
