@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
+import yaml
 from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
@@ -225,8 +226,8 @@ def _made(model: type[Settings], flags: dict[str, Any], path: Path | None) -> Se
         name = ".".join(map(str, first["loc"]))
         where = f"--{name.replace('_', '-')}" if name in flags else f"setting {name}"
         raise InputError(where, first["msg"].lower()) from None
-    except (ValueError, TypeError) as error:  # a broken file
-        raise InputError(str(path or "environment"), str(error).splitlines()[0]) from None
+    except (ValueError, TypeError, yaml.YAMLError) as error:  # a broken file
+        raise InputError(str(path or "environment"), str(error)) from None
 
 
 def _shown(default: object) -> str:

@@ -112,6 +112,7 @@ class Shell:
         self._due: list[tuple[Address, Hashable]] = []  # zero-delay timers of this round
         self._held: deque[tuple[list[Mapping[str, Any]], list[_Out]]] = deque()
         self._committing: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
         self._ending = False
 
     # -- cores and events --------------------------------------------------------------------------
@@ -159,12 +160,12 @@ class Shell:
     async def run(self) -> None:
         """Drain the mailbox until `end` is called; raises what a core raised."""
         while not self._ending:
-            while not self._mailbox and not self._due and not self._ending:
+            while not (self._mailbox or self._due or self._ending or self._failure):
                 self._wake.clear()
                 await self._wake.wait()
+            if self._failure is not None:  # a store that cannot write must end the process
+                raise self._failure
             self._round()
-            if self._committing is not None and self._committing.done():
-                self._committing.result()  # a store that cannot write must end the process
             await asyncio.sleep(0)  # streams and timers have their turn between rounds
 
     def end(self) -> None:
@@ -174,7 +175,7 @@ class Shell:
 
     async def settle(self) -> None:
         """Wait until everything persisted so far is durable and its effects are done."""
-        while self._committing is not None:
+        while self._committing is not None and self._failure is None:
             await self._committing
 
     def _round(self) -> None:
@@ -288,9 +289,10 @@ class Shell:
                 if records:
                     await loop.run_in_executor(None, self._store.append, records)
                 self._carry_out([item for _, later in rounds for item in later])
-        except BaseException:
+        except Exception as error:
+            self._failure = error
             self._wake.set()
-            raise
+            return
         self._committing = None
 
     def _carry_out(self, out: list[_Out]) -> None:

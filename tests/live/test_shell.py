@@ -1,0 +1,235 @@
+"""The shell does what cores order, in order, and nothing before it is durable."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from weft.effects import Effect, Kill, Note, Persist, Send, SetTimer, Stop, TimerFired
+from weft.facts import Remark
+from weft.live.clock import Clock
+from weft.live.shell import Outside, Shell
+
+
+class Scripted:
+    """A core that answers each event with what the script says."""
+
+    def __init__(self, script: Callable[[Any], list[Effect]]) -> None:
+        self.seen: list[Any] = []
+        self._script = script
+
+    def handle(self, event: Any, now: float) -> list[Effect]:
+        self.seen.append(event)
+        return self._script(event)
+
+
+class Recorded(Outside):
+    def __init__(self) -> None:
+        self.did: list[Any] = []
+
+    def send(self, sends: Sequence[tuple[str, Any]]) -> None:
+        self.did.extend(("send", to, message) for to, message in sends)
+
+    def kill(self, core: str, container: int) -> None:
+        self.did.append(("kill", core, container))
+
+    def note(self, core: str, fact: Any, now: float) -> None:
+        self.did.append(("note", fact.text))
+
+    def stopped(self, core: str, reason: str) -> None:
+        self.did.append(("stopped", core, reason))
+
+    def failed(self, core: str, error: Exception) -> None:
+        self.did.append(("failed", core, str(error)))
+
+
+class SlowStore:
+    """A store whose disk waits until the test lets it go on."""
+
+    def __init__(self, outside: Recorded) -> None:
+        self.outside = outside
+        self.batches: list[list[Any]] = []
+        self.go = threading.Event()
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        assert self.go.wait(60)
+        self.outside.did.append(("durable", len(records)))
+        self.batches.append(list(records))
+
+
+async def settle(shell: Shell, until: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not until():
+            await asyncio.sleep(0.001)
+
+
+def drive(
+    script: Callable[[Any], list[Effect]],
+    test: Callable[[Shell, Scripted, Recorded], Any],
+    store: bool = False,
+    time_scale: float = 1.0,
+) -> Recorded:
+    """Run a shell with one scripted core while `test` plays with it."""
+    outside = Recorded()
+
+    async def main() -> None:
+        slow = SlowStore(outside) if store else None
+        shell = Shell(Clock(time_scale=time_scale), outside, slow)
+        core = Scripted(script)
+        shell.add("core", core)
+        running = asyncio.create_task(shell.run())
+        await test(shell, core, outside) if slow is None else await test(shell, slow, outside)
+        shell.end()
+        await running
+
+    asyncio.run(main())
+    return outside
+
+
+def test_effects_are_done_in_order() -> None:
+    effects: list[Effect] = [
+        Send("a", 1), Note(Remark("info", "x")), Kill(7), Send("b", 2),
+    ]  # fmt: skip
+
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        shell.post("core", "go")
+        await settle(shell, lambda: len(outside.did) == 4)
+
+    did = drive(lambda event: effects, test).did
+    assert [d for d in did if d[0] == "send"] == [("send", "a", 1), ("send", "b", 2)]
+    assert [d for d in did if d[0] != "send"] == [("note", "x"), ("kill", "core", 7)]
+
+
+def test_nothing_after_a_persist_is_done_before_it_is_durable() -> None:
+    def script(event: Any) -> list[Effect]:
+        if event == "plain":
+            return [Send("c", "plain")]
+        return [Send("a", "before"), Persist({"n": event}), Send("b", event)]
+
+    async def test(shell: Shell, store: Any, outside: Recorded) -> None:
+        shell.post("core", 1)
+        await settle(shell, lambda: ("send", "a", "before") in outside.did)
+        shell.post("core", "plain")  # later than something that is not durable yet
+        shell.post("core", 2)
+        await asyncio.sleep(0.02)
+        assert outside.did == [("send", "a", "before")]
+        store.go.set()
+        await shell.settle()
+        await settle(shell, lambda: ("send", "b", 2) in outside.did)
+
+    did = drive(script, test, store=True).did
+    first, plain, second = (did.index(("send", *x)) for x in (("b", 1), ("c", "plain"), ("b", 2)))
+    assert did.index(("durable", 1)) < first < plain < second
+    assert [d[0] for d in did].count("durable") == 2
+
+
+def test_what_persists_together_is_committed_together() -> None:
+    async def test(shell: Shell, store: Any, outside: Recorded) -> None:
+        for n in range(50):
+            shell.post("core", n)
+        store.go.set()
+        await settle(shell, lambda: len(outside.did) >= 51)
+        assert len(store.batches) < 5
+        assert [r["n"] for batch in store.batches for r in batch] == list(range(50))
+
+    drive(lambda event: [Persist({"n": event}), Send("b", event)], test, store=True)
+
+
+def test_a_store_that_cannot_write_ends_the_shell() -> None:
+    class Full:
+        def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+            raise OSError("no space left")
+
+    async def main() -> None:
+        outside = Recorded()
+        shell = Shell(Clock(), outside, Full())
+        shell.add("core", Scripted(lambda event: [Persist({}), Send("b", 1)]))
+        shell.post("core", 1)
+        with pytest.raises(OSError, match="no space"):
+            await asyncio.wait_for(shell.run(), 60)
+        assert outside.did == []
+
+    asyncio.run(main())
+
+
+def test_a_timer_is_replaced_by_a_newer_one_of_its_key_and_cancelled_by_none() -> None:
+    orders: dict[Any, list[Effect]] = {
+        "set": [SetTimer(0.05, "k"), SetTimer(0.01, "gone")],
+        "replace": [SetTimer(0.01, "k"), SetTimer(None, "gone")],
+    }
+
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        shell.post("core", "set")
+        shell.post("core", "replace")
+        await settle(shell, lambda: TimerFired("k") in core.seen)
+        await asyncio.sleep(0.08)
+        assert [e for e in core.seen if isinstance(e, TimerFired)] == [TimerFired("k")]
+
+    drive(lambda event: orders.get(event, []) if isinstance(event, str) else [], test)
+
+
+def test_a_zero_delay_timer_collects_what_arrived_together() -> None:
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        for n in range(5):
+            shell.post("core", n)
+        await settle(shell, lambda: TimerFired("all") in core.seen)
+        assert core.seen == [0, 1, 2, 3, 4, TimerFired("all")]
+
+    drive(lambda e: [] if isinstance(e, TimerFired) else [SetTimer(0.0, "all")], test)
+
+
+def test_timers_run_faster_with_the_time_scale() -> None:
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        shell.post("core", "go")
+        await asyncio.wait_for(settle(shell, lambda: TimerFired("day") in core.seen), 30)
+
+    drive(lambda e: [SetTimer(86_400.0, "day")] if e == "go" else [], test, time_scale=1e7)
+
+
+def test_a_core_that_stops_says_its_last_words_and_is_gone() -> None:
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        shell.post("core", "go")
+        await settle(shell, lambda: "core" not in shell)
+        shell.post("core", "dropped")
+        await asyncio.sleep(0.01)
+        assert core.seen == ["go"]
+
+    script: list[Effect] = [SetTimer(0.001, "late"), Send("rm", "bye"), Stop("done")]
+    did = drive(lambda event: script, test).did
+    assert did == [("send", "rm", "bye"), ("stopped", "core", "done")]
+
+
+def test_one_core_that_raises_leaves_the_others_alone() -> None:
+    def script(event: Any) -> list[Effect]:
+        raise ValueError("bug")
+
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        other = Scripted(lambda event: [Send("x", event)])
+        shell.add("other", other)
+        shell.post("core", 1)
+        shell.post("other", 2)
+        await settle(shell, lambda: ("send", "x", 2) in outside.did)
+
+    assert drive(script, test).did[0] == ("failed", "core", "bug")
+
+
+def test_a_collector_takes_the_answer_of_its_own_event_only() -> None:
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        taken: list[Any] = []
+        done: list[bool] = []
+
+        def collect(to: str, message: Any) -> bool:
+            if to == "am:1":
+                taken.append(message)
+            return to == "am:1"
+
+        shell.post("core", 1, collect, lambda: done.append(True))
+        shell.post("core", 2)
+        shell.post("nobody", 3, None, lambda: done.append(True))
+        await settle(shell, lambda: len(done) == 2 and len(outside.did) == 3)
+        assert taken == [1]
+
+    did = drive(lambda event: [Send("am:1", event), Send("rm", event)], test).did
+    assert did == [("send", "rm", 1), ("send", "am:1", 2), ("send", "rm", 2)]
