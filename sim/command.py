@@ -1,0 +1,233 @@
+"""`weft simulate`: a workload, a cluster and a scheduler in; a folder of comparable results out."""
+
+import gc
+import importlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rm.match.registry import matcher_row
+from sim.cluster import Simulation
+from sim.faults import NO_FAULTS, Faults, faults_from_dict, random_faults
+from sim.outputs import summarise, write_run
+from sim.recorder import Recorder
+from sim.reshape import fit, misestimate, parse_error, with_arrivals, with_load
+from sim.results import Run
+from sim.settings import SimSettings
+from weft.cluster import ClusterSpec
+from weft.errors import InputError
+from weft.job import Job
+from weft.presets import PARTS, Preset, choose, with_options
+from weft.workloads.cluster_file import load_cluster
+from weft.workloads.documents import load_document
+from weft.workloads.imported import Imported
+from weft.workloads.registry import import_jobs
+
+GC_THRESHOLD = 400_000  # the cyclic collector looks rarely: nearly all garbage is freed without it
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The command line of one run."""
+
+    workload: tuple[str, ...]
+    cluster: str
+    scheduler: str = "capacity"
+    matcher: str = ""
+    planner: str = ""
+    asker: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    out: str = ""
+    format: str = "auto"
+    jobs_max: int = 0
+    estimate_error: str = ""
+    load: float = 1.0
+    arrivals: str = "file"
+    checks: bool = False
+    decisions: bool = False
+    report: bool = False
+    faults: str = ""
+    pace: str = "yarn"
+    until_s: float = float("inf")
+
+
+def main_simulate(
+    request: Request, *, progress: bool = False, warn: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    """Run one simulation and return its summary; raises InputError for bad input."""
+    cluster = with_load(load_cluster(request.cluster), request.load)
+    jobs = read_workload(request, cluster, warn)
+    settings = read_settings(request, cluster, len(jobs))
+    with _decision_log(request) as log:
+        recorder = Recorder(log=log)
+        simulation = Simulation(cluster, jobs, settings, recorder)
+        with quiet_collector(), _progress(progress, jobs, simulation):
+            start = time.perf_counter()
+            simulation.run()
+            wall_s = time.perf_counter() - start
+    refused = [row for row in recorder.jobs if row.state == "REFUSED"]
+    if len(refused) == len(jobs):
+        raise InputError(f"job {refused[0].job.name!r}", refused[0].diagnostics)
+    for row in refused[:3]:
+        warn(f"job {row.job.name!r} was refused: {row.diagnostics}")
+    run = Run(cluster, recorder.jobs, recorder.columns())
+    summary = summarise(
+        run, recorder, scheduler=request.scheduler, seed=request.seed,
+        events=simulation.engine.events, wall_s=wall_s,
+    )  # fmt: skip
+    if request.out:
+        write_run(Path(request.out), run, summary)
+        if request.report:
+            importlib.import_module("lab.report").write_report([Path(request.out)])
+    return summary
+
+
+def read_workload(request: Request, cluster: ClusterSpec, warn: Callable[[str], None]) -> list[Job]:
+    """The jobs, reshaped as asked for."""
+    result = Imported()
+    jobs: list[Job] = []
+    sources = [Path(source) for source in request.workload]
+    for job in import_jobs(request.format, sources, {}, result):
+        jobs.append(job)
+        if request.jobs_max and len(jobs) >= request.jobs_max:
+            break
+    if not jobs:
+        raise InputError(", ".join(request.workload), "holds no job")
+    for text in result.warnings[:3]:
+        warn(text)
+    dropped = sum(result.dropped.values())
+    if dropped:
+        warn(f"{dropped} rows were not used: {dict(result.dropped)}")
+    jobs = with_arrivals(jobs, request.arrivals, request.seed)
+    if request.estimate_error:
+        low, high = parse_error(request.estimate_error)
+        jobs = fit(misestimate(jobs, low, high, request.seed), cluster)
+    return jobs
+
+
+def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSettings:
+    """Scheduler, faults and pace; raises InputError for what is not known."""
+    if request.pace not in ("yarn", "prompt"):
+        raise InputError("--pace", f"expected yarn or prompt, got {request.pace!r}")
+    scheduler = choose(
+        request.scheduler, matcher=request.matcher, planner=request.planner, asker=request.asker
+    )
+    roles: dict[str, dict[str, Any]] = {"manager": {}, "master": {}, "node": {}}
+    options: dict[str, str] = {}
+    for key, value in request.options.items():
+        part, dot, name = key.partition(".")
+        if dot and part in roles:
+            roles[part][name] = _number(value)
+        else:
+            options[_qualified(key, scheduler)] = _number(value)
+    settings = SimSettings(
+        scheduler=with_options(scheduler, options),
+        seed=request.seed,
+        prompt=request.pace == "prompt",
+        checks=request.checks,
+        faults=_faults(request, cluster, jobs),
+        manager=roles["manager"],
+        master=roles["master"],
+        until_s=request.until_s,
+    )
+    return settings
+
+
+def _qualified(key: str, scheduler: Preset) -> str:
+    """`fairness` is the matcher's if it has such a parameter; others say whose they are."""
+    if key.partition(".")[0] in PARTS:
+        return key
+    if key in matcher_row(scheduler.matcher).parameters:
+        return f"matcher.{key}"
+    names = ", ".join(f"{part}.{key}" for part in PARTS)
+    raise InputError(
+        f"--set {key}", f"matcher {scheduler.matcher} has no such parameter ({names}?)"
+    )
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+def _faults(request: Request, cluster: ClusterSpec, jobs: int) -> Faults:
+    if not request.faults:
+        return NO_FAULTS
+    nodes = [spec.node_id for spec in cluster.nodes]
+    kind, _, value = request.faults.partition(":")
+    if kind == "random":
+        seed, _, horizon = value.partition(":")
+        try:
+            return random_faults(int(seed), nodes, jobs, float(horizon or 300.0))
+        except ValueError:
+            raise InputError("--faults", "expected random:SEED or random:SEED:HORIZON_S") from None
+    return faults_from_dict(load_document(Path(request.faults)), nodes, jobs)
+
+
+@contextmanager
+def _decision_log(request: Request) -> Iterator[Callable[[Mapping[str, Any]], None] | None]:
+    if not request.decisions:
+        yield None
+        return
+    if not request.out:
+        raise InputError("--decisions", "needs --out DIR")
+    folder = Path(request.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "decisions.jsonl").open("w") as file:
+        yield lambda line: print(json.dumps(line), file=file)
+
+
+@contextmanager
+def quiet_collector() -> Iterator[None]:
+    """The cyclic garbage collector looks rarely while a simulation runs."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+@contextmanager
+def _progress(wanted: bool, jobs: Sequence[Job], simulation: Simulation) -> Iterator[None]:
+    """A bar of finished tasks, on stderr, where that is a terminal."""
+    if not wanted or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} tasks"), TimeElapsedColumn(),
+    )  # fmt: skip
+    done = threading.Event()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", total=sum(job.task_count for job in jobs))
+
+        def follow() -> None:
+            while not done.wait(0.2):
+                text = f"{simulation.engine.now:,.0f} s"
+                bar.update(task, completed=simulation.recorder.finished_tasks, description=text)
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
