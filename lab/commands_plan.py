@@ -260,10 +260,11 @@ def explained(explain: dict[str, Any]) -> list[str]:
     """What a planner says of its choice, one line for each part of the DAG or plain fact."""
     lines = []
     for number, part in enumerate(explain.get("parts", []), start=1):
-        facts = ", ".join(f"{key} {_fact(value)}" for key, value in part.items())
+        told = {key: value for key, value in part.items() if key != "troublesome_ranges"}
+        facts = ", ".join(f"{key} {_fact(value)}" for key, value in told.items())
         lines.append(f"part {number}: {facts}")
     for key, value in explain.items():
-        if key not in ("parts", "troublesome_ranges"):
+        if key != "parts":
             lines.append(f"{key}: {_fact(value)}")
     return lines or ["this planner makes no choice among schedules"]
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.bounds import Bounds
+from weft.cuts import cut
 from weft.dag import Dag, Floats, Ints
 from weft.errors import WeftError
 from weft.plan import Plan
@@ -44,7 +45,7 @@ def draw_plan(title: str, dag: Dag, plan: Plan, bounds: Bounds, path: Path) -> N
     axes.set_ylabel("machine")
     axes.set_title(f"{title}: {plan.planner}, makespan {plan.makespan_s:,.4g} s", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
-    _legend(axes, dag, bool(troublesome(plan.explain).size))
+    _legend(axes, dag, bool(troublesome(dag, plan.explain).size))
     try:
         figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
     except (OSError, ValueError) as error:
@@ -53,11 +54,17 @@ def draw_plan(title: str, dag: Dag, plan: Plan, bounds: Bounds, path: Path) -> N
         pyplot.close(figure)
 
 
-def troublesome(explain: Mapping[str, Any]) -> Ints:
-    """The tasks of T that a planner names as [first, last] ranges, empty where it names none."""
-    ranges = explain.get("troublesome_ranges", [])
-    found = [np.arange(first, last + 1, dtype=np.int64) for first, last in ranges]
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+def troublesome(dag: Dag, explain: Mapping[str, Any]) -> Ints:
+    """The tasks of T: each part names its own as ranges; empty where the planner has no T."""
+    parts = explain.get("parts", [])
+    if not any("troublesome_ranges" in part for part in parts):
+        return np.zeros(0, dtype=np.int64)
+    found = [
+        tasks[first : last + 1]
+        for part, tasks in zip(parts, cut(dag), strict=True)
+        for first, last in part.get("troublesome_ranges", [])
+    ]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *found])
 
 
 def lanes(machine: Ints, start_s: Floats, end_s: Floats) -> tuple[Ints, Ints]:
@@ -105,7 +112,7 @@ def _bars(axes: Any, dag: Dag, plan: Plan) -> None:
         axis=1,
     )
     marked = np.zeros(dag.tasks, dtype=bool)
-    marked[troublesome(plan.explain)] = True
+    marked[troublesome(dag, plan.explain)] = True
     colour = _colours(dag.stages)[dag.stage_of]
     for chosen, edge, line in ((~marked, "white", 0.4), (marked, "black", 1.3)):
         axes.add_collection(

@@ -6,6 +6,7 @@ a fraction counts of one machine; absolute ones meet machines of `MACHINE`, or l
 task needs more. A DAG counts once, however often a workload repeats it.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from weft.bounds import bounds_of
 from weft.dag import Dag, Machines, dag_of_job
 from weft.errors import InputError, InvariantError
 from weft.job import Job
+from weft.paths import ties_of
 from weft.resources import ResourceType, ResourceTypes, guess_kind
 from weft.workloads.imported import Imported
 from weft.workloads.registry import AUTO, import_jobs
@@ -67,7 +69,9 @@ class Row:
     makespan_s: Mapping[str, float]
 
 
-def cases(folder: Path, sources: Sequence[str], tasks_max: int) -> Iterator[Case]:
+def cases(
+    folder: Path, sources: Sequence[str], tasks_max: int, tasks_per_machine: float = 10
+) -> Iterator[Case]:
     """The distinct DAGs with at least one edge and two different demands, a source at a time."""
     seen: set[str] = set()
     for source in sources:
@@ -75,17 +79,17 @@ def cases(folder: Path, sources: Sequence[str], tasks_max: int) -> Iterator[Case
             for job in _jobs(path):
                 if not 2 <= job.task_count <= tasks_max or len(job.stages) < 2:
                     continue
-                case = case_of(source, job)
+                case = case_of(source, job, tasks_per_machine)
                 if not case.dag.edges or len(np.unique(case.dag.demand, axis=0)) < 2:
                     continue
-                digest = case.dag.digest()
-                if digest not in seen:
-                    seen.add(digest)
+                known = shape(case.dag)
+                if known not in seen:
+                    seen.add(known)
                     yield case
 
 
-def case_of(source: str, job: Job) -> Case:
-    """A job's DAG over its own resources, and one machine for every ten tasks, at least two."""
+def case_of(source: str, job: Job, tasks_per_machine: float = 10) -> Case:
+    """A job's DAG over its own resources, with a machine for so many tasks, at least two."""
     names: dict[str, None] = {}
     for stage in job.stages:
         for index in range(stage.tasks if stage.overrides else 1):
@@ -96,7 +100,27 @@ def case_of(source: str, job: Job) -> Case:
     room = [
         max(float(need), MACHINE.get(name, 1.0)) for name, need in zip(names, most, strict=True)
     ]
-    return Case(source, job.name, dag, Machines.alike(max(2, round(dag.tasks / 10)), room))
+    return Case(
+        source, job.name, dag, Machines.alike(max(2, round(dag.tasks / tasks_per_machine)), room)
+    )
+
+
+def shape(dag: Dag) -> str:
+    """A digest of a DAG that does not depend on the order of its stages."""
+    parents: dict[int, list[tuple[int, str]]] = {}
+    for edge in dag.edges:
+        pairs = b"" if edge.pairs is None else edge.pairs.tobytes()
+        link = hashlib.sha256(edge.link.encode() + pairs).hexdigest()
+        parents.setdefault(edge.child, []).append((edge.parent, link))
+    told: dict[int, str] = {}
+    for stage in ties_of(dag).order or range(dag.stages):
+        span = slice(int(dag.first[stage]), int(dag.first[stage + 1]))
+        mixed = hashlib.sha256(dag.duration_s[span].tobytes() + dag.demand[span].tobytes())
+        above = sorted(told.get(parent, "") + link for parent, link in parents.get(stage, []))
+        mixed.update("".join(above).encode())
+        told[stage] = mixed.hexdigest()
+    whole = repr(dag.resources) + "".join(sorted(told.values()))
+    return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def study(case: Case, planners: Iterable[str], options: Mapping[str, Any], workers: int = 1) -> Row:

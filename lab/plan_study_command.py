@@ -20,6 +20,7 @@ _SOURCES = ("carbyne-workloads", "alibaba-v2018", "wfinstances", "spark-eventlog
     "--jobs", default=0, help="At most so many DAGs of each source, evenly spaced; 0: all."
 )
 @click.option("--tasks-max", default=5000, show_default=True, help="Leave out larger DAGs.")
+@click.option("--tasks-per-machine", default=10.0, show_default=True, help="How tight it is.")
 @click.option("--planner", "planners", multiple=True, help="A planner; may be repeated.")
 @click.option("--iterations", default=200, show_default=True, help="Of graphene_plus.")
 @click.option("--rows", type=click.Path(path_type=Path), help="Keep a line per DAG; go on there.")
@@ -29,6 +30,7 @@ def main(
     sources: tuple[str, ...],
     jobs: int,
     tasks_max: int,
+    tasks_per_machine: float,
     planners: tuple[str, ...],
     iterations: int,
     rows: Path | None,
@@ -38,7 +40,7 @@ def main(
     folder = data or Path(os.environ.get("WEFT_DATA", "../shared/data"))
     chosen: list[Case] = []
     for source in sources or _SOURCES:
-        found = list(cases(folder, [source], tasks_max))
+        found = list(cases(folder, [source], tasks_max, tasks_per_machine))
         step = max(1.0, len(found) / jobs) if jobs else 1.0
         chosen += [found[int(i * step)] for i in range(int(len(found) / step))]
     known = _read(rows)
@@ -46,7 +48,7 @@ def main(
     done: list[Row] = []
     with click.progressbar(chosen, label="DAGs", file=sys.stderr) as bar:
         for case in bar:
-            key = case.dag.digest()
+            key = f"{case.dag.digest()} {case.machines.count}"
             if key not in known:
                 known[key] = study(case, planners or PLANNERS, options, workers=2)
                 _append(rows, known[key])
@@ -60,7 +62,7 @@ def _read(path: Path | None) -> dict[str, Row]:
     if path is None or not path.exists():
         return {}
     rows = [Row(**json.loads(line)) for line in path.read_text().splitlines()]
-    return {row.digest: row for row in rows}
+    return {f"{row.digest} {row.machines}": row for row in rows}
 
 
 def _append(path: Path | None, row: Row) -> None:

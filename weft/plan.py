@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.dag import Dag, Floats, Ints
+from weft.paths import Flags
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,3 +46,9 @@ def plan_of_starts(planner: str, dag: Dag, machine: Ints, start_s: Floats, **ext
     dominant = (dag.demand / np.where(top > 0, top, 1.0)).max(axis=1) if dag.tasks else start
     order = np.lexsort((np.arange(dag.tasks), -dag.duration_s, -dominant, start))
     return Plan(planner, machine, start, start + dag.duration_s, order, pri_scores(start), **extra)
+
+
+def ranges_of(chosen: Flags) -> list[tuple[int, int]]:
+    """The marked tasks, shape (n,), as (first, last) ranges: few where stages are whole."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
+    return [(int(first), int(end) - 1) for first, end in edges.reshape(-1, 2)]
