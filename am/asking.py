@@ -18,7 +18,7 @@ BLACKLIST = 0  # the outbox key of the blacklist; asks are keyed by id, releases
 class Row:
     """One ask: containers of one kind for one lot."""
 
-    __slots__ = ("ask_id", "granted", "kind", "lot", "told", "wanted")
+    __slots__ = ("ask_id", "granted", "kind", "lot", "surplus", "told", "wanted")
 
     def __init__(self, ask_id: int, lot: Lot, kind: AskType) -> None:
         self.ask_id = ask_id
@@ -27,6 +27,7 @@ class Row:
         self.granted = 0
         self.wanted = 0
         self.told = 0  # the total last sent
+        self.surplus = False  # the last grant came when no more was wanted
 
 
 class AskBook:
@@ -66,7 +67,8 @@ class AskBook:
         if row is None:
             return None
         row.granted += 1
-        if row.wanted > 0:
+        row.surplus = row.wanted == 0
+        if not row.surplus:
             row.wanted -= 1
         if row.granted + row.wanted != row.told:
             self._dirty[ask_id] = row

@@ -126,10 +126,11 @@ class Work:
             share=self.share,
             capacity=self.capacity,
             lots=progress.lots,
-            durations_s=[self.estimates.duration_s(s) for s in range(len(progress.stages))],
+            factors=self.estimates.factor,
+            states=[stage.state for stage in progress.stages],
             parents=self._parents,
             running=[
-                RunningTask(held.lot.stage, held.lot.number, held.launched_s)
+                RunningTask(held.lot.stage, held.task, held.launched_s)
                 for held in self.launcher.held.values()
                 if not held.stopping
             ],
@@ -184,6 +185,8 @@ class Work:
             if rank < 0:
                 book.release(container_id)
                 continue
+            if row.surplus:
+                progress.mark(lot)  # used all the same: less is wanted under its other row
             task = lot.tasks[rank]
             stage = progress.stages[lot.stage]
             attempt = stage.tries.get(task, 0) if stage.tries else 0

@@ -30,6 +30,7 @@ class Asker(Protocol):
 # name -> "module:class", imported on first use so that a command starts fast
 ASKERS: dict[str, str] = {
     "all_ready": "am.ask.all_ready:AllReady",
+    "carbyne": "am.ask.carbyne:Carbyne",
 }
 
 

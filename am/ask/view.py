@@ -41,6 +41,13 @@ class LotView(Protocol):
         """One entry per task that may start now (a heap of ranks)."""
 
     @property
+    def tasks(self) -> Sequence[int]:
+        """Task numbers in the plan's order."""
+
+    def declared_of(self, task: int) -> float:
+        """The declared duration of a task, s; the belief is that times the stage's factor."""
+
+    @property
     def unstarted(self) -> int:
         """Tasks that did not start, ready or not."""
 
@@ -49,7 +56,7 @@ class RunningTask(NamedTuple):
     """A task that runs, as its master knows it."""
 
     stage: int
-    lot: int
+    task: int
     started_s: float
 
 
@@ -89,7 +96,8 @@ class JobView(AvailableView):
     """The clairvoyant view: the whole remaining DAG, its estimates, and what runs."""
 
     lots: Sequence[LotView] = ()
-    durations_s: Sequence[float] = ()  # believed mean duration by stage
+    factors: Sequence[float] = ()  # believed over declared duration, by stage
+    states: Sequence[Sequence[int]] = ()  # by stage and task: waiting, ready, running, done
     parents: Sequence[Sequence[tuple[int, bool]]] = ()  # by stage: (parent, whether a barrier)
     running: Sequence[RunningTask] = ()
     version: int = 0  # grows with every change of the remaining DAG

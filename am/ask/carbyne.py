@@ -1,0 +1,158 @@
+"""Carbyne inside a job: start what must start for the job not to be late, offer the rest.
+
+Sources: Carbyne pseudocode 1 (IntraJobScheduler) and section 4.2; ALGORITHMS section 10. With the
+job's share as one pool, T_k is the end of a packing of the remaining DAG (running tasks hold their
+demand for what is left of them). Packing the reversed DAG backwards from T_k puts every task as
+late as it may start: `Actual = T_k - Rev - Dur`. Runnable tasks with `Actual <= 0` must start now
+(DEFAULT); the others are asked for ALTRUISTIC, so others may use the leftover first.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from am.ask.justify_kernels import justify
+from am.ask.packing_kernels import Shape, pack
+from am.ask.remaining import Remaining, declared_s, pool_of, shape_of
+from am.ask.view import JobView, Wanted, Wish
+from weft.dag import Floats
+from weft.errors import InputError
+from weft.messages import AskType
+from weft.resources import Vector
+
+READY = 1
+PACKERS = ("tetris", "plan")
+
+
+@dataclass(frozen=True, slots=True)
+class Intra:
+    """One job's schedule inside its share; times in s from now, by task.
+
+    `start` is the packing that gives `t_k`, `latest` the Actual start times. `reversed_holds` is
+    False where the reversed packing was longer than T_k, so the packing was pushed right instead.
+    `leftover` is what the share has left beside running and must-start tasks (L_k).
+    """
+
+    t_k: float
+    start: Floats
+    latest: Floats
+    must: NDArray[np.bool_]
+    ready: NDArray[np.bool_]
+    leftover: Floats
+    reversed_holds: bool
+
+
+def schedule(
+    remaining: Remaining, share: Vector, capacity: Vector, by_rank: bool, slack_s: float = 0.0
+) -> Intra:
+    """Lines 16 to 24 of pseudocode 1 for one job. Tasks due within `slack_s` must start now."""
+    shape = remaining.shape
+    todo = np.flatnonzero(remaining.unstarted)
+    pool = pool_of(share, capacity, shape.need, shape.kind[todo])
+    marks = remaining.unstarted.astype(np.int64)
+    none = np.zeros(0), np.zeros((0, len(pool)))
+    forward = remaining.run(reverse=False)
+    t_k = pack(shape, forward, marks, remaining.running, pool, *none, by_rank, False)
+    tolerance = 1e-9 * (1.0 + t_k)
+    backward = remaining.run(reverse=True)
+    idle = np.zeros(0, np.int64)
+    length = pack(shape, backward, marks, idle, pool, *remaining.held(t_k), by_rank, True)
+    latest = t_k - backward.start - remaining.duration
+    release = remaining.release_s()[todo] - tolerance
+    reversed_holds = bool(np.isfinite(length) and np.all(latest[todo] >= release))
+    if not reversed_holds and np.isfinite(t_k):
+        latest = _justified(remaining, forward.start, pool, t_k)
+    if not np.all(latest[todo] >= release):
+        latest = forward.start.copy()
+    ready = remaining.states == READY
+    must = ready & (latest <= slack_s + tolerance)
+    busy = np.concatenate((np.flatnonzero(must), remaining.running))
+    leftover = np.asarray(share or capacity) - shape.need[shape.kind[busy]].sum(axis=0)
+    return Intra(t_k, forward.start, latest, must, ready, np.maximum(leftover, 0.0), reversed_holds)
+
+
+def _justified(remaining: Remaining, start: Floats, pool: Floats, t_k: float) -> Floats:
+    """Push the forward packing right; T_k holds, unlike under a reversed packing that is longer.
+
+    The rule of ALGORITHMS section 10 would give no altruism at all in such a round.
+    """
+    shape = remaining.shape
+    todo = np.flatnonzero(remaining.unstarted)
+    depth = shape.depth[shape.stage[todo]]
+    begin = start[todo]
+    by_end = np.lexsort((-todo, -depth, -begin, -(begin + remaining.duration[todo])))
+    return justify(
+        shape, remaining.duration, todo[by_end], remaining.running, remaining.residual, pool, t_k
+    )
+
+
+class Carbyne:
+    """Asks DEFAULT for must-start tasks, ALTRUISTIC for the other ready ones.
+
+    `altruism` is P(Altruism): with that probability the job yields at a scheduling event, else it
+    asks DEFAULT for whatever its share holds now; at 0 it asks DEFAULT for every ready task, as a
+    job under DRF does. `packer`: `tetris` inside the share, or the order of the job's `plan`.
+    Tasks due within `slack_s` count as due now.
+    """
+
+    follows_share = True
+
+    def __init__(self, altruism: float = 1.0, packer: str = "tetris", slack_s: float = 0.0) -> None:
+        if packer not in PACKERS:
+            raise InputError(
+                "asker.packer", f"unknown packer {packer!r}; known: {', '.join(PACKERS)}"
+            )
+        if not 0.0 <= float(altruism) <= 1.0:
+            raise InputError("asker.altruism", f"expected a number from 0 to 1, got {altruism!r}")
+        self._altruism = float(altruism)
+        self._by_rank = packer == "plan"
+        self._slack_s = float(slack_s)
+        self._shape: Shape | None = None
+        self._declared: Floats = np.zeros(0)
+        self._of: object = None
+        self._known: tuple[object, ...] = ()
+        self._intra: Intra | None = None
+        self._at_s = 0.0
+        self.rounds = 0
+        self.reversed_rounds = 0  # rounds in which the reversed packing held T_k
+
+    def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
+        """Must-start tasks and the rest, by lot; wakes when the next one falls due."""
+        if self._altruism == 0.0:
+            return Wish([Wanted(lot.number, len(lot.ready)) for lot in view.changed.values()])
+        intra = self._schedule(view, now)
+        shape = self._shape
+        assert shape is not None
+        passed = now - self._at_s
+        tolerance = 1e-9 * (1.0 + intra.t_k) + self._slack_s
+        if self._altruism < 1.0 and rng.random() >= self._altruism:
+            due = intra.start
+        else:
+            due = intra.latest
+        must = intra.ready & (due <= passed + tolerance)
+        counts = np.bincount(shape.kind[must], minlength=len(shape.need))
+        rows: list[Wanted] = []
+        for lot in {**view.changed, **{lot.number: lot for lot in view.available}}.values():
+            now_due = min(int(counts[lot.number]), len(lot.ready))
+            rows.append(Wanted(lot.number, now_due, AskType.DEFAULT))
+            rows.append(Wanted(lot.number, len(lot.ready) - now_due, AskType.ALTRUISTIC))
+        later = due[intra.ready & ~must]
+        wake = float(later.min()) - passed if len(later) else None
+        return Wish(rows, wake)
+
+    def _schedule(self, view: JobView, now: float) -> Intra:
+        """Pack anew when the share, the remaining DAG or an estimate changed."""
+        if self._of is not view.lots:
+            self._of = view.lots
+            self._shape, self._declared = shape_of(view), declared_s(view)
+            self._known = ()
+        assert self._shape is not None
+        known = (view.version, view.share, tuple(view.factors))
+        if known != self._known or self._intra is None:
+            remaining = Remaining(self._shape, self._declared, view, now)
+            self._intra = schedule(remaining, view.share, view.capacity, self._by_rank)
+            self._known, self._at_s = known, now
+            self.rounds += 1
+            self.reversed_rounds += self._intra.reversed_holds
+        return self._intra
