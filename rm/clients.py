@@ -15,9 +15,12 @@ from weft.jobfile import job_to_dict
 from weft.messages import client_address
 from weft.requests import (
     ApplicationAccepted,
+    ApplicationJob,
+    ApplicationReserved,
     Done,
     Explain,
     GetApplication,
+    GetJob,
     GetMetrics,
     KillApplication,
     ListApplications,
@@ -25,6 +28,7 @@ from weft.requests import (
     ListNodes,
     ListQueues,
     MoveApplication,
+    NewApplication,
     Refused,
     SetPriority,
     SubmitApplication,
@@ -53,6 +57,14 @@ def _answer(books: Books, request: Any) -> Any:
         return Refused("not_found", "app_id", str(error))
 
 
+def _new(books: Books, request: NewApplication) -> ApplicationReserved:
+    number = books.next_app
+    books.next_app += 1
+    # the journal's own record of the next id: a restart does not give this one away either
+    books.persist({"kind": "next", "app": books.next_app})
+    return ApplicationReserved(number, books.cluster_ts)
+
+
 def _submit(books: Books, request: SubmitApplication) -> Any:
     known = books.submissions.get(request.submission_id) if request.submission_id else None
     if known is not None:
@@ -60,8 +72,11 @@ def _submit(books: Books, request: SubmitApplication) -> Any:
     job = request.job
     queue = books.queues.leaf(job.queue)
     _check_fits(books, job)
-    app = App(books.next_app, job, request.submission_id, queue, books.now)
-    books.next_app += 1
+    number = request.app_id or books.next_app
+    if request.app_id and (number >= books.next_app or number in books.apps):
+        raise InputError("app_id", f"{number} is not reserved, or another submission has it")
+    app = App(number, job, request.submission_id, queue, books.now)
+    books.next_app = max(books.next_app, number + 1)
     books.apps[app.app_id] = app
     if request.submission_id:
         books.submissions[request.submission_id] = app.app_id
@@ -159,6 +174,10 @@ def _get(books: Books, request: GetApplication) -> Any:
     return reports.application(books, _find(books, request.app_id), stages=True)
 
 
+def _job(books: Books, request: GetJob) -> ApplicationJob:
+    return ApplicationJob(_find(books, request.app_id).job)
+
+
 def _list(books: Books, request: ListApplications) -> Any:
     return reports.applications(books, request)
 
@@ -184,11 +203,13 @@ def _containers(books: Books, request: ListContainers) -> Any:
 
 
 _HANDLERS: dict[type, Callable[[Books, Any], Any]] = {
+    NewApplication: _new,
     SubmitApplication: _submit,
     KillApplication: _kill,
     MoveApplication: _move,
     SetPriority: _set_priority,
     GetApplication: _get,
+    GetJob: _job,
     ListApplications: _list,
     ListNodes: _nodes,
     ListQueues: _queues,

@@ -9,11 +9,17 @@ from weft.job import Job
 
 
 @dataclass(frozen=True, slots=True)
+class NewApplication:
+    """Reserve an id for a later submission, as YARN's REST clients do; it is never given again."""
+
+
+@dataclass(frozen=True, slots=True)
 class SubmitApplication:
     """Accept a job; a repeated `submission_id` is answered with the same application."""
 
     job: Job
     submission_id: str
+    app_id: AppId = 0  # one that NewApplication reserved; 0: the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,13 @@ class SetPriority:
 @dataclass(frozen=True, slots=True)
 class GetApplication:
     """One application's report, with its stages."""
+
+    app_id: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class GetJob:
+    """The job of an application, as it was submitted."""
 
     app_id: AppId
 
@@ -89,11 +102,13 @@ class ListContainers:
 
 
 ClientRequest = (
-    SubmitApplication
+    NewApplication
+    | SubmitApplication
     | KillApplication
     | MoveApplication
     | SetPriority
     | GetApplication
+    | GetJob
     | ListApplications
     | ListNodes
     | ListQueues
@@ -112,6 +127,14 @@ class Refused:
     code: str  # invalid_argument, not_found, failed_precondition, resource_exhausted, unavailable
     place: str
     problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationReserved:
+    """The id that a submission may name."""
+
+    app_id: AppId
+    cluster_ts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +190,13 @@ class ApplicationReport:
     diagnostics: str = ""
     stages: tuple[StageReport, ...] = ()  # only in the answer to GetApplication
     cluster_ts: int = 0  # for the id's string
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationJob:
+    """An application's job; queue and priority as submitted, not as changed since."""
+
+    job: Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +284,11 @@ class ContainerReport:
 
 ClientAnswer = (
     Refused
+    | ApplicationReserved
     | ApplicationAccepted
     | Done
     | ApplicationReport
+    | ApplicationJob
     | tuple[ApplicationReport, ...]
     | tuple[NodeReport, ...]
     | QueueReport

@@ -192,11 +192,13 @@ def test_a_request_comes_back(row: tuple[Any, codec.Call], data: st.DataObject) 
 
 
 ANSWERS: dict[Any, Any] = {
+    requests.NewApplication: requests.ApplicationReserved,
     requests.SubmitApplication: requests.ApplicationAccepted,
     requests.KillApplication: requests.Done,
     requests.MoveApplication: requests.Done,
     requests.SetPriority: requests.Done,
     requests.GetApplication: requests.ApplicationReport,
+    requests.GetJob: requests.ApplicationJob,
     requests.ListApplications: tuple[requests.ApplicationReport, ...],
     requests.ListNodes: tuple[requests.NodeReport, ...],
     requests.ListQueues: requests.QueueReport,

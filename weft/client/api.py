@@ -22,7 +22,9 @@ from weft.ids import AppId
 from weft.job import Job
 from weft.requests import (
     ApplicationAccepted,
+    ApplicationJob,
     ApplicationReport,
+    ApplicationReserved,
     ClientRequest,
     ClusterMetrics,
     ContainerReport,
@@ -30,6 +32,7 @@ from weft.requests import (
     Explain,
     Explanation,
     GetApplication,
+    GetJob,
     GetMetrics,
     KillApplication,
     ListApplications,
@@ -37,6 +40,7 @@ from weft.requests import (
     ListNodes,
     ListQueues,
     MoveApplication,
+    NewApplication,
     NodeReport,
     QueueReport,
     Refused,
@@ -91,12 +95,19 @@ class AsyncClient:
             raise WeftError(f"{self.address} answered {type(got).__name__}: another version?")
         return got  # type: ignore[no-any-return]
 
-    async def submit(self, job: Job, submission_id: str = "") -> AppId:
+    async def new_application(self) -> AppId:
+        """Reserve an id that a later `submit` may name."""
+        reserved = await self._ask(NewApplication(), ApplicationReserved)
+        self.cluster_ts = reserved.cluster_ts
+        return reserved.app_id
+
+    async def submit(self, job: Job, submission_id: str = "", app: AppId = 0) -> AppId:
         """Submit a job; once this returns, the job survives the loss of any process.
 
-        Give your own `submission_id` to make a repeated submission safe over restarts of yours.
+        Give your own `submission_id` to make a repeated submission safe over restarts of yours;
+        `app` is an id from `new_application`, 0 for the next.
         """
-        request = SubmitApplication(job, submission_id or uuid.uuid4().hex)
+        request = SubmitApplication(job, submission_id or uuid.uuid4().hex, app)
         accepted = await self._ask(request, ApplicationAccepted)
         self.cluster_ts = accepted.cluster_ts
         return accepted.app_id
@@ -116,6 +127,10 @@ class AsyncClient:
     async def application(self, app: AppId) -> ApplicationReport:
         """One application with its stages."""
         return await self._ask(GetApplication(app), ApplicationReport)
+
+    async def job(self, app: AppId) -> Job:
+        """The job of an application, as it was submitted."""
+        return (await self._ask(GetJob(app), ApplicationJob)).job
 
     async def applications(
         self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
@@ -217,9 +232,17 @@ class Client:
         """The cluster's timestamp in application ids; 0 before the first submission."""
         return self._client.cluster_ts
 
-    def submit(self, job: Job, submission_id: str = "") -> AppId:
+    def new_application(self) -> AppId:
+        """Reserve an id that a later `submit` may name."""
+        return self._run(self._client.new_application())
+
+    def submit(self, job: Job, submission_id: str = "", app: AppId = 0) -> AppId:
         """Submit a job; see `AsyncClient.submit`."""
-        return self._run(self._client.submit(job, submission_id))
+        return self._run(self._client.submit(job, submission_id, app))
+
+    def job(self, app: AppId) -> Job:
+        """The job of an application, as it was submitted."""
+        return self._run(self._client.job(app))
 
     def kill(self, app: AppId, diagnostics: str = "") -> str:
         """Kill an application; returns its state."""

@@ -25,24 +25,51 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class NewApplicationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_ID_FIELD_NUMBER: _builtins.int
+    CLUSTER_TS_FIELD_NUMBER: _builtins.int
+    app_id: _builtins.int
+    cluster_ts: _builtins.int
+    """start of the cluster, ms since the epoch"""
+    def __init__(
+        self,
+        *,
+        app_id: _builtins.int = ...,
+        cluster_ts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "cluster_ts", b"cluster_ts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NewApplicationResponse: _TypeAlias = NewApplicationResponse  # noqa: Y015
+
+@_typing.final
 class SubmitApplicationRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_JSON_FIELD_NUMBER: _builtins.int
     SUBMISSION_ID_FIELD_NUMBER: _builtins.int
+    APP_ID_FIELD_NUMBER: _builtins.int
     job_json: _builtins.bytes
     """one job in the job file format, JSON, UTF-8"""
     submission_id: _builtins.str
     """a repeated id is answered with the same application"""
+    app_id: _builtins.int
+    """one that NewApplication reserved; 0: the next"""
     def __init__(
         self,
         *,
         job_json: _builtins.bytes = ...,
         submission_id: _builtins.str = ...,
+        app_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_json", b"job_json", "submission_id", b"submission_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "job_json", b"job_json", "submission_id", b"submission_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -157,6 +184,45 @@ class GetApplicationRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetApplicationRequest: _TypeAlias = GetApplicationRequest  # noqa: Y015
+
+@_typing.final
+class GetJobRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_ID_FIELD_NUMBER: _builtins.int
+    app_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        app_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetJobRequest: _TypeAlias = GetJobRequest  # noqa: Y015
+
+@_typing.final
+class GetJobResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_JSON_FIELD_NUMBER: _builtins.int
+    job_json: _builtins.bytes
+    """as in SubmitApplicationRequest"""
+    def __init__(
+        self,
+        *,
+        job_json: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_json", b"job_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetJobResponse: _TypeAlias = GetJobResponse  # noqa: Y015
 
 @_typing.final
 class ListApplicationsRequest(_message.Message):

@@ -35,6 +35,11 @@ class ResourceManagerClientStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.NewApplication = channel.unary_unary(
+                '/weft.ResourceManagerClient/NewApplication',
+                request_serializer=weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
+                response_deserializer=weft_dot_wire_dot_client__pb2.NewApplicationResponse.FromString,
+                _registered_method=True)
         self.SubmitApplication = channel.unary_unary(
                 '/weft.ResourceManagerClient/SubmitApplication',
                 request_serializer=weft_dot_wire_dot_client__pb2.SubmitApplicationRequest.SerializeToString,
@@ -59,6 +64,11 @@ class ResourceManagerClientStub:
                 '/weft.ResourceManagerClient/GetApplication',
                 request_serializer=weft_dot_wire_dot_client__pb2.GetApplicationRequest.SerializeToString,
                 response_deserializer=weft_dot_wire_dot_client__pb2.ApplicationReport.FromString,
+                _registered_method=True)
+        self.GetJob = channel.unary_unary(
+                '/weft.ResourceManagerClient/GetJob',
+                request_serializer=weft_dot_wire_dot_client__pb2.GetJobRequest.SerializeToString,
+                response_deserializer=weft_dot_wire_dot_client__pb2.GetJobResponse.FromString,
                 _registered_method=True)
         self.ListApplications = channel.unary_unary(
                 '/weft.ResourceManagerClient/ListApplications',
@@ -100,6 +110,13 @@ class ResourceManagerClientStub:
 class ResourceManagerClientServicer:
     """Missing associated documentation comment in .proto file."""
 
+    def NewApplication(self, request, context):
+        """Reserve an id for a later submission.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SubmitApplication(self, request, context):
         """Accept a job; once answered, it survives the loss of any process.
         """
@@ -130,6 +147,13 @@ class ResourceManagerClientServicer:
 
     def GetApplication(self, request, context):
         """One application with its stages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetJob(self, request, context):
+        """The job of an application, as it was submitted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -186,6 +210,11 @@ class ResourceManagerClientServicer:
 
 def add_ResourceManagerClientServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'NewApplication': grpc.unary_unary_rpc_method_handler(
+                    servicer.NewApplication,
+                    request_deserializer=weft_dot_wire_dot_words__pb2.Nothing.FromString,
+                    response_serializer=weft_dot_wire_dot_client__pb2.NewApplicationResponse.SerializeToString,
+            ),
             'SubmitApplication': grpc.unary_unary_rpc_method_handler(
                     servicer.SubmitApplication,
                     request_deserializer=weft_dot_wire_dot_client__pb2.SubmitApplicationRequest.FromString,
@@ -210,6 +239,11 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
                     servicer.GetApplication,
                     request_deserializer=weft_dot_wire_dot_client__pb2.GetApplicationRequest.FromString,
                     response_serializer=weft_dot_wire_dot_client__pb2.ApplicationReport.SerializeToString,
+            ),
+            'GetJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetJob,
+                    request_deserializer=weft_dot_wire_dot_client__pb2.GetJobRequest.FromString,
+                    response_serializer=weft_dot_wire_dot_client__pb2.GetJobResponse.SerializeToString,
             ),
             'ListApplications': grpc.unary_unary_rpc_method_handler(
                     servicer.ListApplications,
@@ -256,6 +290,33 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ResourceManagerClient:
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def NewApplication(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/NewApplication',
+            weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
+            weft_dot_wire_dot_client__pb2.NewApplicationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def SubmitApplication(request,
@@ -382,6 +443,33 @@ class ResourceManagerClient:
             '/weft.ResourceManagerClient/GetApplication',
             weft_dot_wire_dot_client__pb2.GetApplicationRequest.SerializeToString,
             weft_dot_wire_dot_client__pb2.ApplicationReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/GetJob',
+            weft_dot_wire_dot_client__pb2.GetJobRequest.SerializeToString,
+            weft_dot_wire_dot_client__pb2.GetJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,8 @@ class ResourceManagerClientStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ResourceManagerClientAsyncStub: ...
+    NewApplication: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.NewApplicationResponse]
+    """Reserve an id for a later submission."""
     SubmitApplication: _grpc.UnaryUnaryMultiCallable[_client_pb2.SubmitApplicationRequest, _client_pb2.SubmitApplicationResponse]
     """Accept a job; once answered, it survives the loss of any process."""
     KillApplication: _grpc.UnaryUnaryMultiCallable[_client_pb2.KillApplicationRequest, _client_pb2.Done]
@@ -47,6 +49,8 @@ class ResourceManagerClientStub:
     """Change an application's priority."""
     GetApplication: _grpc.UnaryUnaryMultiCallable[_client_pb2.GetApplicationRequest, _client_pb2.ApplicationReport]
     """One application with its stages."""
+    GetJob: _grpc.UnaryUnaryMultiCallable[_client_pb2.GetJobRequest, _client_pb2.GetJobResponse]
+    """The job of an application, as it was submitted."""
     ListApplications: _grpc.UnaryUnaryMultiCallable[_client_pb2.ListApplicationsRequest, _client_pb2.ApplicationReports]
     """All applications that match, without their stages."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_client_pb2.ListNodesRequest, _client_pb2.NodeReports]
@@ -64,6 +68,8 @@ class ResourceManagerClientStub:
 @_typing.type_check_only
 class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
+    NewApplication: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.NewApplicationResponse]  # type: ignore[assignment]
+    """Reserve an id for a later submission."""
     SubmitApplication: _aio.UnaryUnaryMultiCallable[_client_pb2.SubmitApplicationRequest, _client_pb2.SubmitApplicationResponse]  # type: ignore[assignment]
     """Accept a job; once answered, it survives the loss of any process."""
     KillApplication: _aio.UnaryUnaryMultiCallable[_client_pb2.KillApplicationRequest, _client_pb2.Done]  # type: ignore[assignment]
@@ -74,6 +80,8 @@ class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     """Change an application's priority."""
     GetApplication: _aio.UnaryUnaryMultiCallable[_client_pb2.GetApplicationRequest, _client_pb2.ApplicationReport]  # type: ignore[assignment]
     """One application with its stages."""
+    GetJob: _aio.UnaryUnaryMultiCallable[_client_pb2.GetJobRequest, _client_pb2.GetJobResponse]  # type: ignore[assignment]
+    """The job of an application, as it was submitted."""
     ListApplications: _aio.UnaryUnaryMultiCallable[_client_pb2.ListApplicationsRequest, _client_pb2.ApplicationReports]  # type: ignore[assignment]
     """All applications that match, without their stages."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_client_pb2.ListNodesRequest, _client_pb2.NodeReports]  # type: ignore[assignment]
@@ -89,6 +97,14 @@ class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     """The Resource Manager's facts as they happen, from now on."""
 
 class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
+    @_abc_1.abstractmethod
+    def NewApplication(
+        self,
+        request: _words_pb2.Nothing,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.NewApplicationResponse, _abc.Awaitable[_client_pb2.NewApplicationResponse]]:
+        """Reserve an id for a later submission."""
+
     @_abc_1.abstractmethod
     def SubmitApplication(
         self,
@@ -128,6 +144,14 @@ class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_client_pb2.ApplicationReport, _abc.Awaitable[_client_pb2.ApplicationReport]]:
         """One application with its stages."""
+
+    @_abc_1.abstractmethod
+    def GetJob(
+        self,
+        request: _client_pb2.GetJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.GetJobResponse, _abc.Awaitable[_client_pb2.GetJobResponse]]:
+        """The job of an application, as it was submitted."""
 
     @_abc_1.abstractmethod
     def ListApplications(

@@ -8,9 +8,12 @@ from google.protobuf.message import Message
 
 from weft.requests import (
     ApplicationAccepted,
+    ApplicationJob,
+    ApplicationReserved,
     Done,
     Explain,
     GetApplication,
+    GetJob,
     GetMetrics,
     KillApplication,
     ListApplications,
@@ -18,6 +21,7 @@ from weft.requests import (
     ListNodes,
     ListQueues,
     MoveApplication,
+    NewApplication,
     SetPriority,
     SubmitApplication,
 )
@@ -79,14 +83,23 @@ _DONE: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (
 )
 
 CALLS: Mapping[type, Call] = {
+    NewApplication: Call(
+        "NewApplication",
+        words.Nothing,
+        pb.NewApplicationResponse,
+        lambda r: words.Nothing(),
+        lambda m: NewApplication(),
+        lambda a: pb.NewApplicationResponse(app_id=a.app_id, cluster_ts=a.cluster_ts),
+        lambda m: ApplicationReserved(m.app_id, m.cluster_ts),
+    ),
     SubmitApplication: Call(
         "SubmitApplication",
         pb.SubmitApplicationRequest,
         pb.SubmitApplicationResponse,
         lambda r: pb.SubmitApplicationRequest(
-            job_json=encode_job(r.job), submission_id=r.submission_id
+            job_json=encode_job(r.job), submission_id=r.submission_id, app_id=r.app_id
         ),
-        lambda m: SubmitApplication(decode_job(m.job_json), m.submission_id),
+        lambda m: SubmitApplication(decode_job(m.job_json), m.submission_id, m.app_id),
         encode_accepted,
         decode_accepted,
     ),
@@ -122,6 +135,15 @@ CALLS: Mapping[type, Call] = {
         lambda m: GetApplication(m.app_id),
         encode_application,
         decode_application,
+    ),
+    GetJob: Call(
+        "GetJob",
+        pb.GetJobRequest,
+        pb.GetJobResponse,
+        lambda r: pb.GetJobRequest(app_id=r.app_id),
+        lambda m: GetJob(m.app_id),
+        lambda a: pb.GetJobResponse(job_json=encode_job(a.job)),
+        lambda m: ApplicationJob(decode_job(m.job_json)),
     ),
     ListApplications: Call(
         "ListApplications",
