@@ -54,7 +54,7 @@ def submit(
 
     checked = read_jobs(jobs, queue)
     with Client(address) as client:
-        apps = submit_all(client, checked, replay, time_scale, quiet=as_json)
+        apps = submit_all(client, checked, replay, time_scale)
         if not wait:
             ids = [format_app(client.cluster_ts, app) for app in apps]
             if as_json:

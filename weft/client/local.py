@@ -226,7 +226,9 @@ class LocalCluster:
         path = self.folder / f"{name}.ready"
         deadline = time.monotonic() + START_S
         while not path.exists():
-            if self.processes[name].poll() is not None:
+            if (code := self.processes[name].poll()) is not None:
+                if code == 2:  # bad input: its own words name the place
+                    raise InputError("", self._last_words(name))
                 raise WeftError(f"{name} did not start: {self._last_words(name)}")
             if time.monotonic() > deadline:
                 raise WeftError(f"{name} did not start within {START_S:.0f} s")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.client.api import ENDED, Client
+from weft.errors import WeftError
 from weft.ids import AppId
 from weft.job import Job
 from weft.requests import ApplicationReport
@@ -19,13 +20,21 @@ def read_jobs(paths: Iterable[Path], queue: str = "") -> list[Job]:
     return [replace(job, queue=queue) for job in jobs] if queue else jobs
 
 
-def submit_all(
-    client: Client, jobs: Sequence[Job], replay: bool, time_scale: float, quiet: bool = False
-) -> list[AppId]:
-    """Submit jobs at once, or each at its `arrival_s` divided by `time_scale`, s from now."""
-    if not replay:
-        return [client.submit(job) for job in jobs]
+def submit_all(client: Client, jobs: Sequence[Job], replay: bool, time_scale: float) -> list[AppId]:
+    """Submit jobs at once, or each at its `arrival_s` divided by `time_scale`, s from now.
+
+    At once is all or nothing: when one is refused, those before it are killed again.
+    """
     apps: list[AppId] = []
+    if not replay:
+        try:
+            for job in jobs:
+                apps.append(client.submit(job))
+        except WeftError:
+            for app in apps:
+                client.kill(app, "submitted together with a job that was refused")
+            raise
+        return apps
     start = time.monotonic()
     for job in sorted(jobs, key=lambda job: job.arrival_s):
         time.sleep(max(0.0, job.arrival_s / time_scale - (time.monotonic() - start)))
