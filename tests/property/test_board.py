@@ -198,22 +198,33 @@ def two_cores() -> Iterator[Spread]:
 
 
 @RELAXED
-@given(case=dags(), rule=st.sampled_from(["longest", "both"]))
+@given(dags())
+def test_graphene_plus_is_valid_and_never_worse(case: tuple[Dag, Machines]) -> None:
+    """Its starts contain Graphene's, and it beats no bound."""
+    plan = _plan("graphene_plus", case, {"iterations": 8})
+    assert violations(*case, plan.machine, plan.start_s, plan.end_s) == []
+    assert plan.makespan_s <= _plan("graphene", case, {}).makespan_s * (1 + 1e-12)
+    assert plan.makespan_s >= bounds_of(*case).strong_lb_s * (1 - 1e-9)
+
+
+@RELAXED
+@given(case=dags(), name=st.sampled_from(["graphene", "graphene_plus"]))
 def test_one_core_and_two_give_equal_bytes(
-    two_cores: Spread, case: tuple[Dag, Machines], rule: str
+    two_cores: Spread, case: tuple[Dag, Machines], name: str
 ) -> None:
     """The winner follows from the fixed order of candidates, not from who finished first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("am.plan.search._SMALL", 0)
-        one = _plan("graphene", case, {"rule": rule})
-        two = _plan("graphene", case, {"rule": rule}, workers=2, spread=two_cores)
+        options = {"iterations": 8} if name == "graphene_plus" else {"rule": "both"}
+        one = _plan(name, case, options)
+        two = _plan(name, case, options, workers=2, spread=two_cores)
     for field in ("machine", "start_s", "end_s", "order", "pri_score"):
         assert getattr(one, field).tobytes() == getattr(two, field).tobytes()
 
 
 @RELAXED
-@given(dags())
-def test_no_time_still_gives_a_valid_plan(case: tuple[Dag, Machines]) -> None:
+@given(dags(), st.sampled_from(["graphene", "graphene_plus"]))
+def test_no_time_still_gives_a_valid_plan(case: tuple[Dag, Machines], name: str) -> None:
     """A time limit of 0 leaves the first candidate of each part."""
-    plan = _plan("graphene", case, {}, time_left_s=lambda: 0.0)
+    plan = _plan(name, case, {}, time_left_s=lambda: 0.0)
     assert violations(*case, plan.machine, plan.start_s, plan.end_s) == []
