@@ -9,6 +9,7 @@ scheduling, Zaharia et al., EuroSys 2010): first for its nodes, then for its rac
 import numpy as np
 
 from rm.match.capacity_kernels import pick
+from rm.match.delay_kernels import delays
 from rm.match.fit_kernels import eligible
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.view import View
@@ -30,7 +31,7 @@ class CapacityMatcher(BaseMatcher):
         if not len(line):
             return NOTHING
         rows, n, apps, tree = view.rows, view.rows.count, view.apps, view.queues
-        up = int(np.count_nonzero(view.nodes.up[: view.node_count])) if rows.preferring else 0
+        patience = delays(view, self.node_locality_delay, self.rack_locality_delay)
         picked, declined = pick(
             line,
             rows.pending[:n].copy(),
@@ -56,8 +57,7 @@ class CapacityMatcher(BaseMatcher):
             tree.user_limit,
             tree.user_limit_factor,
             view.users.held.copy(),
-            min(self.node_locality_delay, up),
-            min(self.rack_locality_delay, up),
+            *patience,
         )
         waits = tuple(line[declined & ~np.isin(line, picked)].tolist()) if declined.any() else ()
         return Match(_placements(picked), waits, settled=not waits)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from rm.columns import Bools
+from rm.match.delay_kernels import waits
 from rm.match.limit_kernels import full_queue, user_allows
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
@@ -127,12 +128,7 @@ def pick(
                 users[leaf], user_limit[leaf], user_limit_factor[leaf],
             ):  # fmt: skip
                 continue
-            wait = 0
-            if level[row] >= 1:
-                wait += node_delay
-            if level[row] >= 2:
-                wait += rack_delay
-            if missed[row] < wait:
+            if waits(level[row], missed[row], node_delay, rack_delay):
                 declined[i] = True
                 continue
             best[leaf] = row

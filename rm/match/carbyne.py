@@ -10,7 +10,7 @@ import numpy as np
 from rm.match.candidates import Candidates, candidates, mean_remaining, placements, shares_of
 from rm.match.dominant import drf_shares_of, weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from rm.match.score_kernels import pack_scores, picks_by_turn, tetris_picks
+from rm.match.score_kernels import NOBODY, pack_scores, picks_by_turn, tetris_picks
 from rm.view import View
 from weft.dag import Floats, Ints
 from weft.messages import AskType
@@ -64,6 +64,7 @@ class CarbyneMatcher(BaseMatcher):
         picked, keys = picks_by_turn(
             part.packing, part.work.max(axis=1) / weight[part.app], self._order(part),
             part.pending, part.app, part.rank, part.free.copy(), share, 1 << 30,
+            NOBODY,
         )  # fmt: skip
         return picked, keys[:, None]
 
@@ -72,6 +73,7 @@ class CarbyneMatcher(BaseMatcher):
         picked, keys = picks_by_turn(
             part.packing, np.zeros(len(part.rows)), self._order(part), part.pending, part.app,
             part.rank, part.free.copy(), view.apps.remaining[: view.app_slots].copy(), 1 << 30,
+            NOBODY,
         )  # fmt: skip
         return picked, keys[:, None]
 

@@ -9,7 +9,7 @@ import numpy as np
 from rm.match.candidates import candidates, placements, shares_of
 from rm.match.dominant import drf_shares_of, weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.score_kernels import picks_by_turn
+from rm.match.score_kernels import NOBODY, picks_by_turn
 from rm.view import View
 from weft.dag import Floats
 
@@ -30,6 +30,7 @@ class DrfMatcher(BaseMatcher):
         picked, keys = picks_by_turn(
             found.packing, found.work.max(axis=1) / weight[found.app], found.pri, found.pending,
             found.app, found.rank, found.free, share.max(axis=1) / weight, 1 << 30,
+            NOBODY,
         )  # fmt: skip
         return Match(placements(found.rows, picked, keys[:, None], ("dominant_share",)))
 

@@ -135,12 +135,12 @@ def what_if(
 ) -> Floats:
     """oScore of each candidate on one node, shape (k,); 0 where waiting is better.
 
-    `demand` (k, d) and `duration` (k,) are the candidates; `left` (c,) and `held` (c, d) what runs on
-    the node; `available` and `capacities` (nodes, d) all nodes. The next opportunity is now where the
-    task fits on any node, else the earliest expected end that makes room on one of the nodes looked
-    at: `look_ends` (s, m) in increasing order, s from now, with `look_held` (s, m, d).
+    `demand` (k, d) and `duration` (k,) are the candidates; `left` (c,) and `held` (c, d) what runs
+    on the node; `available` and `capacities` (nodes, d) all nodes. The next opportunity is now
+    where the task fits on any node, else the earliest expected end that makes room on one of the
+    nodes looked at: `look_ends` (s, m) in increasing order, s from now, with `look_held` (s, m, d).
     """
-    k, resources = demand.shape
+    k = demand.shape[0]
     out = np.zeros(k)
     for i in range(k):
         need = demand[i]

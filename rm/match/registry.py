@@ -30,19 +30,23 @@ class Row:
     parameters: Mapping[str, Parameter]
 
 
+_DELAYS = {
+    "node_locality_delay": Parameter(
+        40, "opportunities that an ask lets go by for its preferred nodes", 0
+    ),
+    "rack_locality_delay": Parameter(
+        40, "further ones that it lets go by for its preferred racks", 0
+    ),
+}
 MATCHERS: dict[str, Row] = {
     "fifo": Row("rm.match.fifo:FifoMatcher", "strict order: the head waits until it fits", {}),
     "capacity": Row(
         "rm.match.capacity:CapacityMatcher",
         "hierarchical queues with guarantees and limits (YARN's Capacity Scheduler)",
-        {
-            "node_locality_delay": Parameter(
-                40, "opportunities that an ask lets go by for its preferred nodes", 0
-            ),
-            "rack_locality_delay": Parameter(
-                40, "further ones that it lets go by for its preferred racks", 0
-            ),
-        },
+        _DELAYS,
+    ),
+    "fair": Row(
+        "rm.match.fair:FairMatcher", "fewest containers by weight first (max-min)", _DELAYS
     ),
     "drf": Row(
         "rm.match.drf:DrfMatcher", "least weighted dominant share first (Ghodsi et al.)", {}

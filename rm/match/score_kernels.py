@@ -12,6 +12,7 @@ from weft.dag import Floats, Ints
 
 FIT = 1e-7  # of the machine's capacity
 TIE = 1e-12  # scores closer than this are equal
+NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
 
 
 @making_kernel
@@ -137,8 +138,9 @@ def graphene_picks(
     """Figure 15: pick, subtract, repeat; returns (candidates picked (n,), terms (n, 5), eta).
 
     Arrays over candidates have length k; `rank` is their order for ties; `over` is oScore where
-    the row does not fit (0: may not overbook). `free` (d,), `room` (d,: with overbooking), `remaining` (applications,), `deficit`
-    and `held` (groups, d) are working copies that change. `eta` < 0 asks for the automatic one.
+    the row does not fit (0: may not overbook). `free` (d,), `room` (d,: with overbooking),
+    `remaining` (applications,), `deficit` and `held` (groups, d) are working copies that change.
+    `eta` < 0 asks for the automatic one.
     Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
     """
     k = packing.shape[0]
@@ -231,10 +233,11 @@ def _l1(values: Floats) -> float:
 
 @kernel
 def _has_room(need: Floats, room: Floats) -> bool:
+    lacking = 0
     for r in range(room.shape[0]):
         if need[r] > 0.0 and need[r] > room[r] + FIT:
-            return False
-    return True
+            lacking += 1
+    return lacking == 0
 
 
 @making_kernel
@@ -331,13 +334,15 @@ def picks_by_turn(
     free: Floats,
     key: Floats,
     most: int,
+    waiting: Ints,
 ) -> tuple[Ints, Floats]:
     """Serve the application (or queue) with the smallest key first, its best row, one at a time.
 
     `turn` (k,) is whose row it is, `key` (turns,) grows by `step[row]` with each pick: dominant
     share for DRF, containers for fair, nothing for SJF. Returns (candidates (n,), keys (n,)).
     Within a turn: larger priScore, then `rank`. Equal keys: the smaller rank. `free` and `key` are
-    working copies that change.
+    working copies that change. A row with `waiting` 1 declines when its turn comes (2 afterwards)
+    and is out; an empty array: nobody waits.
     """
     k = packing.shape[0]
     left = pending.copy()
@@ -359,6 +364,10 @@ def picks_by_turn(
                 best = i
         if best < 0:
             break
+        if waiting.shape[0] and waiting[best]:
+            waiting[best] = 2
+            fits[best] = False
+            continue
         picked[n] = best
         keys[n] = key[turn[best]]
         n += 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from rm.match.candidates import candidates, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.score_kernels import picks_by_turn
+from rm.match.score_kernels import NOBODY, picks_by_turn
 from rm.view import View
 
 
@@ -23,9 +23,10 @@ class SjfMatcher(BaseMatcher):
         if not len(found.rows):
             return NOTHING
         n = view.app_slots
-        path = getattr(view.apps, "path", view.apps.remaining)[:n]
+        path = view.apps.path[:n]
         picked, keys = picks_by_turn(
             found.packing, np.zeros(len(found.rows)), found.pri, found.pending, found.app,
             found.rank, found.free, np.where(path > 0, path, view.apps.remaining[:n]), 1 << 30,
+            NOBODY,
         )  # fmt: skip
         return Match(placements(found.rows, picked, keys[:, None], ("path_s",)))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rm.match.fairness import Deficits, drf_closed_form, drf_progressive, jain
 from rm.match.overbook_kernels import overbooking_score
-from rm.match.score_kernels import graphene_picks, picks_by_turn
+from rm.match.score_kernels import NOBODY, graphene_picks, picks_by_turn
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -84,7 +84,8 @@ def test_figure_15_picks_and_scores(case: dict[str, Any]) -> None:
         np.ones(len(tasks), dtype=np.int64), app,
         np.array([groups.index(t["group"]) for t in tasks]), np.arange(len(tasks)),
         np.array([float(t.get("remote", False)) for t in tasks]), np.zeros(len(tasks)),
-        np.array(given["avail"]), np.array(given["avail"]), work, deficit, np.array([given["share"][g] for g in groups]),
+        np.array(given["avail"]), np.array(given["avail"]), work, deficit,
+        np.array([given["share"][g] for g in groups]),
         np.zeros((len(groups), demand.shape[1])), given["eta"], 0.2, 1.0, given["kappaC"],
         given["rp"], given["factor"] == "slot", True, 100,
     )  # fmt: skip
@@ -156,6 +157,7 @@ def test_two_jobs_under_slot_fairness_take_the_times_of_figure_3(case: dict[str,
             picked, _ = picks_by_turn(
                 jobs.demand[ready], np.ones(len(ready)), pri[ready],
                 np.ones(len(ready), dtype=np.int64), jobs.job[ready], ready, free, slots, 1,
+                NOBODY,
             )  # fmt: skip
             return [int(i) for i in picked]
 
