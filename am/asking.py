@@ -47,6 +47,11 @@ class AskBook:
         """Whether there is something to send at once (acknowledgements alone can wait)."""
         return bool(self._dirty) or self._outbox.fresh > 0
 
+    @property
+    def silent(self) -> bool:
+        """Whether the next message would carry neither news nor an acknowledgement."""
+        return not (self._dirty or self._acks or self._outbox.fresh or self._outbox.unacknowledged)
+
     def want(self, lot: Lot, kind: AskType, count: int) -> None:
         """Want `count` containers beyond those granted so far."""
         row = lot.rows[kind]
@@ -120,6 +125,7 @@ class AskBook:
         duration_of: Callable[[int], float],
         progress: float,
         remaining_work: float,
+        remaining_path_s: float,
     ) -> ContainersAsked:
         """The next request: changed asks, releases, acknowledgements; also the heartbeat."""
         put = self._outbox.put
@@ -146,7 +152,7 @@ class AskBook:
         acks, self._acks = tuple(self._acks), []
         return ContainersAsked(
             attempt_id, number, acks, tuple(asks), tuple(releases),
-            progress, remaining_work, blacklist,
+            progress, remaining_work, blacklist, remaining_path_s,
         )  # fmt: skip
 
     def check(self) -> None:

@@ -13,6 +13,7 @@ from am.failures import NodeFailures, diagnose
 from am.launching import Held, Launcher, totals
 from am.lots import Lot, build_lots
 from am.progress import RUNNING, Progress, StageProgress
+from am.remaining_path import RemainingPath
 from am.settings import MasterSettings
 from weft.errors import InvariantError
 from weft.facts import Fact, Remark
@@ -56,6 +57,7 @@ class Work:
         self.share: Vector = accepted.share
         self.estimates = Estimates(job, settings.history, settings.estimates)
         self.progress = Progress(job, accepted.finished, self.estimates.factor)
+        self.path = RemainingPath(job, self.estimates.base_s)
         self.book = AskBook(settings.resend_s)
         self.launcher = Launcher(attempt_id)
         self.launcher.prepare(job, accepted.types)
@@ -97,12 +99,26 @@ class Work:
             return True
         return progress.remaining_work < TELL_BELOW * self._told_work
 
+    @property
+    def silent(self) -> bool:
+        """Whether the next heartbeat would say nothing that the manager does not know."""
+        progress = self.progress
+        return (
+            not (self.review or progress.changed or self.launcher.unanswered)
+            and not self.asker.follows_share
+            and self.book.silent
+            and progress.remaining_work == self._told_work
+        )
+
     def message(self, now: float) -> ContainersAsked:
         """The next request; also the heartbeat."""
         progress = self.progress
         work = self._told_work = progress.remaining_work
         done = progress.finished / max(progress.tasks, 1)
-        return self.book.message(self.attempt_id, now, self.estimates.duration_s, done, work)
+        path_s = self.path.longest_s(progress.stages, self.estimates.factor)
+        return self.book.message(
+            self.attempt_id, now, self.estimates.duration_s, done, work, path_s
+        )
 
     def consult(self, now: float) -> float | None:
         """Let the asker look, if there is anything new; answers when it wants to look again."""

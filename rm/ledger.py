@@ -39,6 +39,7 @@ class AppColumns(Columns):
     priority: Ints  # larger goes first
     order: Ints  # of submission: earlier is smaller
     remaining: Floats  # srpt: work of unstarted tasks, s x L1(demand / C)
+    path: Floats  # the longest path of its stages that are not done, s; 0: not told
     pending: Ints  # containers asked for, not granted
     granted_s: Floats  # when it was last granted one
 
@@ -91,6 +92,7 @@ class Ledger:
                 "priority": (np.int64, 0),
                 "order": (np.int64, 0),
                 "remaining": (np.float64, 0),
+                "path": (np.float64, 0),
                 "granted_s": (np.float64, 0),
                 "pending": (np.int64, 0),
             }
@@ -153,7 +155,7 @@ class Ledger:
         columns["active"][slot] = True
         columns["priority"][slot] = priority
         columns["order"][slot] = order
-        columns["remaining"][slot] = columns["granted_s"][slot] = 0.0
+        columns["remaining"][slot] = columns["path"][slot] = columns["granted_s"][slot] = 0.0
         self._join(slot, queue, user)
         return slot
 

@@ -94,6 +94,7 @@ def asked(books: Books, event: ContainersAsked) -> None:
         app = attempt.app
         app.progress = event.progress
         books.ledger.apps.w["remaining"][app.slot] = event.remaining_work
+        books.ledger.apps.w["path"][app.slot] = event.remaining_path_s
         if event.blacklist is not None:
             _blacklist(books, attempt, event.blacklist)
     books.dirty_attempts[attempt.attempt_id] = attempt

@@ -178,6 +178,7 @@ class ContainersAsked:
     progress: float = 0.0  # 0 to 1
     remaining_work: float = 0.0  # srpt: sum over unstarted tasks of duration_s x L1(demand / C)
     blacklist: tuple[NodeId, ...] | None = None  # the whole list when it changed
+    remaining_path_s: float = 0.0  # the longest path of stages that are not done; 0: not told
 
 
 @record

@@ -116,6 +116,7 @@ def _fill_asked(to: pb.AllocateRequest, message: ContainersAsked) -> None:
     if message.blacklist is not None:
         to.blacklist.SetInParent()
         to.blacklist.node_ids.extend(message.blacklist)
+    to.remaining_path_s = message.remaining_path_s
 
 
 def _decode_asked(item: pb.AllocateRequest) -> ContainersAsked:
@@ -128,6 +129,7 @@ def _decode_asked(item: pb.AllocateRequest) -> ContainersAsked:
         item.progress,
         item.remaining_work,
         tuple(item.blacklist.node_ids) if item.HasField("blacklist") else None,
+        item.remaining_path_s,
     )
 
 

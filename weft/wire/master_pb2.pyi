@@ -167,12 +167,15 @@ class AllocateRequest(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     REMAINING_WORK_FIELD_NUMBER: _builtins.int
     BLACKLIST_FIELD_NUMBER: _builtins.int
+    REMAINING_PATH_S_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     request_id: _builtins.int
     progress: _builtins.float
     """0 to 1"""
     remaining_work: _builtins.float
     """sum over unstarted tasks of duration, s, x demand / cluster"""
+    remaining_path_s: _builtins.float
+    """the longest path of stages that are not done, s"""
     @_builtins.property
     def acks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """response ids received since the last request"""
@@ -198,10 +201,11 @@ class AllocateRequest(_message.Message):
         progress: _builtins.float = ...,
         remaining_work: _builtins.float = ...,
         blacklist: Global___NodeNames | None = ...,
+        remaining_path_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["blacklist", b"blacklist"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "asks", b"asks", "attempt_id", b"attempt_id", "blacklist", b"blacklist", "progress", b"progress", "releases", b"releases", "remaining_work", b"remaining_work", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "asks", b"asks", "attempt_id", b"attempt_id", "blacklist", b"blacklist", "progress", b"progress", "releases", b"releases", "remaining_path_s", b"remaining_path_s", "remaining_work", b"remaining_work", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
