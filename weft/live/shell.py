@@ -30,6 +30,8 @@ from weft.live.clock import Clock
 from weft.messages import Address, MasterLaunch, TaskLaunch
 
 ROUND_MAX = 500  # events of one round, so that what they caused is sent soon
+# A zero-delay timer fires at once, but not more often than this: under load it gathers more.
+GATHER_S = 0.002
 # Longer timers fire on a grid, up to so much of their delay later: the heartbeats of thousands of
 # nodes in one process share rounds, and so batches on the wire.
 GRID_FROM_S, GRID_SHARE, GRID_S_MAX = 0.1, 0.01, 0.02
@@ -110,6 +112,7 @@ class Shell:
         self._wake = asyncio.Event()
         self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | None]] = {}
         self._due: list[tuple[Address, Hashable]] = []  # zero-delay timers of this round
+        self._fired: dict[Address, dict[Hashable, float]] = {}  # zero-delay timers, loop time
         self._held: deque[tuple[list[Mapping[str, Any]], list[_Out]]] = deque()
         self._committing: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
@@ -121,10 +124,12 @@ class Shell:
         """Drive one more core."""
         self._cores[address] = core
         self._timers[address] = {}
+        self._fired[address] = {}
 
     def remove(self, address: Address) -> None:
         """Forget a core with its timers; events for it are dropped from now on."""
         self._cores.pop(address, None)
+        self._fired.pop(address, None)
         for handle in self._timers.pop(address, {}).values():
             if handle is not None:
                 handle.cancel()
@@ -193,6 +198,7 @@ class Shell:
             timers = self._timers.get(address)
             if timers is not None and key in timers and timers[key] is None:
                 del timers[key]
+                self._fired[address][key] = asyncio.get_running_loop().time()
                 self._handle(address, TimerFired(key), time.perf_counter(), None, out)
         self._do(out)
 
@@ -237,12 +243,16 @@ class Shell:
             old.cancel()
         if delay_s is None:
             return
+        loop = asyncio.get_running_loop()
         if delay_s <= 0:
+            again_s = self._fired[address].get(key, 0.0) + GATHER_S
+            if again_s > loop.time():
+                timers[key] = loop.call_at(again_s, self._fire, address, key)
+                return
             timers[key] = None
             self._due.append((address, key))
             self._wake.set()
             return
-        loop = asyncio.get_running_loop()
         wall_s = self.clock.wall_s(delay_s)
         at_s = loop.time() + wall_s
         if wall_s >= GRID_FROM_S:
