@@ -61,6 +61,7 @@ def _reasons(books: Books, app: App, entry: AskEntry) -> Counter[str]:
     open_nodes = columns.up[:n].copy()
 
     def close(mask: np.ndarray, why: str) -> None:
+        """Nodes of `mask` that had no reason so far have this one."""
         count = int((open_nodes & mask).sum())
         if count:
             reasons[why] += count

@@ -74,6 +74,25 @@ def _hungriest(
     return at
 
 
+@kernel
+def _hold(
+    demand: Floats,
+    available: Floats,
+    user_held: Floats,
+    queue_held: Floats,
+    leaf: int,
+    parent: Ints,
+) -> None:
+    """Count one container as granted to a user, `user_held` (d,), and to all its queues."""
+    for r in range(demand.shape[0]):
+        available[r] -= demand[r]
+        user_held[r] += demand[r]
+        queue = leaf
+        while queue >= 0:
+            queue_held[queue, r] += demand[r]
+            queue = parent[queue]
+
+
 @making_kernel
 def pick(
     line: Ints,
@@ -138,14 +157,7 @@ def pick(
         row = best[leaf]
         picked.append(row)
         pending[row] -= 1
-        user = app_user[app[row]]
-        for r in range(total.shape[0]):
-            available[r] -= demand[row, r]
-            user_held[user, r] += demand[row, r]
-            queue = leaf
-            while queue >= 0:
-                queue_held[queue, r] += demand[row, r]
-                queue = parent[queue]
+        _hold(demand[row], available, user_held[app_user[app[row]]], queue_held, leaf, parent)
     out = np.empty(len(picked), dtype=np.int64)
     for i in range(len(picked)):
         out[i] = picked[i]
