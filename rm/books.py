@@ -243,6 +243,7 @@ class Books:
         self.node_at: list[Node] = []
         self.holdings: dict[ContainerId, Holding] = {}
         self.expected: dict[NodeId, list[Attempt]] = {}  # masters that lived before a restart
+        self.running: dict[int, Running] = {}  # by node slot, until the node's containers change
         self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
         self.masters: Floats = np.zeros(len(types))  # held by masters together
         self.classes: Counter[tuple[Vector, int]] = Counter()  # (capacity, labels) of nodes up
@@ -338,13 +339,17 @@ class Books:
         return room
 
     def _running(self, slot: int) -> Running:
+        found = self.running.get(slot)
+        if found is not None:
+            return found
         held = list(self.node_at[slot].holdings.values())
-        return Running(
+        found = self.running[slot] = Running(
             np.array([h.vector for h in held]).reshape(len(held), len(self.types)),
             np.array([h.started_s for h in held]),
             np.array([h.end_s for h in held]),
             np.array([-1 if h.attempt is None else h.attempt.app.slot for h in held], np.int64),
         )
+        return found
 
 
 Handler = Callable[[Books, Any], None]

@@ -52,6 +52,7 @@ def hold(
     holding.end_s = books.now + (entry.ask.duration_s if entry is not None else 0.0)
     books.holdings[number] = holding
     node.holdings[number] = holding
+    books.running.pop(node.slot, None)
     if attempt is not None:
         attempt.holdings[number] = holding
     return holding
@@ -74,6 +75,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, ContainerEvent.ENDED))
     del books.holdings[number]
     del node.holdings[number]
+    books.running.pop(node.slot, None)
     node.outbox.drop(number)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.free(node.slot, slot, holding.demand)

@@ -33,6 +33,8 @@ from weft.messages import (
     master_address,
 )
 
+_SAY_AGAIN = 8  # answers after which share and headroom are told although unchanged
+
 
 def register(books: Books, event: AttemptRegistered) -> None:
     """A master is up (or says so again): tell it its job and what is already done."""
@@ -135,14 +137,15 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
         else:
             ended.append(item)
     share, headroom = books.share_of(attempt.app), books.headroom_of(attempt.app)
+    again = number % _SAY_AGAIN == 0  # an answer may be lost, so do not rely on the last one
     answer = ContainersGranted(
         attempt.attempt_id,
         number,
         tuple(attempt.acks),
         tuple(containers),
         tuple(ended),
-        () if share == attempt.share else share,
-        () if headroom == attempt.headroom else headroom,
+        () if share == attempt.share and not again else share,
+        () if headroom == attempt.headroom and not again else headroom,
         tuple(addresses.items()),
     )
     attempt.share, attempt.headroom = share, headroom
