@@ -86,12 +86,29 @@ class Grid:
         """Demands in units, shape (n, d)."""
         return np.ascontiguousarray(np.rint(demand * self.scale).astype(np.int64))
 
+    def fitting(self, dag: Dag, machines: Machines) -> Ints:
+        """Demands in units, shape (n, d), each of which fits on some machine's `room`.
+
+        A task may exceed its machine by the tolerance of `Machines.check_fits`; it is cut to size.
+        """
+        units, room = self.units(dag.demand), self.room(machines.capacity)
+        if np.all(units.max(axis=0, initial=0) <= room.min(axis=0)):
+            return units
+        rows, first = np.unique(machines.capacity, axis=0, return_index=True)
+        over = np.ones(dag.tasks, dtype=bool)
+        for machine in first:
+            over &= np.any(units > room[machine], axis=1)
+        for task in np.flatnonzero(over):
+            holds = np.all(dag.demand[task] <= rows * (1 + 1e-7) + 1e-12, axis=1)
+            units[task] = np.minimum(units[task], room[first[int(np.argmax(holds))]])
+        return units
+
     def room(self, capacity: Floats) -> Ints:
         """Capacities in units with the tolerance of ALGORITHMS section 0, shape (m, d)."""
         return np.ascontiguousarray(np.floor(capacity * self.scale * (1 + _SLACK)).astype(np.int64))
 
 
-def part_of(dag: Dag, grid: Grid) -> Part:
+def part_of(dag: Dag, machines: Machines, grid: Grid) -> Part:
     """The part that is a whole (sub-)DAG; raises InputError where tasks wait in a circle."""
     gates: list[tuple[int, int]] = []
     parents, children = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -107,7 +124,7 @@ def part_of(dag: Dag, grid: Grid) -> Part:
         np.ascontiguousarray(dag.first, dtype=np.int64),
         np.ascontiguousarray(dag.stage_of, dtype=np.int64),
         grid.ticks(dag.duration_s),
-        grid.units(dag.demand),
+        grid.fitting(dag, machines),
         *_rows(gate[:, 1], gate[:, 0], dag.stages),
         *_rows(gate[:, 0], gate[:, 1], dag.stages),
         *_rows(below, above, dag.tasks),
@@ -138,7 +155,7 @@ class Ranks(NamedTuple):
 
 
 def kinds_of(part: Part) -> Ints:
-    """A number for each stage, length and demand that differ, by stage and first task, shape (n,)."""
+    """A number for each stage, length and demand that differ, by stage, then first task; (n,)."""
     table = np.column_stack([part.stage_of, part.length, part.demand])
     head = part.first[:-1][part.stage_of]
     if np.array_equal(table, table[head]):

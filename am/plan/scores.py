@@ -41,7 +41,7 @@ def frag_scores(dag: Dag, machines: Machines, grid: Grid) -> Floats:
     """
     work = stage_work_s(dag, machines)
     room = grid.room(machines.capacity)
-    length, demand = grid.ticks(dag.duration_s), grid.units(dag.demand)
+    length, demand = grid.ticks(dag.duration_s), grid.fitting(dag, machines)
     ticks = np.zeros(dag.stages, np.int64)
     alike = alike_stages(dag)
     for stage in np.flatnonzero(alike):

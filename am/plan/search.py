@@ -29,6 +29,7 @@ from am.plan.subsets import Candidate, Labels, candidates
 from weft.bounds import bounds_of
 from weft.cuts import cut, split
 from weft.dag import Dag, Floats, Ints, Machines
+from weft.plan import ranges_of
 
 _SMALL = (
     200  # parts of fewer tasks are searched on one core: threads would cost more than they save
@@ -68,7 +69,7 @@ class Field:
     @classmethod
     def of(cls, dag: Dag, machines: Machines, grid: Grid) -> "Field":
         """Prepare a part; raises InputError where tasks wait for each other in a circle."""
-        part = part_of(dag, grid)
+        part = part_of(dag, machines, grid)
         room, dominant = grid.room(machines.capacity), dominant_shares(dag, machines)
         return cls(dag, machines, grid, part, part.reversed(), room, kinds_of(part), dominant)
 
@@ -259,8 +260,7 @@ def _rebuild(
 
 
 def insert(yard: Field, first_key: Ints, *, backward: bool, limit: int = FAR) -> Schedule | None:
-    """Serial insertion: larger keys (n,) first among ready tasks, each at its earliest (latest)
-    fit.
+    """Serial insertion: larger keys (n,) first among ready tasks, each at its first fit.
 
     None where the span would be above `limit`.
     """
@@ -292,6 +292,7 @@ def _explain(
         "troublesome": candidate.troublesome,
         "troublesome_share": candidate.troublesome / max(yard.dag.tasks, 1),
         "troublesome_work_share": float(dominant[inside].sum()) / work if work > 0 else 0.0,
+        "troublesome_ranges": ranges_of(inside),
         "order": kernels.WAY_NAMES[best.way],
         "heading": heading,
         "span_s": best.span * yard.grid.tick_s,

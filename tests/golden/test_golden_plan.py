@@ -140,7 +140,8 @@ def test_scores_are_those_of_section_4_1(case: dict[str, Any]) -> None:
 def test_subsets_are_closed_and_divided(case: dict[str, Any]) -> None:
     """T is closed; P, S and C are what figure 13 says, members of T taken out."""
     dag, ids = read_dag(case["input"]["dag"])
-    grid = Grid.of(dag, read_machines(case))
+    machines = read_machines(case)
+    grid = Grid.of(dag, machines)
     seeds = case["input"].get("seed_tasks", case["input"].get("troublesome"))
     if "long_threshold" in case["input"]:
         scores = long_scores(dag)
@@ -148,7 +149,7 @@ def test_subsets_are_closed_and_divided(case: dict[str, Any]) -> None:
         assert sorted(ids[v] for v in chosen) == sorted(seeds)
         for name, value in case["expected"].get("LongScore", {}).items():
             assert scores[ids.index(name)] == pytest.approx(value, abs=1e-6)
-    part = part_of(dag, grid)
+    part = part_of(dag, machines, grid)
     marked = np.array([name in seeds for name in ids], np.int8)
     label = divided(part, part.reversed(), marked)
     for name, number in (("T", T), ("S", S), ("P", P), ("C", C)):

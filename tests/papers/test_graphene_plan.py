@@ -199,3 +199,9 @@ def test_more_time_never_gives_a_worse_plan() -> None:
             assert violations(*case, plan.machine, plan.start_s, plan.end_s) == []
             spans.append(plan.makespan_s)
         assert spans == sorted(spans, reverse=True)
+
+
+def test_a_task_within_the_tolerance_of_its_machine_is_placed() -> None:
+    """ALGORITHMS section 0: capacities count with 1e-7."""
+    dag = chain_dag((2, 1.0, 1.0 + 9e-8, 0.1), (1, 2.0, 0.5, 0.5))
+    assert build(dag).makespan_s == pytest.approx(4.0)
