@@ -12,6 +12,7 @@ from sim.recorder import Recorder
 from sim.results import (
     JOB_COLUMNS,
     NODE_COLUMNS,
+    STAGE_COLUMNS,
     TASK_COLUMNS,
     WINDOWS_S,
     Run,
@@ -23,6 +24,7 @@ from sim.results import (
     node_rows,
     percentiles,
     running_over_time,
+    stage_rows,
     task_rows,
     utilisation,
 )
@@ -63,6 +65,7 @@ def write_run(folder: Path, run: Run, summary: dict[str, Any]) -> None:
     _csv(folder / "jobs.csv", JOB_COLUMNS, job_rows(run))
     _csv(folder / "tasks.csv", TASK_COLUMNS, task_rows(run))
     _csv(folder / "nodes.csv", NODE_COLUMNS, node_rows(run))
+    _csv(folder / "stages.csv", STAGE_COLUMNS, stage_rows(run))
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
 
 

@@ -21,6 +21,7 @@ JOB_COLUMNS = (
 TASK_COLUMNS = (
     "job", "stage", "index", "attempt", "node", "container", "ready_s", "start_s", "end_s", "state",
 )  # fmt: skip
+STAGE_COLUMNS = ("job", "stage", "tasks", "duration_s", "parents")
 NODE_COLUMNS = ("node", "rack", "tasks", "busy_s", "failed")
 
 
@@ -279,3 +280,11 @@ def _job(run: Run, app: int) -> Job | None:
 
 def _s(value: float) -> float:
     return round(value, 6)
+
+
+def stage_rows(run: Run) -> Iterator[tuple[Any, ...]]:
+    """stages.csv: the DAG of every job; `parents` as `name:edge`, separated by `;`."""
+    for row in run.jobs:
+        for stage in row.job.stages:
+            parents = ";".join(f"{edge.stage}:{edge.kind.value}" for edge in stage.parents)
+            yield row.app or row.number, stage.name, stage.tasks, stage.duration_s, parents
