@@ -15,19 +15,26 @@ from weft.client.local import LocalCluster, LocalSettings
 from weft.errors import WeftError
 
 F = TypeVar("F", bound=Callable[..., Any])
+ROLES = ("rm", "nm", "am", "web")
 
 
 class SettingsHelp(click.Command):
     """Adds every setting of every role to the help."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the settings that `--rm-set`, `--nm-set` and `--am-set` take."""
-        from weft.live.settings import AmSettings, NmSettings, RmSettings, describe
+        """List the settings that `--rm-set`, `--nm-set`, `--am-set` and `--web-set` take."""
+        from weft.live import settings
 
-        for role, model in (("rm", RmSettings), ("nm", NmSettings), ("am", AmSettings)):
+        models: tuple[type[settings.ProcessSettings], ...] = (
+            settings.RmSettings, settings.NmSettings, settings.AmSettings, settings.WebSettings,
+        )  # fmt: skip
+        for role, model in zip(ROLES, models, strict=True):
             with formatter.section(f"Settings for --{role}-set NAME=VALUE (WEFT_{role.upper()}_*)"):
                 formatter.write_dl(
-                    [(f"{name} [{default}]", text) for name, default, text in describe(model)]
+                    [
+                        (f"{name} [{default}]", text)
+                        for name, default, text in settings.describe(model)
+                    ]
                 )
 
 
@@ -53,6 +60,7 @@ def cluster_options(command: F) -> F:
             click.option("--rm-set", multiple=True, metavar="NAME=VALUE", help="RM setting."),
             click.option("--nm-set", multiple=True, metavar="NAME=VALUE", help="NM setting."),
             click.option("--am-set", multiple=True, metavar="NAME=VALUE", help="AM setting."),
+            click.option("--web-set", multiple=True, metavar="NAME=VALUE", help="Web setting."),
         ]
     ):  # fmt: skip
         command = option(command)
@@ -60,7 +68,7 @@ def cluster_options(command: F) -> F:
 
 
 def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
-    flags = {role: options.pop(f"{role}_set") for role in ("rm", "nm", "am")}
+    flags = {role: options.pop(f"{role}_set") for role in ROLES}
     if options["nodes"] < 1:
         raise click.BadParameter("at least 1", param_hint="--nodes")
     if not options["time_scale"] > 0:
@@ -80,7 +88,7 @@ def demo(keep: bool, as_json: bool, **options: Any) -> None:
     samples = resources.files("weft.client") / "samples" / "tpch"
     with resources.as_file(samples) as folder:
         jobs = read_jobs(sorted(Path(folder).glob("*.json")))
-    settings = _settings(options)
+    settings = _settings(options, web=keep)
     click.echo(f"starting {settings.nodes} emulated nodes ...", err=True)
     with LocalCluster(settings) as cluster, Client(cluster.address) as client:
         _say_parts(cluster)
@@ -108,6 +116,7 @@ def demo(keep: bool, as_json: bool, **options: Any) -> None:
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Keep state and logs here.")
 @click.option("--events", is_flag=True, help="Every process writes its facts into the folder.")
 @click.option("--any-ports", is_flag=True, help="Free ports instead of the well-known ones.")
+@click.option("--web/--no-web", default=True, show_default=True, help="Pages and YARN's REST API.")
 def up(folder: Path | None, any_ports: bool, **options: Any) -> None:
     """Start a local cluster and keep it until Ctrl-C."""
     _end_on_sigterm()
@@ -124,6 +133,9 @@ def _say_parts(cluster: LocalCluster) -> None:
 
 def _say_endpoints(cluster: LocalCluster) -> None:
     for name, ready in cluster.ready.items():
+        if "url" in ready:
+            click.echo(f"{name:<4} {ready['url']}")
+            continue
         click.echo(f"{name:<4} grpc {ready.get('address', '-'):<22} metrics {ready['metrics']}")
     click.echo(f"logs in {cluster.folder}")
     click.echo(f"submit with: weft submit --rm {cluster.address} JOB", nl=True)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from weft.errors import InputError, WeftError
 START_S = 60.0  # the first start compiles kernels
 STOP_S = 10.0
 DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
-PORTS = {"rm": (8030, 9101), "nm": (8041, 9102), "am": (8050, 9103)}
+PORTS = {"rm": (8030, 9101), "nm": (8041, 9102), "am": (8050, 9103), "web": (8088, -1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class LocalSettings:
     fixed_ports: bool = False  # the well-known ports, or any free ones
     state: bool = False  # keep the Resource Manager's journal
     events: bool = False  # every process writes its facts
+    web: bool = False  # pages and YARN's REST API
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)  # role -> "name=value"
 
 
@@ -59,6 +61,11 @@ class LocalCluster:
     def address(self) -> str:
         """host:port of the Resource Manager."""
         return str(self.ready["rm"]["address"])
+
+    @property
+    def url(self) -> str:
+        """Where the pages are, http://host:port/cluster; only with `web`."""
+        return str(self.ready["web"]["url"])
 
     def __enter__(self) -> Self:
         try:
@@ -85,6 +92,9 @@ class LocalCluster:
             self._launch(f"nm{number}", "nm", self._nm_flags(number))
         for number in range(self._nm_count()):
             self._await(f"nm{number}")
+        if self.settings.web:
+            self._launch("web", "weft.web", self._web_flags())
+            self._await("web")
         self._await_nodes()
 
     def start_manager(self) -> None:
@@ -187,6 +197,13 @@ class LocalCluster:
         flags += ["--resend-s", str(3 * max(1.0, self.settings.time_scale))]
         return flags + self._ports("am") + self._common("am", "am")
 
+    def _web_flags(self) -> list[str]:
+        flags = ["--manager", self.address, "--scheduler", self.settings.scheduler]
+        ports = self._ports("web")
+        if not _is_free(int(ports[1])):  # pages are no reason not to start
+            ports[1] = "0"
+        return flags + ports + self._common("web", "web")
+
     def _nm_flags(self, number: int) -> list[str]:
         count, all_nodes = self._nm_count(), self._node_count()
         first = number * all_nodes // count
@@ -251,3 +268,13 @@ class LocalCluster:
         lines = self.output(name).read_text(errors="replace").strip().splitlines()
         said = [line for line in lines if line.startswith("error:")] or lines or ["no output"]
         return said[-1].removeprefix("error: ")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -186,6 +186,30 @@ class AmSettings(ProcessSettings):
     speculate: bool = Field(False, description="Run second copies of stragglers.")
 
 
+class WebSettings(ProcessSettings):
+    """The web process's settings: pages and YARN's REST API, as one more client."""
+
+    model_config = SettingsConfigDict(env_prefix="WEFT_WEB_", extra="forbid")
+    role: ClassVar[str] = "web"
+
+    port: int = Field(8088, ge=0, le=65535, description="Port of pages and REST; 0: any free one.")
+    metrics_port: int = Field(
+        -1, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
+    )
+    manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
+    deadline_s: float = Field(10.0, gt=0, description="The Resource Manager answers in so long, s.")
+    node: str = Field(
+        "", description="Node that /ws/v1/node speaks for; empty: the first that runs."
+    )
+    scheduler: str = Field(
+        "capacity", description="Preset whose planner draws preferred schedules."
+    )
+    plan_limit_s: float = Field(
+        20.0, ge=0, description="A preferred schedule may take so long to draw, s; 0: none are."
+    )
+    watch: bool = Field(True, description="Keep tasks' times from the manager's facts.")
+
+
 Settings = TypeVar("Settings", bound=ProcessSettings)
 
 

@@ -1,0 +1,21 @@
+"""The web process: `python -m weft.web [--manager HOST:PORT] [--port 8088] [--flag value ...]`."""
+
+import sys
+
+from weft.errors import WeftError
+from weft.live.process import run
+from weft.live.settings import WebSettings, fail, load
+from weft.web.server import serve
+
+
+def main(arguments: list[str]) -> None:
+    """Read the settings and serve."""
+    try:
+        settings = load(WebSettings, arguments, "weft.web")
+    except WeftError as error:
+        fail(error)
+    run(lambda: serve(settings))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,129 @@
+"""Answers as YARN's web services give them: JSON by default, XML on request, RemoteException."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from xml.sax.saxutils import escape
+
+from aiohttp import web
+
+from weft.client.api import RefusedError
+from weft.errors import InputError, WeftError
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+COMPRESS_FROM = 1_000  # bytes; below, compressing costs more than it saves
+
+# status -> (exception, package) as Hadoop names them
+_NAMES = {
+    400: ("BadRequestException", "org.apache.hadoop.yarn.webapp"),
+    403: ("ForbiddenException", "org.apache.hadoop.yarn.webapp"),
+    404: ("NotFoundException", "org.apache.hadoop.yarn.webapp"),
+    405: ("MethodNotAllowedException", "com.sun.jersey.api"),
+    409: ("ConflictException", "org.apache.hadoop.yarn.webapp"),
+    413: ("WebApplicationException", "javax.ws.rs"),
+    415: ("UnsupportedMediaTypeException", "javax.ws.rs"),
+    503: ("RetriableException", "org.apache.hadoop.ipc"),
+}
+_OF_CODE = {
+    "not_found": 404,
+    "invalid_argument": 400,
+    "failed_precondition": 400,
+    "resource_exhausted": 503,
+    "unavailable": 503,
+}
+
+
+class RestError(Exception):
+    """A request ends with this status and message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        self.message = message
+        super().__init__(message)
+
+
+def answer(
+    request: web.Request,
+    data: Mapping[str, Any],
+    status: int = 200,
+    root: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> web.Response:
+    """Data in the form that the client accepts; `root` names the element of unwrapped XML."""
+    if wants_xml(request):
+        text, kind = to_xml(data, root), "application/xml"
+    else:
+        text, kind = json.dumps(data, separators=(",", ":")), "application/json"
+    response = web.Response(text=text, status=status, content_type=kind, headers=headers)
+    response.headers["Cache-Control"] = "no-store"
+    if len(text) >= COMPRESS_FROM:
+        response.enable_compression()
+    return response
+
+
+def wants_xml(request: web.Request) -> bool:
+    """XML only where it is asked for and JSON is not."""
+    accept = request.headers.get("Accept", "")
+    return "xml" in accept and "json" not in accept and "html" not in accept
+
+
+def to_xml(data: Mapping[str, Any], root: str = "") -> str:
+    """One element; lists repeat their name, as JAXB writes them."""
+    if not root:
+        ((root, data),) = data.items()
+    body = "".join(_element(name, value) for name, value in data.items())
+    return f'<?xml version="1.0" encoding="UTF-8" standalone="yes"?><{root}>{body}</{root}>'
+
+
+def _element(name: str, value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"<{name}>{''.join(_element(n, v) for n, v in value.items())}</{name}>"
+    if isinstance(value, list | tuple):
+        return "".join(_element(name, item) for item in value)
+    if value is None:
+        return ""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"<{name}>{escape(text)}</{name}>"
+
+
+def remote_exception(request: web.Request, status: int, message: str) -> web.Response:
+    """An error as Hadoop writes it."""
+    name, package = _NAMES.get(status, ("WebApplicationException", "javax.ws.rs"))
+    data = {"exception": name, "message": message, "javaClassName": f"{package}.{name}"}
+    return answer(request, {"RemoteException": data}, status)
+
+
+@web.middleware
+async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every failure is one RemoteException; the pages read the same."""
+    try:
+        return await handler(request)
+    except RestError as error:
+        return remote_exception(request, error.status, error.message)
+    except RefusedError as error:
+        status = _OF_CODE.get(error.code, 500)
+        return remote_exception(request, status, str(error))
+    except InputError as error:
+        return remote_exception(request, 400, str(error))
+    except WeftError as error:
+        return remote_exception(request, 503, str(error))
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        found = remote_exception(request, error.status, f"{error.reason}: {request.path}")
+        if "Allow" in error.headers:
+            found.headers["Allow"] = error.headers["Allow"]
+        return found
+
+
+async def read_body(request: web.Request) -> dict[str, Any]:
+    """The JSON object of a writing request; a form of another site cannot send this type."""
+    if request.content_type != "application/json":
+        raise RestError(415, f"expected application/json, got {request.content_type}")
+    try:
+        data = json.loads(await request.text())
+    except (ValueError, RecursionError) as error:
+        raise RestError(400, f"invalid JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise RestError(400, f"expected an object, got {type(data).__name__}")
+    return data

@@ -1,0 +1,216 @@
+"""/ws/v1/cluster: what YARN's Resource Manager lets be changed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from weft.client.api import ENDED
+from weft.errors import InputError
+from weft.ids import format_app
+from weft.job import Job, Stage
+from weft.jobfile import job_from_dict
+from weft.resources import read_amount
+from weft.web import yarn
+from weft.web.answers import RestError, answer, read_body
+from weft.web.cluster_routes import BASE
+from weft.web.context import app_of, face, find_node, parse_app, source
+
+routes = web.RouteTableDef()
+JOB_FIELD = "weft-job"
+DURATION_FIELD = "weft-duration-s"
+DURATION_S = 10.0  # what is assumed of a command that says nothing; emulated hosts run it
+
+
+@routes.post(BASE + "/apps/new-application")
+async def new_application(request: web.Request) -> web.Response:
+    """An id for a submission, and the largest container that any node can hold."""
+    read = source(request)
+    number = await read.client.new_application()
+    nodes = [report.capacity for report in await read.nodes() if report.state == "RUNNING"]
+    data = {
+        "application-id": format_app(read.client.cluster_ts, number),
+        "maximum-resource-capability": {
+            "memory": max((yarn.memory(capacity) for capacity in nodes), default=0),
+            "vCores": max((yarn.cores(capacity) for capacity in nodes), default=0),
+        },
+    }
+    return answer(request, data, root="NewApplication")
+
+
+@routes.post(BASE + "/apps")
+@routes.post(BASE + "/apps/")
+async def submit(request: web.Request) -> web.Response:
+    """Submit under an id of `new-application`; saying it again changes nothing."""
+    body = await read_body(request)
+    text = body.get("application-id")
+    if not isinstance(text, str) or not text:
+        raise RestError(400, "application-id is missing: POST apps/new-application gives one")
+    number = await parse_app(request, text)
+    job = job_of(body, request.query.get("user.name", ""))
+    await source(request).client.submit(job, f"rest-{text}", number)
+    source(request).forget()
+    place = f"{face(request).base}{BASE}/apps/{text}"
+    return web.Response(
+        status=202, headers={"Location": place}, content_type="application/json"
+    )  # no body, as in YARN
+
+
+def job_of(body: Mapping[str, Any], user: str = "") -> Job:
+    """The job of a submission: `weft-job` as it stands, else the command as its one task."""
+    if JOB_FIELD in body:
+        table = body[JOB_FIELD]
+        if not isinstance(table, dict):
+            raise InputError(JOB_FIELD, "expected a job file's object")
+        own = {"queue": body.get("queue"), "name": body.get("application-name"), "user": user}
+        named = {key: value for key, value in own.items() if value and key not in table}
+        if "priority" in body and "priority" not in table:
+            named["priority"] = body["priority"]
+        return job_from_dict({**table, **named}, JOB_FIELD)
+    if body.get("unmanaged-AM") is True:
+        raise InputError("unmanaged-AM", "applications without a master are not supported")
+    spec = _table(body, "am-container-spec")
+    commands = _table(spec, "commands", "am-container-spec.").get("command")
+    lines = [commands] if isinstance(commands, str) else commands
+    if not isinstance(lines, list) or not lines or not all(isinstance(x, str) for x in lines):
+        raise InputError("am-container-spec.commands.command", "expected a command")
+    size = _table(body, "resource") if "resource" in body else {}
+    stage = Stage(
+        name="command",
+        tasks=1,
+        duration_s=read_amount(body.get(DURATION_FIELD, DURATION_S), DURATION_FIELD),
+        demand={
+            "vcores": read_amount(size.get("vCores", 1), "resource.vCores"),
+            "memory_mb": read_amount(size.get("memory", 1024), "resource.memory"),
+        },
+        command=(*_environment(spec), "sh", "-c", "\n".join(lines)),
+    )
+    return Job(
+        name=_text(body, "application-name", "N/A"),
+        stages=(stage,),
+        queue=_text(body, "queue", "default"),
+        user=user,
+        priority=_whole(body, "priority", 0, -(2**31)),
+        max_task_attempts=_whole(body, "max-app-attempts", 2, 1),
+    )
+
+
+def _environment(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    entries = _table(spec, "environment").get("entry", []) if spec.get("environment") else []
+    place = "am-container-spec.environment.entry"
+    pairs = []
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
+            raise InputError(place, "expected a key and a value")
+        if not entry["key"] or "=" in entry["key"]:
+            raise InputError(place, f"{entry['key']!r} cannot be a variable's name")
+        pairs.append(f"{entry['key']}={entry.get('value', '')}")
+    return ("env", *pairs) if pairs else ()
+
+
+def _table(body: Mapping[str, Any], key: str, above: str = "") -> Mapping[str, Any]:
+    value = body.get(key)
+    if not isinstance(value, dict):
+        raise InputError(f"{above}{key}", "expected an object")
+    return value
+
+
+def _text(body: Mapping[str, Any], key: str, default: str) -> str:
+    value = body.get(key) or default
+    if not isinstance(value, str):
+        raise InputError(key, f"expected text, got {value!r}")
+    return value
+
+
+def _whole(body: Mapping[str, Any], key: str, default: int, least: int) -> int:
+    value = body.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+        raise InputError(key, f"expected a whole number of at least {least}, got {value!r}")
+    return value
+
+
+@routes.put(BASE + "/apps/{app}/state")
+async def kill(request: web.Request) -> web.Response:
+    """Kill: 202 while it dies, 200 once it is over; no other state can be asked for."""
+    app, body = await app_of(request), await read_body(request)
+    if body.get("state") != "KILLED":
+        raise RestError(400, "java.lang.Exception: Only 'KILLED' is allowed as a target state.")
+    why = body.get("diagnostics")
+    client, user = source(request).client, request.query.get("user.name", "")
+    by = f" by {user}" if user else ""
+    before = (await client.application(app)).state
+    state = await client.kill(app, why if isinstance(why, str) else f"killed{by} over REST")
+    source(request).forget()
+    if before in ENDED:
+        return answer(request, {"state": state}, root="appstate")
+    place = {"Location": f"{face(request).base}{BASE}/apps/{request.match_info['app']}"}
+    return answer(request, {"state": state}, 202, root="appstate", headers=place)
+
+
+@routes.put(BASE + "/apps/{app}/queue")
+async def move(request: web.Request) -> web.Response:
+    """Move to another leaf queue."""
+    app, body = await app_of(request), await read_body(request)
+    queue = body.get("queue")
+    if not isinstance(queue, str) or not queue:
+        raise RestError(400, "queue: expected the name of a leaf queue")
+    await source(request).client.move(app, queue)
+    source(request).forget()
+    return answer(request, {"queue": yarn.leaf(queue)}, root="appqueue")
+
+
+@routes.put(BASE + "/apps/{app}/priority")
+async def set_priority(request: web.Request) -> web.Response:
+    """Change the priority; larger goes first."""
+    app, body = await app_of(request), await read_body(request)
+    if "priority" not in body:
+        raise RestError(400, "priority: expected a whole number")
+    priority = _whole(body, "priority", 0, -(2**31))
+    await source(request).client.set_priority(app, priority)
+    source(request).forget()
+    return answer(request, {"priority": priority}, root="applicationpriority")
+
+
+# -- what YARN allows and Weft refuses by name -----------------------------------------------------
+
+
+@routes.put(BASE + "/apps/{app}/timeout")
+async def refuse_timeout(request: web.Request) -> web.Response:
+    """Applications have no time limit."""
+    await source(request).app(await app_of(request))
+    raise RestError(400, "applications here have no time limits")
+
+
+@routes.put(BASE + "/scheduler-conf")
+async def refuse_conf(request: web.Request) -> web.Response:
+    """Queues are settings of the Resource Manager's process."""
+    raise RestError(400, "Configuration change only supported by MutableConfScheduler.")
+
+
+@routes.post(BASE + "/nodes/{node}/resource")
+async def refuse_resource(request: web.Request) -> web.Response:
+    """A node's capacity is what it registered with."""
+    await find_node(request, request.match_info["node"])
+    raise RestError(400, "a node's capacity is what it registered with")
+
+
+@routes.post(BASE + "/containers/{container}/signal/{command}")
+async def refuse_signal(request: web.Request) -> web.Response:
+    """Containers end with their application."""
+    raise RestError(400, "containers take no signals; kill the application")
+
+
+@routes.post(BASE + "/reservation/{verb}")
+async def refuse_reservation(request: web.Request) -> web.Response:
+    """There is no reservation system."""
+    raise RestError(400, "Reservation is not enabled.")
+
+
+@routes.post(BASE + "/delegation-token")
+@routes.delete(BASE + "/delegation-token")
+@routes.post(BASE + "/delegation-token/expiration")
+async def refuse_token(request: web.Request) -> web.Response:
+    """As YARN answers without Kerberos."""
+    raise RestError(
+        403, "Delegation token operations can only be carried out on a Kerberos channel"
+    )

@@ -1,0 +1,101 @@
+"""What every route finds in the application, and how it reads its part of the path."""
+
+import re
+
+from aiohttp import web
+
+from weft.ids import (
+    ATTEMPT_BITS,
+    CONTAINER_BITS,
+    AppId,
+    AttemptId,
+    ContainerId,
+    attempt_id,
+    container_id,
+)
+from weft.live.settings import WebSettings
+from weft.requests import NodeReport
+from weft.web.answers import RestError
+from weft.web.history import History
+from weft.web.plans import Plans
+from weft.web.source import Source
+from weft.web.yarn import Face
+
+SOURCE = web.AppKey("source", Source)
+HISTORY = web.AppKey("history", History)
+SETTINGS = web.AppKey("settings", WebSettings)
+PLANS = web.AppKey("plans", Plans)
+LISTENERS: "web.AppKey[dict[str, int]]" = web.AppKey("listeners", dict)  # open live streams
+
+_APP = re.compile(r"application_(\d+)_(\d+)")
+_ATTEMPT = re.compile(r"appattempt_(\d+)_(\d+)_(\d+)")
+_CONTAINER = re.compile(r"container_(?:e\d+_)?(\d+)_(\d+)_(\d+)_(\d+)")
+
+
+def source(request: web.Request) -> Source:
+    """The reads of the Resource Manager."""
+    return request.app[SOURCE]
+
+
+def face(request: web.Request) -> Face:
+    """The clock and this server's address as the client wrote it."""
+    return Face(source(request), f"{request.scheme}://{request.host}")
+
+
+async def app_of(request: web.Request) -> AppId:
+    """The application that the path names; 404 for one of another cluster."""
+    return await parse_app(request, request.match_info["app"])
+
+
+async def parse_app(request: web.Request, text: str) -> AppId:
+    """Read an application id strictly: it names its cluster too."""
+    match = _APP.fullmatch(text)
+    if match is None:
+        raise RestError(400, f"java.lang.IllegalArgumentException: Invalid ApplicationId: {text}")
+    await _same_cluster(request, int(match[1]), f"app with id: {text} not found")
+    number = int(match[2])
+    if not 0 < number < 1 << (63 - CONTAINER_BITS - ATTEMPT_BITS):
+        raise RestError(404, f"app with id: {text} not found")
+    return number
+
+
+async def attempt_of(request: web.Request) -> AttemptId:
+    """The attempt that the path names, by its whole id or its number."""
+    app, text = await app_of(request), request.match_info["attempt"]
+    if text.isascii() and text.isdigit() and 0 < int(text) < 1 << ATTEMPT_BITS:
+        return attempt_id(app, int(text))
+    match = _ATTEMPT.fullmatch(text)
+    if match is None:
+        raise RestError(400, f"java.lang.IllegalArgumentException: Invalid AppAttemptId: {text}")
+    await _same_cluster(request, int(match[1]), f"app attempt with id: {text} not found")
+    if int(match[2]) != app or not 0 < int(match[3]) < 1 << ATTEMPT_BITS:
+        raise RestError(404, f"app attempt with id: {text} not found")
+    return attempt_id(app, int(match[3]))
+
+
+async def container_of(request: web.Request) -> ContainerId:
+    """The container that the path names."""
+    text = request.match_info["container"]
+    match = _CONTAINER.fullmatch(text)
+    if match is None:
+        raise RestError(400, f"java.lang.IllegalArgumentException: Invalid ContainerId: {text}")
+    await _same_cluster(request, int(match[1]), f"container with id: {text} not found")
+    app, attempt, number = (int(match[i]) for i in (2, 3, 4))
+    fits = app < 1 << 23 and attempt < 1 << ATTEMPT_BITS and number < 1 << CONTAINER_BITS
+    if not fits:
+        raise RestError(404, f"container with id: {text} not found")
+    return container_id(attempt_id(app, attempt), number)
+
+
+async def _same_cluster(request: web.Request, cluster_ts: int, problem: str) -> None:
+    if cluster_ts != (await source(request).metrics()).cluster_ts:
+        raise RestError(404, problem)
+
+
+async def find_node(request: web.Request, text: str) -> NodeReport:
+    """A node by its name, with or without a port; 404 where there is none."""
+    reports = {report.node_id: report for report in await source(request).nodes()}
+    found = reports.get(text) or reports.get(text.rpartition(":")[0])
+    if found is None:
+        raise RestError(404, f"nodeId, {text}, is not found")
+    return found

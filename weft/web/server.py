@@ -1,0 +1,103 @@
+"""The web process: routes put together, what watches the manager started, everything ended."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from weft.client.api import AsyncClient
+from weft.errors import WeftError
+from weft.live.process import Process
+from weft.live.settings import WebSettings
+from weft.presets import preset
+from weft.web import change_routes, cluster_routes, history, node_routes, page_routes
+from weft.web.answers import Handler, errors, remote_exception
+from weft.web.context import HISTORY, LISTENERS, PLANS, SETTINGS, SOURCE
+from weft.web.history import History
+from weft.web.plans import Plans
+from weft.web.source import Source
+
+BODY_MAX = 64 << 20  # bytes: as large as one job may be on the wire
+ENDING_S = 1.0  # open live streams get no longer to end
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def make_app(settings: WebSettings, client: AsyncClient) -> web.Application:
+    """Every route over one client; what follows the manager starts with the application."""
+    app = web.Application(middlewares=[headers, errors, own_pages], client_max_size=BODY_MAX)
+    app[SETTINGS] = settings
+    app[SOURCE] = Source(client, settings.epoch_s, settings.time_scale)
+    app[HISTORY] = History()
+    app[PLANS] = Plans(preset(settings.scheduler).planner, settings.plan_limit_s)
+    app[LISTENERS] = {"count": 0}
+    app[HISTORY].on_new_cluster += [app[SOURCE].forget_jobs, app[PLANS].forget]
+    for table in (cluster_routes, change_routes, page_routes):
+        app.add_routes(table.routes)
+    app.add_routes(node_routes.routes())
+    app.router.add_static("/static", page_routes.STATIC)
+    app.cleanup_ctx.append(_following)
+    return app
+
+
+async def _following(app: web.Application) -> AsyncIterator[None]:
+    known, client = app[HISTORY], app[SOURCE].client
+    tasks = [asyncio.create_task(history.sample(known, client))]
+    if app[SETTINGS].watch:
+        tasks.append(asyncio.create_task(history.watch(known, client)))
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await app[PLANS].close()
+
+
+@web.middleware
+async def headers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Nothing from elsewhere runs in the pages, and nobody frames them."""
+    response = await handler(request)
+    if not response.prepared:
+        response.headers.update(HEADERS)
+        if request.path.startswith("/static/"):
+            response.headers["Cache-Control"] = "no-cache"
+    return response
+
+
+@web.middleware
+async def own_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A page of another site may not change anything through its visitor's browser."""
+    origin = request.headers.get("Origin")
+    if request.method not in READS and origin and urlsplit(origin).netloc != request.host:
+        return remote_exception(request, 403, f"a page of {origin} may not do this")
+    return await handler(request)
+
+
+async def serve(settings: WebSettings) -> None:
+    """Serve until told to end."""
+    process = Process(settings)
+    client = AsyncClient(settings.manager, settings.deadline_s)
+    runner = web.AppRunner(
+        make_app(settings, client), access_log=None, shutdown_timeout=ENDING_S,
+        handler_cancellation=True,
+    )  # fmt: skip
+    await runner.setup()
+    site = web.TCPSite(runner, settings.host, settings.port)
+    try:
+        try:
+            await site.start()
+        except OSError as error:
+            where = f"{settings.host}:{settings.port}"
+            raise WeftError(f"cannot listen on {where}: {error.strerror or error}") from None
+        process.serve_metrics()
+        host, port = runner.addresses[0][:2]
+        process.ready(address=f"{host}:{port}", url=f"http://{host}:{port}/cluster")
+        await process.until_end()
+    finally:
+        await runner.cleanup()
+        await client.close()
+        await process.close()

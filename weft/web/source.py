@@ -1,0 +1,114 @@
+"""What the pages and the REST API read: one client, asked once however many are looking."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from weft.client.api import AsyncClient
+from weft.ids import AppId
+from weft.job import Job
+from weft.requests import (
+    ApplicationReport,
+    ClusterMetrics,
+    ContainerReport,
+    Explanation,
+    NodeReport,
+    QueueReport,
+)
+
+FRESH_S = 0.5  # what was read so lately is not asked again
+KEPT_MAX = 500
+JOBS_MAX = 100  # jobs never change, but they are large
+
+T = TypeVar("T")
+
+
+class Source:
+    """Reads of the Resource Manager, shared by whoever asks within half a second."""
+
+    def __init__(self, client: AsyncClient, epoch_s: float = 0.0, time_scale: float = 1.0) -> None:
+        self.client = client
+        self.epoch_s = epoch_s
+        self.time_scale = time_scale
+        self._kept: dict[tuple[Any, ...], tuple[float, asyncio.Task[Any]]] = {}
+        self._jobs: dict[AppId, Job] = {}
+
+    def unix_ms(self, now_s: float) -> int:
+        """A time on the cluster's clock in ms since the epoch; 0 stays 0: not yet."""
+        return round((self.epoch_s + now_s / self.time_scale) * 1000) if now_s else 0
+
+    def wall_ms(self, duration_s: float) -> int:
+        """How long a duration of the cluster lasts on the wall clock, ms."""
+        return round(max(0.0, duration_s) / self.time_scale * 1000)
+
+    async def _read(self, key: tuple[Any, ...], fetch: Callable[[], Awaitable[T]]) -> T:
+        now = time.monotonic()
+        known = self._kept.get(key)
+        if known is None or (known[1].done() and (now - known[0] > FRESH_S or _failed(known[1]))):
+            self._sweep(now)
+            known = self._kept[key] = (now, asyncio.ensure_future(fetch()))
+        # one reader that goes away must not take the others' answer with it
+        return await asyncio.shield(known[1])
+
+    def _sweep(self, now: float) -> None:
+        if len(self._kept) < KEPT_MAX:
+            return
+        for key, (at, task) in list(self._kept.items()):
+            if task.done() and now - at > FRESH_S:
+                _failed(task)
+                del self._kept[key]
+
+    def forget(self) -> None:
+        """After a change: what is read next is read anew."""
+        for key, (_, task) in list(self._kept.items()):
+            if task.done():
+                _failed(task)
+                del self._kept[key]
+
+    def forget_jobs(self) -> None:
+        """The cluster is another one: its applications have the old ones' numbers."""
+        self._jobs.clear()
+        self.forget()
+
+    async def metrics(self) -> ClusterMetrics:
+        """Counts over the whole cluster."""
+        return await self._read(("metrics",), self.client.metrics)
+
+    async def nodes(self) -> tuple[NodeReport, ...]:
+        """All nodes."""
+        return await self._read(("nodes",), self.client.nodes)
+
+    async def queues(self) -> QueueReport:
+        """The tree of queues."""
+        return await self._read(("queues",), self.client.queues)
+
+    async def apps(self) -> tuple[ApplicationReport, ...]:
+        """All applications, oldest first."""
+        return await self._read(("apps",), self.client.applications)
+
+    async def app(self, app: AppId) -> ApplicationReport:
+        """One application with its stages."""
+        return await self._read(("app", app), lambda: self.client.application(app))
+
+    async def explain(self, app: AppId) -> Explanation:
+        """Why each pending stage of an application is pending."""
+        return await self._read(("explain", app), lambda: self.client.explain(app))
+
+    async def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
+        """Containers of an application, running and lately ended."""
+        return await self._read(("containers", app), lambda: self.client.containers(app))
+
+    async def job(self, app: AppId) -> Job:
+        """The job of an application."""
+        if app not in self._jobs:
+            job = await self._read(("job", app), lambda: self.client.job(app))
+            if len(self._jobs) >= JOBS_MAX:
+                self._jobs.pop(next(iter(self._jobs)))
+            self._jobs[app] = job
+        return self._jobs[app]
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    """Whether a read failed; asking also marks its error as seen."""
+    return task.cancelled() or task.exception() is not None

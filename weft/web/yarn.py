@@ -1,0 +1,422 @@
+"""Reports as YARN's REST API names their fields: pure, from `weft.requests` to plain data.
+
+Field names and meanings after Hadoop's ResourceManagerRest and NodeManagerRest. What YARN knows
+and Weft does not have (reservations, preemption, HA) is there with its neutral value.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.client.api import ENDED
+from weft.ids import (
+    CONTAINER_BITS,
+    app_of_attempt,
+    container_id,
+    format_app,
+    format_attempt,
+    format_container,
+    number_of_attempt,
+)
+from weft.job import Job
+from weft.requests import (
+    ApplicationReport,
+    ClusterMetrics,
+    ContainerReport,
+    NodeReport,
+    QueueReport,
+)
+from weft.web.source import Source
+
+VERSION = "0.1.0"
+BUILD = f"weft {VERSION}"
+HADOOP = "3.3.6"  # the version of the interface, not of any code here
+TYPE = "WEFT"
+APP_STATES = (
+    "NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED", "KILLED",
+)  # fmt: skip
+FINAL_STATES = ("UNDEFINED", "SUCCEEDED", "FAILED", "KILLED")
+NODE_STATES = (
+    "NEW", "RUNNING", "UNHEALTHY", "DECOMMISSIONED", "LOST", "REBOOTED", "DECOMMISSIONING",
+    "SHUTDOWN",
+)  # fmt: skip
+SCHEDULERS = {"fair": "fairScheduler", "fifo": "fifoScheduler"}
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """What translations need besides the reports: the clock, and this server's own address."""
+
+    source: Source
+    base: str  # http://host:port
+
+    @property
+    def host(self) -> str:
+        """host:port."""
+        return self.base.partition("://")[2]
+
+
+def memory(amounts: Mapping[str, float]) -> int:
+    """MB of memory."""
+    return round(amounts.get("memory_mb", 0.0))
+
+
+def cores(amounts: Mapping[str, float]) -> int:
+    """Whole virtual cores: YARN knows no parts of one."""
+    return round(amounts.get("vcores", 0.0))
+
+
+def resource(amounts: Mapping[str, float]) -> Data:
+    """A resource object; other resources by YARN's `resourceInformations`."""
+    units = {"memory_mb": "Mi"}
+    listed = [
+        {
+            "name": "memory-mb" if name == "memory_mb" else name,
+            "resourceType": "COUNTABLE",
+            "units": units.get(name, ""),
+            "value": round(amount),
+        }
+        for name, amount in amounts.items()
+    ]
+    return {
+        "memory": memory(amounts),
+        "vCores": cores(amounts),
+        "resourceInformations": {"resourceInformation": listed},
+    }
+
+
+def text_of(amounts: Mapping[str, float]) -> str:
+    """`<memory:1024, vCores:1>`."""
+    return f"<memory:{memory(amounts)}, vCores:{cores(amounts)}>"
+
+
+def cluster_info(face: Face, metrics: ClusterMetrics) -> Data:
+    """The `clusterInfo` object."""
+    return {
+        "id": metrics.cluster_ts,
+        "startedOn": face.source.unix_ms(metrics.started_s) or metrics.cluster_ts,
+        "state": "STARTED",
+        "haState": "ACTIVE",
+        "rmStateStoreName": "weft.journal",
+        "resourceManagerVersion": VERSION,
+        "resourceManagerBuildVersion": BUILD,
+        "resourceManagerVersionBuiltOn": "",
+        "hadoopVersion": HADOOP,
+        "hadoopBuildVersion": BUILD,
+        "hadoopVersionBuiltOn": "",
+        "haZooKeeperConnectionState": "ResourceManager HA is not enabled.",
+    }
+
+
+def cluster_metrics(metrics: ClusterMetrics) -> Data:
+    """The `clusterMetrics` object."""
+    apps, nodes = metrics.apps, metrics.nodes
+    total, held = metrics.capacity, metrics.allocated
+    free = {name: max(0.0, amount - held.get(name, 0.0)) for name, amount in total.items()}
+    return {
+        "appsSubmitted": sum(apps.values()),
+        "appsCompleted": apps.get("FINISHED", 0),
+        "appsPending": sum(apps.get(s, 0) for s in ("NEW", "SUBMITTED", "ACCEPTED")),
+        "appsRunning": apps.get("RUNNING", 0),
+        "appsFailed": apps.get("FAILED", 0),
+        "appsKilled": apps.get("KILLED", 0),
+        "reservedMB": 0,
+        "availableMB": memory(free),
+        "allocatedMB": memory(held),
+        "totalMB": memory(total),
+        "reservedVirtualCores": 0,
+        "availableVirtualCores": cores(free),
+        "allocatedVirtualCores": cores(held),
+        "totalVirtualCores": cores(total),
+        "containersAllocated": metrics.containers_running,
+        "containersReserved": 0,
+        "containersPending": metrics.containers_pending,
+        "totalNodes": sum(nodes.values()),
+        "activeNodes": nodes.get("RUNNING", 0),
+        "lostNodes": nodes.get("LOST", 0),
+        "unhealthyNodes": nodes.get("UNHEALTHY", 0),
+        "decommissioningNodes": nodes.get("DECOMMISSIONING", 0),
+        "decommissionedNodes": nodes.get("DECOMMISSIONED", 0),
+        "rebootedNodes": nodes.get("REBOOTED", 0),
+        "shutdownNodes": nodes.get("SHUTDOWN", 0),
+        "totalUsedResourcesAcrossPartition": resource(held),
+        "totalClusterResourcesAcrossPartition": resource(total),
+    }
+
+
+def node_key(report: NodeReport) -> str:
+    """YARN's node id: the host's name and its service's port."""
+    return f"{report.node_id}:{report.address.rpartition(':')[2] or 0}"
+
+
+def node(face: Face, report: NodeReport) -> Data:
+    """A `node` object."""
+    healthy = report.state in ("RUNNING", "DECOMMISSIONING")
+    free = {n: max(0.0, a - report.allocated.get(n, 0.0)) for n, a in report.capacity.items()}
+    data: Data = {
+        "rack": report.rack if report.rack.startswith("/") else f"/{report.rack}",
+        "state": report.state,
+        "id": node_key(report),
+        "nodeHostName": report.node_id,
+        "nodeHTTPAddress": f"{face.host}/node/{report.node_id}",
+        "lastHealthUpdate": face.source.unix_ms(report.last_heartbeat_s),
+        "version": VERSION,
+        "healthStatus": "Healthy" if healthy else "Unhealthy",
+        "healthReport": "" if healthy else f"the node is {report.state}",
+        "numContainers": report.containers,
+        "usedMemoryMB": memory(report.allocated),
+        "availMemoryMB": memory(free),
+        "usedVirtualCores": cores(report.allocated),
+        "availableVirtualCores": cores(free),
+        "totalResource": resource(report.capacity),
+        "usedResource": resource(report.allocated),
+        "availableResource": resource(free),
+        "resourceUtilization": {
+            "nodePhysicalMemoryMB": memory(report.use),
+            "nodeCPUUsage": round(report.use.get("vcores", 0.0), 3),
+        },
+    }
+    if report.labels:
+        data["nodeLabels"] = list(report.labels)
+    return data
+
+
+def app(face: Face, report: ApplicationReport, now_s: float, held_s: Sequence[float] = ()) -> Data:
+    """An `app` object; `held_s` is demand x time by resource, as far as it was watched."""
+    source, number = face.source, format_app(report.cluster_ts, report.app_id)
+    ended = report.state in ENDED
+    end_s = report.finished_s if ended else now_s
+    begun_s = report.started_s or report.submitted_s
+    amounts = dict(zip(report.allocated, held_s, strict=False))
+    master = report.attempt_id
+    logs = ""
+    if master and report.master_node:
+        first = format_container(report.cluster_ts, container_id(master, 1))
+        logs = f"{face.base}/node/{report.master_node}/containerlogs/{first}/{report.user or '-'}"
+    return {
+        "id": number,
+        "user": report.user,
+        "name": report.name,
+        "queue": leaf(report.queue),
+        "state": report.state,
+        "finalStatus": report.final_status,
+        "progress": round(100.0 * report.progress, 3),
+        "trackingUI": "History" if ended else "ApplicationMaster",
+        "trackingUrl": f"{face.base}/cluster/app/{number}",
+        "diagnostics": report.diagnostics,
+        "clusterId": report.cluster_ts,
+        "applicationType": TYPE,
+        "applicationTags": "",
+        "priority": report.priority,
+        "startedTime": source.unix_ms(report.submitted_s),
+        "launchTime": source.unix_ms(report.started_s),
+        "finishedTime": source.unix_ms(report.finished_s) if ended else 0,
+        "elapsedTime": source.wall_ms(end_s - report.submitted_s) if begun_s else 0,
+        "amContainerLogs": logs,
+        "amHostHttpAddress": f"{face.host}/node/{report.master_node}" if report.master_node else "",
+        "allocatedMB": memory(report.allocated),
+        "allocatedVCores": cores(report.allocated),
+        "reservedMB": 0,
+        "reservedVCores": 0,
+        "runningContainers": report.running_containers,
+        "memorySeconds": round(amounts.get("memory_mb", 0.0) / source.time_scale),
+        "vcoreSeconds": round(amounts.get("vcores", 0.0) / source.time_scale),
+        "preemptedResourceMB": 0,
+        "preemptedResourceVCores": 0,
+        "numNonAMContainerPreempted": 0,
+        "numAMContainerPreempted": 0,
+        "logAggregationStatus": "DISABLED",
+        "unmanagedApplication": False,
+        "applicationPriority": report.priority,
+        "appNodeLabelExpression": "",
+        "amNodeLabelExpression": "",
+        "timeouts": {"timeout": [timeout()]},
+    }
+
+
+def timeout() -> Data:
+    """Applications here have no time limit."""
+    return {"type": "LIFETIME", "expiryTime": "UNLIMITED", "remainingTimeInSeconds": -1}
+
+
+def leaf(path: str) -> str:
+    """A queue's own name: leaf queues are unique by it."""
+    return path.rpartition(".")[2]
+
+
+def attempts(
+    face: Face, report: ApplicationReport, containers: Sequence[ContainerReport]
+) -> list[Data]:
+    """`appAttempt` objects, the first first; only the newest's place is known for sure."""
+    masters = {c.container_id >> CONTAINER_BITS: c for c in containers if not c.stage}
+    found = []
+    for number in range(1, number_of_attempt(report.attempt_id) + 1 if report.attempt_id else 1):
+        attempt = report.attempt_id - number_of_attempt(report.attempt_id) + number
+        newest = attempt == report.attempt_id
+        master = masters.get(attempt)
+        where = master.node_id if master else report.master_node if newest else ""
+        first = master.container_id if master else container_id(attempt, 1)
+        text = format_container(report.cluster_ts, first)
+        started = master.started_s if master else report.started_s if newest else 0.0
+        finished = master.finished_s if master else report.finished_s
+        state = _attempt_state(report) if newest else "FAILED"
+        logs = f"{face.base}/node/{where}/containerlogs/{text}/{report.user or '-'}"
+        found.append(
+            {
+                "id": number,
+                "appAttemptId": format_attempt(report.cluster_ts, attempt),
+                "startTime": face.source.unix_ms(started),
+                "finishedTime": face.source.unix_ms(finished) if state != "RUNNING" else 0,
+                "containerId": text,
+                "amContainerId": text,
+                "nodeHttpAddress": f"{face.host}/node/{where}" if where else "",
+                "nodeId": where,
+                "host": where,
+                "rpcPort": -1,
+                "logsLink": logs if where else "",
+                "trackingUrl": f"{face.base}/cluster/app/"
+                f"{format_app(report.cluster_ts, app_of_attempt(attempt))}",
+                "diagnosticsInfo": report.diagnostics if newest else "",
+                "appAttemptState": state,
+                "blacklistedNodes": "",
+            }
+        )
+    return found
+
+
+def _attempt_state(report: ApplicationReport) -> str:
+    return report.state if report.state in ENDED or report.state == "RUNNING" else "LAUNCHED"
+
+
+def container(
+    face: Face, report: ContainerReport, cluster_ts: int, user: str, job: Job, now_s: float
+) -> Data:
+    """A `container` object of an attempt; its size is its stage's demand."""
+    source, number = face.source, format_container(cluster_ts, report.container_id)
+    known = {stage.name: stage for stage in job.stages}
+    stage = known.get(report.stage)
+    demand: Mapping[str, float] = {}
+    if stage is not None:
+        demand = stage.demand_of(report.index) if report.index >= 0 else stage.demand
+    end_s = report.finished_s or now_s
+    base = f"{face.base}/node/{report.node_id}"
+    return {
+        "containerId": number,
+        "allocatedMB": memory(demand),
+        "allocatedVCores": cores(demand),
+        "assignedNodeId": report.node_id,
+        "priority": 0,
+        "startedTime": source.unix_ms(report.started_s),
+        "finishedTime": source.unix_ms(report.finished_s),
+        "elapsedTime": source.wall_ms(end_s - report.started_s),
+        "diagnosticsInfo": "" if report.state in ("RUNNING", "SUCCEEDED") else report.state,
+        "logUrl": f"{base}/containerlogs/{number}/{user or '-'}",
+        "containerExitStatus": exit_status(report),
+        "containerState": "COMPLETE" if report.finished_s else "RUNNING",
+        "nodeHttpAddress": base,
+        "nodeId": report.node_id,
+        "allocatedResources": [
+            {"key": "memory-mb" if name == "memory_mb" else name, "value": str(round(amount))}
+            for name, amount in demand.items()
+        ],
+    }
+
+
+def exit_status(report: ContainerReport) -> int:
+    """YARN's numbers: -1000 not yet, 0 right, -100 ended by the framework, 1 wrong."""
+    if not report.finished_s:
+        return -1000
+    if report.state == "SUCCEEDED":
+        return 0
+    return 1 if report.state == "FAILED" else -100
+
+
+def scheduler(root: QueueReport, name: str, apps: Sequence[ApplicationReport]) -> Data:
+    """The `schedulerInfo` object: the root, and `queues` below every queue but the leaves."""
+    alive: dict[str, list[ApplicationReport]] = {}
+    for report in apps:
+        if report.state not in ENDED:
+            alive.setdefault(report.queue, []).append(report)
+    data = _queue(root, None, alive)
+    data["type"] = SCHEDULERS.get(name, "capacityScheduler")
+    data["schedulerName"] = name
+    return data
+
+
+def _queue(
+    report: QueueReport,
+    parent: QueueReport | None,
+    alive: Mapping[str, Sequence[ApplicationReport]],
+) -> Data:
+    above = parent.capacity if parent is not None else 1.0
+    above_max = parent.max_capacity if parent is not None else 1.0
+    own = _percent(report.capacity / above if above else 0.0)
+    most = _percent(report.max_capacity / above_max if above_max else 0.0)
+    used = _percent(report.used / report.capacity if report.capacity else 0.0)
+    share = {
+        "capacity": own,
+        "usedCapacity": used,
+        "maxCapacity": most,
+        "absoluteCapacity": _percent(report.capacity),
+        "absoluteMaxCapacity": _percent(report.max_capacity),
+        "absoluteUsedCapacity": _percent(report.used),
+    }
+    data: Data = {
+        **share,
+        "numApplications": report.running_apps + report.pending_apps,
+        "usedResources": text_of(report.allocated),
+        "queueName": leaf(report.name),
+        "queuePath": report.name,
+        "state": report.state,
+        "resourcesUsed": resource(report.allocated),
+        "pendingContainers": report.pending_containers,
+        "capacities": {
+            "queueCapacitiesByPartition": [
+                {"partitionName": "", **share, "maxAMLimitPercentage": 100.0}
+            ]
+        },
+        "nodeLabels": ["*"],
+        "deficit": round(report.deficit, 6),
+    }
+    if report.children:
+        data["queues"] = {"queue": [_queue(child, report, alive) for child in report.children]}
+        return data
+    apps = alive.get(report.name, ())
+    return data | {
+        "type": "capacitySchedulerLeafQueueInfo",
+        "numActiveApplications": report.running_apps,
+        "numPendingApplications": report.pending_apps,
+        "numContainers": sum(a.running_containers for a in apps),
+        "maxApplications": 2**31 - 1,
+        "maxApplicationsPerUser": 2**31 - 1,
+        "userLimit": 100,
+        "userLimitFactor": 1.0,
+        "users": {"user": _users(apps)},
+    }
+
+
+def _users(apps: Sequence[ApplicationReport]) -> list[Data]:
+    by_user: dict[str, list[ApplicationReport]] = {}
+    for report in apps:
+        by_user.setdefault(report.user, []).append(report)
+    found = []
+    for name, own in by_user.items():
+        held: dict[str, float] = {}
+        for report in own:
+            for key, amount in report.allocated.items():
+                held[key] = held.get(key, 0.0) + amount
+        running = sum(report.state == "RUNNING" for report in own)
+        found.append(
+            {
+                "username": name,
+                "resourcesUsed": resource(held),
+                "numActiveApplications": running,
+                "numPendingApplications": len(own) - running,
+            }
+        )
+    return found
+
+
+def _percent(share: float) -> float:
+    return round(100.0 * share, 4)
