@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from lab.plan_study import PLANNERS, Case, Row, cases, loose, report, study
+from lab.plan_study import PLANNERS, Case, Row, against, cases, loose, report, study
 
 _SOURCES = ("carbyne-workloads", "alibaba-v2018", "wfinstances", "spark-eventlogs", "sls")
 
 
 @click.command()
 @click.option("--data", default=None, type=click.Path(path_type=Path), help="Default: $WEFT_DATA.")
-@click.option("--source", "sources", multiple=True, help="A folder of the data; may be repeated.")
+@click.option("--source", "sources", multiple=True, help="A folder of the data, or synth:KIND.")
 @click.option(
     "--jobs", default=0, help="At most so many DAGs of each source, evenly spaced; 0: all."
 )
@@ -40,7 +40,7 @@ def main(
     folder = data or Path(os.environ.get("WEFT_DATA", "../shared/data"))
     chosen: list[Case] = []
     for source in sources or _SOURCES:
-        found = list(cases(folder, [source], tasks_max, tasks_per_machine))
+        found = list(cases(folder, source, tasks_max, tasks_per_machine))
         step = max(1.0, len(found) / jobs) if jobs else 1.0
         chosen += [found[int(i * step)] for i in range(int(len(found) / step))]
     known = _read(rows)
@@ -54,6 +54,8 @@ def main(
                 _append(rows, known[key])
             done.append(known[key])
     click.echo(report(done))
+    if {"graphene", "graphene_plus"} <= set(planners or PLANNERS):
+        click.echo(f"\n{against(done, 'graphene_plus', 'graphene')}")
     if over is not None:
         click.echo(f"\nGraphene over {over} x NewLB:\n\n{loose(done, 'graphene', over)}")
 

@@ -34,7 +34,7 @@ def loads(dag: Dag, machines: Machines) -> tuple[Floats, Ints]:
     """
     need, kind = demand_classes(dag)
     total = machines.total
-    floors = _thresholds(dag, need)
+    floors = thresholds(dag, need)
     slots = slots_at_once(floors, machines)
     floors, slots = floors[slots < dag.tasks], slots[slots < dag.tasks]
     members = np.all(need[:, None, :] >= floors[None, :, :] * (1 - 1e-9), axis=2)
@@ -69,7 +69,7 @@ def waves_s(dag: Dag, ties: Ties, machines: Machines) -> Floats:
     return np.asarray(np.maximum(waves * shortest, longest))
 
 
-def _thresholds(dag: Dag, need: Floats) -> Floats:
+def thresholds(dag: Dag, need: Floats) -> Floats:
     """Demands worth counting tasks above: whole vectors and single resources, distinct rows."""
     least = np.minimum.reduceat(dag.demand, dag.first[:-1], axis=0)
     rows = np.unique(np.concatenate([least, need]), axis=0)

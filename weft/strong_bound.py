@@ -10,6 +10,7 @@ import numpy as np
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.paths import Ties, heads, relax, ties_of, whole_ancestors
 from weft.slots import loads, waves_s
+from weft.waves import in_slots_s
 
 _STAGES_MAX = 1000  # the ancestor sets of more stages cost more than they give
 _CUTOFFS_MAX = 64
@@ -26,9 +27,15 @@ def strong_bound_s(dag: Dag, machines: Machines) -> float:
     work = busy_s @ share
     head = _heads(dag, ties, work, waves)
     tail = _heads(dag, ties.reversed(), work, waves)
-    by_stage = np.minimum.reduceat(head, first) + waves + np.minimum.reduceat(tail, first)
+    low_head, low_tail = np.minimum.reduceat(head, first), np.minimum.reduceat(tail, first)
+    by_stage = low_head + waves + low_tail
     longest = float((head + dag.duration_s + tail).max())
-    return max(longest, float(by_stage.max()), _between(dag, share, kind, head, tail))
+    return max(
+        longest,
+        float(by_stage.max()),
+        _between(dag, share, kind, head, tail),
+        in_slots_s(dag, machines, low_head, low_tail),
+    )
 
 
 def _heads(dag: Dag, ties: Ties, work: Floats, waves: Floats) -> Floats:

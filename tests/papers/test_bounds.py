@@ -6,6 +6,7 @@ import pytest
 from weft.bounds import bounds_of
 from weft.cuts import cut
 from weft.dag import Dag, Link, Machines, StageEdge
+from weft.waves import span_s
 
 ONE = Machines.alike(1, [1.0])
 
@@ -100,3 +101,24 @@ def test_a_hundred_thousand_tasks_are_bounded_by_stage() -> None:
     edges += [(i, i + 5, Link.ALL) for i in range(0, 90, 4)]
     found = bounds_of(dag(stages, edges), Machines.alike(100, [1.0]))
     assert found.strong_lb_s >= found.new_lb_s > found.t_work_s
+
+
+def test_one_task_more_than_slots_needs_a_second_round() -> None:
+    """Three of 0.3 fit on a machine: 31 tasks on ten machines take two rounds, not 31/30."""
+    found = bounds_of(dag([(31, 10.0, 0.3)], []), Machines.alike(10, [1.0]))
+    assert found.strong_lb_s == pytest.approx(20.0)
+
+
+def test_rounds_are_counted_over_stages_that_differ() -> None:
+    """Two stages that each fit at once do not fit together: a short task waits behind another."""
+    made = dag([(6, 10.0, 0.5), (4, 7.0, 0.4)], [])
+    found = bounds_of(made, Machines.alike(4, [1.0]))
+    assert found.t_work_s == pytest.approx(10.3)
+    assert found.strong_lb_s == pytest.approx(14.0)
+
+
+def test_spans_are_refuted_by_packing_time_itself() -> None:
+    """Four of 61 s and three of 32 s in five slots: none fits behind a 61 before 93 s."""
+    assert span_s(np.array([61.0, 32.0]), np.array([4, 3]), 5) == pytest.approx(93.0)
+    assert span_s(np.array([61.0, 32.0]), np.array([4, 2]), 5) == pytest.approx(64.0)
+    assert span_s(np.array([5.0]), np.array([3]), 3) == pytest.approx(5.0)
