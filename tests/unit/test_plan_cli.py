@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,14 @@ def test_the_study_reads_out_percentiles() -> None:
     assert improvements(rows, "tetris") == pytest.approx([25.0, 50.0, 75.0, 90.0])
     assert "| `tetris` | 25 | 50 | 75 | 90 |" in report(rows)
     assert loose(rows, "tetris", 9.5).count("\n") == 2 + 5 - 1
+
+
+def test_the_exact_planner_says_how_to_get_it(
+    job_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the optional extra there is one clear line, not a trace."""
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    result = call(
+        "plan", job_file, "--cluster", "1x16vcores,65536memory_mb", "--planner", "optimal"
+    )
+    assert "install weft[optimal]" in str(result.exception)
