@@ -13,7 +13,7 @@ import numpy as np
 
 from am.plan.options import SearchOptions, read_options, read_value
 from am.plan.registry import PlanRequest, planner
-from am.plan.search import Field, Schedule, fields_of, insert, search
+from am.plan.search import Field, Schedule, fields_of, insert, search, simple
 from weft.dag import Dag, Ints, Link, StageEdge
 from weft.errors import InputError
 from weft.paths import ties_of
@@ -85,7 +85,11 @@ def plan(request: PlanRequest) -> Plan:
 def _first(yard: Field, request: PlanRequest, options: SearchOptions) -> _Best:
     """Graphene's own answer for a part, as `graphene` would give it."""
     found = search(yard, request, options)
-    bound = yard.bound_ticks(options.bound) if options.early_stop else -1
+    bound = -1
+    if simple(yard.dag):
+        bound = found.span
+    elif options.early_stop:
+        bound = yard.bound_ticks(options.bound)
     seed = int(request.rng.integers(2**63))
     return _Best(yard, np.random.default_rng(seed), found, bound, found.candidates)
 

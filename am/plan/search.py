@@ -127,8 +127,10 @@ def search(yard: Field, request: PlanRequest, options: SearchOptions) -> Schedul
 
     Same answer on any number of cores: the smallest span wins, ties go to the first candidate.
     """
+    if simple(yard.dag):
+        return _bypass(yard, options)
     bound_s = yard.bound_s(options.bound) if options.early_stop or options.bypass_s > 0 else 0.0
-    if _simple(yard.dag) or 0 < bound_s <= options.bypass_s:
+    if 0 < bound_s <= options.bypass_s:
         return _bypass(yard, options)
     choices = _choices(yard, options)
     ranks = [yard.ranks(rule) for rule in options.rules]
@@ -160,7 +162,7 @@ def search(yard: Field, request: PlanRequest, options: SearchOptions) -> Schedul
     return _rebuild(yard, candidate, ranks[winner % len(ranks)], best.way, done, explain)
 
 
-def _simple(dag: Dag) -> bool:
+def simple(dag: Dag) -> bool:
     """A part in which any schedule without gaps is best: one stage of equal, free tasks."""
     return dag.stages == 1 and not dag.edges and bool(alike_stages(dag).all())
 
