@@ -8,7 +8,9 @@ import pytest
 
 from rm.lifecycle import LIFECYCLES
 from rm.match.registry import MATCHERS, make_matcher
+from rm.warm import warm
 from weft.errors import InputError
+from weft.resources import DEFAULT_RESOURCE_TYPES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,3 +58,8 @@ def test_the_page_of_life_cycles_is_what_the_tables_say() -> None:
     script = ROOT / "tools" / "draw_lifecycles.py"
     done = subprocess.run([sys.executable, script, "--check"], cwd=ROOT, check=False)
     assert done.returncode == 0, "run `make diagrams`"
+
+
+@pytest.mark.parametrize("name", list(MATCHERS))
+def test_a_manager_can_load_its_kernels_before_the_first_heartbeat(name: str) -> None:
+    assert warm(make_matcher(name), DEFAULT_RESOURCE_TYPES) == 3

@@ -1,0 +1,68 @@
+"""Load the compiled kernels before the first heartbeat: a tiny job on a throwaway manager."""
+
+from typing import Any
+
+import numpy as np
+
+from rm.core import ResourceManager
+from rm.match.protocol import Matcher
+from rm.settings import ManagerSettings
+from weft.cluster import DEFAULT_QUEUES
+from weft.effects import ClientRequested, Recovered, Send
+from weft.ids import attempt_id
+from weft.job import Job, Stage
+from weft.messages import (
+    Ask,
+    AskType,
+    AttemptRegistered,
+    ContainerEnd,
+    ContainersAsked,
+    ContainersGranted,
+    NodeHeartbeated,
+    NodeRegistered,
+    Outcome,
+)
+from weft.requests import SubmitApplication
+from weft.resources import ResourceTypes
+
+_NODE, _TASKS = "warm", 3
+
+
+def warm(matcher: Matcher, types: ResourceTypes) -> int:
+    """Run a job of three tasks through a manager of its own; answers how many were granted.
+
+    `matcher` must be one made for this: its state is spoilt. Costs the loading of the kernels from
+    the disk, or their compilation where nothing was kept.
+    """
+    settings = ManagerSettings(recovery=False, master_demand={})
+    rng = np.random.default_rng(0)
+    manager = ResourceManager(0, types, DEFAULT_QUEUES, matcher, settings, rng)
+    attempt = attempt_id(1, 1)
+    stage = Stage("warm", _TASKS, 1.0, dict.fromkeys(types.names, 1.0))
+    ask = Ask(1, _TASKS, (1.0,) * len(types), 1.0, 1.0, AskType.DEFAULT, 0)
+    capacity = dict.fromkeys(types.names, _TASKS - 0.5)  # so that not all of them fit at once
+    granted: list[ContainersGranted] = []
+
+    def tell(event: Any, now: float) -> None:
+        """Hand in an event and keep the grants."""
+        for effect in manager.handle(event, now):
+            if isinstance(effect, Send) and isinstance(effect.message, ContainersGranted):
+                granted.append(effect.message)
+
+    tell(Recovered(), 0.0)
+    tell(NodeRegistered(_NODE, "", "", (), capacity), 0.0)
+    tell(ClientRequested("warm", SubmitApplication(Job("warm", (stage,)), "")), 0.0)
+    tell(NodeHeartbeated(_NODE, 1), 1.0)
+    tell(AttemptRegistered(attempt), 1.0)
+    tell(ContainersAsked(attempt, 1, asks=(ask,), remaining_work=3.0), 1.0)
+    for beat in range(2, 2 + _TASKS):
+        tell(NodeHeartbeated(_NODE, beat, ended=_ends(granted)), float(beat))
+        tell(ContainersAsked(attempt, beat), float(beat))
+    return sum(len(answer.containers) for answer in granted)
+
+
+def _ends(granted: list[ContainersGranted]) -> tuple[ContainerEnd, ...]:
+    return tuple(
+        ContainerEnd(c.container_id, Outcome.SUCCEEDED, 0, 0, number, 0, 1.0)
+        for number, c in enumerate(c for answer in granted for c in answer.containers)
+    )
