@@ -1,0 +1,63 @@
+"""A study is resumable and gives the same digests with any number of workers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.study import Grid, read_grid, run_study
+from weft.errors import InputError
+from weft.job import Edge, Job, Stage
+from weft.jobfile import job_to_dict
+
+
+def workload(path: Path) -> str:
+    """Six small jobs that arrive one after the other."""
+    rng = np.random.default_rng(3)
+    jobs = [
+        Job(
+            f"j{i}",
+            (
+                Stage("a", int(rng.integers(2, 12)), 5.0, {"vcores": 1.0, "memory_mb": 512.0}),
+                Stage("b", 3, 4.0, {"vcores": 2.0, "memory_mb": 256.0}, (Edge("a"),)),
+            ),
+            arrival_s=float(3 * i),
+        )
+        for i in range(6)
+    ]
+    path.write_text("".join(json.dumps(job_to_dict(job)) + "\n" for job in jobs))
+    return str(path)
+
+
+def test_a_study_is_the_same_on_one_and_two_workers_and_after_a_stop(tmp_path: Path) -> None:
+    """Rows in the grid's order, with equal digests; what is there is not run again."""
+    grid = Grid(
+        (workload(tmp_path / "w.jsonl"),), ("3x4vcores,4096memory_mb",), ("fifo", "drf"), (0, 1)
+    )
+    alone = run_study(grid, tmp_path / "one", workers=1)
+    together = run_study(grid, tmp_path / "two", workers=2)
+    assert [row["digest"] for row in alone] == [row["digest"] for row in together]
+    rows = (tmp_path / "one/rows.jsonl").read_text().splitlines()
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half/rows.jsonl").write_text(rows[2] + "\n" + rows[1][: len(rows[1]) // 2])
+    heard: list[int] = []
+    again = run_study(grid, tmp_path / "half", 1, told=lambda done, total, row: heard.append(done))
+    assert [row["digest"] for row in again] == [row["digest"] for row in alone]
+    assert len(heard) == 3, "the run whose row was whole is not run again"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("workloads: [a]\nclusters: [b]\n", "schedulers"),
+        ("workload: [a]\n", "unknown key"),
+        ("workloads: a\n", "list"),
+    ],
+)
+def test_a_bad_grid_names_its_key(tmp_path: Path, text: str, words: str) -> None:
+    """One clear error."""
+    path = tmp_path / "grid.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_grid(path)
