@@ -4,10 +4,11 @@ import numpy as np
 
 from rm.applications import move_attempt
 from rm.books import Attempt, Books, Node
-from rm.containers import GRANT, Demand, hold, next_id
+from rm.containers import GRANT, Demand, hold, next_ids
 from rm.ledger_kernels import TOLERANCE
 from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
 from rm.match.protocol import Placement
+from weft.effects import Note
 from weft.errors import InvariantError
 from weft.facts import Placed
 from weft.messages import AskType, Container, MasterLaunch
@@ -72,16 +73,14 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     queue = books.queues.paths[app.queue]
     demand = Demand(entry.demand, ask.demand)
     kind = AskType(ask.kind)
-    for _ in range(count):
-        number = next_id(books, attempt)
-        hold(books, number, node, attempt, entry, demand)
-        attempt.outbox.put((GRANT, number), Container(number, node.node_id, ask.ask_id))
-        books.note(
-            Placed(
-                number, node.node_id, ask.ask_id, ask.stage, ask.demand, kind, queue,
-                placement.scores,
-            )
-        )  # fmt: skip
+    node_id, ask_id, stage, scores = node.node_id, ask.ask_id, ask.stage, placement.scores
+    first = next_ids(books, attempt, count)
+    for number in range(first, first + count):
+        copies = count if number == first else 0
+        hold(books, number, node, attempt, entry, demand, copies=copies)
+        attempt.outbox.put((GRANT, number), Container(number, node_id, ask_id))
+        placed = Placed(number, node_id, ask_id, stage, ask.demand, kind, queue, scores)
+        books.out.append(Note(placed))
     if ask.stage >= 0:
         app.running[ask.stage] += count
     books.ledger.apps.w["granted_s"][entry.app] = books.now
@@ -122,7 +121,7 @@ def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
     demand, vector = books.master_demand, books.master_vector
     books.ledger.book(node.slot, attempt.app.slot, demand, 1)
     books.masters += demand
-    number = next_id(books, attempt)
+    number = next_ids(books, attempt, 1)
     attempt.master = holding = hold(books, number, node, attempt, None, Demand(demand, vector))
     attempt.master_id = number
     holding.state = CONTAINER.next(holding.state, ContainerEvent.LAUNCH_ORDERED)

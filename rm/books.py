@@ -15,8 +15,9 @@ from rm.lifecycle import AppState, AttemptState, ContainerState, NodeState
 from rm.match.protocol import Matcher
 from rm.queues import QueueTree
 from rm.rows import AskEntry, AskRows
+from rm.runs import Runs
 from rm.settings import ManagerSettings
-from rm.view import Running, View
+from rm.view import View
 from weft.cluster import QueueSpec
 from weft.dag import Floats
 from weft.effects import Effect, Note, Persist
@@ -60,6 +61,7 @@ class Holding:
         entry: AskEntry | None,
         demand: Floats,
         vector: Vector,
+        now: float,
     ) -> None:
         self.container_id = container_id
         self.node = node
@@ -68,8 +70,8 @@ class Holding:
         self.demand = demand
         self.vector = vector
         self.stage = -1 if entry is None else entry.ask.stage
-        self.started_s = 0.0
-        self.end_s = 0.0
+        self.started_s = now
+        self.end_s = now + (0.0 if entry is None else entry.ask.duration_s)
         self.state = ContainerState.NEW
         self.adopted = False  # its node brought it along
         self.lost = False  # stopped only because its node came back without it
@@ -190,6 +192,7 @@ class Node:
         "node_id",
         "outbox",
         "rack",
+        "runs",
         "seen",
         "settled_at",
         "slot",
@@ -197,9 +200,10 @@ class Node:
         "use",
     )
 
-    def __init__(self, node_id: NodeId, slot: int, outbox: Outbox[Any, Any]) -> None:
+    def __init__(self, node_id: NodeId, slot: int, outbox: Outbox[Any, Any], d: int) -> None:
         self.node_id = node_id
         self.slot = slot
+        self.runs = Runs(d)
         self.outbox: Outbox[ContainerId, MasterLaunch | ContainerId] = outbox
         self.state = NodeState.NEW
         self.address = ""
@@ -234,7 +238,7 @@ class Books:
         self.rng = rng
         self.ledger = Ledger(types, self.queues)
         self.rows = AskRows(len(types))
-        self.view = View(types, self.queues, self.ledger, self.rows, self._running)
+        self.view = View(types, self.queues, self.ledger, self.rows, self._runs)
         self.slack = matcher.slack(self.view)  # over capacity: how far a node may be overbooked
         self.apps: dict[AppId, App] = {}
         self.app_at: list[App | None] = []
@@ -243,7 +247,6 @@ class Books:
         self.node_at: list[Node] = []
         self.holdings: dict[ContainerId, Holding] = {}
         self.expected: dict[NodeId, list[Attempt]] = {}  # masters that lived before a restart
-        self.running: dict[int, Running] = {}  # by node slot, until the node's containers change
         self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
         self.masters: Floats = np.zeros(len(types))  # held by masters together
         self.classes: Counter[tuple[Vector, int]] = Counter()  # (capacity, labels) of nodes up
@@ -338,18 +341,8 @@ class Books:
             room = self._rooms[app.queue] = tuple(np.maximum(left, 0.0).tolist())
         return room
 
-    def _running(self, slot: int) -> Running:
-        found = self.running.get(slot)
-        if found is not None:
-            return found
-        held = list(self.node_at[slot].holdings.values())
-        found = self.running[slot] = Running(
-            np.array([h.vector for h in held]).reshape(len(held), len(self.types)),
-            np.array([h.started_s for h in held]),
-            np.array([h.end_s for h in held]),
-            np.array([-1 if h.attempt is None else h.attempt.app.slot for h in held], np.int64),
-        )
-        return found
+    def _runs(self, slot: int) -> Runs:
+        return self.node_at[slot].runs
 
 
 Handler = Callable[[Books, Any], None]

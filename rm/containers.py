@@ -28,10 +28,13 @@ class Demand(NamedTuple):
     vector: Vector
 
 
-def next_id(books: Books, attempt: Attempt) -> ContainerId:
-    """A container id that no life of the manager used before; number 1 is the first master's."""
+def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:
+    """The first of `count` ids in a row that no life of the manager used before.
+
+    Number 1 is the first master's.
+    """
     number = (books.epoch % EPOCHS) << EPOCH_BITS | attempt.next_number
-    attempt.next_number += 1
+    attempt.next_number += count
     return container_id(attempt.attempt_id, number)
 
 
@@ -43,16 +46,20 @@ def hold(
     entry: AskEntry | None,
     demand: Demand,
     event: ContainerEvent = ContainerEvent.START,
+    copies: int = 1,
 ) -> Holding:
-    """Write a container into the books; its demand is booked by the caller."""
-    holding = Holding(number, node, attempt, entry, demand.array, demand.vector)
+    """Write a container into the books; its demand is booked by the caller.
+
+    `copies`: how many with the numbers that follow are written one after the other (0: this one was
+    counted with the first of them).
+    """
+    holding = Holding(number, node, attempt, entry, demand.array, demand.vector, books.now)
     holding.state = CONTAINER.next(holding.state, event)
     holding.adopted = event is ContainerEvent.RECOVER
-    holding.started_s = books.now
-    holding.end_s = books.now + (entry.ask.duration_s if entry is not None else 0.0)
     books.holdings[number] = holding
     node.holdings[number] = holding
-    books.running.pop(node.slot, None)
+    if copies:
+        node.runs.add(number, copies, holding.end_s, demand.array)
     if attempt is not None:
         attempt.holdings[number] = holding
     return holding
@@ -75,7 +82,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, ContainerEvent.ENDED))
     del books.holdings[number]
     del node.holdings[number]
-    books.running.pop(node.slot, None)
+    node.runs.drop(number)
     node.outbox.drop(number)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.free(node.slot, slot, holding.demand)

@@ -134,7 +134,7 @@ def answer_node(books: Books, node: Node) -> None:
 
 def _new_node(books: Books, event: NodeRegistered) -> Node:
     outbox: Outbox[ContainerId, MasterLaunch | ContainerId] = books.outbox()
-    node = Node(event.node_id, books.ledger.add_node(), outbox)
+    node = Node(event.node_id, books.ledger.add_node(), outbox, len(books.types))
     node.boot_s = event.boot_s
     books.nodes[event.node_id] = node
     books.node_at.append(node)

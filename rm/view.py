@@ -6,7 +6,6 @@ are absolute; divide by `capacity[node]` for packing scores and by `total` (C) f
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,17 +13,9 @@ from rm.columns import Bools
 from rm.ledger import AppColumns, Ledger, NodeColumns, QueueColumns, UserColumns
 from rm.queues import QueueTree
 from rm.rows import AskRows
+from rm.runs import Runs
 from weft.dag import Floats, Ints
 from weft.resources import ResourceTypes
-
-
-class Running(NamedTuple):
-    """What runs on a node, by container: for what-if questions about overbooking."""
-
-    demand: Floats  # (k, d)
-    start_s: Floats  # (k,)
-    end_s: Floats  # (k,) expected; past where an estimate was too short
-    app: Ints  # (k,) application slots, -1 where nobody's
 
 
 class View:
@@ -36,13 +27,13 @@ class View:
         queues: QueueTree,
         ledger: Ledger,
         rows: AskRows,
-        running: Callable[[int], Running],
+        runs: Callable[[int], Runs],
     ) -> None:
         self.types = types
         self.queues = queues  # paths, parent, capacity, max_capacity, user limits; by queue slot
         self.rows: AskRows = rows
         self._ledger = ledger
-        self._running = running
+        self.runs = runs  # the containers on a node slot, by expected end
         self._banned: dict[int, set[int]] = {}
         self._nobody: Bools = np.zeros(0, dtype=np.bool_)
         self.node_names: list[str] = []
@@ -88,10 +79,6 @@ class View:
         """NODE_LOCAL, RACK_LOCAL or REMOTE by row, for a node; NODE_LOCAL without preference."""
         rack = self.rack_names[int(self.nodes.rack[node])]
         return self.rows.levels(self.node_names[node], rack)
-
-    def running(self, node: int) -> Running:
-        """The containers on a node."""
-        return self._running(node)
 
     def banned(self, node: int) -> Bools:
         """By application slot: which must not use a node (their masters' black lists)."""

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rm.columns import Bools
-from rm.match.fit_kernels import eligible
+from rm.match.candidate_kernels import gather, mean_of_busy
 from rm.match.protocol import Placement, Scores
-from rm.match.score_kernels import normalised
-from rm.rows import REMOTE
 from rm.view import View
 from weft.dag import Floats, Ints
+
+NONE: Floats = np.zeros(0)
 
 
 @dataclass(slots=True)
@@ -18,6 +17,7 @@ class Candidates:
     """Rows of one node's decision; arrays have shape (k,) or (k, d)."""
 
     rows: Ints
+    fit: int  # the first so many fit, the others only with overbooking
     packing: Floats  # demand over the node's capacity
     work: Floats  # demand over the cluster's
     duration: Floats
@@ -27,29 +27,34 @@ class Candidates:
     rank: Ints  # order for ties: the earlier application, then the earlier ask
     remote: Floats  # 1 where the row prefers other machines
     free: Floats  # available over the node's capacity, shape (d,)
+    room: Floats  # the same with overbooking, and below 0 where it is overbooked
+
+    def part(self, keep: Ints) -> "Candidates":
+        """Some of the rows, in the order of `keep`; `fit` is not kept."""
+        return Candidates(
+            self.rows[keep], len(keep), self.packing[keep], self.work[keep], self.duration[keep],
+            self.pri[keep], self.pending[keep], self.app[keep], self.rank[keep],
+            self.remote[keep], self.free, self.room,
+        )  # fmt: skip
 
 
-def candidates(view: View, node: int, extra: Ints | None = None) -> Candidates:
-    """Rows that may use a node and fit there; `extra` rows compete although they do not fit."""
-    chosen = eligible(view, node)
-    if extra is not None and len(extra):
-        chosen = np.concatenate([chosen, extra])
-    rows = view.rows
-    capacity = view.nodes.capacity[node]
-    app = rows.app[chosen]
-    demand = rows.demand[: rows.count]
+def candidates(
+    view: View, node: int, beyond: Floats = NONE, extra_most: int = 0
+) -> Candidates:  # fmt: skip
+    """Rows that may use a node and fit there, and some that would with `beyond` x capacity more.
+
+    All preconditions are applied: label, black list, reservation, gang.
+    """
+    rows, nodes, n = view.rows, view.nodes, view.rows.count
     return Candidates(
-        rows=chosen,
-        packing=normalised(chosen, demand, capacity),
-        work=normalised(chosen, demand, view.total),
-        duration=rows.duration_s[chosen],
-        pri=rows.pri_score[chosen],
-        pending=rows.pending[chosen],
-        app=app,
-        rank=(view.apps.order[app] << 32) + rows.serial[chosen],
-        remote=(view.levels(node)[chosen] == REMOTE).astype(np.float64),
-        free=shares_of(np.maximum(view.nodes.available[node], 0.0), capacity),
-    )
+        *gather(
+            rows.pending[:n], rows.app, rows.label, rows.gang, rows.serial, rows.demand,
+            rows.duration_s, rows.pri_score, view.levels(node), view.apps.order,
+            view.banned(node), int(nodes.labels[node]), int(nodes.reserved[node]),
+            nodes.available[node], nodes.capacity[node], view.total,
+            beyond if len(beyond) else np.zeros(len(view.total)), extra_most,
+        )
+    )  # fmt: skip
 
 
 def shares_of(amounts: Floats, by: Floats) -> Floats:
@@ -60,18 +65,19 @@ def shares_of(amounts: Floats, by: Floats) -> Floats:
 def mean_remaining(view: View) -> float:
     """Mean srpt over active applications with something pending."""
     n = view.app_slots
-    busy: Bools = view.apps.active[:n] & (view.apps.pending[:n] > 0)
-    return float(view.apps.remaining[:n][busy].mean()) if busy.any() else 0.0
+    return mean_of_busy(view.apps.remaining[:n], view.apps.active, view.apps.pending)
 
 
 def placements(rows: Ints, picked: Ints, terms: Floats, names: tuple[str, ...]) -> list[Placement]:
     """One placement per run of picks of the same row, with the first pick's terms."""
     found: list[Placement] = []
-    for position, candidate in enumerate(picked.tolist()):
-        row = int(rows[candidate])
-        if found and found[-1].row == row:
-            found[-1] = found[-1]._replace(copies=found[-1].copies + 1)
-            continue
-        scores: Scores = tuple(zip(names, terms[position].tolist(), strict=True))
-        found.append(Placement(row, 1, scores))
+    if not len(picked):
+        return found
+    chosen, values = rows[picked].tolist(), terms.tolist()
+    last, start = chosen[0], 0
+    for position, row in enumerate([*chosen, -1]):
+        if row != last:
+            scores: Scores = tuple(zip(names, values[start], strict=True))
+            found.append(Placement(last, position - start, scores))
+            last, start = row, position
     return found

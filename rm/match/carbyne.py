@@ -7,7 +7,8 @@ fit. Work conserving. Source: Carbyne sections 3.3 and 4.2; ALGORITHMS section 1
 
 import numpy as np
 
-from rm.match.candidates import Candidates, candidates, mean_remaining, placements, shares_of
+from rm.match.candidate_kernels import largest_over, over, steps_of
+from rm.match.candidates import Candidates, candidates, mean_remaining, placements
 from rm.match.dominant import drf_shares_of, weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import NOBODY, pack_scores, picks_by_turn, tetris_picks
@@ -31,58 +32,51 @@ class CarbyneMatcher(BaseMatcher):
         found = candidates(view, node)
         if not len(found.rows):
             return NOTHING
-        kind = view.rows.kind[found.rows]
+        spare = view.rows.kind[found.rows] == AskType.ALTRUISTIC
+        if not spare.any():  # as mostly: one phase over all rows
+            picked, terms = self._by_share(view, found)
+            return Match(placements(found.rows, picked, terms, ("dominant_share",)))
         answer: list[Placement] = []
-        used = np.zeros((view.app_slots, len(view.total)))
-        for phase in (AskType.DEFAULT, AskType.ALTRUISTIC):
-            chosen = np.flatnonzero(kind == phase)
-            if not len(chosen):
-                continue
-            part = _part(found, chosen)
-            if phase is AskType.DEFAULT:
-                picked, terms = self._by_share(view, part, used)
-                names: tuple[str, ...] = ("dominant_share",)
-            elif self.leftover == "srtf":
-                picked, terms = self._by_work(view, part)
-                names = ("work",)
-            else:
-                picked, terms = self._by_fit(view, part, used)
-                names = ("alignment", "work")
-            answer += placements(part.rows, picked, terms, names)
-            np.add.at(used, part.app[picked], part.work[picked])
-            found.free = np.maximum(found.free - part.packing[picked].sum(axis=0), 0.0)
-        return Match(answer)
+        held = over(view.apps.held[: view.app_slots], view.total)
+        must, rest = found.part(np.flatnonzero(~spare)), found.part(np.flatnonzero(spare))
+        if len(must.rows):
+            picked, terms = self._by_share(view, must)
+            answer += placements(must.rows, picked, terms, ("dominant_share",))
+            np.add.at(held, must.app[picked], must.work[picked])
+            rest.free = np.maximum(found.free - must.packing[picked].sum(axis=0), 0.0)
+        if self.leftover == "srtf":
+            picked, terms = self._by_work(view, rest)
+            return Match(answer + placements(rest.rows, picked, terms, ("work",)))
+        picked, terms = self._by_fit(view, rest, held)
+        return Match(answer + placements(rest.rows, picked, terms, ("alignment", "work")))
 
     def shares(self, view: View, now: float) -> Floats:
         """DRF shares, told to every master."""
         return drf_shares_of(view)
 
-    def _by_share(self, view: View, part: Candidates, used: Floats) -> tuple[Ints, Floats]:
+    def _by_share(self, view: View, part: Candidates) -> tuple[Ints, Floats]:
         """Least dominant share first; inside the application priScore x alignment."""
         weight = weights(view)
-        share = (_held(view) + used).max(axis=1) / weight
-        picked, keys = picks_by_turn(
-            part.packing, part.work.max(axis=1) / weight[part.app], self._order(part),
-            part.pending, part.app, part.rank, part.free.copy(), share, 1 << 30,
-            NOBODY,
+        share = largest_over(view.apps.held[: view.app_slots], view.total)
+        return picks_by_turn(
+            part.packing, steps_of(part.work, part.app, weight), self._order(part),
+            part.pending, part.app, part.rank, part.free.copy(), share / weight, 1 << 30, NOBODY,
         )  # fmt: skip
-        return picked, keys[:, None]
 
     def _by_work(self, view: View, part: Candidates) -> tuple[Ints, Floats]:
         """Shortest remaining work first, then best fit inside the application (SRTF)."""
-        picked, keys = picks_by_turn(
+        return picks_by_turn(
             part.packing, np.zeros(len(part.rows)), self._order(part), part.pending, part.app,
             part.rank, part.free.copy(), view.apps.remaining[: view.app_slots].copy(), 1 << 30,
             NOBODY,
         )  # fmt: skip
-        return picked, keys[:, None]
 
-    def _by_fit(self, view: View, part: Candidates, used: Floats) -> tuple[Ints, Floats]:
+    def _by_fit(self, view: View, part: Candidates, held: Floats) -> tuple[Ints, Floats]:
         """Efficiency before completion time: the best aligned task of anybody."""
         return tetris_picks(
             part.packing, part.work, part.duration, part.pending, part.app, part.rank,
-            part.remote, part.free.copy(), view.apps.remaining[: view.app_slots].copy(),
-            _held(view) + used, 0.0, 0.0, mean_remaining(view), self.remote_penalty, 1 << 30,
+            part.remote, part.free.copy(), view.apps.remaining[: view.app_slots].copy(), held,
+            0.0, 0.0, mean_remaining(view), self.remote_penalty, 1 << 30,
         )  # fmt: skip
 
     def _order(self, part: Candidates) -> Floats:
@@ -91,16 +85,3 @@ class CarbyneMatcher(BaseMatcher):
         score = np.empty(len(part.rows))
         pack_scores(part.packing, part.free, part.remote, self.remote_penalty, True, score)
         return np.asarray(part.pri * np.maximum(score, 0.0))
-
-
-def _held(view: View) -> Floats:
-    n = view.app_slots
-    return shares_of(view.apps.held[:n], np.broadcast_to(view.total, (n, len(view.total))))
-
-
-def _part(found: Candidates, keep: Ints) -> Candidates:
-    return Candidates(
-        found.rows[keep], found.packing[keep], found.work[keep], found.duration[keep],
-        found.pri[keep], found.pending[keep], found.app[keep], found.rank[keep],
-        found.remote[keep], found.free,
-    )  # fmt: skip

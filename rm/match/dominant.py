@@ -6,6 +6,7 @@ none of some resource (ALGORITHMS section 10).
 
 import numpy as np
 
+from rm.match.candidate_kernels import weights_of
 from rm.match.candidates import shares_of
 from rm.match.fairness import drf_closed_form, drf_progressive
 from rm.view import View
@@ -15,10 +16,9 @@ from weft.dag import Floats
 def weights(view: View) -> Floats:
     """By application slot: its part of the queue's capacity, scaled so that the mean is 1."""
     n = view.app_slots
-    queue = view.apps.queue[:n]
-    weight = view.queues.capacity[queue] / np.maximum(view.by_queue.apps[queue], 1)
-    mean = float(weight[view.apps.active[:n]].mean()) if view.apps.active[:n].any() else 1.0
-    return np.asarray(np.maximum(weight / (mean or 1.0), 1e-9))
+    return weights_of(
+        view.apps.queue[:n], view.apps.active, view.queues.capacity, view.by_queue.apps
+    )
 
 
 def drf_shares_of(view: View) -> Floats:

@@ -42,7 +42,7 @@ class FairMatcher(BaseMatcher):
             found.rank, found.free, held / weight, 1 << 30, waiting,
         )  # fmt: skip
         declined = tuple(found.rows[waiting > 1].tolist())
-        answer = placements(found.rows, picked, keys[:, None], ("containers",))
+        answer = placements(found.rows, picked, keys, ("containers",))
         return Match(answer, declined, settled=not declined)
 
     def why_not(self, view: View, node: int, row: int) -> str:

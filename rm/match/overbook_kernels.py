@@ -8,7 +8,7 @@ import numpy as np
 
 from rm.columns import Bools
 from weft.compiled import kernel, making_kernel
-from weft.dag import Floats, Ints
+from weft.dag import Floats
 
 
 @making_kernel
@@ -25,17 +25,19 @@ def fluid_ends(remaining: Floats, demand: Floats, capacity: Floats, count: int) 
     for task in range(count):
         for r in range(resources):
             total[r] += demand[task, r]
+    slow = np.ones(count)
     now = 0.0
     for _ in range(count):
         first, step = -1, np.inf
         for task in range(count):
             if alive[task]:
-                wait = left[task] * _slowdown(demand[task], total, capacity)
+                slow[task] = _slowdown(demand[task], total, capacity)
+                wait = left[task] * slow[task]
                 if wait < step:
                     first, step = task, wait
         for task in range(count):
             if alive[task]:
-                left[task] -= step / _slowdown(demand[task], total, capacity)
+                left[task] -= step / slow[task]
         now += step
         ends[first] = now
         alive[first] = False
@@ -69,17 +71,32 @@ def overbooking_score(
     oScore = max(0, benefit - cost). `next_opportunity` is in s from now: the earliest time at which
     the task fits anywhere without overbooking.
     """
-    resources = capacity.shape[0]
-    many = np.empty((count + 1, resources))
+    many, left = _room_for_one(remaining, demand, count)
+    before = fluid_ends(left, many, capacity, count)
+    return _weigh(left, many, before, capacity, count, task_duration, task_demand, next_opportunity)
+
+
+@making_kernel
+def _room_for_one(remaining: Floats, demand: Floats, count: int) -> tuple[Floats, Floats]:
+    """Demands (count + 1, d) and run times left (count + 1,) with an empty last place."""
+    many = np.empty((count + 1, demand.shape[1]))
     left = np.empty(count + 1)
     for task in range(count):
         left[task] = remaining[task]
-        for r in range(resources):
+        for r in range(demand.shape[1]):
             many[task, r] = demand[task, r]
+    return many, left
+
+
+@making_kernel
+def _weigh(
+    left: Floats, many: Floats, before: Floats, capacity: Floats, count: int,
+    task_duration: float, task_demand: Floats, next_opportunity: float,
+) -> tuple[float, float, float]:  # fmt: skip
+    """Put the task in the last place and compare completion times."""
     left[count] = task_duration
-    for r in range(resources):
+    for r in range(many.shape[1]):
         many[count, r] = task_demand[r]
-    before = fluid_ends(left, many, capacity, count)
     after = fluid_ends(left, many, capacity, count + 1)
     cost = 0.0
     for task in range(count):
@@ -89,77 +106,65 @@ def overbooking_score(
 
 
 @making_kernel
-def next_opportunity(
-    available: Floats,
-    ends: Floats,
-    held: Floats,
-    count: int,
-    need: Floats,
-) -> float:
-    """Earliest time, s from now, at which `need` fits on one node as its tasks end.
+def sooner(
+    wait: Floats, demand: Floats, available: Floats, capacity: Floats, ends: Floats, held: Floats,
+    now: float,
+) -> None:  # fmt: skip
+    """Lower each candidate's `wait` (k,), s, to when it fits on one node without overbooking.
 
-    `ends` (k,) are expected ends in increasing order, s from now; `held` (k, d) what each frees.
-    Infinite when it never fits.
+    `ends` (c,) are the expected ends there in increasing order, `held` (c, d) what each frees.
     """
-    resources = available.shape[0]
-    free = available.copy()
-    for step in range(count + 1):
-        fits = True
-        for r in range(resources):
-            if need[r] > free[r] + 1e-9 * max(1.0, need[r]):
-                fits = False
+    free = np.empty(available.shape[0])
+    for i in range(demand.shape[0]):
+        for r in range(free.shape[0]):
+            free[r] = available[r] + 1e-7 * capacity[r]
+        at = 0.0
+        for step in range(ends.shape[0] + 1):
+            if at >= wait[i] or _within(demand[i], free):
+                wait[i] = min(wait[i], at)
                 break
-        if fits:
-            return 0.0 if step == 0 else max(0.0, ends[step - 1])
-        if step < count:
-            for r in range(resources):
-                free[r] += held[step, r]
-    return np.inf
+            if step < ends.shape[0]:
+                at = max(0.0, ends[step] - now)
+                for r in range(free.shape[0]):
+                    free[r] += held[step, r]
 
 
 @making_kernel
 def what_if(
-    demand: Floats,
-    duration: Floats,
-    left: Floats,
-    held: Floats,
-    capacity: Floats,
-    available: Floats,
-    capacities: Floats,
-    up: Bools,
-    look_slots: Ints,
-    look_ends: Floats,
-    look_held: Floats,
-    look_count: Ints,
+    over: Floats, demand: Floats, duration: Floats, wait: Floats, ends: Floats, held: Floats,
+    now: float, capacity: Floats, available: Floats, capacities: Floats, up: Bools,
     relative: bool,
-) -> Floats:
-    """oScore of each candidate on one node, shape (k,); 0 where waiting is better.
+) -> None:  # fmt: skip
+    """Write oScore into the last places of `over`, one per candidate; 0: better to wait.
 
-    `demand` (k, d) and `duration` (k,) are the candidates; `left` (c,) and `held` (c, d) what runs
-    on the node; `available` and `capacities` (nodes, d) all nodes. The next opportunity is now
-    where the task fits on any node, else the earliest expected end that makes room on one of the
-    nodes looked at: `look_ends` (s, m) in increasing order, s from now, with `look_held` (s, m, d).
+    `demand` (k, d), `duration` (k,) and `wait` (k,: the next opportunity, s from now) are the
+    candidates'; `ends` (c,) and `held` (c, d) what runs on the node of `capacity` (d,);
+    `available` and `capacities` (nodes, d) all nodes: where a task fits on any, nothing is gained.
     """
-    k = demand.shape[0]
-    out = np.zeros(k)
+    k, count = demand.shape[0], ends.shape[0]
+    many, left = _room_for_one(np.maximum(ends - now, 0.0), held, count)
+    before = fluid_ends(left, many, capacity, count)
+    first = over.shape[0] - k
     for i in range(k):
-        need = demand[i]
-        if _fits_somewhere(need, available, capacities, up):
+        if not np.isfinite(wait[i]) or wait[i] <= 0.0:
             continue
-        wait = np.inf
-        for s in range(look_slots.shape[0]):
-            free = available[look_slots[s]]
-            found = next_opportunity(free, look_ends[s], look_held[s], look_count[s], need)
-            wait = min(wait, found)
-        if not np.isfinite(wait) or wait <= 0.0:
+        score, _, _ = _weigh(
+            left, many, before, capacity, count, duration[i], demand[i], wait[i]
+        )  # fmt: skip
+        if score <= 0.0 or _fits_somewhere(demand[i], available, capacities, up):
             continue
-        score, _, _ = overbooking_score(
-            left, held, capacity, left.shape[0], duration[i], need, wait
-        )
         if relative and duration[i] > 0.0:
             score = min(1.0, score / duration[i])
-        out[i] = score
-    return out
+        over[first + i] = score
+
+
+@kernel
+def _within(need: Floats, free: Floats) -> bool:
+    lacking = 0
+    for r in range(need.shape[0]):
+        if need[r] > 0.0 and need[r] > free[r]:
+            lacking += 1
+    return lacking == 0
 
 
 @kernel
@@ -175,26 +180,3 @@ def _fits_somewhere(need: Floats, available: Floats, capacities: Floats, up: Boo
         if fits:
             return True
     return False
-
-
-@making_kernel
-def overbookable_rows(
-    rows: Ints, demand: Floats, available: Floats, capacity: Floats, beyond: Floats
-) -> Ints:
-    """Those of `rows` that do not fit, but would with `beyond` (d,) x capacity more room."""
-    out = np.empty(rows.shape[0], dtype=np.int64)
-    n = 0
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        fits, could = True, True
-        for r in range(capacity.shape[0]):
-            need, slack = demand[row, r], 1e-7 * capacity[r]
-            if need > 0.0 and need > available[r] + slack:
-                fits = False
-                if need > available[r] + beyond[r] * capacity[r] + slack:
-                    could = False
-                    break
-        if could and not fits:
-            out[n] = row
-            n += 1
-    return out[:n]

@@ -11,18 +11,22 @@ from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
 FIT = 1e-7  # of the machine's capacity
+FEW = 32  # picks that one decision mostly stays under
 TIE = 1e-12  # scores closer than this are equal
 NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
 
 
 @making_kernel
-def normalised(rows: Ints, demand: Floats, by: Floats) -> Floats:
-    """Demands of the candidate rows divided by `by` (d,), 0 where `by` is 0; shape (k, d)."""
-    out = np.zeros((rows.shape[0], by.shape[0]))
-    for i in range(rows.shape[0]):
-        for r in range(by.shape[0]):
-            if by[r] > 0.0:
-                out[i, r] = demand[rows[i], r] / by[r]
+def _longer(values: Ints) -> Ints:
+    out = np.empty(2 * values.shape[0], dtype=np.int64)
+    out[: values.shape[0]] = values
+    return out
+
+
+@making_kernel
+def _taller(values: Floats) -> Floats:
+    out = np.empty((2 * values.shape[0], values.shape[1]))
+    out[: values.shape[0]] = values
     return out
 
 
@@ -146,12 +150,13 @@ def graphene_picks(
     k = packing.shape[0]
     left = pending.copy()
     p = np.empty(k)
-    limit = min(most, int(left.sum()))
-    picked = np.empty(limit, dtype=np.int64)
-    terms = np.empty((limit, 5))
+    picked = np.empty(FEW, dtype=np.int64)
+    terms = np.empty((FEW, 5))
     n = 0
     overbooked = False
-    while n < limit:
+    while n < most:
+        if n == picked.shape[0]:
+            picked, terms = _longer(picked), _taller(terms)
         pack_scores(packing, free, remote, penalty, use_pack, p)
         if eta < 0.0:
             eta = m * mean_weighted(pri, p, left) / mean_work if mean_work > 0.0 else 0.0
@@ -268,12 +273,13 @@ def tetris_picks(
     k = packing.shape[0]
     left = pending.copy()
     p = np.empty(k)
-    limit = min(most, int(left.sum()))
-    picked = np.empty(limit, dtype=np.int64)
-    terms = np.empty((limit, 2))
+    picked = np.empty(FEW, dtype=np.int64)
+    terms = np.empty((FEW, 2))
     ones = np.ones(k)
     n = 0
-    while n < limit:
+    while n < most:
+        if n == picked.shape[0]:
+            picked, terms = _longer(picked), _taller(terms)
         if pack_scores(packing, free, remote, penalty, True, p) == 0:
             break
         epsilon = m * mean_weighted(ones, p, left) / mean_work if mean_work > 0.0 else 0.0
@@ -339,7 +345,7 @@ def picks_by_turn(
     """Serve the application (or queue) with the smallest key first, its best row, one at a time.
 
     `turn` (k,) is whose row it is, `key` (turns,) grows by `step[row]` with each pick: dominant
-    share for DRF, containers for fair, nothing for SJF. Returns (candidates (n,), keys (n,)).
+    share for DRF, containers for fair, nothing for SJF. Returns (candidates (n,), keys (n, 1)).
     Within a turn: larger priScore, then `rank`. Equal keys: the smaller rank. `free` and `key` are
     working copies that change. A row with `waiting` 1 declines when its turn comes (2 afterwards)
     and is out; an empty array: nobody waits.
@@ -347,11 +353,12 @@ def picks_by_turn(
     k = packing.shape[0]
     left = pending.copy()
     fits = np.ones(k, dtype=np.bool_)
-    limit = min(most, int(left.sum()))
-    picked = np.empty(limit, dtype=np.int64)
-    keys = np.empty(limit)
+    picked = np.empty(FEW, dtype=np.int64)
+    keys = np.empty((FEW, 1))
     n = 0
-    while n < limit:
+    while n < most:
+        if n == picked.shape[0]:
+            picked, keys = _longer(picked), _taller(keys)
         best = -1
         for i in range(k):
             if left[i] <= 0 or not fits[i]:
@@ -369,7 +376,7 @@ def picks_by_turn(
             fits[best] = False
             continue
         picked[n] = best
-        keys[n] = key[turn[best]]
+        keys[n, 0] = key[turn[best]]
         n += 1
         left[best] -= 1
         key[turn[best]] += step[best]

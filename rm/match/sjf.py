@@ -29,4 +29,4 @@ class SjfMatcher(BaseMatcher):
             found.rank, found.free, np.where(path > 0, path, view.apps.remaining[:n]), 1 << 30,
             NOBODY,
         )  # fmt: skip
-        return Match(placements(found.rows, picked, keys[:, None], ("path_s",)))
+        return Match(placements(found.rows, picked, keys, ("path_s",)))

@@ -4,9 +4,8 @@ Score = alignment - epsilon x remaining work (Tetris sections 3.2 and 3.3); the 
 (section 3.4) lets only the ceil((1 - f) x applications) with the least dominant share compete.
 """
 
-import numpy as np
-
-from rm.match.candidates import candidates, mean_remaining, placements, shares_of
+from rm.match.candidate_kernels import over
+from rm.match.candidates import candidates, mean_remaining, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import tetris_picks
 from rm.view import View
@@ -31,7 +30,7 @@ class TetrisMatcher(BaseMatcher):
         picked, terms = tetris_picks(
             found.packing, found.work, found.duration, found.pending, found.app, found.rank,
             found.remote, found.free, view.apps.remaining[:n].copy(),
-            shares_of(view.apps.held[:n], np.broadcast_to(view.total, (n, len(view.total)))),
+            over(view.apps.held[:n], view.total),
             self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty, 1 << 30,
         )  # fmt: skip
         return Match(placements(found.rows, picked, terms, ("alignment", "work")))

@@ -1,0 +1,33 @@
+"""What runs on one node, as arrays sorted by expected end: for what-if questions on overbooking."""
+
+import numpy as np
+
+from rm.runs_kernels import insert, remove
+from weft.dag import Floats, Ints
+from weft.ids import ContainerId
+
+
+class Runs:
+    """Slice with `count`. An end is where the estimate put it; it may be past by now."""
+
+    __slots__ = ("count", "demand", "end_s", "ids")
+
+    def __init__(self, d: int) -> None:
+        self.count = 0
+        self.ids: Ints = np.zeros(8, dtype=np.int64)
+        self.end_s: Floats = np.zeros(8)  # in increasing order
+        self.demand: Floats = np.zeros((8, d))
+
+    def add(self, first: ContainerId, copies: int, end_s: float, demand: Floats) -> None:
+        """Containers `first`, `first + 1`, ... of one demand began."""
+        if self.count + copies > len(self.ids):
+            room = max(2 * len(self.ids), self.count + copies)
+            self.ids = np.resize(self.ids, room)
+            self.end_s = np.resize(self.end_s, room)
+            self.demand = np.resize(self.demand, (room, self.demand.shape[1]))
+        insert(first, copies, end_s, demand, self.count, self.ids, self.end_s, self.demand)
+        self.count += copies
+
+    def drop(self, container: ContainerId) -> None:
+        """A container ended."""
+        self.count -= remove(container, self.count, self.ids, self.end_s, self.demand)
