@@ -49,8 +49,9 @@ class AskBook:
 
     @property
     def silent(self) -> bool:
-        """Whether the next message would carry neither news nor an acknowledgement."""
-        return not (self._dirty or self._acks or self._outbox.fresh or self._outbox.unacknowledged)
+        """Whether the next message would carry no news (whether acknowledgements are awaited is
+        the manager's to know)."""
+        return not (self._dirty or self._outbox.fresh or self._outbox.unacknowledged)
 
     def want(self, lot: Lot, kind: AskType, count: int) -> None:
         """Want `count` containers beyond those granted so far."""
@@ -133,7 +134,7 @@ class AskBook:
             lot = row.lot
             row.told = row.granted + row.wanted
             ask = Ask(
-                row.ask_id, row.told, lot.demand, duration_of(lot.stage), lot.pri_score,
+                row.ask_id, row.told, lot.grant, duration_of(lot.stage), lot.pri_score,
                 row.kind, lot.stage, lot.nodes, lot.racks, lot.label, lot.gang,
             )  # fmt: skip
             put(row.ask_id, ask)

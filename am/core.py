@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from am.ask.registry import Asker
+from am.ask.registry import Asker, HoldAsker
 from am.lifecycle import MASTER, MasterEvent, MasterState
+from am.reuse import HoldingWork
 from am.settings import MasterSettings
 from am.work import Work
 from weft.effects import (
@@ -55,7 +56,7 @@ class ApplicationMaster:
         self,
         attempt_id: AttemptId,
         settings: MasterSettings,
-        asker: Asker,
+        asker: Asker | HoldAsker,
         rng: np.random.Generator,
     ) -> None:
         self.attempt_id = attempt_id
@@ -94,6 +95,7 @@ class ApplicationMaster:
         door(event, now)
         work = self._work
         if work is not None and self.state is MasterState.RUNNING:
+            self._wake_in(work.settle(now))
             if work.verdict is not None:
                 self._finish(work, *work.verdict)
             work.launcher.flush(self._out)
@@ -105,6 +107,18 @@ class ApplicationMaster:
                 self._out.append(SetTimer(0.0, ASK))
         out, self._out = self._out, []
         return out
+
+    @property
+    def silent(self) -> bool:
+        """Whether a heartbeat now would change nothing (the simulator leaves such beats out)."""
+        work = self._work
+        return (
+            work is not None
+            and self.state is MasterState.RUNNING
+            and not self._registering
+            and not self._settings.speculate
+            and work.silent
+        )
 
     def check(self) -> None:
         """Raise InvariantError when the books contradict themselves."""
@@ -139,12 +153,16 @@ class ApplicationMaster:
             self._accepted_again(event)
 
     def _begin(self, event: AttemptAccepted) -> None:
-        settings = self._settings
+        settings, asker = self._settings, self._asker
         self._move(MasterEvent.ACCEPT)
         self.job = event.job
-        work = self._work = Work(self.attempt_id, settings, self._asker, self._rng, event)
+        if isinstance(asker, HoldAsker):
+            work: Work = HoldingWork(self.attempt_id, settings, asker, self._rng, event)
+        else:
+            work = Work(self.attempt_id, settings, asker, self._rng, event)
+        self._work = work
         self._out.append(SetTimer(self._heartbeat_s, HEARTBEAT))
-        if not settings.planner or work.progress.done:
+        if not settings.planner or work.progress.done or isinstance(asker, HoldAsker):
             self._adopt(work, None)
             return
         job, seed = work.estimates.applied(), event.seed
@@ -197,10 +215,12 @@ class ApplicationMaster:
         return self.state is MasterState.RUNNING and not self._registering
 
     def _ask(self, work: Work, now: float) -> None:
-        wake_after_s = work.consult(now)
-        if wake_after_s is not None:
-            self._out.append(SetTimer(wake_after_s, WAKE))
+        self._wake_in(work.consult(now))
         self._send(work.message(now))
+
+    def _wake_in(self, delay_s: float | None) -> None:
+        if delay_s is not None:
+            self._out.append(SetTimer(delay_s, WAKE))
 
     def _containers_granted(self, event: ContainersGranted, now: float) -> None:
         if event.attempt_id != self.attempt_id:
@@ -233,7 +253,7 @@ class ApplicationMaster:
 
     def _finish(self, work: Work, succeeded: bool, diagnostics: str) -> None:
         self._move(MasterEvent.FINISH)
-        work.launcher.stop_all()
+        work.stop_all()
         self._cancel(PLAN, HEARTBEAT, ASK, WAKE)
         self._note_progress(work)
         self._verdict = AttemptFinished(self.attempt_id, succeeded, diagnostics)
@@ -247,7 +267,7 @@ class ApplicationMaster:
     def _stopped(self, event: AttemptStopped, now: float) -> None:
         if event.attempt_id == self.attempt_id and self.state is not MasterState.STOPPED:
             if self._work is not None:
-                self._work.launcher.stop_all()
+                self._work.stop_all()
                 self._work.launcher.flush(self._out)
             self._leave(MasterEvent.STOP, event.reason)
 
@@ -272,7 +292,7 @@ class ApplicationMaster:
             self._heartbeat(now)
         elif key == WAKE:
             if work is not None:
-                work.review = True
+                work.wake()
         elif key == REGISTER:
             if self._registering and self.state is not MasterState.STOPPED:
                 self._register()

@@ -3,7 +3,7 @@
 The truth (`actual_*`) is copied into launches here and nowhere else: node managers run it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable
 
 from am.lots import Lot
 from am.progress import StageProgress
@@ -15,15 +15,21 @@ from weft.resources import ResourceTypes, Vector
 
 
 class Held:
-    """A container with one task in it."""
+    """A task in a container. `key` names it among all that is held.
+
+    That is the container's id, or for a reusable container (whose `size` is given) id, stage, task
+    and attempt.
+    """
 
     __slots__ = (
         "attempt",
         "container_id",
+        "key",
         "launched_s",
         "lot",
         "node",
         "sent_s",
+        "size",
         "stage",
         "stopping",
         "task",
@@ -38,8 +44,13 @@ class Held:
         task: int,
         attempt: int,
         now: float,
+        size: Vector = (),
     ) -> None:
         self.container_id = container_id
+        self.size = size
+        self.key: Hashable = container_id
+        if size:
+            self.key = (container_id, stage.position, task, attempt)
         self.node = node
         self.lot = lot
         self.stage = stage
@@ -78,7 +89,7 @@ class Truth:
         `reusable`: what the container holds, when it outlives the task.
         """
         remote = bool(lot.nodes) and node not in lot.nodes
-        granted = reusable or lot.demand
+        granted = reusable or lot.grant
         if self.plain:
             return TaskLaunch(
                 container_id, lot.stage, task, attempt, self.duration_s, self.demand,
@@ -106,8 +117,8 @@ class Launcher:
     def __init__(self, attempt_id: AttemptId) -> None:
         self._attempt = attempt_id
         self.truths: list[Truth] = []
-        self.held: dict[ContainerId, Held] = {}
-        self.unanswered: dict[ContainerId, Held] = {}  # in the order of sending
+        self.held: dict[Hashable, Held] = {}
+        self.unanswered: dict[Hashable, Held] = {}  # in the order of sending
         self._batches: dict[NodeId, list[TaskLaunch]] = {}
         self._stops: dict[NodeId, list[ContainerId]] = {}
 
@@ -117,13 +128,13 @@ class Launcher:
 
     def start(self, held: Held) -> None:
         """Order one task; the order leaves with the next `flush`."""
-        self.held[held.container_id] = held
-        self.unanswered[held.container_id] = held
+        self.held[held.key] = held
+        self.unanswered[held.key] = held
         self._order(held)
 
     def _order(self, held: Held) -> None:
         launch = self.truths[held.lot.stage].launch(
-            held.container_id, held.node, held.lot, held.task, held.attempt
+            held.container_id, held.node, held.lot, held.task, held.attempt, held.size
         )
         batch = self._batches.get(held.node)
         if batch is None:
@@ -134,7 +145,13 @@ class Launcher:
     def stop(self, held: Held) -> None:
         """Order the end of one container."""
         held.stopping = True
-        self._stops.setdefault(held.node, []).append(held.container_id)
+        self.stop_container(held.node, held.container_id)
+
+    def stop_container(self, node: NodeId, container_id: ContainerId) -> None:
+        """Order the end of a container by its id."""
+        stops = self._stops.setdefault(node, [])
+        if container_id not in stops:
+            stops.append(container_id)
 
     def stop_all(self) -> None:
         """Order the end of everything held; the manager frees what these orders miss."""
@@ -144,14 +161,14 @@ class Launcher:
 
     def repeat(self, now: float, resend_after_s: float) -> None:
         """Order again what was not answered for too long."""
-        for container_id, held in list(self.unanswered.items()):
+        for key, held in list(self.unanswered.items()):
             if now - held.sent_s < resend_after_s:
                 break
-            del self.unanswered[container_id]
+            del self.unanswered[key]
             held.sent_s = now
-            self.unanswered[container_id] = held
+            self.unanswered[key] = held
             if held.stopping:
-                self._stops.setdefault(held.node, []).append(container_id)
+                self.stop_container(held.node, held.container_id)
             else:
                 self._order(held)
 
@@ -167,12 +184,3 @@ class Launcher:
                 stop = StopContainers(self._attempt, node, tuple(containers))
                 effects.append(Send(node_address(node), stop))
             self._stops = {}
-
-
-def totals(machines: Sequence[tuple[Vector, int]]) -> Vector:
-    """C: the capacity of all machines together."""
-    if not machines:
-        return ()
-    return tuple(
-        sum(capacity[r] * count for capacity, count in machines) for r in range(len(machines[0][0]))
-    )

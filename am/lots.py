@@ -35,6 +35,7 @@ class Lot:
         "declared_s",
         "demand",
         "gang",
+        "grant",
         "label",
         "nodes",
         "norm",
@@ -61,6 +62,7 @@ class Lot:
         self.stage = stage
         self.tasks = tasks
         self.demand = demand
+        self.grant = demand  # what a container for one of its tasks is asked to hold
         self.nodes = prefer.nodes
         self.racks = prefer.racks
         self.pri_score = pri_score

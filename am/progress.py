@@ -29,6 +29,7 @@ class StageProgress:
         "missing",
         "position",
         "rank_of",
+        "ready_at",
         "running",
         "state",
         "tasks",
@@ -46,6 +47,7 @@ class StageProgress:
         self.missing: list[int] | None = None  # unfinished one_to_one parent tasks of each task
         self.barrier_children: list[int] = []
         self.chain_children: list[int] = []
+        self.ready_at: list[float] | None = None  # by task, if kept
         self.tries: dict[int, int] = {}  # launches so far, for tasks launched more than once
         self.failures: dict[int, int] = {}  # failures that count towards max_task_attempts
         self.copies: dict[int, int] = {}  # live copies, for tasks that were speculated on
@@ -96,6 +98,7 @@ class Progress:
         "failed",
         "finished",
         "lots",
+        "now",
         "running",
         "stages",
         "tasks",
@@ -116,6 +119,7 @@ class Progress:
         self.running = 0
         self.failed = 0  # failures, of whatever task
         self.version = 0  # grows with every change
+        self.now = 0.0  # kept by those who need `ready_at`
         self.work = 0.0  # srpt, see `remaining_work`
         self.lots: list[Lot] = []
         self.changed: dict[int, Lot] = {}
@@ -143,6 +147,12 @@ class Progress:
             child.missing = list(blocks)
         else:
             child.missing = [old + new for old, new in zip(child.missing, blocks, strict=True)]
+
+    def keep_times(self, now: float) -> None:
+        """Note from now on when each task became ready."""
+        self.now = now
+        for stage in self.stages:
+            stage.ready_at = [now] * stage.tasks
 
     def adopt(self, lots: Sequence[Sequence[Lot]]) -> None:
         """Take (new) lots for every stage; all of them count as changed."""
@@ -222,6 +232,8 @@ class Progress:
         self.version += 1
         lot, rank = stage.place_of(task)
         self._shift(stage, lot, task, 1)
+        if stage.ready_at is not None:
+            stage.ready_at[task] = self.now
         heappush(lot.ready, rank)
         self.changed[lot.number] = lot
 
@@ -302,6 +314,8 @@ class Progress:
                 if state[task] == WAITING and (missing is None or missing[task] == 0):
                     state[task] = READY
         state = stage.state
+        if stage.ready_at is not None:
+            stage.ready_at = [self.now] * stage.tasks
         for lot in stage.lots:
             tasks = lot.tasks
             lot.ready = [rank for rank in range(len(tasks)) if state[tasks[rank]] == READY]
@@ -324,6 +338,8 @@ class Progress:
             missing[heir] -= 1
             if missing[heir] == 0 and child.barriers == 0 and child.state[heir] == WAITING:
                 child.state[heir] = READY
+                if child.ready_at is not None:
+                    child.ready_at[heir] = self.now
                 if child.lots:
                     lot, rank = child.place_of(heir)
                     heappush(lot.ready, rank)

@@ -1,6 +1,6 @@
 """A job under way: what is asked for, what is granted, what runs, what ended.
 
-One task per container here; `am.reuse` holds containers for several tasks (COBRA).
+One task per container here; `am.reuse` keeps containers for several tasks (COBRA).
 """
 
 import numpy as np
@@ -10,11 +10,12 @@ from am.ask.view import JobView, RunningTask
 from am.asking import AskBook
 from am.estimates import Estimates
 from am.failures import NodeFailures, diagnose
-from am.launching import Held, Launcher, totals
+from am.launching import Held, Launcher
 from am.lots import Lot, build_lots
 from am.progress import RUNNING, Progress, StageProgress
 from am.remaining_path import RemainingPath
 from am.settings import MasterSettings
+from am.sizes import at_least, container_size, totals
 from weft.errors import InvariantError
 from weft.facts import Fact, Remark
 from weft.ids import AttemptId, ContainerId, attempt_of_container
@@ -84,6 +85,11 @@ class Work:
             self.job, self.accepted.types, self.capacity, plan, self.estimates.base_s,
             self.settings.lots,
         )  # fmt: skip
+        option = getattr(self.asker, "container", None)
+        if option is not None:
+            size = container_size(option, self.accepted.types, self.accepted.machines)
+            for lot in [lot for stage in lots for lot in stage]:
+                lot.grant = at_least(size, lot.demand)
         self.progress.adopt(lots)
         self.planned = True
         self.review = True
@@ -119,6 +125,14 @@ class Work:
         return self.book.message(
             self.attempt_id, now, self.estimates.duration_s, done, work, path_s
         )
+
+    def wake(self) -> None:
+        """The asker's time has come."""
+        self.review = True
+
+    def settle(self, now: float) -> float | None:
+        """Decide what needs no word from the manager: nothing here."""
+        return None
 
     def consult(self, now: float) -> float | None:
         """Let the asker look, if there is anything new; answers when it wants to look again."""
@@ -237,8 +251,8 @@ class Work:
 
     def _give_up(self, held: Held) -> None:
         """A container that never runs its task; the task is ready again."""
-        self.launcher.unanswered.pop(held.container_id, None)
-        del self.launcher.held[held.container_id]
+        self.launcher.unanswered.pop(held.key, None)
+        del self.launcher.held[held.key]
         self.book.release(held.container_id)
         self.progress.give_back(held.stage, held.task)
         self.review = self.review or self.asker.follows_share
@@ -326,6 +340,10 @@ class Work:
                 self.launcher.stop(held)
                 self.book.release(held.container_id)
 
+    def stop_all(self) -> None:
+        """Order the end of everything that runs."""
+        self.launcher.stop_all()
+
     # -- stragglers --------------------------------------------------------------------------------
 
     def speculate(self, now: float) -> None:
@@ -352,9 +370,9 @@ class Work:
         self.book.check()
         progress = self.progress
         progress.check()
-        for container_id in self.launcher.held:
-            if container_id not in self._seen:
-                raise InvariantError(f"container {container_id} is held but was never granted")
+        for held in self.launcher.held.values():
+            if held.container_id not in self._seen:
+                raise InvariantError(f"container {held.container_id} is held but was never granted")
         if self.verdict is not None:
             return
         self._check_running()

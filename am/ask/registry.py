@@ -2,20 +2,21 @@
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from am.ask.view import JobView, Wish
+from am.ask.view import HoldView, HoldWish, JobView, Wish
 from weft.errors import InputError
 
 
 class Asker(Protocol):
     """Decides how many containers a job asks for now, and of which kind.
 
-    One asker serves one job. It is called when something changed: at each heartbeat in YARN's
-    pace, at once in prompt pace. It sees the job read-only and answers with a `Wish`; the master's
-    core turns that into cumulative asks, so an asker never counts grants.
+    One asker serves one job. It is called when something changed: at each heartbeat in YARN's pace,
+    at once in prompt pace. It sees the job read-only and answers with a `Wish`; the master's core
+    turns that into cumulative asks, so an asker never counts grants. With a `container` attribute
+    (as in `HoldAsker`) every task gets a container of at least that capacity.
 
     `follows_share`: call it also when the share, the remaining DAG or an estimate changed, not
     only when tasks became ready.
@@ -27,20 +28,42 @@ class Asker(Protocol):
         """The wanted number of containers of each kind for the lots that it names."""
 
 
+@runtime_checkable
+class HoldAsker(Protocol):
+    """Decides about reusable containers: how many to hold, which tasks go where, what goes back.
+
+    It is called after every event that may matter (a grant, a task's end, tasks that became ready)
+    and when it asked to be woken. Semi-clairvoyance is the view's type: `HoldView` names the
+    stages whose tasks may start and what the job holds. A holding asker's job has no plan.
+
+    `container` is the capacity of one container: named amounts, or a part of the smallest machine.
+    A stage whose tasks need more gets larger containers.
+    """
+
+    container: Mapping[str, float] | float
+
+    def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
+        """The wanted number of containers, tasks to start, containers to give back."""
+
+
 # name -> "module:class", imported on first use so that a command starts fast
 ASKERS: dict[str, str] = {
     "all_ready": "am.ask.all_ready:AllReady",
     "carbyne": "am.ask.carbyne:Carbyne",
+    "cobra": "am.ask.cobra:Cobra",
+    "static": "am.ask.static:Static",
+    "dynamic": "am.ask.dynamic:Dynamic",
+    "disposable": "am.ask.disposable:Disposable",
 }
 
 
-def asker(name: str, options: Mapping[str, Any] | None = None) -> Asker:
+def asker(name: str, options: Mapping[str, Any] | None = None) -> Asker | HoldAsker:
     """Build an asker; raises InputError for an unknown name or option."""
     if name not in ASKERS:
         raise InputError("asker", f"unknown asker {name!r}; known: {', '.join(ASKERS)}")
     module, kind = ASKERS[name].split(":")
     try:
-        made: Asker = getattr(import_module(module), kind)(**(options or {}))
+        made: Asker | HoldAsker = getattr(import_module(module), kind)(**(options or {}))
     except TypeError as error:
         raise InputError(f"asker.{name}", str(error)) from error
     return made

@@ -112,7 +112,7 @@ class Remaining:
             duration[self.running] = self.residual
         return Run(
             duration=duration,
-            missing=self._missing(waits, reverse),
+            missing=self._missing(waits, left > 0, reverse),
             stage_missing=(open_links[at[1:]] - open_links[at[:-1]]).astype(np.int64),
             stage_left=left,
             queue=np.empty(n, np.int64),
@@ -124,13 +124,15 @@ class Remaining:
             start=np.full(n, np.nan),
         )
 
-    def _missing(self, waits: NDArray[np.bool_], reverse: bool) -> Ints:
+    def _missing(self, waits: NDArray[np.bool_], some: NDArray[np.bool_], reverse: bool) -> Ints:
         """Linked tasks over one_to_one edges that each task waits for."""
         shape = self.shape
         missing = np.zeros(len(waits), np.int64)
         for parent in range(len(shape.first) - 1):
             low, high = shape.first[parent], shape.first[parent + 1]
             for child in shape.chain[shape.chain_at[parent] : shape.chain_at[parent + 1]]:
+                if not some[child if reverse else parent]:
+                    continue
                 start, end = shape.first[child], shape.first[child + 1]
                 ahead, behind = int(high - low), int(end - start)
                 if reverse:

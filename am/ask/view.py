@@ -101,3 +101,73 @@ class JobView(AvailableView):
     parents: Sequence[Sequence[tuple[int, bool]]] = ()  # by stage: (parent, whether a barrier)
     running: Sequence[RunningTask] = ()
     version: int = 0  # grows with every change of the remaining DAG
+
+
+class ContainerView(Protocol):
+    """A reusable container that the job holds (`am.reuse.Pooled`), read-only."""
+
+    @property
+    def container_id(self) -> int:
+        """Its id."""
+
+    @property
+    def node(self) -> NodeId:
+        """Where it is."""
+
+    @property
+    def size(self) -> Vector:
+        """What it holds in the scheduler's books, absolute."""
+
+    @property
+    def free(self) -> Sequence[float]:
+        """What its tasks are not expected to use, absolute."""
+
+    @property
+    def busy(self) -> int:
+        """Tasks in it."""
+
+    @property
+    def idle_since_s(self) -> float:
+        """When its last task ended, or it was granted."""
+
+    @property
+    def use_sum(self) -> Sequence[float]:
+        """Sum of all measured uses, one sample per monitoring interval (COBRA: 1 s)."""
+
+    @property
+    def use_count(self) -> int:
+        """How many samples were summed."""
+
+
+class WaitingTasks(NamedTuple):
+    """Ready tasks of one lot; `duration_s` is None while nothing is known of it."""
+
+    lot: LotView
+    since_s: float  # when the longest waiting one became ready
+    duration_s: float | None
+
+
+@dataclass(slots=True)
+class HoldView:
+    """What an asker of reusable containers sees: what waits, what it holds; no later stage.
+
+    `pool_max` is the number of containers of the job's size that the cluster could hold.
+    """
+
+    waiting: Sequence[WaitingTasks] = ()
+    containers: Sequence[ContainerView] = ()
+    size: Vector = ()  # of a new container
+    pool_max: int = 1
+    pending: int = 0  # containers asked for and not granted
+
+
+class HoldWish(NamedTuple):
+    """`target` containers in all; tasks to start as (container id, lot); containers to give back.
+
+    A container to give back must be idle and get no task. `wake_after_s` as in `Wish`.
+    """
+
+    target: int
+    start: Sequence[tuple[int, int]] = ()
+    give_back: Sequence[int] = ()
+    wake_after_s: float | None = None

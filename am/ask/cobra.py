@@ -1,0 +1,129 @@
+"""COBRA: Af decides how many reusable containers a job desires, Pdelay what runs in them.
+
+Source: COBRA sections IV and VI-B; ALGORITHMS section 9. It is semi-clairvoyant: it sees the
+stages whose tasks may start (`HoldView`), nothing of later ones.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from am.ask.af import AfSettings, next_desire, request_of
+from am.ask.holding import Filling, idle_containers, surplus, useless
+from am.ask.view import HoldView, HoldWish
+from weft.errors import InputError
+
+
+class _Seen(NamedTuple):
+    """Use measured of a container when the period began."""
+
+    total: tuple[float, ...]
+    samples: int
+
+
+class Cobra:
+    """Af every `period_s` (L), Pdelay whenever a container has room.
+
+    `container`: its capacity, named amounts or a part of the smallest machine. `surplus_release`:
+    at once give back containers that the waiting tasks do not need, and desire no more than is kept
+    (figure 2(c)); without it only a falling desire gives containers back, as they become empty.
+    `racks`: rack by node, where known.
+    """
+
+    def __init__(
+        self,
+        container: Mapping[str, float] | float = 0.25,
+        rho: float = 1.5,
+        delta: float = 0.7,
+        period_s: float = 5.0,
+        tau: float = 0.5,
+        unknown_wait_s: float = 5.0,
+        initial_desire: float = 1.0,
+        surplus_release: bool = False,
+        racks: Mapping[str, str] | None = None,
+    ) -> None:
+        if not float(rho) > 1.0:
+            raise InputError("asker.rho", f"expected a number above 1, got {rho!r}")
+        if not 0.0 < float(delta) <= 1.0:
+            raise InputError("asker.delta", f"expected a number in (0, 1], got {delta!r}")
+        if not float(period_s) > 0.0:
+            raise InputError("asker.period_s", f"expected a positive number, got {period_s!r}")
+        self.container = container
+        self.desire = float(initial_desire)
+        self.case = ""  # of the last full period
+        self._af = AfSettings(float(rho), float(delta))
+        self._period_s = float(period_s)
+        self._tau = float(tau)
+        self._unknown_wait_s = float(unknown_wait_s)
+        self._surplus = bool(surplus_release)
+        self._racks = dict(racks or {})
+        self._ends_s = -1.0  # of the current period
+        self._seen: dict[int, _Seen] = {}
+        self._at_s = 0.0
+        self._rate: tuple[np.ndarray, np.ndarray] | None = None  # (used, held) since the last call
+        self._used: np.ndarray | None = None  # expected use and allocation over the period so far
+        self._held: np.ndarray | None = None
+
+    def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
+        """Fill containers; at a period's end, desire more or fewer; give back what is too much."""
+        self._account(now)
+        if self._ends_s < 0:
+            self._ends_s = now + self._period_s
+        while now >= self._ends_s - 1e-9:
+            self._feed_back(view)
+            self._ends_s += self._period_s
+        filling = Filling(now, self._tau, self._af.delta, self._unknown_wait_s, self._racks)
+        filling.fill(view, view.containers)
+        idle = idle_containers(view, filling.used)
+        back = useless(view, idle)
+        if self._surplus:
+            spare = [c for c in surplus(view, filling) if c not in back]
+            kept = len(view.containers) - len(back)
+            back += spare[: max(0, kept - 1)]
+            if spare:
+                self.desire = min(self.desire, max(1.0, float(len(view.containers) - len(back))))
+        target = request_of(self.desire)
+        extra = len(view.containers) - len(back) - target
+        back += [c.container_id for c in idle if c.container_id not in back][: max(0, extra)]
+        self._observe(view)
+        waits = [self._ends_s - now, *(d for d in (filling.wakes_in_s(),) if d is not None)]
+        return HoldWish(target, filling.start, back, max(min(waits), 1e-6))
+
+    def _feed_back(self, view: HoldView) -> None:
+        """Algorithm 1 at the end of a period."""
+        self.desire, self.case = next_desire(
+            self.desire, len(view.containers), self._utilisation(view), bool(view.waiting),
+            self._af, view.pool_max,
+        )  # fmt: skip
+        self._seen = {c.container_id: _Seen(tuple(c.use_sum), c.use_count) for c in view.containers}
+        self._used = self._held = None
+
+    def _utilisation(self, view: HoldView) -> float:
+        """Used over allocated in the period, the largest of the resources; measured if possible."""
+        used, held = np.zeros(len(view.size)), np.zeros(len(view.size))
+        for c in view.containers:
+            before = self._seen.get(c.container_id, _Seen((0.0,) * len(c.size), 0))
+            used += np.subtract(c.use_sum, before.total)
+            held += np.multiply(c.size, c.use_count - before.samples)
+        if not held.any() and self._used is not None and self._held is not None:
+            used, held = self._used, self._held
+        return float(max((u / h for u, h in zip(used, held, strict=True) if h > 0), default=0.0))
+
+    def _account(self, now: float) -> None:
+        """Expected use up to now, for node managers that measure nothing."""
+        if self._rate is not None:
+            lasted = now - self._at_s
+            used, held = self._rate[0] * lasted, self._rate[1] * lasted
+            self._used = used if self._used is None else self._used + used
+            self._held = held if self._held is None else self._held + held
+        self._at_s = now
+
+    def _observe(self, view: HoldView) -> None:
+        """What is used and held from now on, as far as is known before the tasks start."""
+        held = np.zeros(len(view.size))
+        free = np.zeros(len(view.size))
+        for c in view.containers:
+            held += c.size
+            free += c.free
+        self._rate = (held - free, held)

@@ -1,0 +1,24 @@
+"""`disposable`: one task a container of fixed capacity, given back (YARN's and COBRA's Default)."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from am.ask.view import JobView, Wanted, Wish
+
+
+class Disposable:
+    """Asks a container of the fixed capacity for every ready task of the lots that changed.
+
+    `container`: its capacity, named amounts or a part of the smallest machine; a task that needs
+    more gets what it needs.
+    """
+
+    follows_share = False
+
+    def __init__(self, container: Mapping[str, float] | float = 0.25) -> None:
+        self.container = container
+
+    def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
+        """One row per changed lot."""
+        return Wish([Wanted(lot.number, len(lot.ready)) for lot in view.changed.values()])

@@ -1,0 +1,150 @@
+"""What the askers of reusable containers share: filling containers, giving them back."""
+
+from collections.abc import Iterable, Sequence
+
+from am.ask.pdelay import Spot, Waiting, assign, empty_after_packing, next_threshold_s
+from am.ask.view import ContainerView, HoldView
+
+
+def parts(amounts: Sequence[float], size: Sequence[float]) -> tuple[float, ...]:
+    """Amounts as parts of a container; a resource that it lacks is never free."""
+    return tuple(
+        (a / s if s > 0 else (0.0 if a <= 0 else 2.0)) for a, s in zip(amounts, size, strict=True)
+    )
+
+
+def waiting_of(
+    view: HoldView,
+    size: Sequence[float],
+    now: float,
+    tau: float,
+    unknown_wait_s: float,
+    fixed: bool = False,
+) -> list[Waiting]:
+    """The waiting tasks in parts of one container size.
+
+    While a duration is unknown the threshold is `unknown_wait_s` (ALGORITHMS section 9).
+    """
+    return [
+        Waiting(
+            key=task.lot.number,
+            need=parts(task.lot.demand, size),
+            threshold_s=(
+                unknown_wait_s if fixed or task.duration_s is None else tau * task.duration_s
+            ),
+            wait_s=now - task.since_s,
+            nodes=task.lot.nodes,
+            racks=task.lot.racks,
+            tasks=len(task.lot.ready),
+        )
+        for task in view.waiting
+    ]
+
+
+class Filling:
+    """Fill containers one after another by Pdelay; `start` and `left` are the outcome."""
+
+    __slots__ = (
+        "_delta",
+        "_fixed",
+        "_now",
+        "_tau",
+        "_unknown_wait_s",
+        "left",
+        "racks",
+        "start",
+        "used",
+    )
+
+    def __init__(
+        self,
+        now: float,
+        tau: float,
+        delta: float,
+        unknown_wait_s: float,
+        racks: dict[str, str],
+        fixed: bool = False,
+    ) -> None:
+        self._fixed = fixed  # wait `unknown_wait_s` whatever a task lasts
+        self._now = now
+        self._tau = tau
+        self._delta = delta
+        self._unknown_wait_s = unknown_wait_s
+        self.racks = racks  # rack by node, where known
+        self.start: list[tuple[int, int]] = []
+        self.used: set[int] = set()  # containers that got a task
+        self.left: list[Waiting] = []
+
+    def fill(self, view: HoldView, containers: Iterable[ContainerView]) -> None:
+        """Choose tasks for every container that has room."""
+        taken: dict[int, int] = {}
+        for container in containers:
+            size = container.size
+            tasks = self._waiting(view, size, taken)
+            if not tasks:
+                break
+            free = tuple(
+                f if s > 0 else 0.0 for f, s in zip(parts(container.free, size), size, strict=True)
+            )
+            spot = Spot(container.node, self.racks.get(container.node, ""), free)
+            chosen, _ = assign(_nonzero(spot, size), _drop_missing(tasks, size), self._delta)
+            for lot, _level in chosen:
+                taken[lot] = taken.get(lot, 0) + 1
+                self.start.append((container.container_id, lot))
+                self.used.add(container.container_id)
+        self.left = self._waiting(view, view.size, taken)
+
+    def wakes_in_s(self) -> float | None:
+        """When a task left may go further away from its input."""
+        return next_threshold_s(self.left)
+
+    def _waiting(
+        self, view: HoldView, size: Sequence[float], taken: dict[int, int]
+    ) -> list[Waiting]:
+        found = waiting_of(view, size, self._now, self._tau, self._unknown_wait_s, self._fixed)
+        rest = [task._replace(tasks=task.tasks - taken.get(task.key, 0)) for task in found]
+        return [task for task in rest if task.tasks > 0]
+
+
+def _nonzero(spot: Spot, size: Sequence[float]) -> Spot:
+    """Only resources that the container has: the others would look as if nothing were free."""
+    return spot._replace(free=tuple(f for f, s in zip(spot.free, size, strict=True) if s > 0))
+
+
+def _drop_missing(tasks: Sequence[Waiting], size: Sequence[float]) -> list[Waiting]:
+    """The same for needs; a task that needs what the container lacks never fits."""
+    kept = []
+    for task in tasks:
+        lacks = any(n > 0 and s <= 0 for n, s in zip(task.need, size, strict=True))
+        if not lacks:
+            need = tuple(n for n, s in zip(task.need, size, strict=True) if s > 0)
+            kept.append(task._replace(need=need))
+    return kept
+
+
+def idle_containers(view: HoldView, used: set[int]) -> list[ContainerView]:
+    """Containers without a task, the longest idle first."""
+    idle = [c for c in view.containers if not c.busy and c.container_id not in used]
+    return sorted(idle, key=lambda c: (c.idle_since_s, c.container_id))
+
+
+def useless(view: HoldView, idle: Sequence[ContainerView]) -> list[int]:
+    """Idle containers that are too small for every waiting task."""
+    if not view.waiting:
+        return []
+    return [
+        c.container_id
+        for c in idle
+        if not any(
+            all(d <= s + 1e-9 for d, s in zip(task.lot.demand, c.size, strict=True))
+            for task in view.waiting
+        )
+    ]
+
+
+def surplus(view: HoldView, filling: Filling) -> list[int]:
+    """Idle containers that all waiting tasks together do not need (figure 2(c))."""
+    rest = [c for c in view.containers if c.container_id not in filling.used]
+    free = [parts(c.free, c.size) for c in rest]
+    idle = [not c.busy for c in rest]
+    return [rest[at].container_id for at in empty_after_packing(free, idle, filling.left)]

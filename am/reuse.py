@@ -1,0 +1,372 @@
+"""Work in reusable containers: a job holds containers and runs several tasks in each (COBRA).
+
+The asker decides (`am.ask.registry.HoldAsker`); here its wishes become asks, starts and releases,
+and ends are booked once each whichever way they arrive: directly from the node (`TasksEnded`), or
+relayed by the Resource Manager as ends that name a task.
+"""
+
+import numpy as np
+
+from am.ask.registry import HoldAsker
+from am.ask.view import HoldView, JobView, WaitingTasks, Wish
+from am.launching import Held
+from am.lots import Lot
+from am.progress import READY, Progress, StageProgress
+from am.settings import MasterSettings
+from am.sizes import at_least, container_size, pool_max
+from am.work import Work
+from weft.errors import InvariantError
+from weft.ids import AttemptId, ContainerId, NodeId
+from weft.job import NO_PREFERENCE
+from weft.messages import (
+    AskType,
+    AttemptAccepted,
+    Container,
+    ContainerEnd,
+    ContainersAsked,
+    FinishedTask,
+    Outcome,
+    StartAnswered,
+    TaskEnd,
+    TasksEnded,
+)
+from weft.plan import Plan
+from weft.resources import Vector
+
+
+class Pooled:
+    """A reusable container that the job holds."""
+
+    __slots__ = (
+        "before",
+        "confirmed",
+        "container_id",
+        "free",
+        "idle_since_s",
+        "node",
+        "size",
+        "tasks",
+        "use_count",
+        "use_sum",
+    )
+
+    def __init__(self, container_id: ContainerId, node: NodeId, size: Vector, now: float) -> None:
+        self.container_id = container_id
+        self.node = node
+        self.size = size
+        self.free = list(size)
+        self.tasks: dict[tuple[int, int], Held] = {}  # by stage and task
+        # tasks that failed here: an answer may be to their first order, so it does not count
+        self.before: set[tuple[int, int]] = set()
+        self.idle_since_s = now
+        self.use_sum = [0.0] * len(size)
+        self.use_count = 0
+        self.confirmed = False  # its node has started something in it
+
+    @property
+    def busy(self) -> int:
+        """Tasks in it."""
+        return len(self.tasks)
+
+    def book(self, held: Held, sign: int) -> None:
+        """Count what a task is expected to use as used (1) or free again (-1)."""
+        for r, amount in enumerate(held.lot.demand):
+            self.free[r] -= sign * amount
+        if not self.tasks:
+            self.free = list(self.size)  # no drift over thousands of tasks
+
+
+class HoldingWork(Work):
+    """The running part of a master whose asker holds containers; it follows no plan."""
+
+    def __init__(
+        self,
+        attempt_id: AttemptId,
+        settings: MasterSettings,
+        asker: HoldAsker,
+        rng: np.random.Generator,
+        accepted: AttemptAccepted,
+    ) -> None:
+        super().__init__(attempt_id, settings, _Silent(), rng, accepted)
+        self.holder = asker
+        self.base = container_size(asker.container, accepted.types, accepted.machines)
+        self.pool: dict[ContainerId, Pooled] = {}
+        self._sizes: dict[tuple[Vector, str], Lot] = {}  # what is asked for, by size and label
+        self._waiting: dict[int, Lot] = {}
+        self._due = True  # the asker must look again
+        self._wake_after_s: float | None = None
+
+    def adopt(self, plan: Plan | None) -> None:
+        """Begin, in the order in which tasks become ready."""
+        self.progress.keep_times(0.0)
+        super().adopt(None)
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """The asker's time has come."""
+        self._due = True
+
+    def settle(self, now: float) -> float | None:
+        """Let the asker decide if anything changed; answers when it wants to look again."""
+        progress = self.progress
+        if not self.planned or self.verdict is not None or not (self._due or progress.changed):
+            return None
+        for number, lot in progress.changed.items():
+            if lot.ready:
+                self._waiting[number] = lot
+            else:
+                self._waiting.pop(number, None)
+        progress.changed = {}
+        self._due = self.review = False
+        view = self._hold_view()
+        wish = self.holder.hold(view, now, self.rng)
+        for container_id, number in wish.start:
+            self._start(self.pool[container_id], progress.lots[number], now)
+        for container_id in wish.give_back:
+            self._give_back(self.pool[container_id])
+        self._want(view.size, wish.target)
+        return wish.wake_after_s
+
+    def _hold_view(self) -> HoldView:
+        size = self.base
+        waiting = []
+        for lot in self._waiting.values():
+            stage = self.progress.stages[lot.stage]
+            since = stage.ready_at[lot.tasks[lot.ready[0]]] if stage.ready_at else 0.0
+            known = self.estimates.known(lot.stage)
+            duration = self.estimates.duration_s(lot.stage) if known else None
+            waiting.append(WaitingTasks(lot, since, duration))
+            size = at_least(size, lot.demand)
+        pending = sum(lot.rows[0].wanted for lot in self._sizes.values() if lot.rows[0])
+        most = pool_max(size, self.accepted.machines)
+        return HoldView(waiting, list(self.pool.values()), size, most, pending)
+
+    def _want(self, size: Vector, target: int) -> None:
+        """Ask for what is missing, of the size that serves all that waits."""
+        label = next((lot.label for lot in self._waiting.values() if lot.label), "")
+        missing = max(0, target - len(self.pool))
+        if missing and (size, label) not in self._sizes:
+            first = next(iter(self._waiting.values()), None)
+            stage = first.stage if first is not None else 0
+            wanted = Lot(stage, (), size, NO_PREFERENCE, 1.0)
+            wanted.label = label
+            self._sizes[size, label] = wanted
+        for key, lot in self._sizes.items():
+            self.book.want(lot, AskType.DEFAULT, missing if key == (size, label) else 0)
+
+    def _start(self, pooled: Pooled, lot: Lot, now: float) -> None:
+        rank = self.progress.take(lot)
+        if rank < 0:
+            raise InvariantError(f"the asker starts a task that lot {lot.number} has not")
+        if not lot.ready:
+            self._waiting.pop(lot.number, None)
+        task = lot.tasks[rank]
+        stage = self.progress.stages[lot.stage]
+        attempt = stage.tries.get(task, 0)
+        held = Held(
+            pooled.container_id, pooled.node, lot, stage, task, attempt, now, pooled.size
+        )  # fmt: skip
+        pooled.tasks[lot.stage, task] = held
+        pooled.book(held, 1)
+        self.launcher.start(held)
+
+    def _give_back(self, pooled: Pooled) -> None:
+        """Return a container; whatever ran in it is ready again."""
+        del self.pool[pooled.container_id]
+        self.book.release(pooled.container_id)
+        self.launcher.stop_container(pooled.node, pooled.container_id)
+        self._lose_tasks(pooled)
+
+    def _lose_tasks(self, pooled: Pooled) -> None:
+        for held in list(pooled.tasks.values()):
+            self._forget(held)
+            self.progress.give_back(held.stage, held.task)
+        pooled.tasks.clear()
+        self._due = True
+
+    def _forget(self, held: Held) -> None:
+        self.launcher.held.pop(held.key, None)
+        self.launcher.unanswered.pop(held.key, None)
+
+    # -- telling the manager -----------------------------------------------------------------------
+
+    @property
+    def wants_to_ask(self) -> bool:
+        """Whether there is something to tell the manager before the next heartbeat."""
+        return self.book.owes
+
+    @property
+    def silent(self) -> bool:
+        """Whether the next heartbeat would say nothing that the manager does not know."""
+        return self.book.silent and not (self.launcher.unanswered or self._due)
+
+    def message(self, now: float) -> ContainersAsked:
+        """The next request; remaining work and path are of the available stages only."""
+        progress, factor = self.progress, self.estimates.factor
+        path_s = max(
+            (self.estimates.duration_s(lot.stage) for lot in self._waiting.values()), default=0.0
+        )
+        seconds = sum(
+            len(lot.ready) * lot.declared_of(lot.tasks[lot.ready[0]]) * factor[lot.stage] * lot.norm
+            for lot in self._waiting.values()
+            if lot.ready
+        )
+        done = progress.finished / max(progress.tasks, 1)
+        return self.book.message(
+            self.attempt_id, now, self.estimates.duration_s, done, seconds, path_s
+        )
+
+    def restart(self) -> None:
+        """The manager restarted; containers that no node was seen to run are given up."""
+        self.book.restart()
+        for pooled in [p for p in self.pool.values() if not p.confirmed]:
+            self._give_back(pooled)
+        if self.nodes.avoided:
+            self.book.blacklist(tuple(sorted(self.nodes.avoided)))
+        self._due = True
+
+    # -- grants ------------------------------------------------------------------------------------
+
+    def take(self, containers: tuple[Container, ...], now: float) -> None:
+        """Add new containers to the pool; the asker fills them."""
+        self.progress.now = now
+        for container_id, node, ask_id in containers:
+            if container_id in self._seen:
+                self._granted_late(container_id, ask_id)
+                continue
+            self._seen.add(container_id)
+            row = self.book.granted(ask_id)
+            self._due = True
+            if row is None or self.verdict is not None or node in self.nodes.avoided:
+                self.book.release(container_id)
+                continue
+            self.pool[container_id] = Pooled(container_id, node, row.lot.grant, now)
+
+    def _granted_late(self, container_id: ContainerId, ask_id: int) -> None:
+        if container_id in self._ended_first:
+            self._ended_first.discard(container_id)
+            self.book.granted(ask_id)
+            self._due = True
+
+    def start_answered(self, event: StartAnswered, now: float) -> None:
+        """What was answered runs; a container that refuses is given up."""
+        self.progress.now = now
+        for item in event.items:
+            pooled = self.pool.get(item.container_id)
+            if pooled is None:
+                continue
+            if item.error:
+                self._give_back(pooled)
+                continue
+            pooled.confirmed = True
+            held = pooled.tasks.get((item.stage, item.task))
+            if held is not None and (item.stage, item.task) not in pooled.before:
+                self.launcher.unanswered.pop(held.key, None)
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def tasks_ended(self, event: TasksEnded, now: float) -> None:
+        """Ends of tasks, and the use of their containers."""
+        self.progress.now = now
+        for use in event.container_use:
+            pooled = self.pool.get(use.container_id)
+            if pooled is not None:
+                pooled.use_sum = [a + b for a, b in zip(pooled.use_sum, use.use, strict=True)]
+                pooled.use_count += 1
+        for end in event.ended:
+            self._task_ended(end, now)
+
+    def container_ended(self, end: ContainerEnd, now: float) -> None:
+        """A container ended, or one of its tasks if the end names it."""
+        self.progress.now = now
+        if end.stage >= 0 and end.container_id in self._seen:
+            self._task_ended(
+                TaskEnd(
+                    end.container_id, end.stage, end.task, end.attempt, end.outcome,
+                    end.exit_code, end.run_s, end.message,
+                ),
+                now,
+            )  # fmt: skip
+            return
+        pooled = self.pool.pop(end.container_id, None)
+        if pooled is None:
+            self._unknown_ended(end)
+            return
+        self._lose_tasks(pooled)
+
+    def _task_ended(self, end: TaskEnd, now: float) -> None:
+        key = (end.container_id, end.stage, end.task, end.attempt)
+        held = self.launcher.held.get(key)
+        if held is None:  # known, or its container was given up before its end was heard of
+            if end.outcome is Outcome.SUCCEEDED:
+                self.finish_early(FinishedTask(end.stage, end.task, end.run_s))
+            return
+        self._forget(held)
+        self._due = True
+        pooled = self.pool[end.container_id]
+        pooled.confirmed = True
+        del pooled.tasks[end.stage, end.task]
+        pooled.book(held, -1)
+        if end.outcome is not Outcome.SUCCEEDED:
+            pooled.before.add((end.stage, end.task))
+        if not pooled.tasks:
+            pooled.idle_since_s = now
+        if end.outcome is Outcome.SUCCEEDED:
+            self._succeeded(held, end.run_s)
+        elif end.outcome in (Outcome.FAILED, Outcome.OUT_OF_MEMORY):
+            how = ContainerEnd(
+                end.container_id, end.outcome, end.exit_code, end.stage, end.task, end.attempt,
+                end.run_s, end.message,
+            )  # fmt: skip
+            self._failed(held, how)
+        else:
+            self.progress.give_back(held.stage, held.task)
+
+    def _stop_copies(self, stage: StageProgress, task: int) -> None:
+        """A task cannot be stopped alone: what runs twice runs to its end."""
+
+    def speculate(self, now: float) -> None:
+        """No copies here, for the same reason."""
+
+    def stop_all(self) -> None:
+        """Order the end of every container."""
+        for pooled in self.pool.values():
+            self.launcher.stop_container(pooled.node, pooled.container_id)
+        self.launcher.unanswered.clear()
+
+    # -- the books ---------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise InvariantError where pool, progress and asks contradict each other."""
+        self.book.check()
+        self.progress.check()
+        _check_pool(self.pool, self.progress, self.verdict is None)
+        held = sum(len(pooled.tasks) for pooled in self.pool.values())
+        if held != len(self.launcher.held):
+            raise InvariantError(f"{held} tasks in containers, {len(self.launcher.held)} are held")
+
+
+def _check_pool(pool: dict[ContainerId, Pooled], progress: Progress, running: bool) -> None:
+    tasks = 0
+    for pooled in pool.values():
+        used = [0.0] * len(pooled.size)
+        for held in pooled.tasks.values():
+            tasks += held.stage.state[held.task] > READY
+            used = [u + d for u, d in zip(used, held.lot.demand, strict=True)]
+        for u, f, s in zip(used, pooled.free, pooled.size, strict=True):
+            if abs(u + f - s) > 1e-6 * (1.0 + s):
+                raise InvariantError(f"container {pooled.container_id}: {u} used, {f} free of {s}")
+            if u > s * (1 + 1e-6) + 1e-9:
+                raise InvariantError(f"container {pooled.container_id} holds more than its size")
+    if running and tasks < progress.running:
+        raise InvariantError(f"{progress.running} tasks run, {tasks} are in a container")
+
+
+class _Silent:
+    """The base class asks nobody here."""
+
+    follows_share = False
+
+    def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
+        raise InvariantError("a holding asker's job asks by container, not by task")
