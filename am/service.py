@@ -54,7 +54,9 @@ class MasterService(Outside):
             speculate=settings.speculate,
         )
         self.metrics = MasterMetrics(process.exposition)
-        self.shell = Shell(process.clock, self, meter=process.exposition.meter)
+        self.shell = Shell(
+            process.clock, self, meter=process.exposition.meter, checked=settings.check
+        )
         self._planning = Planning(settings.plan_workers)
         self._plans: dict[Address, asyncio.Task[None]] = {}
         self._links: dict[str, NodeLink] = {}

@@ -47,7 +47,9 @@ class NodeService(Outside):
         self._process = process
         self._settings = settings
         self._metrics = NodeMetrics(process.exposition)
-        self.shell = Shell(process.clock, self, meter=process.exposition.meter)
+        self.shell = Shell(
+            process.clock, self, meter=process.exposition.meter, checked=settings.check
+        )
         self._stream = tracker_stream(
             settings.manager,
             self._from_manager,

@@ -73,7 +73,7 @@ async def serve(settings: RmSettings) -> None:
     records = tuple(journal.read()) if journal is not None else ()
     server = Server(settings.host, settings.port)
     service = ManagerService(process, server)
-    shell = Shell(process.clock, service, journal, process.exposition.meter)
+    shell = Shell(process.clock, service, journal, process.exposition.meter, checked=settings.check)
     shell.add(MANAGER, manager)
     shell.post(MANAGER, Recovered(records))
     service.attach(shell)

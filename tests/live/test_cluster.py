@@ -125,3 +125,25 @@ def test_accepted_jobs_survive_a_killed_resource_manager(cluster: Cluster) -> No
     nodes.stop()
     assert_ran_right(cluster.events(), app, job, MEMORY_MB)
     assert_ran_right(cluster.events(), later, waiting, MEMORY_MB)
+
+
+def test_a_faster_clock_is_the_same_for_every_part(cluster: Cluster) -> None:
+    """An hour passes in seconds, and durations on the cluster's clock stay true."""
+    scale = "--time-scale=300"
+    manager = cluster.manager(scale, "--heartbeat-s=60", "--resend-after-s=600")
+    host = cluster.host(manager, scale, "--resend-s=600")
+    nodes = cluster.nodes(
+        manager, f"--am-host={host.address}", "--nodes=2", NODE, scale, "--resend-after-s=600"
+    )
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 2)
+        job = chain("hour", 3, 16, 1200.0)
+        app = client.submit(job)
+        report = client.wait([app])[app]
+        assert report.final_status == "SUCCEEDED"
+        assert report.finished_s - report.started_s >= 3600.0
+    nodes.stop()
+    events = cluster.events()
+    assert_ran_right(events, app, job, MEMORY_MB)
+    runs = [e["run_s"] for e in events if e["fact"] == "TaskStopped" and e["stage"] >= 0]
+    assert runs == pytest.approx([1200.0] * 48, rel=1e-3)

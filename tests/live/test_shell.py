@@ -24,6 +24,9 @@ class Scripted:
         self.seen.append(event)
         return self._script(event)
 
+    def check(self) -> None:
+        pass
+
 
 class Recorded(Outside):
     def __init__(self) -> None:

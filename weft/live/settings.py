@@ -55,6 +55,7 @@ class ProcessSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Log only what is at least so important."
     )
+    check: bool = Field(False, description="Check the books after every event; slow, for tests.")
     die_with_parent: bool = Field(False, description="End when the process that started this ends.")
 
     @classmethod

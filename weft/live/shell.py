@@ -44,6 +44,10 @@ class Core(Protocol):
         """Tell the core what happened."""
         ...
 
+    def check(self) -> None:
+        """Raise where the books contradict themselves."""
+        ...
+
 
 class Outside:
     """What effects do in the world; a role's service overrides what its core uses."""
@@ -102,11 +106,14 @@ class Shell:
         outside: Outside,
         store: Store | None = None,
         meter: Meter | None = None,
+        checked: bool = False,
     ) -> None:
+        """`checked`: every core checks its books after every event, which is slow."""
         self.clock = clock
         self._outside = outside
         self._store = store
         self._meter = meter
+        self._checked = checked
         self._cores: dict[Address, Core] = {}
         self._mailbox: deque[_Entry] = deque()
         self._wake = asyncio.Event()
@@ -216,6 +223,8 @@ class Shell:
         began_s, now = time.perf_counter(), self.clock.now()
         try:
             effects = core.handle(event, now)
+            if self._checked:
+                core.check()
         except Exception as error:  # one core's bug is its own end, not the others'
             self.remove(address)
             self._outside.failed(address, error)

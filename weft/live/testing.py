@@ -64,7 +64,7 @@ class Cluster:
         """Start `python -m <role>` and wait until it is ready."""
         number = len(self.parts)
         log = self.folder / f"{number}-{role}.log"
-        flags = ("--host=127.0.0.1", "--die-with-parent", *flags)
+        flags = ("--host=127.0.0.1", "--die-with-parent", "--check", *flags)
         if not any(flag.startswith("--port") for flag in flags):
             flags = ("--port=0", *flags)
         command = [
@@ -94,7 +94,7 @@ class Cluster:
         """Start a process of node managers."""
         return self.start(
             "nm", f"--manager={manager.address}", "--resend-after-s=1", "--register-retry-s=0.5",
-            *flags,
+            "--master-args=--check", *flags,
         )  # fmt: skip
 
     def close(self) -> None:
