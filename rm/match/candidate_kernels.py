@@ -182,3 +182,14 @@ def steps_of(work: Floats, app: Ints, weight: Floats) -> Floats:
             out[i] = max(out[i], work[i, r])
         out[i] /= weight[app[i]]
     return out
+
+
+@making_kernel
+def wanted_of(held: Floats, pending: Ints, demand: Floats, app: Ints) -> Floats:
+    """What each application holds and asks for together, absolute, shape (slots, d)."""
+    out = held.copy()
+    for row in range(pending.shape[0]):
+        if pending[row] > 0:
+            for r in range(held.shape[1]):
+                out[app[row], r] += pending[row] * demand[row, r]
+    return out

@@ -6,7 +6,7 @@ none of some resource (ALGORITHMS section 10).
 
 import numpy as np
 
-from rm.match.candidate_kernels import weights_of
+from rm.match.candidate_kernels import wanted_of, weights_of
 from rm.match.candidates import shares_of
 from rm.match.fairness import drf_closed_form, drf_progressive
 from rm.view import View
@@ -24,9 +24,9 @@ def weights(view: View) -> Floats:
 def drf_shares_of(view: View) -> Floats:
     """DRF shares by application slot, absolute, shape (slots, d); zeros for inactive ones."""
     n, rows = view.app_slots, view.rows.count
-    demand = view.apps.held[:n].copy()
-    pending = view.rows.pending[:rows, None] * view.rows.demand[:rows]
-    np.add.at(demand, view.rows.app[:rows], pending)
+    demand = wanted_of(
+        view.apps.held[:n], view.rows.pending[:rows], view.rows.demand, view.rows.app
+    )
     active = np.flatnonzero(view.apps.active[:n] & (demand.max(axis=1, initial=0.0) > 0))
     out = np.zeros((n, len(view.total)))
     if len(active) == 0:
