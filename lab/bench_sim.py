@@ -1,0 +1,156 @@
+"""How many task completions a second does the simulator do on one core, with every message sent?
+
+Each case is one run, in a process of its own: the time of the run without reading the workload, and
+the process's peak memory. `ratio` sets the time per task of the largest run against the smallest.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.cluster import Simulation
+from sim.command import quiet_collector
+from sim.recorder import Recorder
+from sim.settings import SimSettings
+from weft.cluster import ClusterSpec, cluster_from_text
+from weft.job import Edge, Job, Stage
+from weft.presets import preset
+
+Row = dict[str, object]
+DATA = Path(os.environ.get("WEFT_DATA", "../shared/data"))
+NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
+
+
+def stream(tasks: int, stages: int, per_stage: int, gap_s: float, seed: int = 1) -> list[Job]:
+    """Jobs of `stages` chained stages that arrive every `gap_s`, `tasks` tasks in all."""
+    rng = np.random.default_rng(seed)
+    jobs = []
+    for number in range(max(1, tasks // (stages * per_stage))):
+        made = []
+        for i in range(stages):
+            demand = {
+                "vcores": float(rng.choice([1, 2])), "memory_mb": float(rng.integers(512, 4096)),
+                "disk_mbps": float(rng.integers(0, 40)), "network_mbps": float(rng.integers(0, 40)),
+            }  # fmt: skip
+            parents = (Edge(f"s{i - 1}"),) if i else ()
+            made.append(Stage(f"s{i}", per_stage, float(rng.uniform(5, 40)), demand, parents))
+        jobs.append(Job(f"j{number}", tuple(made), arrival_s=number * gap_s))
+    return jobs
+
+
+def queries(count: int) -> list[Job]:
+    """decima-sim's case: TPC-H queries in a stream, one slot a task."""
+    from weft.workloads import tpch
+
+    jobs = tpch.read(sorted((DATA / "tpch/2g").glob("*.json.gz"))).jobs
+    rng = np.random.default_rng(1)
+    times = np.cumsum(rng.exponential(25.0, count))
+    picked = [jobs[int(i)] for i in rng.integers(len(jobs), size=count)]
+    return [
+        Job(f"{job.name}-{n}", job.stages, arrival_s=float(at), resources=job.resources)
+        for n, (job, at) in enumerate(zip(picked, times, strict=True))
+    ]
+
+
+def hour_slice() -> list[Job]:
+    """Half an hour of a production cluster: every batch job with its true arrival."""
+    from weft.workloads import alibaba2018
+
+    return alibaba2018.read([DATA / "alibaba-v2018/hour_slice.csv.gz"]).jobs
+
+
+def fifty_slots() -> ClusterSpec:
+    """Executors of one slot each."""
+    return cluster_from_text("50x1vcores,4096memory_mb")
+
+
+def thousand() -> ClusterSpec:
+    """A thousand equal nodes."""
+    return cluster_from_text(f"1000x{NODE}")
+
+
+CASES: dict[str, tuple[Callable[[], list[Job]], Callable[[], ClusterSpec], str]] = {
+    "capacity, 1,000 nodes, 100,000 tasks": (
+        lambda: stream(100_000, 5, 100, 0.5), thousand, "capacity"
+    ),
+    "graphene, 1,000 nodes, 100,000 tasks": (
+        lambda: stream(100_000, 5, 100, 0.5), thousand, "graphene"
+    ),
+    "TPC-H, 50 one-slot executors, 200 jobs, fifo": (
+        lambda: queries(200), fifty_slots, "fifo"
+    ),
+    "capacity, 10,000 tasks": (
+        lambda: stream(10_000, 5, 100, 0.5), thousand, "capacity"
+    ),
+    "capacity, 1,000,000 tasks": (
+        lambda: stream(1_000_000, 5, 100, 0.5), thousand, "capacity"
+    ),
+    "alibaba hour slice, 4,000 nodes": (
+        hour_slice, lambda: cluster_from_text("4000x96vcores,100memory_mb"), "capacity"
+    ),
+}  # fmt: skip
+QUICK = 3
+
+
+def run(quick: bool = False) -> list[Row]:
+    """All cases, each in its own process."""
+    rows = [_in_process(name) for name in list(CASES)[: QUICK if quick else None]]
+    by = {str(row["case"]): row for row in rows}
+    small, large = by.get("capacity, 10,000 tasks"), by.get("capacity, 1,000,000 tasks")
+    if small and large:
+        large["ratio"] = round(
+            float(str(large["us_per_task"])) / float(str(small["us_per_task"])), 2
+        )
+    return rows
+
+
+def case(name: str) -> Row:
+    """Run one case here."""
+    make_jobs, make_cluster, scheduler = CASES[name]
+    try:
+        jobs = make_jobs()
+    except (OSError, ValueError) as error:
+        return {"case": name, "skipped": str(error)}
+    if not jobs:
+        return {"case": name, "skipped": f"no data in {DATA}"}
+    cluster = make_cluster()
+    warm = Simulation(
+        cluster_from_text(f"2x{NODE}"), stream(100, 2, 25, 1.0),
+        SimSettings(scheduler=preset(scheduler)), Recorder(),
+    )  # fmt: skip
+    warm.run()
+    recorder = Recorder()
+    simulation = Simulation(cluster, jobs, SimSettings(scheduler=preset(scheduler)), recorder)
+    with quiet_collector():
+        start, cpu = time.perf_counter(), time.process_time()
+        simulation.run()
+        wall_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu
+    tasks = recorder.finished_tasks
+    return {
+        "case": name,
+        "tasks": tasks,
+        "tasks_per_s": round(tasks / wall_s),
+        "per_cpu_s": round(tasks / cpu_s),
+        "us_per_task": round(cpu_s / tasks * 1e6, 1),
+        "wall_s": round(wall_s, 1),
+        "events": simulation.engine.events,
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
+
+
+def _in_process(name: str) -> Row:
+    code = f"import json; from lab.bench_sim import case; print(json.dumps(case({name!r})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or ["no output"]
+        return {"case": name, "failed": last[0]}
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row
