@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import multiprocessing
 import os
 import threading
@@ -19,15 +20,24 @@ from weft.errors import WeftError
 QUICK = frozenset({"bfs", "critical_path", "random", "tetris", "coffman_graham"})
 
 
-def make_plan(order: MakePlan) -> PlanReady:
-    """Build one plan; whatever goes wrong becomes the answer's error."""
+def make_plan(order: MakePlan, limit_s: float = math.inf) -> PlanReady:
+    """Build one plan; whatever goes wrong becomes the answer's error.
+
+    A planner that improves its plan for as long as it may is told to stop after `limit_s`.
+    """
     began_s = time.perf_counter()
     try:
         dag = dag_of_job(order.job, order.types)
         capacity = [vector for vector, count in order.machines for _ in range(count)]
         machines = Machines(np.array(capacity, dtype=np.float64).reshape(-1, len(order.types)))
         rng = np.random.default_rng(order.seed)
-        request = PlanRequest(dag, machines, rng, order.options)
+        request = PlanRequest(
+            dag,
+            machines,
+            rng,
+            order.options,
+            time_left_s=lambda: limit_s - (time.perf_counter() - began_s),
+        )
         plan = planner(order.planner)(request)
     except WeftError as error:
         return PlanReady(None, str(error), time.perf_counter() - began_s)
@@ -39,8 +49,9 @@ def make_plan(order: MakePlan) -> PlanReady:
 class Planning:
     """Executors, made when first used. `workers` 0: everything on one thread."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, limit_s: float) -> None:
         self._workers = workers
+        self._limit_s = limit_s
         self._thread: Executor | None = None
         self._pool: Executor | None = None
 
@@ -49,7 +60,7 @@ class Planning:
         loop = asyncio.get_running_loop()
         executor = self._executor(order.planner)
         try:
-            return await loop.run_in_executor(executor, make_plan, order)
+            return await loop.run_in_executor(executor, make_plan, order, self._limit_s)
         except (OSError, RuntimeError) as error:  # the pool broke: a worker was killed
             self._pool = None
             return PlanReady(None, f"planning process ended: {error}")

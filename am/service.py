@@ -3,16 +3,19 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from am.ask.registry import asker
 from am.core import ApplicationMaster
+from am.history import HistoryBook
 from am.metrics import MasterMetrics
 from am.planning import Planning
 from am.settings import MasterSettings
 from weft.effects import MakePlan, Started
+from weft.errors import WeftError
 from weft.facts import Fact
 from weft.ids import AttemptId, ContainerId
 from weft.live.process import Process
@@ -57,7 +60,9 @@ class MasterService(Outside):
         self.shell = Shell(
             process.clock, self, meter=process.exposition.meter, checked=settings.check
         )
-        self._planning = Planning(settings.plan_workers)
+        self._planning = Planning(settings.plan_workers, settings.plan_limit_s)
+        self._history = HistoryBook(settings.history)
+        self._cores: dict[Address, ApplicationMaster] = {}
         self._plans: dict[Address, asyncio.Task[None]] = {}
         self._links: dict[str, NodeLink] = {}
         self._nodes: dict[Address, str] = {}  # node -> host:port
@@ -93,7 +98,9 @@ class MasterService(Outside):
             return
         rng = np.random.default_rng([self._seed, attempt])
         decider = asker(self.chosen.asker, self.chosen.asker_options)
-        self.shell.add(address, ApplicationMaster(attempt, self._core_settings, decider, rng))
+        settings = replace(self._core_settings, history=self._history.read())
+        core = self._cores[address] = ApplicationMaster(attempt, settings, decider, rng)
+        self.shell.add(address, core)
         self.shell.post(address, Started())
         self.metrics.hosted(len(self.shell.addresses))
 
@@ -117,6 +124,7 @@ class MasterService(Outside):
 
     def _gone(self, address: Address, outcome: Outcome, exit_code: int, message: str) -> None:
         attempt = int(address.partition(":")[2])
+        del self._cores[address]
         plan = self._plans.pop(address, None)
         if plan is not None:
             plan.cancel()
@@ -182,6 +190,12 @@ class MasterService(Outside):
     def stopped(self, core: Address, reason: str) -> None:
         """A master finished or was told to stop."""
         done = reason == "finished"
+        master = self._cores[core]
+        if done and master.job is not None:
+            try:
+                self._history.add(master.job.history_key, master.history_record())
+            except WeftError as error:
+                self._process.log.warning("the history is not kept", reason=str(error))
         self._gone(core, Outcome.SUCCEEDED if done else Outcome.KILLED, 0 if done else 1, reason)
 
     def failed(self, core: Address, error: Exception) -> None:

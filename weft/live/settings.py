@@ -183,6 +183,12 @@ class AmSettings(ProcessSettings):
     plan_workers: int = Field(
         1, ge=0, le=64, description="Processes that build dear plans; 0: a thread of this one."
     )
+    plan_limit_s: float = Field(
+        30.0, gt=0, description="A planner that could search on stops after so long, s, wall clock."
+    )
+    history: Path | None = Field(
+        None, description="File with what past runs of recurring jobs took; read and added to."
+    )
     resend_s: float = Field(3.0, gt=0, description="What is not answered is sent again after s.")
     speculate: bool = Field(False, description="Run second copies of stragglers.")
 

@@ -1,0 +1,64 @@
+"""What past runs of recurring jobs taught, kept in a file that several processes may share."""
+
+import fcntl
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from am.estimates import History, merge_history
+from weft.errors import WeftError
+
+KEYS_MAX = 10_000  # recurring jobs; the longest unseen is forgotten
+
+
+class HistoryBook:
+    """Estimates by history key; without a path they last as long as the process."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._known: dict[str, Any] = {}
+        self.read()
+
+    def read(self) -> History:
+        """What is known now; raises WeftError for a file that holds something else."""
+        if self._path is not None:
+            self._known = self._load(self._path)
+        return self._known
+
+    def add(self, key: str, record: Mapping[str, Mapping[str, float]]) -> None:
+        """Take in one finished run."""
+        if not key or not record:
+            return
+        if self._path is None:
+            self._known = _merged(self._known, key, record)
+            return
+        try:
+            with self._path.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # freed when the file is closed
+                self._known = _merged(self._load(self._path), key, record)
+                fresh = self._path.with_suffix(".new")
+                fresh.write_text(json.dumps(self._known), "utf-8")
+                fresh.replace(self._path)
+        except OSError as error:
+            raise WeftError(f"cannot write {self._path}: {error.strerror}") from None
+
+    @staticmethod
+    def _load(path: Path) -> dict[str, Any]:
+        try:
+            known = json.loads(path.read_text("utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise WeftError(f"cannot read the history {path}: {error}") from None
+        if not isinstance(known, dict):
+            raise WeftError(f"cannot read the history {path}: expected a table of jobs")
+        return known
+
+
+def _merged(known: History, key: str, record: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    merged = merge_history(known, key, record)
+    merged[key] = merged.pop(key)  # the newest last
+    if len(merged) > KEYS_MAX:
+        del merged[next(iter(merged))]
+    return merged
