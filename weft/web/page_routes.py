@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from aiohttp import web
 from weft.errors import WeftError
 from weft.ids import format_app, format_attempt, format_container
 from weft.job import Job
-from weft.requests import ApplicationReport, ContainerReport, QueueReport
+from weft.requests import ApplicationReport, ContainerReport, NodeReport, QueueReport
 from weft.web.answers import RestError, answer
 from weft.web.context import HISTORY, LISTENERS, PLANS, app_of, find_node, source
 from weft.web.history import Span
@@ -169,22 +170,28 @@ async def plan(request: web.Request) -> web.Response:
     return answer(request, data, root="plan")
 
 
+def _node_row(report: NodeReport, types: Sequence[str]) -> list[Any]:
+    return [
+        report.node_id,
+        report.state,
+        report.rack,
+        list(report.labels),
+        report.containers,
+        [report.capacity.get(name, 0.0) for name in types],
+        [round(report.allocated.get(name, 0.0), 3) for name in types],
+        [round(report.use.get(name, 0.0), 3) for name in types],
+        round(report.last_heartbeat_s, 2),
+        report.address,
+    ]
+
+
 @routes.get("/api/nodes")
 async def nodes(request: web.Request) -> web.Response:
     """Every node, in short rows: there may be thousands."""
     read = source(request)
     reports = await read.nodes()
     types = list(dict.fromkeys(name for r in reports for name in r.capacity))
-    rows = [
-        [
-            r.node_id, r.state, r.rack, list(r.labels), r.containers,
-            [r.capacity.get(n, 0.0) for n in types],
-            [round(r.allocated.get(n, 0.0), 3) for n in types],
-            [round(r.use.get(n, 0.0), 3) for n in types],
-            round(r.last_heartbeat_s, 2), r.address,
-        ]
-        for r in reports
-    ]  # fmt: skip
+    rows = [_node_row(report, types) for report in reports]
     data = {"now_s": (await read.metrics()).now_s, "types": types, "nodes": rows}
     return answer(request, data, root="nodes")
 
@@ -204,7 +211,14 @@ async def node(request: web.Request) -> web.Response:
             if span.node == found.node_id and not span.end_s:
                 row = [format_app(report.cluster_ts, number), report.name]
                 rows.append(row + _span(span, report.cluster_ts))
-    return answer(request, {"node": found.node_id, "containers": rows}, root="node")
+    types = list(found.capacity)
+    data = {
+        "now_s": (await source(request).metrics()).now_s,
+        "types": types,
+        "row": _node_row(found, types),
+        "containers": rows,
+    }
+    return answer(request, data, root="node")
 
 
 def _queue(report: QueueReport) -> dict[str, Any]:

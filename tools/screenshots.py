@@ -1,0 +1,120 @@
+"""Take the pictures of docs/images from a live cluster's pages, in light and dark.
+
+`python tools/screenshots.py [--out DIR] [--url URL]`: without a URL it starts a cluster of its own
+and runs the sample jobs on it. Needs Chromium (`--chromium`) and the `dev` extra's playwright.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
+]  # fmt: skip
+CLUSTER = """
+nodes: [{count: 36, capacity: {vcores: 8, memory_mb: 32768, disk_mbps: 400, network_mbps: 1000},
+         racks: 3}]
+queues: {root: {prod: {capacity: 0.6}, research: {capacity: 0.3, max_capacity: 0.6},
+                default: {capacity: 0.1}}}
+"""
+PAGES = {  # name -> (path, height, theme)
+    "overview": ("/cluster", 880, "light"),
+    "overview-dark": ("/cluster", 880, "dark"),
+    "applications": ("/cluster/apps", 760, "light"),
+    "application": ("/cluster/app/{app}", 1500, "light"),
+    "application-dark": ("/cluster/app/{app}", 1500, "dark"),
+    "nodes": ("/cluster/nodes", 820, "light"),
+    "queues": ("/cluster/queues", 420, "dark"),
+}
+
+
+def main() -> None:
+    """Start what is missing, then take every picture."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
+    parser.add_argument("--url", default="", help="http://host:port of a running web process")
+    parser.add_argument("--only", nargs="*", default=list(PAGES), choices=list(PAGES))
+    parser.add_argument("--width", type=int, default=1280)
+    parser.add_argument("--chromium", default=shutil.which("chromium") or "")
+    options = parser.parse_args()
+    if not options.chromium:
+        sys.exit("no chromium on this machine: give --chromium PATH")
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.url:
+        take(options, options.url.rstrip("/"))
+        return
+    with own_cluster() as url:
+        take(options, url)
+
+
+@contextmanager
+def own_cluster() -> Iterator[str]:
+    """A cluster that is busy with the sample jobs."""
+    from weft.client.api import Client
+    from weft.client.local import LocalCluster, LocalSettings
+    from weft.client.submitting import read_jobs
+    from weft.job import Job
+
+    with tempfile.TemporaryDirectory(prefix="weft-pictures-") as folder:
+        file = Path(folder) / "cluster.yaml"
+        file.write_text(CLUSTER)
+        settings = LocalSettings(
+            cluster=str(file), scheduler="tez_g_tetris", time_scale=4.0, web=True
+        )
+        samples = resources.files("weft.client") / "samples" / "tpch"
+        with resources.as_file(samples) as found:
+            jobs: list[Job] = read_jobs(sorted(Path(found).glob("*.json")))
+        with LocalCluster(settings) as cluster, Client(cluster.address) as client:
+            submit(client, jobs)
+            time.sleep(12)
+            yield cluster.url.removesuffix("/cluster")
+
+
+def submit(client: Any, jobs: list[Any]) -> None:
+    """The jobs in turn, to each queue its own kind."""
+    from dataclasses import replace
+
+    users = ("ada", "grace", "edsger")
+    queues = ("prod", "research", "default")
+    for number, job in enumerate(jobs):
+        queue = queues[(number * 5) % 7 % 3]
+        client.submit(replace(job, queue=queue, user=users[number % 3]))
+        time.sleep(0.4)
+
+
+def take(options: argparse.Namespace, url: str) -> None:
+    """Open each page in its theme, wait until it is drawn, and keep a picture of it."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=options.chromium, args=FLAGS)
+        for name in options.only:
+            path, height, theme = PAGES[name]
+            size: Any = {"width": options.width, "height": height}
+            page = browser.new_page(viewport=size, color_scheme=theme)
+            page.on("console", lambda m: print(f"console: {m.type}: {m.text}", file=sys.stderr))
+            page.on("pageerror", lambda e: print(f"page error: {e}", file=sys.stderr))
+            if "{app}" in path:
+                page.goto(f"{url}/cluster/apps?state=running")
+                first = page.locator("tbody tr td a.mono").first
+                path = path.format(app=(first.get_attribute("href") or "").rpartition("/")[2])
+            page.goto(url + path)
+            page.wait_for_selector("#main:not([aria-busy])")
+            page.wait_for_timeout(9000 if "app/" in path else 1500)
+            page.screenshot(path=options.out / f"{name}.png")
+            print(f"{name}: {url}{path}")
+            page.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
