@@ -18,6 +18,7 @@ from sim.checkers import Checkers
 from sim.client import Client
 from sim.engine import Actor, Engine
 from sim.faults import Chaos, Faults
+from sim.idle import HEARTBEAT, LIVENESS, IdleBeats
 from sim.network import Network
 from sim.recorder import Recorder
 from sim.settings import SimSettings
@@ -37,6 +38,7 @@ from weft.effects import (
     SetTimer,
     Started,
     Stop,
+    TimerFired,
 )
 from weft.errors import InputError, WeftError
 from weft.ids import AppId, ContainerId, NodeId
@@ -71,6 +73,8 @@ class Simulation:
         self.watchers: list[Callable[[float, Any], None]] = []  # beside the recorder
         self.network = Network(settings.faults.network, settings.seed)
         self.actors: dict[Address, Actor] = {}
+        skip = settings.skip_idle and not self._lossy
+        self._idle = IdleBeats(self.engine, self._hand_over, skip=skip)
         self._specs = {spec.node_id: spec for spec in cluster.nodes}
         self._hosts: dict[Address, NodeId] = {}  # masters -> the node that they run on
         self._masters: dict[ContainerId, Actor] = {}
@@ -123,7 +127,18 @@ class Simulation:
                 actor.core.check()  # type: ignore[attr-defined]
 
     def _deliver(self, actor: Actor, event: Any, now: float) -> None:
+        if type(event) is TimerFired:
+            if event.key == HEARTBEAT:
+                if self._idle.leaves_out(actor):
+                    return
+            elif event.key == LIVENESS:
+                self._idle.seen()
+        self._hand_over(actor, event, now)
+
+    def _hand_over(self, actor: Actor, event: Any, now: float) -> None:
         self._do(actor, actor.handle(event, now), now)
+        if actor.parked:
+            self._idle.heard(actor)
         if self.settings.checks and hasattr(actor.core, "check"):
             actor.core.check()
 
@@ -139,7 +154,10 @@ class Simulation:
                 for watch in self.watchers:
                     watch(now, effect.fact)
             elif kind is SetTimer:
-                self.engine.set_timer(actor, effect.key, effect.delay_s)
+                if effect.key == HEARTBEAT and effect.delay_s is not None:
+                    self._idle.arm(actor, effect.delay_s)
+                else:
+                    self.engine.set_timer(actor, effect.key, effect.delay_s)
             else:
                 self._rare[kind](actor, effect, now)
 
@@ -189,6 +207,7 @@ class Simulation:
             np.random.default_rng([settings.seed, 1, self._lives]),
         )
         self.manager = manager
+        self._idle.watch(manager.books)
         self.actors[MANAGER] = actor = Actor(MANAGER, manager)
         self.engine.soon(actor, Recovered(tuple(self._records)))
 
@@ -208,6 +227,7 @@ class Simulation:
         address = node_address(spec.node_id)
         self.actors[address] = actor = Actor(address, node, spec.node_id)
         self._hosts[address] = spec.node_id
+        self._idle.join(actor, spec.node_id)
         self.engine.soon(actor, Started())
 
     # -- effects -----------------------------------------------------------------------------------
@@ -229,6 +249,7 @@ class Simulation:
         address = master_address(item.attempt_id)
         master = Actor(address, core)
         self.actors[address] = master
+        self._idle.join(master, item.attempt_id)
         self._hosts[address] = actor.name
         self._masters[item.container_id] = master
         self._launched[address] = item.container_id
@@ -254,6 +275,7 @@ class Simulation:
 
     def _forget(self, actor: Actor) -> None:
         actor.alive = False
+        self._idle.leave(actor)
         self._launched.pop(actor.address, None)
         if self.actors.get(actor.address) is actor:
             del self.actors[actor.address]

@@ -23,7 +23,7 @@ class Core(Protocol):
 class Actor:
     """A core with an address and its timers; one that is not `alive` hears nothing."""
 
-    __slots__ = ("address", "alive", "core", "handle", "name", "timers")
+    __slots__ = ("address", "alive", "core", "handle", "name", "parked", "timers")
 
     def __init__(self, address: str, core: Core, name: str = "") -> None:
         self.address = address
@@ -31,6 +31,7 @@ class Actor:
         self.core = core
         self.handle = core.handle
         self.alive = True
+        self.parked = False  # its heartbeats are left out (`sim.idle`)
         self.timers: dict[Hashable, int] = {}  # key -> serial of its entry in the heap
 
 
@@ -40,16 +41,22 @@ Deliver = Callable[[Actor, Any, float], None]
 class Engine:
     """The heap of future events and the queue of present ones."""
 
-    __slots__ = ("_heap", "_keys", "_ready", "_serial", "_stopped", "events", "now")
+    __slots__ = ("_heap", "_keys", "_ready", "_serial", "_stopped", "before", "events", "now")
 
     def __init__(self) -> None:
         self.now = 0.0
         self.events = 0
+        self.before: Callable[[float], None] | None = None  # told where time is about to move
         self._heap: list[tuple[float, int, Actor, Any]] = []
         self._ready: deque[tuple[Actor, Any, int]] = deque()
         self._serial = 0
         self._keys: dict[Hashable, TimerFired] = {}
         self._stopped = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether something else is still to be delivered at the present instant."""
+        return bool(self._ready)
 
     def soon(self, actor: Actor, event: Any) -> None:
         """Deliver an event now, after all that is due now."""
@@ -67,9 +74,14 @@ class Engine:
         else:
             self.set_timer_at(actor, key, self.now + delay_s)
 
-    def set_timer_at(self, actor: Actor, key: Hashable, time_s: float) -> None:
-        """As `set_timer`, for an absolute time."""
-        serial = self._serial = self._serial + 1
+    def set_timer_at(
+        self, actor: Actor, key: Hashable, time_s: float, rank: int | None = None
+    ) -> None:
+        """As `set_timer`, for an absolute time; a negative `rank` goes before all else then."""
+        if rank is None:
+            serial = self._serial = self._serial + 1
+        else:
+            serial = rank
         actor.timers[key] = serial
         event = self._keys.get(key)
         if event is None:
@@ -88,6 +100,8 @@ class Engine:
         heap, ready = self._heap, self._ready
         self._stopped = False
         while not self._stopped:
+            if self.before is not None and heap and not ready and heap[0][0] > self.now:
+                self.before(heap[0][0])
             if heap and (heap[0][0] <= self.now or not ready):
                 if heap[0][0] > until_s:
                     self.now = until_s

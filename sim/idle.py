@@ -1,0 +1,289 @@
+"""Heartbeats that would change nothing are left out, and the run stays the same.
+
+Why that is exact. A beat of a *silent* core carries nothing (its own `silent` says so), and the
+Resource Manager's answer to it does something only if it owes the sender something, or if a node's
+beat could lead to a grant: a master waits for a node, a gang may start, starving asks are due to be
+looked at, or something is pending that may fit (`rm.allocation.match_node` asks for a node again
+only if the books' version changed since it found nothing there). So a silent core is *parked*, and:
+
+* an event that makes it speak, or an item that the manager owes it, arms its next beat again;
+* before virtual time moves on, the parked nodes whose beats lie on the way are looked at in the
+  order of their beats, and one that could lead to a grant beats as it would have;
+* before the manager looks for silent nodes and masters, the parked ones count as seen.
+
+Beats keep their phase: they lie on the grid `phase + n x interval`, parked or not; at one instant
+they come before all else, nodes in the order of their start, then masters. With loss, delay or
+faults nothing is parked, and in prompt pace no master is.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from itertools import chain, islice
+from math import nextafter
+from typing import Any
+
+from rm.books import Books
+from rm.ledger_kernels import TOLERANCE
+from sim.engine import Actor, Engine
+from weft.effects import TimerFired
+
+HEARTBEAT, LIVENESS = "heartbeat", "liveness"
+BEAT = TimerFired(HEARTBEAT)
+_NODES_FIRST, _MASTERS_NEXT = -(1 << 62), -(1 << 61)
+_NEAR_S = 1e-7  # rounding of times in the search for a place in the ring
+
+
+class Beat:
+    """When one core's heartbeats fall due."""
+
+    __slots__ = ("actor", "interval_s", "number", "offset_s", "parked", "phase_s", "rank", "slot")
+
+    def __init__(self, actor: Actor, first_s: float, rank: int) -> None:
+        self.actor = actor
+        self.rank = rank  # negative: before all else at the same time
+        self.phase_s = first_s
+        self.interval_s = 0.0  # unknown before the second beat
+        self.number = 0  # of the next beat on the grid
+        self.parked = False
+        self.slot = -1
+        self.offset_s = 0.0
+
+    @property
+    def next_s(self) -> float:
+        """The time of the next beat."""
+        return self.phase_s + self.number * self.interval_s
+
+    def after(self, now: float) -> float:
+        """Move to the first beat after `now` and answer its time."""
+        phase, interval = self.phase_s, self.interval_s
+        number = int((now - phase) / interval) + 1
+        while phase + number * interval <= now:
+            number += 1
+        while phase + (number - 1) * interval > now:
+            number -= 1
+        self.number = number
+        return phase + number * interval
+
+
+class _Owed(dict[Any, Any]):
+    """What the manager owes, by receiver; a parked receiver is woken."""
+
+    def __init__(self, wake: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._wake = wake
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        self._wake(key)
+
+
+class IdleBeats:
+    """Keeps every heartbeat on its grid; with `skip`, leaves out those that change nothing."""
+
+    def __init__(
+        self, engine: Engine, deliver: Callable[[Actor, Any, float], None], *, skip: bool
+    ) -> None:
+        self._engine = engine
+        self._deliver = deliver
+        self._skip = skip
+        self._books: Books | None = None
+        self._beats: dict[Any, Beat] = {}  # by node id, or attempt id
+        self._keys: dict[Actor, Any] = {}
+        self._ring: list[tuple[float, int, Beat]] = []  # parked nodes by place in the interval
+        self._nodes = 0
+        self._floor: Any = None
+        self._limits: list[tuple[int, float]] = []
+        self._slack: list[float] = []
+        self.left_out = 0
+
+    def watch(self, books: Books) -> None:
+        """Follow what a manager owes."""
+        self._books = books
+        if self._skip:
+            books.dirty_nodes = _Owed(self._wake)
+            books.dirty_attempts = _Owed(self._wake_master)
+            self._engine.before = self._before
+
+    def join(self, actor: Actor, key: Any) -> None:
+        """An actor beats; `key` is its node id or attempt id."""
+        self._keys[actor] = key
+
+    def leave(self, actor: Actor) -> None:
+        """It beats no more."""
+        beat = self._beats.pop(self._keys.pop(actor, None), None)
+        if beat is not None and beat.parked:
+            self._unpark(beat)
+
+    # -- timers ------------------------------------------------------------------------------------
+
+    def arm(self, actor: Actor, delay_s: float) -> None:
+        """A core set its heartbeat timer."""
+        now, key = self._engine.now, self._keys[actor]
+        beat = self._beats.get(key)
+        if beat is None:
+            beat = self._beats[key] = Beat(actor, now + delay_s, self._rank(key))
+        elif beat.interval_s != delay_s:
+            beat.phase_s, beat.interval_s, beat.number = now + delay_s, delay_s, 0
+        else:
+            beat.number += 1
+        self._engine.set_timer_at(actor, HEARTBEAT, beat.next_s, beat.rank)
+
+    def _rank(self, key: Any) -> int:
+        if isinstance(key, str):
+            self._nodes += 1
+            return _NODES_FIRST + self._nodes
+        return _MASTERS_NEXT + int(key)
+
+    def leaves_out(self, actor: Actor) -> bool:
+        """Whether the beat that is due changes nothing; the core is parked then."""
+        books = self._books
+        beat = self._beats.get(self._keys[actor])
+        if not self._skip or books is None or beat is None or not beat.interval_s:
+            return False
+        if self._engine.busy:  # a message on its way now may change what this beat would do
+            return False
+        if not actor.core.silent:  # type: ignore[attr-defined]
+            return False
+        key = self._keys[actor]
+        node = books.nodes.get(key) if isinstance(key, str) else None
+        if node is not None:
+            beat.slot = node.slot
+            if node.outbox.fresh or node.outbox.unacknowledged or self._matters(beat):
+                return False
+            beat.offset_s = beat.phase_s % beat.interval_s
+            insort(self._ring, (beat.offset_s, beat.slot, beat))
+        else:
+            if books.settings.prompt:  # there, any message makes the manager match
+                return False
+            app = books.apps.get(key >> 8) if not isinstance(key, str) else None
+            attempt = None if app is None else app.attempt
+            if attempt is None or attempt.attempt_id != key or attempt.acks:
+                return False
+            if attempt.outbox.fresh or attempt.outbox.unacknowledged:
+                return False
+        beat.parked = actor.parked = True
+        self.left_out += 1
+        return True
+
+    def heard(self, actor: Actor) -> None:
+        """A parked core took in an event: it beats again if it has something to say."""
+        if not actor.core.silent:  # type: ignore[attr-defined]
+            self._wake(self._keys[actor])
+
+    def seen(self) -> None:
+        """The manager is about to look for the silent: parked ones beat all the time."""
+        books, now = self._books, self._engine.now
+        if books is None or not self._skip:
+            return
+        column = books.ledger.nodes.w["seen_s"]
+        for key, beat in self._beats.items():
+            if not beat.parked:
+                continue
+            if isinstance(key, str):
+                column[beat.slot] = now
+            else:
+                app = books.apps.get(key >> 8)
+                if app is not None and app.attempt is not None:
+                    app.attempt.seen_s = now
+
+    def _wake_master(self, key: Any) -> None:
+        """A node's beat made the manager owe something; a beat of this very instant fetches it."""
+        beat = self._beats.get(key)
+        if beat is not None and beat.parked:
+            self._unpark(beat)
+            time_s = beat.after(nextafter(self._engine.now, -1.0))
+            self._engine.set_timer_at(beat.actor, HEARTBEAT, time_s, beat.rank)
+
+    def _wake(self, key: Any) -> None:
+        beat = self._beats.get(key)
+        if beat is not None and beat.parked:
+            self._unpark(beat)
+            self._engine.set_timer_at(
+                beat.actor, HEARTBEAT, beat.after(self._engine.now), beat.rank
+            )
+
+    def _unpark(self, beat: Beat) -> None:
+        beat.parked = beat.actor.parked = False
+        entry = (beat.offset_s, beat.slot, beat)
+        if beat.slot >= 0:
+            place = bisect_left(self._ring, entry)
+            if place < len(self._ring) and self._ring[place][2] is beat:
+                del self._ring[place]
+
+    # -- parked nodes on the way -------------------------------------------------------------------
+
+    def _before(self, limit_s: float) -> None:
+        """Time is about to move to `limit_s`: let the first parked node that matters beat."""
+        books, ring = self._books, self._ring
+        if books is None or not ring:
+            return
+        now = self._engine.now
+        prompt = books.settings.prompt
+        if not (books.waiting or books.rows.live):
+            if not prompt and limit_s >= books.reserve_at:
+                self._first_after(books.reserve_at, limit_s)
+            return
+        interval = ring[0][2].interval_s
+        start = bisect_right(ring, (now % interval - _NEAR_S, -1))
+        due_s = float("inf") if prompt else books.reserve_at
+        passed: list[Beat] = []  # those at the start of the scan that beat just now come last
+        for _, _, beat in chain(islice(ring, start, None), islice(ring, 0, start)):
+            time_s = beat.after(now)
+            if time_s - now >= interval - 2 * _NEAR_S:
+                passed.append(beat)
+                continue
+            if time_s > limit_s:
+                return
+            if time_s >= due_s or self._matters(beat):
+                self._beat(beat, time_s)
+                return
+        for beat in passed:
+            time_s = beat.after(now)
+            if time_s <= limit_s and (time_s >= due_s or self._matters(beat)):
+                self._beat(beat, time_s)
+                return
+        if limit_s >= due_s:
+            self._first_after(due_s, limit_s)
+
+    def _first_after(self, from_s: float, limit_s: float) -> None:
+        """Let the first parked node from a time on beat, if that is before the limit."""
+        ring, now = self._ring, self._engine.now
+        from_s = now if from_s <= now else nextafter(from_s, 0.0)
+        start = bisect_right(ring, (from_s % ring[0][2].interval_s - _NEAR_S, -1))
+        near = {(start + step) % len(ring) for step in (-1, 0, 1, 2)}
+        found = min(((ring[place][2].after(from_s), place) for place in near), default=None)
+        if found is not None and found[0] <= limit_s:
+            self._beat(ring[found[1]][2], found[0])
+
+    def _beat(self, beat: Beat, time_s: float) -> None:
+        self._engine.now = time_s
+        beat.after(self._engine.now - 0.5 * beat.interval_s)
+        self._unpark(beat)
+        self._engine.events += 1
+        self._deliver(beat.actor, BEAT, time_s)
+
+    def _matters(self, beat: Beat) -> bool:
+        """Whether a node's beat could lead to a grant; yes where it is not certain."""
+        books = self._books
+        assert books is not None
+        rows = books.rows
+        node = books.node_at[beat.slot]
+        if books.settings.prompt:
+            return bool(rows.live) and node.settled_at == -1
+        if books.waiting or (rows.gangs and books.version != books.gangs_at):
+            return True
+        if self._engine.now >= books.reserve_at:
+            return True
+        if not rows.live or node.settled_at == books.version:
+            return False
+        floor = rows.floor()
+        if floor is not self._floor:
+            self._floor = floor
+            self._slack = [float(beyond) + TOLERANCE for beyond in books.slack]
+            self._limits = [(r, amount) for r, amount in enumerate(floor.tolist()) if amount > 0]
+        if not self._limits:
+            return True
+        columns, slot = books.ledger.nodes, beat.slot
+        room, capacity = columns.available[slot].tolist(), columns.capacity[slot].tolist()
+        slack = self._slack
+        return all(room[r] >= amount - slack[r] * capacity[r] for r, amount in self._limits)
