@@ -1,0 +1,111 @@
+"""A ledger, rows and a view without a manager around them, for tests of matchers only."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rm.ledger import Ledger
+from rm.match.protocol import Match, Matcher
+from rm.match.registry import make_matcher
+from rm.queues import QueueTree
+from rm.rows import AskEntry, AskRows
+from rm.runs import Runs
+from rm.view import View
+from weft.cluster import QueueSpec
+from weft.messages import Ask
+from weft.resources import Kind, ResourceType, ResourceTypes, Vector
+
+THREE = ResourceTypes(
+    (
+        ResourceType("vcores", Kind.DIVISIBLE),
+        ResourceType("memory_mb", Kind.RIGID),
+        ResourceType("network_mbps", Kind.DIVISIBLE),
+    )
+)
+TWO_QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
+
+
+class Yard:
+    """Books what a matcher answers, as `rm.allocation.grant` does."""
+
+    def __init__(
+        self,
+        matcher: str = "graphene",
+        parameters: Mapping[str, Any] | None = None,
+        queues: QueueSpec = TWO_QUEUES,
+    ) -> None:
+        self.tree = QueueTree(queues)
+        self.ledger = Ledger(THREE, self.tree)
+        self.rows = AskRows(len(THREE))
+        self.runs: list[Runs] = []
+        self.view = View(THREE, self.tree, self.ledger, self.rows, lambda slot: self.runs[slot])
+        self.matcher: Matcher = make_matcher(matcher, parameters)
+        self.now = 0.0
+        self.held: dict[int, tuple[int, int, Any]] = {}  # container -> node, app, demand
+        self.labels = {"": 0, "gpu": 1}
+        self._next = 1
+
+    def add_node(self, capacity: Vector, rack: str = "r1", label: str = "") -> int:
+        """A node slot."""
+        slot = self.ledger.add_node()
+        self.runs.append(Runs(len(THREE)))
+        self.view.node_names.append(f"n{slot}")
+        if rack not in self.view.rack_names:
+            self.view.rack_names.append(rack)
+        self.ledger.nodes.w["rack"][slot] = self.view.rack_names.index(rack)
+        self.ledger.nodes.w["labels"][slot] = self.labels[label]
+        self.ledger.set_node(slot, capacity, up=True)
+        return slot
+
+    def add_app(self, queue: str = "a", user: str = "u", work: float = 1.0) -> int:
+        """An application slot with so much remaining work (and path)."""
+        slot = self.ledger.open_app(self.tree.leaf(queue), user, 0, self.ledger.app_slots + 1)
+        self.ledger.apps.w["remaining"][slot] = self.ledger.apps.w["path"][slot] = work
+        self.matcher.app_joined(self.view, slot, self.now)
+        return slot
+
+    def ask(self, app: int, ask: Ask, racks: tuple[str, ...] = ()) -> AskEntry:
+        """A row with `ask.total` containers pending."""
+        entry = AskEntry(ask, app, np.array(ask.demand), self._next)
+        self._next += 1
+        self.rows.open(entry, self.labels[ask.label], racks, self.now)
+        self.ledger.add_pending(app, entry.pending)
+        return entry
+
+    def match(self, node: int) -> Match:
+        """Ask the matcher, changing nothing."""
+        return self.matcher.match(self.view, node, self.now)
+
+    def place(self, node: int, answer: Match) -> list[int]:
+        """Book an answer; the containers."""
+        made: list[int] = []
+        for placement in answer.placements:
+            entry = self.rows.entries[placement.row]
+            assert entry is not None, placement
+            limit = np.where(self.ledger.rigid, 1.0, 1.25) if placement.overbooked else None
+            self.ledger.book(node, entry.app, entry.demand, placement.copies, limit)
+            end_s = self.now + entry.ask.duration_s
+            self.runs[node].add(self._next, placement.copies, end_s, entry.demand)
+            for _ in range(placement.copies):
+                self.held[self._next] = (node, entry.app, entry.demand)
+                made.append(self._next)
+                self._next += 1
+            self.ledger.add_pending(entry.app, -placement.copies)
+            self.rows.take(entry, placement.copies, self.now)
+            self.matcher.granted(self.view, node, placement, entry.app, self.now)
+        for row in answer.declined:
+            self.rows.w["missed"][row] += 1
+        return made
+
+    def beat(self, node: int) -> list[int]:
+        """Match and book."""
+        return self.place(node, self.match(node))
+
+    def end(self, container: int) -> int:
+        """A container ends; its node."""
+        node, app, demand = self.held.pop(container)
+        self.runs[node].drop(container)
+        self.ledger.free(node, app, demand)
+        self.matcher.ended(self.view, node, app, demand, self.now)
+        return node
