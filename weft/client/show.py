@@ -18,6 +18,9 @@ from weft.requests import (
 )
 
 
+WIDTH_MAX = 400  # columns of a table that goes into a file
+
+
 def echo_json(value: object) -> None:
     """Print plain data as JSON on one line."""
     click.echo(json.dumps(value, default=_plain))
@@ -41,7 +44,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
         drawn.add_column(name, justify="right" if numeric else "left", no_wrap=position == 0)
     for line in lines:
         drawn.add_row(*(_cell(value) for value in line))
-    Console(soft_wrap=not Console().is_terminal).print(drawn)
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe has no width to fit into
+        console = Console(width=WIDTH_MAX)
+    console.print(drawn)
 
 
 def _cell(value: object) -> str:

@@ -5,18 +5,18 @@ stop; one machine per ten tasks and, harder, per hundred. The plain-Python board
 one: profiles in lists, every task fitted by itself on every machine.
 """
 
-import json as json_text
 import resource
 import sys
 import time
 from bisect import bisect_left, bisect_right, insort
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from typing import Any
 
-import click
 import numpy as np
 
+from am.plan import search
+from am.plan.part import Grid
+from am.plan.registry import PlanRequest, planner
 from weft.dag import Dag, Ints, Link, Machines, StageEdge
 from weft.paths import levels, ties_of
 
@@ -25,39 +25,30 @@ CORES = 2
 _BASELINE_TASKS = 3_000
 
 
-def run(json: bool) -> dict[str, Any]:
-    """Measure and print; the answer is what `--json` prints."""
+def run(quick: bool = False) -> list[dict[str, Any]]:
+    """A row per size; `growth` is of processor time against the size before."""
     _plan(stage_dag(60, 6), Machines.alike(6, [1.0] * 4))  # compiles, or loads what was compiled
     rows: list[dict[str, Any]] = []
     for per_machine in (10, 100):
-        for tasks in SIZES:
+        before_s = 0.0
+        for tasks in SIZES[: 2 if quick else None]:
             dag, machines = stage_dag(tasks), Machines.alike(tasks // per_machine, [1.0] * 4)
             wall_s, cpu_s, plan = _plan(dag, machines)
             row = {
+                "case": "graphene, whole search, 2 threads",
                 "tasks": dag.tasks,
                 "stages": dag.stages,
                 "machines": machines.count,
                 "candidates": plan.candidates,
                 "wall_s": round(wall_s, 3),
                 "cpu_s": round(cpu_s, 3),
-                "peak_rss_mb": _peak_rss_mb(),
+                "peak_mb": _peak_rss_mb(),
             }
+            if before_s:  # others' load on the machine cancels out of a ratio less well
+                row["growth"] = round(cpu_s / before_s, 1)
+            before_s = cpu_s
             rows.append(row)
-            if not json:
-                click.echo("  ".join(f"{name} {value:>9}" for name, value in row.items()))
-    answer: dict[str, Any] = {"cores": CORES, "search": rows, "board": _boards()}
-    # of processor time: others' load on the machine cancels out of a ratio less well
-    growth = [round(rows[i + 2]["cpu_s"] / rows[i + 1]["cpu_s"], 1) for i in (0, 3)]
-    answer["growth_10k_to_100k"] = growth
-    if json:
-        click.echo(json_text.dumps(answer))
-    else:
-        click.echo("growth from 10,000 to 100,000 tasks: " + ", ".join(f"{g}x" for g in growth))
-        click.echo(
-            "one forward placement, {tasks} tasks on {machines} machines: plain Python "
-            "{python_s} s, kernels {kernel_s} s, {times_faster}x".format(**answer["board"])
-        )
-    return answer
+    return [*rows, _boards()]
 
 
 def stage_dag(tasks: int, stages: int | None = None, seed: int = 0) -> Dag:
@@ -87,9 +78,8 @@ def stage_dag(tasks: int, stages: int | None = None, seed: int = 0) -> Dag:
 
 
 def _plan(dag: Dag, machines: Machines) -> tuple[float, float, Any]:
-    registry = import_module("am.plan.registry")
     with ThreadPoolExecutor(CORES) as pool:
-        request = registry.PlanRequest(
+        request = PlanRequest(
             dag,
             machines,
             np.random.default_rng(0),
@@ -98,7 +88,7 @@ def _plan(dag: Dag, machines: Machines) -> tuple[float, float, Any]:
             spread=pool.map,
         )
         began_s, used_s = time.perf_counter(), time.process_time()
-        plan = registry.planner("graphene")(request)
+        plan = planner("graphene")(request)
         return time.perf_counter() - began_s, time.process_time() - used_s, plan
 
 
@@ -109,25 +99,26 @@ def _peak_rss_mb() -> int:
 
 def _boards() -> dict[str, Any]:
     """The same forward placement of a whole DAG on both boards; the makespans must agree."""
-    search = import_module("am.plan.search")
     dag = stage_dag(_BASELINE_TASKS)
     machines = Machines.alike(_BASELINE_TASKS // 10, [1.0] * 4)
-    part = import_module("am.plan.part")
-    yard = search.Field.of(dag, machines, part.Grid.of(dag, machines))
+    yard = search.Field.of(dag, machines, Grid.of(dag, machines))
     level = levels(ties_of(dag))
     order = np.lexsort((yard.kind, -yard.dominant, level))
     kernel_s, span = float("inf"), 0
     for _ in range(5):
         began_s = time.perf_counter()
-        span = search.insert(yard, -level, backward=False).span
+        schedule = search.insert(yard, -level, backward=False)
+        assert schedule is not None, "every task fits on an empty machine"
+        span = schedule.span
         kernel_s = min(kernel_s, time.perf_counter() - began_s)
     began_s = time.perf_counter()
     plain = PlainBoard(yard.room).insert(dag, order, yard.part.length, yard.part.demand)
     python_s = time.perf_counter() - began_s
     return {
+        "case": "one forward placement, plain Python board",
         "tasks": dag.tasks,
         "machines": machines.count,
-        "python_s": round(python_s, 3),
+        "wall_s": round(python_s, 3),
         "kernel_s": round(kernel_s, 5),
         "times_faster": round(python_s / kernel_s),
         "same_makespan": bool(plain == span),
