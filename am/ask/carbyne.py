@@ -8,13 +8,14 @@ late as it may start: `Actual = T_k - Rev - Dur`. Runnable tasks with `Actual <=
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from am.ask.justify_kernels import justify
 from am.ask.packing_kernels import Shape, pack
-from am.ask.remaining import Remaining, declared_s, pool_of, shape_of
+from am.ask.remaining import Remaining, declared_s, pool_of, shape_of, states_of
 from am.ask.view import JobView, Wanted, Wish
 from weft.dag import Floats
 from weft.errors import InputError
@@ -93,12 +94,20 @@ class Carbyne:
     `altruism` is P(Altruism): with that probability the job yields at a scheduling event, else it
     asks DEFAULT for whatever its share holds now; at 0 it asks DEFAULT for every ready task, as a
     job under DRF does. `packer`: `tetris` inside the share, or the order of the job's `plan`.
-    Tasks due within `slack_s` count as due now.
+    Tasks due within `slack_s` count as due now. A schedule is kept for `refresh_s` while the share
+    stays within a tenth and no estimate moves: tasks that start or end early leave it feasible. At
+    0 it is made anew whenever anything changed.
     """
 
     follows_share = True
 
-    def __init__(self, altruism: float = 1.0, packer: str = "tetris", slack_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        altruism: float = 1.0,
+        packer: str = "tetris",
+        slack_s: float = 0.0,
+        refresh_s: float = 0.0,
+    ) -> None:
         if packer not in PACKERS:
             raise InputError(
                 "asker.packer", f"unknown packer {packer!r}; known: {', '.join(PACKERS)}"
@@ -108,10 +117,11 @@ class Carbyne:
         self._altruism = float(altruism)
         self._by_rank = packer == "plan"
         self._slack_s = float(slack_s)
+        self._refresh_s = float(refresh_s)
         self._shape: Shape | None = None
         self._declared: Floats = np.zeros(0)
         self._of: object = None
-        self._known: tuple[object, ...] = ()
+        self._known: tuple[Any, ...] = ()
         self._intra: Intra | None = None
         self._at_s = 0.0
         self.rounds = 0
@@ -130,14 +140,15 @@ class Carbyne:
             due = intra.start
         else:
             due = intra.latest
-        must = intra.ready & (due <= passed + tolerance)
+        ready = states_of(view) == READY
+        must = ready & (due <= passed + tolerance)
         counts = np.bincount(shape.kind[must], minlength=len(shape.need))
         rows: list[Wanted] = []
         for lot in {**view.changed, **{lot.number: lot for lot in view.available}}.values():
             now_due = min(int(counts[lot.number]), len(lot.ready))
             rows.append(Wanted(lot.number, now_due, AskType.DEFAULT))
             rows.append(Wanted(lot.number, len(lot.ready) - now_due, AskType.ALTRUISTIC))
-        later = due[intra.ready & ~must]
+        later = due[ready & ~must]
         wake = float(later.min()) - passed if len(later) else None
         return Wish(rows, wake)
 
@@ -149,10 +160,18 @@ class Carbyne:
             self._known = ()
         assert self._shape is not None
         known = (view.version, view.share, tuple(view.factors))
-        if known != self._known or self._intra is None:
+        if self._intra is None or (known != self._known and not self._holds(known, now)):
             remaining = Remaining(self._shape, self._declared, view, now)
             self._intra = schedule(remaining, view.share, view.capacity, self._by_rank)
             self._known, self._at_s = known, now
             self.rounds += 1
             self.reversed_rounds += self._intra.reversed_holds
         return self._intra
+
+    def _holds(self, known: tuple[Any, ...], now: float) -> bool:
+        """Whether the last schedule is near enough to what is known now."""
+        if now - self._at_s >= self._refresh_s or not self._known or known[2] != self._known[2]:
+            return False
+        return all(
+            abs(a - b) <= 0.1 * max(a, b) for a, b in zip(known[1], self._known[1], strict=True)
+        )

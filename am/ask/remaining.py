@@ -81,6 +81,11 @@ def declared_s(view: JobView) -> Floats:
     return declared
 
 
+def states_of(view: JobView) -> NDArray[np.uint8]:
+    """The state of every task, in the order of `Shape`."""
+    return np.concatenate([np.frombuffer(bytes(s), np.uint8) for s in view.states])
+
+
 class Remaining:
     """What is left of a job now: states, believed durations, residuals of running tasks."""
 
@@ -90,7 +95,7 @@ class Remaining:
         self.shape = shape
         factor = np.asarray(view.factors)[shape.stage]
         self.duration = declared * factor
-        self.states = np.concatenate([np.frombuffer(bytes(s), np.uint8) for s in view.states])
+        self.states = states_of(view)
         self.unstarted = self.states <= READY
         self.done = self.states == DONE
         starts = {shape.first[t.stage] + t.task: t.started_s for t in view.running}
