@@ -12,7 +12,6 @@ BENCHES = {
     "sim": "lab.bench_sim",
     "live": "lab.bench_live",
     "codec": "lab.bench_codec",
-    "heartbeats": "lab.bench_heartbeats",
 }
 
 
