@@ -21,8 +21,8 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
 CLUSTER = """
-nodes: [{count: 36, capacity: {vcores: 8, memory_mb: 32768, disk_mbps: 400, network_mbps: 1000},
-         racks: 3}]
+nodes: [{count: 16, capacity: {vcores: 6, memory_mb: 32768, disk_mbps: 400, network_mbps: 1000},
+         racks: 2}]
 queues: {root: {prod: {capacity: 0.6}, research: {capacity: 0.3, max_capacity: 0.6},
                 default: {capacity: 0.1}}}
 """

@@ -12,24 +12,69 @@ export const took = (app, now) => (isEnded(app) ? app.finished_s : now) - app.su
 function progress(app) {
   const share = app.tasks ? app.finished / app.tasks : 0;
   const text = `${count(app.finished)} of ${count(app.tasks)} tasks finished`;
-  return h("div", { class: "with-meter", title: text },
-    meter(share, text, isEnded(app) ? kindOf(appState(app)) : ""), h("span", { class: "text" }, percent(share)));
+  return h(
+    "div",
+    { class: "with-meter", title: text },
+    meter(share, text, isEnded(app) ? kindOf(appState(app)) : ""),
+    h("span", { class: "text" }, percent(share)),
+  );
 }
 
 export const appColumns = [
-  { key: "id", title: "Application", value: (a) => a.number,
-    cell: (a) => h("a", { href: `/cluster/app/${a.id}`, class: "mono", tabindex: -1 }, a.id.replace(/^application_/, "")) },
-  { key: "name", title: "Name", value: (a) => a.name, class: "name",
-    cell: (a) => h("a", { href: `/cluster/app/${a.id}`, tabindex: -1, title: a.name }, a.name) },
+  {
+    key: "id",
+    title: "Application",
+    value: (a) => a.number,
+    cell: (a) =>
+      h(
+        "a",
+        { href: `/cluster/app/${a.id}`, class: "mono", tabindex: -1 },
+        a.id.replace(/^application_/, ""),
+      ),
+  },
+  {
+    key: "name",
+    title: "Name",
+    value: (a) => a.name,
+    class: "name",
+    cell: (a) => h("a", { href: `/cluster/app/${a.id}`, tabindex: -1, title: a.name }, a.name),
+  },
   { key: "user", title: "User", value: (a) => a.user, cell: (a) => a.user || "–" },
-  { key: "queue", title: "Queue", value: (a) => a.queue, cell: (a) => a.queue.replace(/^root\./, "") },
+  {
+    key: "queue",
+    title: "Queue",
+    value: (a) => a.queue,
+    cell: (a) => a.queue.replace(/^root\./, ""),
+  },
   { key: "state", title: "State", value: (a) => appState(a), cell: (a) => badge(appState(a)) },
-  { key: "progress", title: "Tasks finished", value: (a) => (a.tasks ? a.finished / a.tasks : 0), cell: progress },
+  {
+    key: "progress",
+    title: "Tasks finished",
+    value: (a) => (a.tasks ? a.finished / a.tasks : 0),
+    cell: progress,
+  },
   { key: "tasks", title: "Tasks", num: true, value: (a) => a.tasks, cell: (a) => count(a.tasks) },
-  { key: "running", title: "Containers", num: true, value: (a) => a.running, cell: (a) => count(a.running) },
-  { key: "submitted", title: "Submitted", num: true, value: (a) => a.submitted_s,
-    cell: (a) => ago(a.now_s - a.submitted_s) },
-  { key: "took", title: "Took", num: true, value: (a) => took(a, a.now_s), cell: (a) => duration(took(a, a.now_s)) },
+  {
+    key: "running",
+    title: "Containers",
+    num: true,
+    value: (a) => a.running,
+    cell: (a) => count(a.running),
+  },
+  {
+    key: "submitted",
+    title: "Submitted",
+    num: true,
+    value: (a) => a.submitted_s,
+    cell: (a) => ago(a.now_s - a.submitted_s),
+  },
+  {
+    key: "took",
+    title: "Took",
+    num: true,
+    value: (a) => took(a, a.now_s),
+    cell: (a) => duration(took(a, a.now_s)),
+  },
 ];
 
 const GROUPS = [
@@ -45,7 +90,8 @@ const GROUPS = [
 export function addressFilters(go, apply) {
   const query = new URLSearchParams(location.search);
   const put = (name, value) => {
-    if (value) query.set(name, value); else query.delete(name);
+    if (value) query.set(name, value);
+    else query.delete(name);
     const text = query.toString();
     go(location.pathname + (text ? `?${text}` : ""), true);
     apply();
@@ -54,12 +100,23 @@ export function addressFilters(go, apply) {
 }
 
 export function choices(groups, label, filters, name) {
-  const buttons = new Map(groups.map(([key, title]) => {
-    const number = h("span");
-    const button = h("button", { type: "button", onclick: () => filters.put(name, key === groups[0][0] ? "" : key) }, title, number);
-    return [key, { button, number }];
-  }));
-  const element = h("div", { class: "choice", role: "group", "aria-label": label }, [...buttons.values()].map((b) => b.button));
+  const buttons = new Map(
+    groups.map(([key, title]) => {
+      const number = h("span");
+      const button = h(
+        "button",
+        { type: "button", onclick: () => filters.put(name, key === groups[0][0] ? "" : key) },
+        title,
+        number,
+      );
+      return [key, { button, number }];
+    }),
+  );
+  const element = h(
+    "div",
+    { class: "choice", role: "group", "aria-label": label },
+    [...buttons.values()].map((b) => b.button),
+  );
   return {
     element,
     chosen: () => (buttons.has(filters.get(name)) ? filters.get(name) : groups[0][0]),
@@ -73,7 +130,12 @@ export function choices(groups, label, filters, name) {
 }
 
 export function searchBox(filters, label) {
-  const box = h("input", { type: "search", "aria-label": label, placeholder: `${label}  ( / )`, value: filters.get("q") });
+  const box = h("input", {
+    type: "search",
+    "aria-label": label,
+    placeholder: `${label}  ( / )`,
+    value: filters.get("q"),
+  });
   box.addEventListener("input", () => filters.put("q", box.value.trim()));
   return box;
 }
@@ -86,33 +148,64 @@ export function appsPage({ go }) {
   const queue = h("select", { "aria-label": "Queue" });
   queue.addEventListener("change", () => filters.put("queue", queue.value));
   const table = new Table({
-    columns: appColumns, rowKey: (row) => row.id, label: "Applications", sort: ["id", "desc"],
-    open: (row) => go(`/cluster/app/${row.id}`), empty: "No application passes these filters",
+    columns: appColumns,
+    rowKey: (row) => row.id,
+    label: "Applications",
+    sort: ["id", "desc"],
+    open: (row) => go(`/cluster/app/${row.id}`),
+    empty: "No application passes these filters",
   });
-  const element = h("div", { class: "page" },
-    h("div", { class: "head" }, h("h1", null, "Applications"), h("span", { class: "grow" }), queue, search),
-    states.element, h("section", { class: "panel flush", "aria-label": "Applications" }, table.element));
+  const element = h(
+    "div",
+    { class: "page" },
+    h(
+      "div",
+      { class: "head" },
+      h("h1", null, "Applications"),
+      h("span", { class: "grow" }),
+      queue,
+      search,
+    ),
+    states.element,
+    h("section", { class: "panel flush", "aria-label": "Applications" }, table.element),
+  );
 
   function drawQueues() {
     const names = [...new Set(data.apps.map((a) => a.queue))].sort();
     const wanted = ["", ...names];
     if ([...queue.options].map((o) => o.value).join() === wanted.join()) return;
-    queue.replaceChildren(...wanted.map((name) => h("option", { value: name, selected: name === filters.get("queue") },
-      name ? name.replace(/^root\./, "") : "All queues")));
+    queue.replaceChildren(
+      ...wanted.map((name) =>
+        h(
+          "option",
+          { value: name, selected: name === filters.get("queue") },
+          name ? name.replace(/^root\./, "") : "All queues",
+        ),
+      ),
+    );
   }
 
   function apply() {
     const text = filters.get("q").toLowerCase();
     const under = filters.get("queue");
-    const open = data.apps.filter((a) => (!under || a.queue === under)
-      && (!text || `${a.name} ${a.id} ${a.user}`.toLowerCase().includes(text)));
+    const open = data.apps.filter(
+      (a) =>
+        (!under || a.queue === under) &&
+        (!text || `${a.name} ${a.id} ${a.user}`.toLowerCase().includes(text)),
+    );
     states.draw(Object.fromEntries(GROUPS.map(([key, , test]) => [key, open.filter(test).length])));
     const test = GROUPS.find(([key]) => key === states.chosen())[2];
     table.set(open.filter(test).map((a) => ({ ...a, now_s: data.now_s })));
   }
 
   return {
-    title: "Applications", path: "/api/apps", element,
-    draw(fresh) { data = fresh; drawQueues(); apply(); },
+    title: "Applications",
+    path: "/api/apps",
+    element,
+    draw(fresh) {
+      data = fresh;
+      drawQueues();
+      apply();
+    },
   };
 }

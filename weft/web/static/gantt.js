@@ -29,18 +29,23 @@ export function lanes(bars, keyOf) {
   return found;
 }
 
-const barHeight = (depth) => Math.max(BAR.least, Math.min(BAR.most, (LANE.most - LANE.pad) / depth));
+const barHeight = (depth) =>
+  Math.max(BAR.least, Math.min(BAR.most, (LANE.most - LANE.pad) / depth));
 const laneHeight = (depth) => Math.max(LANE.least, barHeight(depth) * depth + LANE.pad);
 
 function ticks(span, width) {
   const rough = (span / width) * 90;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const nice = span > 90 ? [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400] : [1, 2, 5, 10].map((n) => n * power);
+  const nice =
+    span > 90
+      ? [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
+      : [1, 2, 5, 10].map((n) => n * power);
   const step = nice.find((n) => n >= rough) ?? rough;
   return Array.from({ length: Math.floor(span / step) + 1 }, (_, i) => i * step);
 }
 
-const tickText = (at) => (at < 60 ? `${Number(at.toPrecision(3))} s` : duration(at).replace(/ 0 (s|min|h)$/, ""));
+const tickText = (at) =>
+  at < 60 ? `${Number(at.toPrecision(3))} s` : duration(at).replace(/ 0 (s|min|h)$/, "");
 
 /**
  * keys: the lanes in order with their labels; depths: how many bars each holds at once;
@@ -56,7 +61,14 @@ export function gantt({ keys, depths, found, span, width, marks = [], chosen = -
     const depth = depths.get(key) ?? 1;
     const high = laneHeight(depth);
     if (number % 2 === 0) parts.push(s("rect", { class: "band", x: 0, y, width, height: high }));
-    parts.push(s("text", { class: "lane", x: 4, y: y + Math.min(high / 2, 40) + 4 }, s("title", null, name), name.length > 17 ? `${name.slice(0, 16)}…` : name));
+    parts.push(
+      s(
+        "text",
+        { class: "lane", x: 4, y: y + Math.min(high / 2, 40) + 4 },
+        s("title", null, name),
+        name.length > 17 ? `${name.slice(0, 16)}…` : name,
+      ),
+    );
     const bar = barHeight(depth);
     for (const one of found.get(key)?.bars ?? []) {
       const left = x(one.start);
@@ -64,7 +76,11 @@ export function gantt({ keys, depths, found, span, width, marks = [], chosen = -
       const top = y + LANE.pad / 2 + one.row * bar;
       const group = `${one.stage}|${one.kind}`;
       if (!paths.has(group)) paths.set(group, []);
-      paths.get(group).push(`M${left.toFixed(1)} ${top.toFixed(1)}h${wide.toFixed(1)}v${Math.max(1, bar - (bar > 4 ? 1 : 0)).toFixed(1)}h${(-wide).toFixed(1)}z`);
+      paths
+        .get(group)
+        .push(
+          `M${left.toFixed(1)} ${top.toFixed(1)}h${wide.toFixed(1)}v${Math.max(1, bar - (bar > 4 ? 1 : 0)).toFixed(1)}h${(-wide).toFixed(1)}z`,
+        );
       boxes.push([left, left + wide, top, top + bar, one]);
     }
     y += high;
@@ -77,15 +93,44 @@ export function gantt({ keys, depths, found, span, width, marks = [], chosen = -
   const drawn = [...paths].map(([group, pieces]) => {
     const [stage, kind] = group.split("|");
     const dim = chosen >= 0 && Number(stage) !== chosen ? "dim" : "";
-    return s("path", { class: `${kind} ${dim}`, d: pieces.join(""), style: kind === "bad" || kind === "lost" ? {} : { fill: stageColour(Number(stage)) } });
+    return s("path", {
+      class: `${kind} ${dim}`,
+      d: pieces.join(""),
+      style: kind === "bad" || kind === "lost" ? {} : { fill: stageColour(Number(stage)) },
+    });
   });
-  const lines = marks.filter((mark) => mark.at <= span).map((mark) => s("line", { class: mark.kind, x1: x(mark.at), x2: x(mark.at), y1: TOP - 4, y2: height }, s("title", null, mark.text)));
-  const svg = s("svg", { class: "gantt", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, parts, grid, drawn, lines);
+  const lines = marks
+    .filter((mark) => mark.at <= span)
+    .map((mark) =>
+      s(
+        "line",
+        { class: mark.kind, x1: x(mark.at), x2: x(mark.at), y1: TOP - 4, y2: height },
+        s("title", null, mark.text),
+      ),
+    );
+  const svg = s(
+    "svg",
+    {
+      class: "gantt",
+      width,
+      height,
+      viewBox: `0 0 ${width} ${height}`,
+      role: "img",
+      "aria-label": label,
+    },
+    parts,
+    grid,
+    drawn,
+    lines,
+  );
   svg.addEventListener("pointermove", (event) => {
     const place = svg.getBoundingClientRect();
     const [px, py] = [event.clientX - place.left, event.clientY - place.top];
-    const hit = boxes.find(([x1, x2, y1, y2]) => px >= x1 - 1 && px <= x2 + 1 && py >= y1 && py < y2);
-    if (hit) showTip(event, tell(hit[4])); else hideTip();
+    const hit = boxes.find(
+      ([x1, x2, y1, y2]) => px >= x1 - 1 && px <= x2 + 1 && py >= y1 && py < y2,
+    );
+    if (hit) showTip(event, tell(hit[4]));
+    else hideTip();
   });
   svg.addEventListener("pointerleave", hideTip);
   return svg;

@@ -47,7 +47,10 @@ async function show() {
 
 async function refresh() {
   clearTimeout(waiting);
-  if (busy) { again = true; return; }
+  if (busy) {
+    again = true;
+    return;
+  }
   const shown = page;
   busy = true;
   lastRead = Date.now();
@@ -63,7 +66,10 @@ async function refresh() {
     if (shown === page) failed(shown, error);
   }
   busy = false;
-  if (again) { again = false; await refresh(); }
+  if (again) {
+    again = false;
+    await refresh();
+  }
 }
 
 function failed(shown, error) {
@@ -80,7 +86,10 @@ function say(text) {
 }
 
 function later() {
-  if (document.hidden) { again = false; return; }
+  if (document.hidden) {
+    again = false;
+    return;
+  }
   const left = FAST_MS - (Date.now() - lastRead);
   clearTimeout(waiting);
   if (left <= 0) refresh();
@@ -116,7 +125,11 @@ function theme() {
   const next = THEMES[(THEMES.indexOf(now) + 1) % THEMES.length];
   if (next === "system") delete root.dataset.theme;
   else root.dataset.theme = next;
-  try { localStorage.setItem("weft-theme", next); } catch { /* storage is off: this page only */ }
+  try {
+    localStorage.setItem("weft-theme", next);
+  } catch {
+    /* storage is off: this page only */
+  }
   named();
 }
 
@@ -136,11 +149,14 @@ function rowStep(by) {
   const rows = [...main.querySelectorAll("tbody tr[tabindex]")];
   if (!rows.length) return;
   const at = rows.indexOf(document.activeElement);
-  rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.max(0, Math.min(rows.length - 1, at + by))].focus();
+  rows[
+    at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.max(0, Math.min(rows.length - 1, at + by))
+  ].focus();
 }
 
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]"))
+    return;
   if (event.target.closest("input, select, textarea")) {
     if (event.key === "Escape") event.target.blur();
     return;
@@ -170,12 +186,18 @@ function onClick(event) {
 }
 
 document.getElementById("theme").addEventListener("click", theme);
-document.getElementById("help").addEventListener("click", () => document.getElementById("keys").showModal());
+document
+  .getElementById("help")
+  .addEventListener("click", () => document.getElementById("keys").showModal());
 document.addEventListener("keydown", onKey);
 document.addEventListener("click", onClick);
-document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) refresh();
+});
 addEventListener("popstate", show);
-setInterval(() => { if (!document.hidden && Date.now() - lastRead > SLOW_MS) refresh(); }, 1000);
+setInterval(() => {
+  if (!document.hidden && Date.now() - lastRead > SLOW_MS) refresh();
+}, 1000);
 named();
 main.setAttribute("aria-busy", "true");
 main.append(h("p", { class: "empty" }, "Loading"));

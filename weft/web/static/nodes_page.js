@@ -2,7 +2,20 @@
 
 import { addressFilters, choices, searchBox } from "./apps_page.js";
 import { Table } from "./table.js";
-import { ago, amount, badge, count, duration, h, hideTip, meter, percent, resourceName, s, showTip } from "./util.js";
+import {
+  ago,
+  amount,
+  badge,
+  count,
+  duration,
+  h,
+  hideTip,
+  meter,
+  percent,
+  resourceName,
+  s,
+  showTip,
+} from "./util.js";
 
 const CELL = 15;
 const STEP = 18;
@@ -12,8 +25,22 @@ const ROW_CELLS = 62;
 function unpack(row, types, now) {
   const [name, state, rack, labels, containers, capacity, allocated, use, beat, address] = row;
   const shares = capacity.map((total, i) => (total ? allocated[i] / total : 0));
-  return { name, state, rack, labels, containers, capacity, allocated, use, beat, address, types, now,
-    share: Math.max(0, ...shares), shares };
+  return {
+    name,
+    state,
+    rack,
+    labels,
+    containers,
+    capacity,
+    allocated,
+    use,
+    beat,
+    address,
+    types,
+    now,
+    share: Math.max(0, ...shares),
+    shares,
+  };
 }
 
 const isUp = (node) => node.state === "RUNNING";
@@ -29,19 +56,54 @@ const GROUPS = [
 function held(node, i) {
   const name = node.types[i];
   const text = `${resourceName(name)}: ${amount(name, node.allocated[i])} of ${amount(name, node.capacity[i])}`;
-  return h("div", { class: "with-meter", title: text }, meter(node.shares[i], text), h("span", { class: "text" }, percent(node.shares[i])));
+  return h(
+    "div",
+    { class: "with-meter", title: text },
+    meter(node.shares[i], text),
+    h("span", { class: "text" }, percent(node.shares[i])),
+  );
 }
 
 function columns(types) {
   return [
-    { key: "name", title: "Node", value: (n) => n.name, class: "name",
-      cell: (n) => h("a", { href: `/cluster/node/${encodeURIComponent(n.name)}`, tabindex: -1 }, n.name) },
+    {
+      key: "name",
+      title: "Node",
+      value: (n) => n.name,
+      class: "name",
+      cell: (n) =>
+        h("a", { href: `/cluster/node/${encodeURIComponent(n.name)}`, tabindex: -1 }, n.name),
+    },
     { key: "state", title: "State", value: (n) => n.state, cell: (n) => badge(n.state) },
     { key: "rack", title: "Rack", value: (n) => n.rack, cell: (n) => n.rack },
-    { key: "labels", title: "Labels", value: (n) => n.labels.join(), cell: (n) => n.labels.join(", ") || "–" },
-    { key: "containers", title: "Containers", num: true, value: (n) => n.containers, cell: (n) => count(n.containers) },
-    ...types.slice(0, 4).map((name, i) => ({ key: name, title: resourceName(name), value: (n) => n.shares[i], cell: (n) => held(n, i) })),
-    { key: "beat", title: "Heard of", num: true, value: (n) => n.now - n.beat, cell: (n) => ago(n.now - n.beat) },
+    {
+      key: "labels",
+      title: "Labels",
+      value: (n) => n.labels.join(),
+      cell: (n) => n.labels.join(", ") || "–",
+    },
+    {
+      key: "containers",
+      title: "Containers",
+      num: true,
+      value: (n) => n.containers,
+      cell: (n) => count(n.containers),
+    },
+    ...types
+      .slice(0, 4)
+      .map((name, i) => ({
+        key: name,
+        title: resourceName(name),
+        value: (n) => n.shares[i],
+        cell: (n) => held(n, i),
+      })),
+    {
+      key: "beat",
+      title: "Heard of",
+      num: true,
+      value: (n) => n.now - n.beat,
+      cell: (n) => ago(n.now - n.beat),
+    },
   ];
 }
 
@@ -49,34 +111,63 @@ function columns(types) {
 function map(nodes, go) {
   const racks = new Map();
   for (const node of nodes) racks.set(node.rack, [...(racks.get(node.rack) ?? []), node]);
-  return h("div", { class: "racks" }, [...racks].map(([rack, members]) => {
-    const wide = Math.min(ROW_CELLS, members.length);
-    const high = Math.ceil(members.length / wide);
-    const cells = members.map((node, i) => cell(node, (i % wide) * STEP, Math.floor(i / wide) * STEP));
-    const up = members.filter(isUp).length;
-    const svg = s("svg", { width: wide * STEP, height: high * STEP, viewBox: `0 0 ${wide * STEP} ${high * STEP}`,
-      role: "img", "aria-label": `${rack}: ${up} of ${members.length} nodes run` }, cells);
-    svg.addEventListener("pointermove", (event) => {
-      const node = members[event.target.dataset?.at];
-      if (node) showTip(event, `${node.name}, ${node.state.toLowerCase()}\n${percent(node.share)} full, ${count(node.containers)} containers`);
-      else hideTip();
-    });
-    svg.addEventListener("pointerleave", hideTip);
-    svg.addEventListener("click", (event) => {
-      const node = members[event.target.dataset?.at];
-      if (node) go(`/cluster/node/${encodeURIComponent(node.name)}`);
-    });
-    cells.forEach((element, i) => { element.dataset.at = i; });
-    return h("div", { class: "rack" }, h("span", { title: rack }, rack), svg);
-  }));
+  return h(
+    "div",
+    { class: "racks" },
+    [...racks].map(([rack, members]) => {
+      const wide = Math.min(ROW_CELLS, members.length);
+      const high = Math.ceil(members.length / wide);
+      const cells = members.map((node, i) =>
+        cell(node, (i % wide) * STEP, Math.floor(i / wide) * STEP),
+      );
+      const up = members.filter(isUp).length;
+      const svg = s(
+        "svg",
+        {
+          width: wide * STEP,
+          height: high * STEP,
+          viewBox: `0 0 ${wide * STEP} ${high * STEP}`,
+          role: "img",
+          "aria-label": `${rack}: ${up} of ${members.length} nodes run`,
+        },
+        cells,
+      );
+      svg.addEventListener("pointermove", (event) => {
+        const node = members[event.target.dataset?.at];
+        if (node)
+          showTip(
+            event,
+            `${node.name}, ${node.state.toLowerCase()}\n${percent(node.share)} full, ${count(node.containers)} containers`,
+          );
+        else hideTip();
+      });
+      svg.addEventListener("pointerleave", hideTip);
+      svg.addEventListener("click", (event) => {
+        const node = members[event.target.dataset?.at];
+        if (node) go(`/cluster/node/${encodeURIComponent(node.name)}`);
+      });
+      cells.forEach((element, i) => {
+        element.dataset.at = i;
+      });
+      return h("div", { class: "rack" }, h("span", { title: rack }, rack), svg);
+    }),
+  );
 }
 
 function cell(node, x, y) {
   const place = { x: x + 0.5, y: y + 0.5, width: CELL, height: CELL, rx: 3.5 };
-  if (!isUp(node)) return s("rect", { ...place, class: `heat-cell ${node.state === "LOST" || node.state === "UNHEALTHY" ? "heat-bad" : "heat-off"}` });
+  if (!isUp(node))
+    return s("rect", {
+      ...place,
+      class: `heat-cell ${node.state === "LOST" || node.state === "UNHEALTHY" ? "heat-bad" : "heat-off"}`,
+    });
   if (node.share < 0.005) return s("rect", { ...place, class: "heat-cell heat-rest" });
   const mix = Math.round(22 + 78 * Math.min(1, node.share));
-  return s("rect", { ...place, class: "heat-cell", style: { fill: `color-mix(in srgb, var(--bar-running) ${mix}%, var(--bar-rest))` } });
+  return s("rect", {
+    ...place,
+    class: "heat-cell",
+    style: { fill: `color-mix(in srgb, var(--bar-running) ${mix}%, var(--bar-rest))` },
+  });
 }
 
 export function nodesPage({ go }) {
@@ -88,31 +179,60 @@ export function nodesPage({ go }) {
   const states = choices(GROUPS, "State", filters, "state");
   const place = h("div");
   const heat = h("div");
-  const element = h("div", { class: "page" },
+  const element = h(
+    "div",
+    { class: "page" },
     h("div", { class: "head" }, h("h1", null, "Nodes"), h("span", { class: "grow" }), search),
     states.element,
-    h("section", { class: "panel", "aria-labelledby": "n-map" },
-      h("header", null, h("h2", { id: "n-map" }, "How full each node is"), h("span", { class: "grow" }), legend()), heat),
-    h("section", { class: "panel flush", "aria-label": "Nodes" }, place));
+    h(
+      "section",
+      { class: "panel", "aria-labelledby": "n-map" },
+      h(
+        "header",
+        null,
+        h("h2", { id: "n-map" }, "How full each node is"),
+        h("span", { class: "grow" }),
+        legend(),
+      ),
+      heat,
+    ),
+    h("section", { class: "panel flush", "aria-label": "Nodes" }, place),
+  );
 
   function apply() {
     if (!table) return;
     const text = filters.get("q").toLowerCase();
-    const open = data.nodes.map((row) => unpack(row, data.types, data.now_s))
-      .filter((n) => !text || `${n.name} ${n.rack} ${n.labels.join(" ")}`.toLowerCase().includes(text));
+    const open = data.nodes
+      .map((row) => unpack(row, data.types, data.now_s))
+      .filter(
+        (n) => !text || `${n.name} ${n.rack} ${n.labels.join(" ")}`.toLowerCase().includes(text),
+      );
     states.draw(Object.fromEntries(GROUPS.map(([key, , test]) => [key, open.filter(test).length])));
     const rows = open.filter(GROUPS.find(([key]) => key === states.chosen())[2]);
     table.set(rows);
-    const picture = rows.map((n) => `${n.name}${n.state}${Math.round(n.share * 50)}${n.containers}`).join();
-    if (picture !== drawn) { drawn = picture; heat.replaceChildren(map(rows, go)); }
+    const picture = rows
+      .map((n) => `${n.name}${n.state}${Math.round(n.share * 50)}${n.containers}`)
+      .join();
+    if (picture !== drawn) {
+      drawn = picture;
+      heat.replaceChildren(map(rows, go));
+    }
   }
 
   return {
-    title: "Nodes", path: "/api/nodes", element,
+    title: "Nodes",
+    path: "/api/nodes",
+    element,
     draw(fresh) {
       if (!table || fresh.types.join() !== data.types.join()) {
-        table = new Table({ columns: columns(fresh.types), rowKey: (n) => n.name, label: "Nodes", sort: ["name"],
-          open: (n) => go(`/cluster/node/${encodeURIComponent(n.name)}`), empty: "No node passes these filters" });
+        table = new Table({
+          columns: columns(fresh.types),
+          rowKey: (n) => n.name,
+          label: "Nodes",
+          sort: ["name"],
+          open: (n) => go(`/cluster/node/${encodeURIComponent(n.name)}`),
+          empty: "No node passes these filters",
+        });
         place.replaceChildren(table.element);
       }
       data = fresh;
@@ -123,10 +243,15 @@ export function nodesPage({ go }) {
 
 function legend() {
   const swatch = (fill, text) => h("span", null, h("i", { class: "swatch", style: fill }), text);
-  return h("div", { class: "legend" }, swatch({ background: "var(--bar-rest)" }, "idle"),
+  return h(
+    "div",
+    { class: "legend" },
+    swatch({ background: "var(--bar-rest)" }, "idle"),
     swatch({ background: "color-mix(in srgb, var(--bar-running) 55%, var(--bar-rest))" }, "half"),
-    swatch({ background: "var(--bar-running)" }, "full"), swatch({ background: "var(--bar-failed)" }, "lost or unhealthy"),
-    swatch({ border: "1px solid var(--line-strong)" }, "gone"));
+    swatch({ background: "var(--bar-running)" }, "full"),
+    swatch({ background: "var(--bar-failed)" }, "lost or unhealthy"),
+    swatch({ border: "1px solid var(--line-strong)" }, "gone"),
+  );
 }
 
 export function nodePage({ argument, go }) {
@@ -136,36 +261,128 @@ export function nodePage({ argument, go }) {
   const note = h("p", { class: "empty", hidden: true });
   const table = new Table({
     columns: [
-      { key: "app", title: "Application", value: (r) => r.app, class: "name",
-        cell: (r) => h("a", { href: `/cluster/app/${r.app}`, tabindex: -1 }, r.name) },
-      { key: "task", title: "Container", value: (r) => r.container, cell: (r) => h("span", { class: "mono" }, r.container) },
-      { key: "kind", title: "Runs", value: (r) => r.stage, cell: (r) => (r.stage < 0 ? "the master" : `stage ${r.stage + 1}`) },
-      { key: "since", title: "Since", num: true, value: (r) => r.since, cell: (r) => duration(r.since) },
-      { key: "log", title: "Log", cell: (r) => h("a", { href: `/node/${argument}/containerlogs/${r.container}/-`, target: "_blank" }, "stdout, stderr") },
+      {
+        key: "app",
+        title: "Application",
+        value: (r) => r.app,
+        class: "name",
+        cell: (r) => h("a", { href: `/cluster/app/${r.app}`, tabindex: -1 }, r.name),
+      },
+      {
+        key: "task",
+        title: "Container",
+        value: (r) => r.container,
+        cell: (r) => h("span", { class: "mono" }, r.container),
+      },
+      {
+        key: "kind",
+        title: "Runs",
+        value: (r) => r.stage,
+        cell: (r) => (r.stage < 0 ? "the master" : `stage ${r.stage + 1}`),
+      },
+      {
+        key: "since",
+        title: "Since",
+        num: true,
+        value: (r) => r.since,
+        cell: (r) => duration(r.since),
+      },
+      {
+        key: "log",
+        title: "Log",
+        cell: (r) =>
+          h(
+            "a",
+            { href: `/node/${argument}/containerlogs/${r.container}/-`, target: "_blank" },
+            "stdout, stderr",
+          ),
+      },
     ],
-    rowKey: (r) => r.container, label: "Containers", sort: ["since", "desc"], empty: "Nothing runs here",
+    rowKey: (r) => r.container,
+    label: "Containers",
+    sort: ["since", "desc"],
+    empty: "Nothing runs here",
     open: (r) => go(`/cluster/app/${r.app}`),
   });
-  const element = h("div", { class: "page" },
-    h("div", { class: "head" }, h("a", { href: "/cluster/nodes" }, "Nodes"), h("span", { class: "faint" }, "/"), h("h1", null, argument), state),
-    note, h("div", { class: "cols" },
-      h("section", { class: "panel flush", "aria-labelledby": "n-held" }, h("header", null, h("h2", { id: "n-held" }, "Containers")), table.element),
-      h("section", { class: "panel", "aria-labelledby": "n-use" }, h("header", null, h("h2", { id: "n-use" }, "Allocated")), uses, facts)));
+  const element = h(
+    "div",
+    { class: "page" },
+    h(
+      "div",
+      { class: "head" },
+      h("a", { href: "/cluster/nodes" }, "Nodes"),
+      h("span", { class: "faint" }, "/"),
+      h("h1", null, argument),
+      state,
+    ),
+    note,
+    h(
+      "div",
+      { class: "cols" },
+      h(
+        "section",
+        { class: "panel flush", "aria-labelledby": "n-held" },
+        h("header", null, h("h2", { id: "n-held" }, "Containers")),
+        table.element,
+      ),
+      h(
+        "section",
+        { class: "panel", "aria-labelledby": "n-use" },
+        h("header", null, h("h2", { id: "n-use" }, "Allocated")),
+        uses,
+        facts,
+      ),
+    ),
+  );
   return {
-    title: argument, path: `/api/nodes/${encodeURIComponent(argument)}`, element,
-    missing(text) { note.hidden = false; note.textContent = text; },
+    title: argument,
+    path: `/api/nodes/${encodeURIComponent(argument)}`,
+    element,
+    missing(text) {
+      note.hidden = false;
+      note.textContent = text;
+    },
     draw(data) {
       const node = unpack(data.row, data.types, data.now_s);
       state.replaceChildren(badge(node.state));
-      uses.replaceChildren(...node.types.map((name, i) => h("div", null,
-        h("div", { class: "line" }, h("span", null, resourceName(name)),
-          h("span", { class: "sub" }, `${amount(name, node.allocated[i])} of ${amount(name, node.capacity[i])}`)),
-        held(node, i))));
-      const rows = [["Rack", node.rack], ["Labels", node.labels.join(", ") || "–"], ["Heard of", ago(node.now - node.beat)], ["Address", node.address || "–"]];
+      uses.replaceChildren(
+        ...node.types.map((name, i) =>
+          h(
+            "div",
+            null,
+            h(
+              "div",
+              { class: "line" },
+              h("span", null, resourceName(name)),
+              h(
+                "span",
+                { class: "sub" },
+                `${amount(name, node.allocated[i])} of ${amount(name, node.capacity[i])}`,
+              ),
+            ),
+            held(node, i),
+          ),
+        ),
+      );
+      const rows = [
+        ["Rack", node.rack],
+        ["Labels", node.labels.join(", ") || "–"],
+        ["Heard of", ago(node.now - node.beat)],
+        ["Address", node.address || "–"],
+      ];
       facts.style.marginTop = "18px";
-      facts.replaceChildren(...rows.map(([name, text]) => h("div", null, h("dt", null, name), h("dd", null, text))));
-      table.set(data.containers.map(([app, name, stage, , , , start, , , container]) =>
-        ({ app, name, stage, container, since: data.now_s - start })));
+      facts.replaceChildren(
+        ...rows.map(([name, text]) => h("div", null, h("dt", null, name), h("dd", null, text))),
+      );
+      table.set(
+        data.containers.map(([app, name, stage, , , , start, , , container]) => ({
+          app,
+          name,
+          stage,
+          container,
+          since: data.now_s - start,
+        })),
+      );
     },
   };
 }

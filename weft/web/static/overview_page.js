@@ -8,46 +8,125 @@ import { amount, count, duration, h, meter, percent, plural, resourceName } from
 
 export function overviewPage({ go }) {
   const sub = h("p", { class: "sub" });
-  const cards = { nodes: card("Nodes", "/cluster/nodes"), apps: card("Applications", "/cluster/apps"),
-    containers: card("Containers"), load: card("Dominant share") };
+  const cards = {
+    nodes: card("Nodes", "/cluster/nodes"),
+    apps: card("Applications", "/cluster/apps"),
+    containers: card("Containers"),
+    load: card("Dominant share"),
+  };
   const uses = h("div", { class: "uses" });
   const chart = h("div");
   const legend = h("div", { class: "legend" });
   const queues = h("div", { class: "uses" });
   const table = new Table({
     columns: appColumns.filter((c) => !["user", "running", "id"].includes(c.key)),
-    rowKey: (row) => row.id, label: "Newest applications", sort: ["submitted", "desc"],
-    open: (row) => go(`/cluster/app/${row.id}`), empty: "No application was submitted yet",
+    rowKey: (row) => row.id,
+    label: "Newest applications",
+    sort: ["submitted", "desc"],
+    open: (row) => go(`/cluster/app/${row.id}`),
+    empty: "No application was submitted yet",
   });
-  const element = h("div", { class: "page" },
+  const element = h(
+    "div",
+    { class: "page" },
     h("div", { class: "head" }, h("h1", null, "Cluster"), sub),
-    h("div", { class: "cards" }, Object.values(cards).map((c) => c.element)),
-    h("div", { class: "cols" },
-      h("section", { class: "panel", "aria-labelledby": "o-time" },
-        h("header", null, h("h2", { id: "o-time" }, "Allocated over time"), h("span", { class: "grow" }), legend), chart),
-      h("section", { class: "panel", "aria-labelledby": "o-now" },
-        h("header", null, h("h2", { id: "o-now" }, "Allocated now")), uses)),
-    h("div", { class: "cols" },
-      h("section", { class: "panel flush", "aria-labelledby": "o-new" },
-        h("header", null, h("h2", { id: "o-new" }, "Newest applications"), h("span", { class: "grow" }),
-          h("a", { href: "/cluster/apps" }, "All applications")), table.element),
-      h("section", { class: "panel", "aria-labelledby": "o-queues" },
-        h("header", null, h("h2", { id: "o-queues" }, "Queues"), h("span", { class: "grow" }),
-          h("a", { href: "/cluster/queues" }, "Shares and deficits")), queues)));
+    h(
+      "div",
+      { class: "cards" },
+      Object.values(cards).map((c) => c.element),
+    ),
+    h(
+      "div",
+      { class: "cols" },
+      h(
+        "section",
+        { class: "panel", "aria-labelledby": "o-time" },
+        h(
+          "header",
+          null,
+          h("h2", { id: "o-time" }, "Allocated over time"),
+          h("span", { class: "grow" }),
+          legend,
+        ),
+        chart,
+      ),
+      h(
+        "section",
+        { class: "panel", "aria-labelledby": "o-now" },
+        h("header", null, h("h2", { id: "o-now" }, "Allocated now")),
+        uses,
+      ),
+    ),
+    h(
+      "div",
+      { class: "cols" },
+      h(
+        "section",
+        { class: "panel flush", "aria-labelledby": "o-new" },
+        h(
+          "header",
+          null,
+          h("h2", { id: "o-new" }, "Newest applications"),
+          h("span", { class: "grow" }),
+          h("a", { href: "/cluster/apps" }, "All applications"),
+        ),
+        table.element,
+      ),
+      h(
+        "section",
+        { class: "panel", "aria-labelledby": "o-queues" },
+        h(
+          "header",
+          null,
+          h("h2", { id: "o-queues" }, "Queues"),
+          h("span", { class: "grow" }),
+          h("a", { href: "/cluster/queues" }, "Shares and deficits"),
+        ),
+        queues,
+      ),
+    ),
+  );
   return {
-    title: "Cluster", path: "/api/overview", element,
+    title: "Cluster",
+    path: "/api/overview",
+    element,
     draw(data) {
       sub.textContent = `${data.scheduler} scheduler, up ${duration(data.now_s - data.started_s)}`;
       drawCards(cards, data);
       const names = Object.keys(data.capacity);
       uses.replaceChildren(...names.map((name) => use(name, data)));
       chart.replaceChildren(areaChart(data.samples, names));
-      legend.replaceChildren(...names.map((name, i) => h("span", null,
-        h("i", { class: "swatch", style: { background: `var(--chart-${(i % 6) + 1})` } }), resourceName(name))));
-      queues.replaceChildren(...leaves(data.queues).slice(0, 8).map((queue) => h("div", null,
-        h("div", { class: "line" }, h("span", null, queue.name),
-          h("span", { class: "sub" }, `${percent(queue.used, 1)} used, ${queue.running} running, ${queue.waiting} waiting`)),
-        shareBar(queue))));
+      legend.replaceChildren(
+        ...names.map((name, i) =>
+          h(
+            "span",
+            null,
+            h("i", { class: "swatch", style: { background: `var(--chart-${(i % 6) + 1})` } }),
+            resourceName(name),
+          ),
+        ),
+      );
+      queues.replaceChildren(
+        ...leaves(data.queues)
+          .slice(0, 8)
+          .map((queue) =>
+            h(
+              "div",
+              null,
+              h(
+                "div",
+                { class: "line" },
+                h("span", null, queue.name),
+                h(
+                  "span",
+                  { class: "sub" },
+                  `${percent(queue.used, 1)} used, ${queue.running} running, ${queue.waiting} waiting`,
+                ),
+              ),
+              shareBar(queue),
+            ),
+          ),
+      );
       table.now = data.now_s;
       table.set(data.recent.map((row) => ({ ...row, now_s: data.now_s })));
     },
@@ -58,24 +137,60 @@ function card(label, href) {
   const value = h("div", { class: "value" });
   const more = h("div", { class: "more" });
   const title = href ? h("a", { href }, label) : label;
-  return { element: h("section", { class: "panel card" }, h("div", { class: "label" }, title), value, more), value, more };
+  return {
+    element: h(
+      "section",
+      { class: "panel card" },
+      h("div", { class: "label" }, title),
+      value,
+      more,
+    ),
+    value,
+    more,
+  };
 }
 
 function drawCards(cards, data) {
   const apps = (state) => data.apps[state] ?? 0;
   const up = data.nodes.RUNNING ?? 0;
   const others = Object.entries(data.nodes).filter(([state, n]) => n && state !== "RUNNING");
-  set(cards.nodes, count(up), "running",
-    others.map(([state, n]) => `${count(n)} ${state.toLowerCase()}`).join(", ") || "all of them");
+  set(
+    cards.nodes,
+    count(up),
+    "running",
+    others.map(([state, n]) => `${count(n)} ${state.toLowerCase()}`).join(", ") || "all of them",
+  );
   const waiting = apps("NEW") + apps("SUBMITTED") + apps("ACCEPTED");
-  const ends = [["finished", apps("FINISHED")], ["failed", apps("FAILED")], ["killed", apps("KILLED")]];
-  set(cards.apps, count(apps("RUNNING")), "running",
-    [waiting && `${count(waiting)} waiting`, ...ends.map(([word, n]) => n && `${count(n)} ${word}`)].filter(Boolean).join(", ") || "none yet");
-  set(cards.containers, count(data.running), "running",
-    data.pending ? `${count(data.pending)} asked for` : "nothing is asked for");
-  const shares = Object.entries(data.capacity).map(([name, total]) => [total ? (data.allocated[name] ?? 0) / total : 0, name]);
+  const ends = [
+    ["finished", apps("FINISHED")],
+    ["failed", apps("FAILED")],
+    ["killed", apps("KILLED")],
+  ];
+  set(
+    cards.apps,
+    count(apps("RUNNING")),
+    "running",
+    [waiting && `${count(waiting)} waiting`, ...ends.map(([word, n]) => n && `${count(n)} ${word}`)]
+      .filter(Boolean)
+      .join(", ") || "none yet",
+  );
+  set(
+    cards.containers,
+    count(data.running),
+    "running",
+    data.pending ? `${count(data.pending)} asked for` : "nothing is asked for",
+  );
+  const shares = Object.entries(data.capacity).map(([name, total]) => [
+    total ? (data.allocated[name] ?? 0) / total : 0,
+    name,
+  ]);
   const [share, name] = shares.sort((a, b) => b[0] - a[0])[0] ?? [0, ""];
-  set(cards.load, percent(share), name && resourceName(name), share > 0.97 ? "the cluster is full" : "of the most used resource");
+  set(
+    cards.load,
+    percent(share),
+    name && resourceName(name),
+    share > 0.97 ? "the cluster is full" : "of the most used resource",
+  );
 }
 
 function set({ value, more }, text, small, rest) {
@@ -87,10 +202,21 @@ function use(name, data) {
   const total = data.capacity[name];
   const held = data.allocated[name] ?? 0;
   const share = total ? held / total : 0;
-  return h("div", null,
-    h("div", { class: "line" }, h("span", null, resourceName(name)),
-      h("span", { class: "sub" }, `${amount(name, held)} of ${amount(name, total)}, ${percent(share)}`)),
-    meter(share, `${resourceName(name)}: ${plural(Math.round(share * 100), "percent")} allocated`));
+  return h(
+    "div",
+    null,
+    h(
+      "div",
+      { class: "line" },
+      h("span", null, resourceName(name)),
+      h(
+        "span",
+        { class: "sub" },
+        `${amount(name, held)} of ${amount(name, total)}, ${percent(share)}`,
+      ),
+    ),
+    meter(share, `${resourceName(name)}: ${plural(Math.round(share * 100), "percent")} allocated`),
+  );
 }
 
 function leaves(queue) {

@@ -18,18 +18,41 @@ export class Table {
     this.shown = new Map();
     this.heads = new Map();
     this.body = h("tbody");
-    const head = h("tr", null, columns.map((column) => this.head(column)));
+    const head = h(
+      "tr",
+      null,
+      columns.map((column) => this.head(column)),
+    );
     this.table = h("table", { "aria-label": label }, h("thead", null, head), this.body);
     this.note = h("p", { class: "empty", hidden: true });
     this.range = h("span", { role: "status" });
-    this.back = h("button", { class: "button small", type: "button", "data-turn": "-1" }, "Previous");
+    this.back = h(
+      "button",
+      { class: "button small", type: "button", "data-turn": "-1" },
+      "Previous",
+    );
     this.next = h("button", { class: "button small", type: "button", "data-turn": "1" }, "Next");
     this.back.addEventListener("click", () => this.turn(-1));
     this.next.addEventListener("click", () => this.turn(1));
-    const sizes = h("select", { "aria-label": "Rows on a page" },
-      SIZES.map((n) => h("option", { value: n, selected: n === size }, `${n} rows`)));
-    sizes.addEventListener("change", () => { this.size = Number(sizes.value); this.page = 0; this.draw(); });
-    this.pager = h("div", { class: "pager" }, this.range, h("span", { class: "grow" }), sizes, this.back, this.next);
+    const sizes = h(
+      "select",
+      { "aria-label": "Rows on a page" },
+      SIZES.map((n) => h("option", { value: n, selected: n === size }, `${n} rows`)),
+    );
+    sizes.addEventListener("change", () => {
+      this.size = Number(sizes.value);
+      this.page = 0;
+      this.draw();
+    });
+    this.pager = h(
+      "div",
+      { class: "pager" },
+      this.range,
+      h("span", { class: "grow" }),
+      sizes,
+      this.back,
+      this.next,
+    );
     this.element = h("div", null, h("div", { class: "scroll" }, this.table), this.note, this.pager);
     this.element.dataset.table = "";
     this.element.turn = (by) => this.turn(by);
@@ -70,7 +93,8 @@ export class Table {
   draw() {
     const column = this.columns.find((c) => c.key === this.sortBy);
     for (const [key, cell] of this.heads) {
-      if (key === this.sortBy) cell.setAttribute("aria-sort", this.down ? "descending" : "ascending");
+      if (key === this.sortBy)
+        cell.setAttribute("aria-sort", this.down ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     }
     const sign = this.down ? -1 : 1;
@@ -83,7 +107,8 @@ export class Table {
     this.fill(visible);
     const last = first + visible.length;
     this.range.textContent = keyed.length
-      ? `${count(first + 1)} to ${count(last)} of ${count(keyed.length)}` : "None";
+      ? `${count(first + 1)} to ${count(last)} of ${count(keyed.length)}`
+      : "None";
     this.back.disabled = this.page === 0;
     this.next.disabled = this.page >= pages - 1;
     this.pager.hidden = keyed.length <= Math.min(this.size, SIZES[0]);
@@ -98,23 +123,34 @@ export class Table {
     const elements = rows.map((row) => {
       const key = this.rowKey(row);
       const cells = this.columns.map((column) => column.cell(row));
-      const signature = cells.map((c) => (c instanceof Node ? c.outerHTML : String(c))).join("\u0001");
+      const signature = cells
+        .map((c) => (c instanceof Node ? c.outerHTML : String(c)))
+        .join("\u0001");
       const known = this.shown.get(key);
       if (known && known.signature === signature) {
         fresh.set(key, known);
         return known.element;
       }
       const element = known?.element ?? this.row(row);
-      element.replaceChildren(...this.columns.map((column, i) => h("td", {
-        class: [column.num ? "num" : "", column.class ?? ""].join(" ").trim() || null,
-      }, cells[i])));
+      element.replaceChildren(
+        ...this.columns.map((column, i) =>
+          h(
+            "td",
+            {
+              class: [column.num ? "num" : "", column.class ?? ""].join(" ").trim() || null,
+            },
+            cells[i],
+          ),
+        ),
+      );
       element.row = row;
       fresh.set(key, { signature, element });
       return element;
     });
     this.shown = fresh;
-    const same = elements.length === this.body.children.length
-      && elements.every((element, i) => element === this.body.children[i]);
+    const same =
+      elements.length === this.body.children.length &&
+      elements.every((element, i) => element === this.body.children[i]);
     if (same) return;
     const focused = document.activeElement;
     this.body.replaceChildren(...elements);

@@ -6,7 +6,8 @@ function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "style") Object.assign(element.style, value); // by script: no inline styles
+    else if (name === "style")
+      Object.assign(element.style, value); // by script: no inline styles
     else element.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children.flat(Infinity)) {
@@ -54,9 +55,18 @@ export function amount(name, value) {
 export const resourceName = (name) => name.replace(/_(mb|mbps)$/, "");
 
 const KINDS = {
-  RUNNING: "running", FINISHED: "finished", SUCCEEDED: "finished", FAILED: "failed",
-  LOST: "failed", UNHEALTHY: "failed", KILLED: "killed", NEW: "pending", SUBMITTED: "pending",
-  ACCEPTED: "pending", DECOMMISSIONING: "pending", REBOOTED: "pending",
+  RUNNING: "running",
+  FINISHED: "finished",
+  SUCCEEDED: "finished",
+  FAILED: "failed",
+  LOST: "failed",
+  UNHEALTHY: "failed",
+  KILLED: "killed",
+  NEW: "pending",
+  SUBMITTED: "pending",
+  ACCEPTED: "pending",
+  DECOMMISSIONING: "pending",
+  REBOOTED: "pending",
 };
 export const kindOf = (state) => KINDS[state] ?? "killed";
 
@@ -73,16 +83,26 @@ export const appState = (app) =>
 /** A horizontal meter of a share, 0 to 1. */
 export function meter(share, label, kind = "") {
   const width = `${Math.max(0, Math.min(1, share)) * 100}%`;
-  return h("div", {
-    class: "meter", role: "meter", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100,
-    "aria-valuenow": Math.round(100 * share),
-  }, h("div", { class: `fill ${kind}`, style: { width } }));
+  return h(
+    "div",
+    {
+      class: "meter",
+      role: "meter",
+      "aria-label": label,
+      "aria-valuemin": 0,
+      "aria-valuemax": 100,
+      "aria-valuenow": Math.round(100 * share),
+    },
+    h("div", { class: `fill ${kind}`, style: { width } }),
+  );
 }
+
+const HUES = [214, 172, 36, 340, 262, 96, 196, 14, 292, 58, 150, 236];
 
 /** A calm, stable colour for the stage at a position. */
 export function stageColour(position) {
-  const hue = (212 + position * 137.508) % 360;
-  return `hsl(${hue.toFixed(1)} var(--stage-sat) var(--stage-light))`;
+  const turn = Math.floor(position / HUES.length) * 8;
+  return `hsl(${(HUES[position % HUES.length] + turn) % 360} var(--stage-sat) var(--stage-light))`;
 }
 
 /** Read JSON; throws with the server's own words. */
@@ -112,7 +132,9 @@ export function showTip(event, text) {
   box.style.top = `${below + height > innerHeight - 8 ? event.clientY - height - 12 : below}px`;
 }
 
-export const hideTip = () => { tip().hidden = true; };
+export const hideTip = () => {
+  tip().hidden = true;
+};
 
 /** Ask before something that cannot be undone. */
 export function confirmed(title, text, action) {

@@ -1,0 +1,189 @@
+"""For tests only: a client that knows a cluster of any size, and the pages over it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from typing import Any
+
+from weft.client.api import ENDED, RefusedError
+from weft.errors import WeftError
+from weft.ids import AppId, attempt_id, container_id
+from weft.job import Edge, EdgeKind, Job, Stage
+from weft.requests import (
+    ApplicationReport,
+    ClusterMetrics,
+    ContainerReport,
+    Explanation,
+    NodeReport,
+    QueueReport,
+    Refused,
+    StageExplanation,
+    StageReport,
+)
+
+CLUSTER_TS = 1_700_000_000_000
+NOW_S = 5_000.0
+STATES = ("FINISHED", "RUNNING", "ACCEPTED", "FAILED", "KILLED")
+CAPACITY = {"vcores": 16.0, "memory_mb": 65536.0}
+
+
+def diamond(name: str) -> Job:
+    """Four stages: one, then two beside each other, then one."""
+    demand = {"vcores": 1.0, "memory_mb": 2048.0}
+
+    def stage(own: str, tasks: int, *parents: Edge) -> Stage:
+        return Stage(own, tasks, 20.0, demand, parents)
+
+    sides = (Edge("left", EdgeKind.ONE_TO_ONE), Edge("right", EdgeKind.BROADCAST))
+    return Job(
+        name,
+        (
+            stage("read", 12),
+            stage("left", 12, Edge("read", EdgeKind.ONE_TO_ONE)),
+            stage("right", 4, Edge("read")),
+            stage("join", 6, *sides),
+        ),
+    )
+
+
+class FakeClient:
+    """The calls of `weft.client.api.AsyncClient` over a cluster that stands still."""
+
+    def __init__(self, nodes: int = 1_000, apps: int = 500) -> None:
+        self.cluster_ts = CLUSTER_TS
+        self.down = False  # as if no manager could be reached
+        self.calls: Counter[str] = Counter()
+        self.facts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._nodes = tuple(_node(number) for number in range(1, nodes + 1))
+        self._apps = {number: _app(number) for number in range(1, apps + 1)}
+
+    def _called(self, name: str) -> None:
+        self.calls[name] += 1
+        if self.down:
+            raise WeftError("the Resource Manager at 127.0.0.1:1 cannot be reached")
+
+    async def metrics(self) -> ClusterMetrics:
+        """Counts of what the listings hold."""
+        self._called("metrics")
+        nodes = Counter(node.state for node in self._nodes)
+        apps = Counter(app.state for app in self._apps.values())
+        count = len(self._nodes)
+        capacity = {name: amount * count for name, amount in CAPACITY.items()}
+        held = {name: sum(n.allocated[name] for n in self._nodes) for name in CAPACITY}
+        running = sum(app.running_containers for app in self._apps.values())
+        return ClusterMetrics(
+            "tetris", 1.0, NOW_S, dict(nodes), dict(apps), capacity, held, running, 77, CLUSTER_TS
+        )
+
+    async def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
+        """All nodes, whatever is asked."""
+        self._called("nodes")
+        return self._nodes
+
+    async def applications(self, *_: Any) -> tuple[ApplicationReport, ...]:
+        """All applications, whatever is asked."""
+        self._called("applications")
+        return tuple(self._apps.values())
+
+    async def application(self, app: AppId) -> ApplicationReport:
+        """One application with its stages."""
+        self._called("application")
+        if app not in self._apps:
+            raise RefusedError(Refused("not_found", "app_id", f"there is no application {app}"))
+        stages = (
+            StageReport("read", 12, 0, 0, 12, 1),
+            StageReport("left", 12, 2, 6, 4, 0, (("read", "one_to_one"),)),
+            StageReport("right", 4, 4, 0, 0, 0, (("read", "all_to_all"),)),
+            StageReport("join", 6, 0, 0, 0, 0, (("left", "one_to_one"), ("right", "broadcast"))),
+        )
+        return replace(self._apps[app], stages=stages)
+
+    async def job(self, app: AppId) -> Job:
+        """Every application is a diamond."""
+        self._called("job")
+        return diamond(self._apps[app].name)
+
+    async def explain(self, app: AppId) -> Explanation:
+        """Two stages lack room, one its parents."""
+        self._called("explain")
+        state = self._apps[app].state
+        if state in ENDED:
+            return Explanation(app, state, f"it ended: {state}")
+        stages = (
+            StageExplanation("left", 2, {"does not fit: vcores": 700, "node has a label": 300}),
+            StageExplanation("right", 4, {"queue root.prod is at its limit": 1_000}),
+            StageExplanation("join", 6, {"waiting for parents": 0}),
+        )
+        return Explanation(app, state, "3 stages are pending", stages)
+
+    async def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
+        """A master, twelve ended tasks, six that run."""
+        self._called("containers")
+        attempt = attempt_id(app, 1)
+        start_s = self._apps[app].submitted_s
+
+        def one(number: int, stage: str, index: int, state: str, end_s: float) -> ContainerReport:
+            at = start_s + 2.0 * number
+            node = f"n{number % 40 + 1}"
+            known = container_id(attempt, number)
+            return ContainerReport(known, node, stage, index, 0, state, at, end_s, "127.0.0.1:1")
+
+        return (
+            one(1, "", -1, "RUNNING", 0.0),
+            *(one(14 + i, "left", -1, "RUNNING", 0.0) for i in range(6)),
+            *(one(2 + i, "read", i, "SUCCEEDED", start_s + 30.0 + i) for i in range(12)),
+        )
+
+    async def queues(self) -> QueueReport:
+        """Two leaves below the root; one is over its guarantee."""
+        self._called("queues")
+        held = {"vcores": 4000.0, "memory_mb": 9e6}
+        dev = QueueReport("root.dev", 0.3, 0.5, 0.41, "RUNNING", 40, 3, held, 20, -0.11)
+        prod = QueueReport("root.prod", 0.7, 1.0, 0.22, "RUNNING", 60, 97, held, 57, 0.48)
+        root = QueueReport("root", 1.0, 1.0, 0.63, "RUNNING", 100, 100, held, 77)
+        return replace(root, children=(prod, dev))
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """The facts that a test puts into `facts`."""
+        while True:
+            yield await self.facts.get()
+
+    async def kill(self, app: AppId, diagnostics: str = "") -> str:
+        """It ends at once."""
+        self._called("kill")
+        now = replace(
+            self._apps[app], state="KILLED", final_status="KILLED", finished_s=NOW_S,
+            diagnostics=diagnostics, running_containers=0,
+        )  # fmt: skip
+        self._apps[app] = now
+        return "KILLED"
+
+
+def _node(number: int) -> NodeReport:
+    state = {7: "LOST", 8: "UNHEALTHY", 9: "DECOMMISSIONED"}.get(number, "RUNNING")
+    share = (number * 37 % 101) / 100 if state == "RUNNING" else 0.0
+    held = {name: amount * share for name, amount in CAPACITY.items()}
+    labels = ("gpu",) if number % 50 == 0 else ()
+    return NodeReport(
+        f"n{number}", f"10.0.{number // 250}.{number % 250}:8041", f"r{number % 20 + 1}", labels,
+        state, CAPACITY, held, held, round(share * 16), NOW_S - 1.0,
+    )  # fmt: skip
+
+
+def _app(number: int) -> ApplicationReport:
+    state = STATES[number % 5]
+    begun = state != "ACCEPTED"
+    ended = state in ENDED
+    final = {"FINISHED": "SUCCEEDED", "FAILED": "FAILED", "KILLED": "KILLED"}
+    done = 34 if state == "FINISHED" else 16 if begun else 0
+    at = 8.0 * number
+    return ApplicationReport(
+        number, f"query {number}", ("ada", "grace", "")[number % 3],
+        ("root.prod", "root.dev")[number % 2], number % 4, state, final.get(state, "UNDEFINED"),
+        done / 34, attempt_id(number, 1) if begun else 0, "n1" if begun else "", at,
+        at + 3.0 if begun else 0.0, at + 60.0 if ended else 0.0, 34, done,
+        7 if state == "RUNNING" else 0, 6 if state == "RUNNING" else 0,
+        {"vcores": 7.0, "memory_mb": 14336.0} if state == "RUNNING" else {},
+        "a task failed 4 times" if state == "FAILED" else "", (), CLUSTER_TS,
+    )  # fmt: skip
