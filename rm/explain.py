@@ -7,10 +7,12 @@ import numpy as np
 from rm.books import App, Books
 from rm.lifecycle import ENDED_APPS, AppState, AttemptState, reported
 from rm.match.limit_kernels import full_queue, user_allows
+from rm.match.protocol import Match
 from rm.rows import AskEntry
 from weft.requests import Explanation, StageExplanation
 
 _EPS = 1e-7
+_LOOK_MAX = 256  # nodes with room for which the matcher is asked, each ask and explanation
 
 
 def application(books: Books, app: App) -> Explanation:
@@ -22,6 +24,7 @@ def application(books: Books, app: App) -> Explanation:
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         return Explanation(app.app_id, state, _of_master(books, app))
     found = []
+    answers: dict[int, Match] = {}  # of the matcher, by node slot
     by_stage: dict[int, list[AskEntry]] = {}
     for entry in attempt.entries.values():
         if entry.row >= 0:
@@ -31,7 +34,7 @@ def application(books: Books, app: App) -> Explanation:
         if entries:
             reasons: Counter[str] = Counter()
             for entry in entries:
-                reasons.update(_reasons(books, app, entry))
+                reasons.update(_reasons(books, app, entry, answers))
             pending = sum(entry.pending for entry in entries)
             found.append(StageExplanation(stage.name, pending, dict(reasons)))
         else:
@@ -53,7 +56,7 @@ def _of_master(books: Books, app: App) -> str:
     return "waiting for a container for its master"
 
 
-def _reasons(books: Books, app: App, entry: AskEntry) -> Counter[str]:
+def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match]) -> Counter[str]:
     """One reason a node, the first that holds in the order of the filter."""
     ledger, rows = books.ledger, books.rows
     columns, n, row = ledger.nodes, ledger.node_count, entry.row
@@ -86,20 +89,38 @@ def _reasons(books: Books, app: App, entry: AskEntry) -> Counter[str]:
         need = entry.demand[r]
         if need > 0:
             close(need > available[:, r] + _EPS * capacity[:, r], f"does not fit: {name}")
-    limit = _limit(books, app, entry)
+    limit = _limit(books, app, entry) if books.matcher.limits or entry.ask.gang else ""
     if limit:
         close(np.ones(n, dtype=np.bool_), limit)
     if entry.ask.gang:
         close(np.ones(n, dtype=np.bool_), "waiting for room for the whole gang")
-    if rows.remote[row]:
-        levels = np.array(
-            [rows.levels(node.node_id, node.rack)[row] for node in books.node_at], dtype=np.int64
-        )
-        close(levels > 0, "waiting for locality")
-    for slot in np.flatnonzero(open_nodes).tolist():
-        why = books.matcher.why_not(books.view, slot, row)
-        reasons[why or "would fit: waiting for a heartbeat or outscored"] += 1
+    slots = np.flatnonzero(open_nodes).tolist()
+    for slot in slots[:_LOOK_MAX]:
+        reasons[_of_match(books, slot, entry, answers)] += 1
+    if len(slots) > _LOOK_MAX:
+        reasons["would fit: not looked at one by one"] += len(slots) - _LOOK_MAX
     return reasons
+
+
+def _of_match(books: Books, slot: int, entry: AskEntry, answers: dict[int, Match]) -> str:
+    """What the matcher would do on a node now; it is asked as a heartbeat would ask it."""
+    answer = answers.get(slot)
+    if answer is None:
+        answer = answers[slot] = books.matcher.match(books.view, slot, books.now)
+    placed = [placement.row for placement in answer.placements]
+    if entry.row in placed:
+        return "would fit: waiting for a heartbeat"
+    if entry.row in answer.declined:
+        return "waiting for locality"
+    why = books.matcher.why_not(books.view, slot, entry.row)
+    winner = books.rows.entries[placed[0]] if placed else None
+    if why or winner is None:
+        return why or "would fit: outscored"
+    first = books.app_at[winner.app]
+    if first is None or winner.ask.stage < 0:
+        return "would fit: outscored"
+    name = first.job.stages[winner.ask.stage].name
+    return f"would fit: outscored by stage {name} of {first.job.name}"
 
 
 def _limit(books: Books, app: App, entry: AskEntry) -> str:

@@ -68,6 +68,13 @@ def mean_remaining(view: View) -> float:
     return mean_of_busy(view.apps.remaining[:n], view.apps.active, view.apps.pending)
 
 
+def needier(view: View, share: Floats, app: int) -> int:
+    """How many applications with something pending have a smaller `share` (slots,) than `app`."""
+    n = view.app_slots
+    busy = view.apps.active[:n] & (view.apps.pending[:n] > 0)
+    return int((busy & (share < share[app] - 1e-9)).sum())
+
+
 def placements(rows: Ints, picked: Ints, terms: Floats, names: tuple[str, ...]) -> list[Placement]:
     """One placement per run of picks of the same row, with the first pick's terms."""
     found: list[Placement] = []

@@ -8,7 +8,7 @@ fit. Work conserving. Source: Carbyne sections 3.3 and 4.2; ALGORITHMS section 1
 import numpy as np
 
 from rm.match.candidate_kernels import largest_over, over, steps_of
-from rm.match.candidates import Candidates, candidates, mean_remaining, placements
+from rm.match.candidates import Candidates, candidates, mean_remaining, needier, placements
 from rm.match.dominant import drf_shares_of, weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import NOBODY, pack_scores, picks_by_turn, tetris_picks
@@ -53,6 +53,14 @@ class CarbyneMatcher(BaseMatcher):
     def shares(self, view: View, now: float) -> Floats:
         """DRF shares, told to every master."""
         return drf_shares_of(view)
+
+    def why_not(self, view: View, node: int, row: int) -> str:
+        """It only takes leftover, or others have a smaller dominant share by weight."""
+        if view.rows.kind[row] == AskType.ALTRUISTIC:
+            return "it only takes what asks that must run leave over"
+        share = largest_over(view.apps.held[: view.app_slots], view.total) / weights(view)
+        before = needier(view, share, int(view.rows.app[row]))
+        return f"held by fairness: {before} applications have a smaller share" if before else ""
 
     def _by_share(self, view: View, part: Candidates) -> tuple[Ints, Floats]:
         """Least dominant share first; inside the application priScore x alignment."""

@@ -5,7 +5,7 @@ capacity as weight first, then between the applications of a queue.
 """
 
 from rm.match.candidate_kernels import largest_over, steps_of
-from rm.match.candidates import candidates, placements
+from rm.match.candidates import candidates, needier, placements
 from rm.match.dominant import drf_shares_of, weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import NOBODY, picks_by_turn
@@ -34,3 +34,9 @@ class DrfMatcher(BaseMatcher):
     def shares(self, view: View, now: float) -> Floats:
         """The closed form over what applications hold and ask; unused parts are filled up."""
         return drf_shares_of(view)
+
+    def why_not(self, view: View, node: int, row: int) -> str:
+        """Others have a smaller dominant share by weight and something pending."""
+        share = largest_over(view.apps.held[: view.app_slots], view.total) / weights(view)
+        before = needier(view, share, int(view.rows.app[row]))
+        return f"held by fairness: {before} applications have a smaller share" if before else ""

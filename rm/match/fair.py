@@ -8,7 +8,7 @@ not counted. Asks with a preference wait for a nearer node (delay scheduling, `d
 
 import numpy as np
 
-from rm.match.candidates import candidates, placements
+from rm.match.candidates import candidates, needier, placements
 from rm.match.delay_kernels import delays, waiting_rows
 from rm.match.dominant import weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match
@@ -47,9 +47,6 @@ class FairMatcher(BaseMatcher):
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Others hold fewer containers by weight and have something pending."""
-        n = view.app_slots
-        share = view.apps.containers[:n] / weights(view)
-        app = int(view.rows.app[row])
-        busy = view.apps.active[:n] & (view.apps.pending[:n] > 0)
-        before = int((busy & (share < share[app] - 1e-9)).sum())
+        share = (view.apps.containers[: view.app_slots] - MASTER) / weights(view)
+        before = needier(view, share, int(view.rows.app[row]))
         return f"held by fairness: {before} applications hold fewer containers" if before else ""

@@ -13,7 +13,7 @@ from rm.match.deficit_kernels import book_placed, group_state
 from rm.match.fairness import Deficits
 from rm.match.overbook_kernels import sooner, what_if
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from rm.match.score_kernels import graphene_picks
+from rm.match.score_kernels import graphene_picks, neediest
 from rm.view import View
 from weft.dag import Floats, Ints
 
@@ -167,6 +167,17 @@ class GrapheneMatcher(BaseMatcher):
         if self.eta_weight < 1 and eta >= 0:
             old = self._eta if self._eta >= 0 else eta
             self._eta = old + self.eta_weight * (eta - old)
+
+    def why_not(self, view: View, node: int, row: int) -> str:
+        """A group that is owed more than the bound allows goes first."""
+        deficit, share, _ = group_state(self._counters.value, *self._groups(view), view.total)
+        top = neediest(deficit, share)
+        app = int(view.rows.app[row])
+        group = app if self.by_app else int(view.apps.queue[app])
+        if top < 0 or top == group or deficit[top] < self._bound(view):
+            return ""
+        owed = "another application" if self.by_app else f"queue {view.queues.paths[top]}"
+        return f"held by fairness: {owed} is owed more than the bound"
 
     def app_left(self, view: View, app: int, now: float) -> None:
         """A departing application's counter is spread over the rest by share."""

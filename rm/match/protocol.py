@@ -56,6 +56,7 @@ class Matcher(Protocol):
     """The seam; see the module's text for the rules."""
 
     name: str
+    limits: bool
 
     def match(self, view: View, node: int, now: float) -> Match:
         """What to grant on a node now; changes nothing."""
@@ -76,7 +77,7 @@ class Matcher(Protocol):
         """How far beyond its capacity a node may be filled, over capacity, shape (d,)."""
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Why a row that fits on a node may have to wait there, in few words; "": outscored."""
+        """Why a row that fits on a node and was not picked waits, in few words; "": outscored."""
 
     def shares(self, view: View, now: float) -> Floats:
         """What each application may count on now, absolute, shape (app_slots, d)."""
@@ -89,6 +90,7 @@ class BaseMatcher:
     """No own state; shares are the leaf queue's guarantee over its active applications."""
 
     name = ""
+    limits = False  # whether it holds queues and users to their limits
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
         """Nothing to remember."""

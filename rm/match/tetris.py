@@ -4,8 +4,10 @@ Score = alignment - epsilon x remaining work (Tetris sections 3.2 and 3.3); the 
 (section 3.4) lets only the ceil((1 - f) x applications) with the least dominant share compete.
 """
 
-from rm.match.candidate_kernels import over
-from rm.match.candidates import candidates, mean_remaining, placements
+import numpy as np
+
+from rm.match.candidate_kernels import largest_over, over
+from rm.match.candidates import candidates, mean_remaining, needier, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import tetris_picks
 from rm.view import View
@@ -34,3 +36,14 @@ class TetrisMatcher(BaseMatcher):
             self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty, 1 << 30,
         )  # fmt: skip
         return Match(placements(found.rows, picked, terms, ("alignment", "work")))
+
+    def why_not(self, view: View, node: int, row: int) -> str:
+        """The fairness knob lets only the applications with the least share compete."""
+        if self.fairness <= 0:
+            return ""
+        share = largest_over(view.apps.held[: view.app_slots], view.total)
+        before = needier(view, share, int(view.rows.app[row]))
+        busy = int(((view.apps.pending > 0) & view.apps.active)[: view.app_slots].sum())
+        if before < max(1, int(np.ceil((1 - self.fairness) * busy - 1e-9))):
+            return ""
+        return f"held by fairness: {before} applications have a smaller share"

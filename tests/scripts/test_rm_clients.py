@@ -176,11 +176,11 @@ class TestExplain:
         rig.add_node("n2", vcores=8.0)
         master = rig.start(job("j", stage(tasks=9)))
         rig.allocate(master, ask(1, 1))
-        assert self.reasons(rig)["work"] == {"would fit: waiting for a heartbeat or outscored": 2}
+        assert self.reasons(rig)["work"] == {"would fit: waiting for a heartbeat": 2}
         rig.allocate(master, ask(1, 1, nodes=("n2",)), blacklist=("n1",))
         assert self.reasons(rig)["work"] == {
             "node is on the application's black list": 1,
-            "would fit: waiting for a heartbeat or outscored": 1,
+            "would fit: waiting for a heartbeat": 1,
         }
         rig.allocate(master, ask(1, 1, nodes=("elsewhere",)), blacklist=())
         assert self.reasons(rig)["work"] == {"waiting for locality": 2}
