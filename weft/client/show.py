@@ -17,7 +17,6 @@ from weft.requests import (
     QueueReport,
 )
 
-
 WIDTH_MAX = 400  # columns of a table that goes into a file
 
 
