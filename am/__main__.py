@@ -14,7 +14,7 @@ from weft.wire.server import Server
 async def host(settings: AmSettings) -> None:
     """Run the masters that node managers send, until told to end."""
     process = Process(settings)
-    server = Server(settings.host, settings.port)
+    server = Server(settings.host, settings.port, process.exposition.called)
     service = HostService(process, settings, server)
     address = await server.start()
     process.serve_metrics()

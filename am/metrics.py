@@ -2,7 +2,7 @@
 
 from weft.facts import Fact, Gauge, JobProgressed, MasterPlanned, Remark
 from weft.ids import AttemptId
-from weft.live.exposition import Exposition
+from weft.live.exposition import DURATION_BUCKETS_S, Exposition
 
 _STATES = ("pending", "running", "finished", "failed")
 
@@ -21,10 +21,10 @@ class MasterMetrics:
                 labels = (("attempt", str(fact.attempt)), ("state", state))
                 out.gauge("weft_job_tasks", "Tasks of a job", getattr(fact, state), labels)
         elif isinstance(fact, MasterPlanned):
+            text = "Time that building a plan took, s"
             planner = (("planner", fact.planner),)
-            out.count("weft_plans", "Plans built", 1, planner)
-            out.count("weft_planning_seconds", "Time spent on plans, s", fact.planning_time_s,
-                      planner)  # fmt: skip
+            took = out.histogram("weft_planning_seconds", text, planner, DURATION_BUCKETS_S)
+            took.observe(fact.planning_time_s)
         elif isinstance(fact, Gauge):
             out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
         elif isinstance(fact, Remark):

@@ -36,7 +36,7 @@ def choose_nodes(settings: NmSettings, cluster: ClusterSpec) -> list[NodeSpec]:
 async def serve(settings: NmSettings, specs: list[NodeSpec], cluster: ClusterSpec) -> None:
     """Be these nodes until told to end."""
     process = Process(settings)
-    server = Server(settings.host, settings.port)
+    server = Server(settings.host, settings.port, process.exposition.called)
     service = NodeService(process, settings, server)
     address = await server.start()
     process.serve_metrics()

@@ -2,7 +2,7 @@
 
 from weft.facts import Fact, Gauge, TaskStarted, TaskStopped
 from weft.ids import NodeId
-from weft.live.exposition import Exposition
+from weft.live.exposition import DURATION_BUCKETS_S, Exposition
 
 
 class NodeMetrics:
@@ -21,6 +21,11 @@ class NodeMetrics:
             labels = (("outcome", fact.outcome.name),)
             out.count("weft_tasks_ended", "Tasks and masters that ended", 1, labels)
             out.add("weft_tasks_running", "Tasks and masters that run now", -1)
+            if fact.stage >= 0:
+                text = "Time that tasks ran, s of cluster time"
+                out.histogram("weft_task_run_seconds", text, labels, DURATION_BUCKETS_S).observe(
+                    fact.run_s
+                )
         elif isinstance(fact, Gauge):
             out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
 

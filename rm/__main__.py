@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from rm.core import ResourceManager
+from rm.instruments import MeteredStore, instrument
 from rm.match.registry import make_matcher
 from rm.recovery import compact
 from rm.service import ManagerService
@@ -71,9 +72,11 @@ async def serve(settings: RmSettings) -> None:
     cluster_ts = journal.cluster_ts(now_ms) if journal is not None else now_ms
     manager = make_manager(settings, cluster_ts)
     records = tuple(journal.read()) if journal is not None else ()
-    server = Server(settings.host, settings.port)
+    instrument(process.exposition, manager)
+    server = Server(settings.host, settings.port, process.exposition.called)
     service = ManagerService(process, server)
-    shell = Shell(process.clock, service, journal, process.exposition.meter, checked=settings.check)
+    store = None if journal is None else MeteredStore(journal, process.exposition)
+    shell = Shell(process.clock, service, store, process.exposition.meter, checked=settings.check)
     shell.add(MANAGER, manager)
     shell.post(MANAGER, Recovered(records))
     service.attach(shell)

@@ -2,21 +2,21 @@
 
 from rm.lifecycle import AppState
 from weft.facts import AppChanged, AttemptChanged, Closed, Fact, Gauge, NodeChanged, Placed
-from weft.live.exposition import Exposition
+from weft.live.exposition import DURATION_BUCKETS_S, Exposition
 
 _ENDED = {AppState.FINISHED.name, AppState.FAILED.name, AppState.KILLED.name}
 
 
 class ManagerMetrics:
-    """Turns facts into series; series of applications are by state, never by application."""
+    """Turns facts into series; counters are by state, queue or outcome, never by application."""
 
     def __init__(self, exposition: Exposition) -> None:
         self._out = exposition
-        self._apps: dict[int, str] = {}
+        self._apps: dict[int, tuple[str, float]] = {}  # state, first seen at
         self._nodes: dict[str, str] = {}
 
-    def note(self, fact: Fact) -> None:
-        """Take one fact in."""
+    def note(self, fact: Fact, now: float = 0.0) -> None:
+        """Take one fact in; `now` is in s on the cluster's clock."""
         out = self._out
         if isinstance(fact, Placed):
             text = "Containers granted"
@@ -26,7 +26,7 @@ class ManagerMetrics:
             text = "Containers that ended"
             out.count("weft_containers_ended", text, 1, (("outcome", fact.outcome.name),))
         elif isinstance(fact, AppChanged):
-            self._app_changed(fact)
+            self._app_changed(fact, now)
         elif isinstance(fact, NodeChanged):
             self._node_changed(fact)
         elif isinstance(fact, AttemptChanged):
@@ -34,17 +34,22 @@ class ManagerMetrics:
         elif isinstance(fact, Gauge):
             out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
 
-    def _app_changed(self, fact: AppChanged) -> None:
+    def _app_changed(self, fact: AppChanged, now: float) -> None:
         text = "Applications that have not ended, by state"
-        before = self._apps.pop(fact.app, None)
-        if before is not None:
+        before, since_s = self._apps.pop(fact.app, ("", now))
+        if before:
             self._out.add("weft_apps", text, -1, (("state", before),))
         if fact.state in _ENDED:
             labels = (("state", fact.state),)
             self._out.count("weft_apps_ended", "Applications that ended", 1, labels)
-            self._out.drop("app", str(fact.app))
+            if before and fact.state == AppState.FINISHED.name:
+                text = "Time from submission to end of applications that finished, s"
+                self._out.histogram(
+                    "weft_app_completion_seconds", text, (("queue", fact.queue),),
+                    DURATION_BUCKETS_S,
+                ).observe(now - since_s)  # fmt: skip
         else:
-            self._apps[fact.app] = fact.state
+            self._apps[fact.app] = (fact.state, since_s)
             self._out.add("weft_apps", text, 1, (("state", fact.state),))
 
     def _node_changed(self, fact: NodeChanged) -> None:
@@ -54,5 +59,3 @@ class ManagerMetrics:
             self._out.add("weft_nodes", text, -1, (("state", before),))
         self._nodes[fact.node] = fact.state
         self._out.add("weft_nodes", text, 1, (("state", fact.state),))
-        if fact.state != "RUNNING":
-            self._out.drop("node", fact.node)

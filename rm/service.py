@@ -140,7 +140,7 @@ class ManagerService(Outside):
     def note(self, core: Address, fact: Fact, now: float) -> None:
         """Log, count, and tell the watchers."""
         self._process.note(fact, now)
-        self._metrics.note(fact)
+        self._metrics.note(fact, now)
         if self._watchers:
             line = fact_line(fact, now)
             for watcher in self._watchers:

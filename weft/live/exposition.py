@@ -1,12 +1,15 @@
 """Metrics for Prometheus: how long cores take for events, and series that a role's facts feed.
 
-Series of nodes and applications that are gone go away (`drop`), and no family grows without bound.
+Series of nodes and applications that are gone go away (`drop`, `show`), and no family grows without
+bound. What is a state and not an event is looked up when somebody asks (`sample`).
 """
 
+import asyncio
+import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -22,9 +25,19 @@ LATENCY_BUCKETS_S = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.0025, 0.003, 0.0035, 0.004,
     0.0045, 0.005, 0.006, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 )  # fmt: skip
-SERIES_MAX = 2_000  # of one family; more are counted in weft_series_refused_total
+# What tasks, jobs and plans take, on the cluster's clock.
+DURATION_BUCKETS_S = (
+    0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
+    3600.0, 14400.0,
+)  # fmt: skip
+SERIES_MAX = 10_000  # of one family; more are counted in weft_series_refused_total
+SAMPLE_S = 2.0  # a loop that is this late is scraped with what was known before
+LAG_EVERY_S = 0.25
 
 Labels = tuple[tuple[str, str], ...]
+# Called on the loop's thread: notes what the books say and returns how to make series of it, which
+# is called on the endpoint's thread.
+Sampler = Callable[[], Callable[[], None]]
 
 
 class Histogram:
@@ -37,10 +50,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count one value, or as many like ones."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
 
     def buckets(self) -> list[tuple[str, float]]:
         """Cumulative counts, as Prometheus wants them."""
@@ -63,10 +76,16 @@ class Exposition(Collector):
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(self)
+        ProcessCollector(registry=self.registry)
         self._took: dict[str, Histogram] = {}
         self._waited = Histogram()
         self._families: dict[str, tuple[type[Metric], str, dict[Labels, float]]] = {}
+        self._histograms: dict[str, tuple[str, dict[Labels, Histogram]]] = {}
         self._refused = 0
+        self._samplers: list[Sampler] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- feeding -----------------------------------------------------------------------------------
 
     def meter(self, event: str, took_s: float, waited_s: float) -> None:
         """One event was handled by a core."""
@@ -80,6 +99,15 @@ class Exposition(Collector):
         """The latency of one type of event."""
         return self._took.setdefault(event, Histogram())
 
+    def called(self, method: str, code: str, took_s: float) -> None:
+        """A gRPC call that this process served ended; a stream counts when it ends."""
+        labels = (("method", method), ("code", code))
+        self.count("weft_grpc_calls", "gRPC calls served, by method and status code", 1, labels)
+        text = "Time that gRPC calls took, s; of streams: how long they were open"
+        self.histogram(
+            "weft_grpc_call_seconds", text, (("method", method),), DURATION_BUCKETS_S
+        ).observe(took_s)
+
     def gauge(self, name: str, text: str, value: float, labels: Labels = ()) -> None:
         """Set a gauge."""
         self._set(GaugeMetricFamily, name, text, labels, value, add=False)
@@ -91,6 +119,30 @@ class Exposition(Collector):
     def count(self, name: str, text: str, amount: float = 1.0, labels: Labels = ()) -> None:
         """Add to a counter; `_total` is appended to its name."""
         self._set(CounterMetricFamily, name, text, labels, amount, add=True)
+
+    def histogram(
+        self,
+        name: str,
+        text: str,
+        labels: Labels = (),
+        bounds: tuple[float, ...] = LATENCY_BUCKETS_S,
+    ) -> Histogram:
+        """The histogram with these labels, made on first use."""
+        series = self._histograms.setdefault(name, (text, {}))[1]
+        found = series.get(labels)
+        if found is None:
+            found = Histogram(bounds)
+            if len(series) >= SERIES_MAX // len(bounds):
+                self._refused += 1
+            else:
+                series[labels] = found
+        return found
+
+    def show(self, name: str, text: str, series: Mapping[Labels, float]) -> None:
+        """Replace all series of a gauge, so that those of what is gone go away."""
+        kept = dict(list(series.items())[:SERIES_MAX])
+        self._refused += len(series) - len(kept)
+        self._families[name] = (GaugeMetricFamily, text, kept)
 
     def _set(
         self, kind: type[Metric], name: str, text: str, labels: Labels, value: float, *, add: bool
@@ -109,12 +161,51 @@ class Exposition(Collector):
     def drop(self, label: str, value: str) -> None:
         """Forget every series of something that is gone, as ("node", "n3")."""
         pair = (label, value)
-        for _, _, series in self._families.values():
+        for _, _, series in list(self._families.values()):
             for labels in [known for known in series if pair in known]:
                 del series[labels]
 
+    # -- reading -----------------------------------------------------------------------------------
+
+    def sample(self, sampler: Sampler) -> None:
+        """Ask for what the books say at every scrape, instead of noting every change of it."""
+        self._samplers.append(sampler)
+
+    async def measure_lag(self) -> None:
+        """Measure how late the loop is with its timers, until cancelled."""
+        loop = asyncio.get_running_loop()
+        lag = self.histogram(
+            "weft_event_loop_lag_seconds", "How late the event loop calls its timers, s"
+        )
+        while True:
+            due_s = loop.time() + LAG_EVERY_S
+            await asyncio.sleep(LAG_EVERY_S)
+            lag.observe(max(0.0, loop.time() - due_s))
+
+    def _sample(self) -> None:
+        """Let the loop's thread note the books, and make series of the notes on this one."""
+        loop, done = self._loop, threading.Event()
+        noted: list[Callable[[], None]] = []
+        if not self._samplers or loop is None or loop.is_closed():
+            return
+
+        def look() -> None:
+            try:
+                noted.extend(sampler() for sampler in self._samplers)
+            finally:
+                done.set()
+
+        try:
+            loop.call_soon_threadsafe(look)
+        except RuntimeError:  # it was closed meanwhile
+            return
+        if done.wait(SAMPLE_S):
+            for publish in noted:
+                publish()
+
     def collect(self) -> Iterator[Metric]:
         """What Prometheus reads."""
+        self._sample()
         took = HistogramMetricFamily(
             "weft_handle_seconds", "Time that a core took for an event, s", labels=["event"]
         )
@@ -130,17 +221,41 @@ class Exposition(Collector):
             "weft_series_refused", "Series that were not kept, as their family is too large",
             value=self._refused,
         )  # fmt: skip
+        for name, (text, histograms) in list(self._histograms.items()):
+            yield from _histogram_family(name, text, list(histograms.items()))
         for name, (kind, text, series) in list(self._families.items()):
             yield from _family(kind, name, text, list(series.items()))
 
     def serve(self, host: str, port: int) -> str:
-        """Serve `/metrics`; returns host:port. Raises WeftError when the port is in use."""
+        """Serve `/metrics`; returns host:port. Raises WeftError when the port is in use.
+
+        Call it on the loop's thread if anything is to be sampled.
+        """
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop = None
         try:
             server, _ = start_http_server(port, host, self.registry)
         except OSError as error:
             reason = error.strerror or str(error)
             raise WeftError(f"cannot serve metrics on {host}:{port}: {reason.lower()}") from None
         return f"{host}:{server.server_port}"
+
+
+def base_unit(resource: str) -> tuple[Labels, float]:
+    """Labels of a resource's series and what its amounts are multiplied by.
+
+    As in kube-state-metrics: `vcores` is ("cpu", "cores"), `memory_mb` ("memory", "bytes", 2^20).
+    Other types keep their name and have no unit that is known here.
+    """
+    if resource == "vcores":
+        return (("resource", "cpu"), ("unit", "cores")), 1.0
+    for suffix, unit, factor in (("_mb", "bytes", float(1 << 20)), ("_gb", "bytes", float(1 << 30)),
+                                 ("_mbps", "mbps", 1.0)):  # fmt: skip
+        if resource.endswith(suffix):
+            return (("resource", resource.removesuffix(suffix)), ("unit", unit)), factor
+    return (("resource", resource), ("unit", "units")), 1.0
 
 
 def _family(
@@ -153,4 +268,15 @@ def _family(
     metric = kind(name, text, labels=[key for key, _ in rows[0][0]])  # type: ignore[call-arg]
     for labels, value in rows:
         metric.add_metric([text for _, text in labels], value)  # type: ignore[attr-defined]
+    yield metric
+
+
+def _histogram_family(
+    name: str, text: str, rows: list[tuple[Labels, Histogram]]
+) -> Iterator[Metric]:
+    if not rows:
+        return
+    metric = HistogramMetricFamily(name, text, labels=[key for key, _ in rows[0][0]])
+    for labels, found in rows:
+        metric.add_metric([value for _, value in labels], found.buckets(), found.total)
     yield metric

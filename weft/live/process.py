@@ -86,6 +86,7 @@ class Process:
             self.metrics_address = self.exposition.serve(
                 self.settings.host, self.settings.metrics_port
             )
+            self.spawn(self.exposition.measure_lag())
 
     def ready(self, **what: Any) -> None:
         """Say in one line of JSON that the process serves, and where."""

@@ -10,15 +10,19 @@ from grpc_reflection.v1alpha import reflection
 
 from weft.errors import WeftError
 from weft.wire.channel import SERVER_OPTIONS
+from weft.wire.metering import Metering, OnCall
 
 
 class Server:
     """Services of one process on one port."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, on_call: OnCall | None = None) -> None:
+        """`on_call` is told of every call that was served."""
         self._host = host
         self._port = port
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = grpc.aio.server(
+            options=SERVER_OPTIONS, interceptors=[Metering(on_call)] if on_call is not None else []
+        )
         self._health = HealthServicer()
         self._names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

@@ -1,0 +1,61 @@
+"""Count the gRPC calls that a process serves: by method, status code and time."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+OURS = "/weft."  # health checks and reflection are not worth series
+OnCall = Callable[[str, str, float], None]  # method, status code, s
+
+
+class Metering(grpc.aio.ServerInterceptor):
+    """Tells `on_call` when a call ended; methods that nobody serves make no series."""
+
+    def __init__(self, on_call: OnCall) -> None:
+        self._on_call = on_call
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap a method of ours."""
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method)
+        if handler is None or not method.startswith(OURS):
+            return handler
+        kind = f"{_word(handler.request_streaming)}_{_word(handler.response_streaming)}"
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(
+            self._measured(method.lstrip("/"), getattr(handler, kind)),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    def _measured(self, method: str, serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+        async def measured(request: Any, context: Any) -> Any:
+            began_s, code = time.perf_counter(), "OK"
+            try:
+                return await serve(request, context)
+            except BaseException as error:  # also a cancelled one
+                code = _code(error, context)
+                raise
+            finally:
+                self._on_call(method, code, time.perf_counter() - began_s)
+
+        return measured
+
+
+def _word(streaming: bool) -> str:
+    return "stream" if streaming else "unary"
+
+
+def _code(error: BaseException, context: Any) -> str:
+    """The status code that the caller sees."""
+    if isinstance(error, grpc.aio.AbortError):
+        code = context.code()
+        return code.name if isinstance(code, grpc.StatusCode) else "UNKNOWN"
+    return "UNKNOWN" if isinstance(error, Exception) else "CANCELLED"
