@@ -1,8 +1,10 @@
 """A client that was written for YARN, and knows nothing of Weft, works against a live cluster."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -132,6 +134,27 @@ def test_a_whole_job_rides_in_a_submission(manager: Any, cluster: LocalCluster) 
         report = client.wait([app])[app]
     assert (report.name, report.final_status, report.finished_tasks) == ("dag", "SUCCEEDED", 6)
     assert report.queue == "root.prod"
+    _page_data(cluster, body["application-id"])
+
+
+def _page_data(cluster: LocalCluster, app: str) -> None:
+    """What the application's page reads: every task's times, and a preferred schedule."""
+
+    def read(path: str) -> Any:
+        with urlopen(cluster.url.removesuffix("/cluster") + path) as answer:
+            return json.load(answer)
+
+    shown = read(f"/api/apps/{app}")
+    spans = [s for s in shown["spans"] if s[0] >= 0]
+    assert sorted((stage, task) for stage, task, *_ in spans) == [
+        (0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1),
+    ]  # fmt: skip
+    ends = {stage: max(s[5] for s in spans if s[0] == stage) for stage in (0, 1)}
+    assert all(s[4] >= ends[0] for s in spans if s[0] == 1), "the barrier holds on the page too"
+    plan = read(f"/api/apps/{app}/plan")
+    assert plan["planner"] == "bfs"
+    assert len(plan["tasks"]) == 6
+    assert plan["makespan_s"] == pytest.approx(0.2)
 
 
 def test_move_priority_and_kill_do_what_they_say(manager: Any) -> None:

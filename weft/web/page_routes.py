@@ -153,8 +153,8 @@ async def plan(request: web.Request) -> web.Response:
     job, plans = await read.job(number), request.app[PLANS]
     try:
         made = await plans.draw(number, job, await read.nodes())
-    except WeftError as error:
-        raise RestError(404, str(error)) from None
+    except WeftError as error:  # no failure of the page: it says so in its place
+        return answer(request, {"problem": str(error)}, root="plan")
     position = {stage.name: i for i, stage in enumerate(job.stages)}
     rows = [
         [position[t["stage"]], t["index"], t["machine"], t["start_s"], t["end_s"]]

@@ -1,4 +1,4 @@
-// Tasks over time in lanes, by stage or by node. Bars of one colour are one path: thousands are cheap.
+// Tasks over time in lanes, by stage or node. Bars of one colour are one path: many are cheap.
 
 import { count, duration, hideTip, s, showTip, stageColour } from "./util.js";
 
@@ -7,7 +7,7 @@ const TOP = 24;
 const LANE = { most: 96, least: 16, pad: 4 };
 const BAR = { most: 11, least: 1.5 };
 
-/** Bars grouped into lanes and packed without overlap; a bar is {stage, task, node, start, end, ...}. */
+/** Bars grouped into lanes, packed without overlap; a bar is {stage, task, node, start, end, ...}. */
 export function lanes(bars, keyOf) {
   const found = new Map();
   for (const bar of bars) {
@@ -29,6 +29,8 @@ export function lanes(bars, keyOf) {
   return found;
 }
 
+const rectangle = (x, y, wide, high) =>
+  `M${x.toFixed(1)} ${y.toFixed(1)}h${wide.toFixed(1)}v${high.toFixed(1)}h${(-wide).toFixed(1)}z`;
 const barHeight = (depth) =>
   Math.max(BAR.least, Math.min(BAR.most, (LANE.most - LANE.pad) / depth));
 const laneHeight = (depth) => Math.max(LANE.least, barHeight(depth) * depth + LANE.pad);
@@ -76,11 +78,7 @@ export function gantt({ keys, depths, found, span, width, marks = [], chosen = -
       const top = y + LANE.pad / 2 + one.row * bar;
       const group = `${one.stage}|${one.kind}`;
       if (!paths.has(group)) paths.set(group, []);
-      paths
-        .get(group)
-        .push(
-          `M${left.toFixed(1)} ${top.toFixed(1)}h${wide.toFixed(1)}v${Math.max(1, bar - (bar > 4 ? 1 : 0)).toFixed(1)}h${(-wide).toFixed(1)}z`,
-        );
+      paths.get(group).push(rectangle(left, top, wide, Math.max(1, bar - (bar > 4 ? 1 : 0))));
       boxes.push([left, left + wide, top, top + bar, one]);
     }
     y += high;

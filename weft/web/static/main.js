@@ -115,7 +115,7 @@ function follow() {
   addEventListener("pagehide", () => stream.close(), { once: true });
 }
 
-// -- theme -----------------------------------------------------------------------------------------
+// -- theme --------------------------------------------------------------------------------------
 
 const THEMES = ["system", "light", "dark"];
 
@@ -140,7 +140,7 @@ function named() {
   document.getElementById("theme").title = `Theme: ${words} (t)`;
 }
 
-// -- keys ------------------------------------------------------------------------------------------
+// -- keys ---------------------------------------------------------------------------------------
 
 const PLACES = { o: "/cluster", a: "/cluster/apps", n: "/cluster/nodes", q: "/cluster/queues" };
 let chord = 0;

@@ -89,14 +89,12 @@ function columns(types) {
       value: (n) => n.containers,
       cell: (n) => count(n.containers),
     },
-    ...types
-      .slice(0, 4)
-      .map((name, i) => ({
-        key: name,
-        title: resourceName(name),
-        value: (n) => n.shares[i],
-        cell: (n) => held(n, i),
-      })),
+    ...types.slice(0, 4).map((name, i) => ({
+      key: name,
+      title: resourceName(name),
+      value: (n) => n.shares[i],
+      cell: (n) => held(n, i),
+    })),
     {
       key: "beat",
       title: "Heard of",

@@ -1,0 +1,290 @@
+"""The pages in a real browser: they show what is so, stay quick when it is much, and keys work."""
+
+import asyncio
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from weft.ids import attempt_id, container_id
+from weft.live.settings import WebSettings
+from weft.web.server import make_app
+from weft.web.testing import CLUSTER_TS, NOW_S, FakeClient
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = [
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
+]
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
+]  # fmt: skip
+RUNS = f"application_{CLUSTER_TS}_0496"
+PAGES = ("", "/apps", f"/app/{RUNS}", "/nodes", "/node/n3", "/queues")
+PATIENCE_MS = 30_000  # a limit, never a measure: the machine may be busy
+
+
+class Served:
+    """The server over a fake manager, on a thread of its own."""
+
+    def __init__(self, fake: FakeClient) -> None:
+        self.fake = fake
+        self.url = ""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._runner = self._do(self._start())
+
+    def _do(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    async def _start(self) -> web.AppRunner:
+        made = make_app(WebSettings(port=0, plan_limit_s=0), self.fake)  # type: ignore[arg-type]
+        runner = web.AppRunner(made, access_log=None, shutdown_timeout=0.5)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        return runner
+
+    def tell(self, fact: dict[str, Any]) -> None:
+        """A fact of the manager."""
+        self._loop.call_soon_threadsafe(self.fake.facts.put_nowait, fact)
+
+    def close(self) -> None:
+        """End the server and its thread."""
+        self._do(self._runner.cleanup())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as play:
+        made = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    made = Served(FakeClient(nodes=1_000, apps=500))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(browser: Any, served: Served) -> Iterator[Any]:
+    """A page that may say nothing on its console."""
+    made = browser.new_page(viewport={"width": 1280, "height": 900})
+    made.set_default_timeout(PATIENCE_MS)
+    said: list[str] = []
+    made.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
+    made.on("pageerror", lambda error: said.append(str(error)))
+    made.said = said
+    yield made
+    made.close()
+    assert said == []
+
+
+def open_page(page: Any, served: Served, path: str) -> None:
+    page.goto(served.url + path)
+    page.wait_for_selector("#main:not([aria-busy])")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_is_drawn_without_a_word_on_the_console(
+    page: Any, served: Served, theme: str
+) -> None:
+    page.emulate_media(color_scheme=theme)
+    for path in PAGES:
+        open_page(page, served, f"/cluster{path}")
+        assert page.locator("h1").count() == 1
+        if path.startswith("/app/"):
+            page.wait_for_selector("text=No preferred schedule")
+        wide = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert wide, f"{path} scrolls sideways"
+
+
+def test_five_hundred_applications_are_filtered_sorted_and_paged(page: Any, served: Served) -> None:
+    open_page(page, served, "/cluster/apps")
+    rows = page.locator("tbody tr")
+    assert rows.count() == 25
+    assert page.get_by_role("status").filter(has_text="of 500").count() == 1
+    assert rows.first.locator("td.name").inner_text() == "query 500"
+    page.get_by_role("button", name="Next").click()
+    assert rows.first.locator("td.name").inner_text() == "query 475"
+    page.get_by_role("button", name="Name", exact=True).click()
+    assert rows.first.locator("td.name").inner_text() == "query 1", "numbers in names count"
+    page.get_by_role("button", name="Failed").click()
+    assert page.get_by_role("status").filter(has_text="of 100").count() == 1
+    page.keyboard.press("/")
+    page.keyboard.type("query 49")
+    page.wait_for_function("document.querySelectorAll('tbody tr').length === 2")  # 493, 498
+    page.keyboard.press("Escape")
+    assert "state=failed" in page.url
+    page.reload()
+    page.wait_for_function("document.querySelectorAll('tbody tr').length === 2")
+
+
+def test_a_thousand_nodes_are_drawn_and_redrawn_quickly(page: Any, served: Served) -> None:
+    open_page(page, served, "/cluster/nodes")
+    assert page.locator(".heat-cell").count() == 1_000
+    assert page.locator("tbody tr").count() == 25
+    took_ms = page.evaluate(
+        """async () => {
+          const box = document.querySelector("input[type=search]");
+          const start = performance.now();
+          box.value = "r1";
+          box.dispatchEvent(new Event("input"));
+          await new Promise(requestAnimationFrame);
+          return performance.now() - start;
+        }"""
+    )
+    assert took_ms < 3_000, "a bound against the absurd: it takes about 50 ms"
+    page.get_by_role("button", name="Not running").click()
+    page.get_by_role("searchbox").fill("")
+    page.wait_for_function("document.querySelectorAll('tbody tr').length === 3")
+    states = page.locator("tbody .badge").all_inner_texts()
+    assert sorted(states) == ["Decommissioned", "Lost", "Unhealthy"]
+
+
+def test_keys_lead_everywhere(page: Any, served: Served) -> None:
+    open_page(page, served, "/cluster")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    for key, place in (("a", "/apps"), ("n", "/nodes"), ("q", "/queues"), ("o", "")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(f"{served.url}/cluster{place}")
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog").is_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    page.wait_for_selector("tbody tr:nth-child(2)")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{served.url}/cluster/app/application_{CLUSTER_TS}_0499")
+    page.wait_for_selector("text=query 499")
+
+
+def test_an_application_shows_its_graph_its_tasks_and_why_it_waits(
+    page: Any, served: Served
+) -> None:
+    open_page(page, served, f"/cluster/app/{RUNS}")
+    stages = page.locator(".dag .stage")
+    assert stages.count() == 4
+    label = stages.nth(1).get_attribute("aria-label")
+    assert "Stage left, running: 4 of 12 tasks finished, 6 running, 2 asked for" in label
+    assert "task by task after read" in label
+    assert page.locator(".dag .edge.broadcast").count() == 1
+    assert page.get_by_text("700 nodes: does not fit: vcores").is_visible()
+    assert page.get_by_text("Waiting for parents").is_visible()
+    assert page.get_by_role("img", name="As it runs: 18 tasks").count() == 1
+    stages.nth(1).focus()
+    page.keyboard.press("Enter")
+    assert stages.nth(1).get_attribute("aria-pressed") == "true"
+    page.get_by_role("button", name="By node").click()
+    assert (page.locator(".gantt .lane").first.text_content() or "").startswith("n")
+    page.wait_for_selector("text=No preferred schedule")
+
+
+def test_killing_asks_first(page: Any, served: Served) -> None:
+    open_page(page, served, f"/cluster/app/{RUNS}")
+    page.get_by_role("button", name="Kill").click()
+    page.get_by_role("button", name="Keep it").click()
+    assert served.fake.calls["kill"] == 0
+    page.get_by_role("button", name="Kill").click()
+    page.get_by_role("button", name="Kill it").click()
+    page.wait_for_selector(".head .badge:has-text('Killed')")
+    assert served.fake.calls["kill"] == 1
+
+
+def test_what_happens_is_shown_without_a_reload(page: Any, served: Served) -> None:
+    open_page(page, served, "/cluster/node/n3")
+    page.wait_for_selector("text=Nothing runs here")
+    page.wait_for_selector(".live.on")
+    number = container_id(attempt_id(496, 1), 40)
+    served.tell(
+        {
+            "fact": "Placed", "now_s": NOW_S - 5, "container": number, "node": "n3", "ask": 1,
+            "stage": 2, "demand": [1.0, 2048.0], "kind": "DEFAULT", "queue": "root.prod",
+        }
+    )  # fmt: skip
+    page.wait_for_selector("tbody >> text=query 496")
+    served.tell(
+        {
+            "fact": "Closed", "now_s": NOW_S, "container": number, "node": "n3",
+            "outcome": "SUCCEEDED", "stage": 2, "task": 0, "attempt": 0,
+        }
+    )  # fmt: skip
+    page.wait_for_selector("text=Nothing runs here")
+
+
+def test_a_lost_manager_is_said_and_found_again(page: Any, served: Served) -> None:
+    open_page(page, served, "/cluster/queues")
+    served.fake.down = True
+    page.wait_for_selector("#banner:has-text('cannot be reached')")
+    assert page.get_by_text("prod").first.is_visible(), "what was known stays"
+    served.fake.down = False
+    page.wait_for_selector("#banner", state="hidden")
+    page.said[:] = [text for text in page.said if "503" not in text]
+
+
+def test_the_theme_is_kept(page: Any, served: Served) -> None:
+    page.emulate_media(color_scheme="light")
+    open_page(page, served, "/cluster")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Theme").click()
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+CONTRAST = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
+  const lum = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const bad = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const element = walk.currentNode.parentElement;
+    const shown = element.checkVisibility() && walk.currentNode.data.trim();
+    if (!shown || element.closest("svg, [disabled], script, noscript, #tip, option")) continue;
+    const [a, b] = [lum(parse(getComputedStyle(element).color)), lum(behind(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) bad.push(`${walk.currentNode.data.trim()}: ${ratio.toFixed(2)}`);
+  }
+  const names = [...document.querySelectorAll("button, a[href], input, select, [role=meter]")]
+    .filter((e) => e.checkVisibility() && !(e.ariaLabel || e.textContent.trim()));
+  return [...new Set(bad), ...names.map((e) => `no name: ${e.outerHTML}`)];
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_words_can_be_read_and_controls_have_names(page: Any, served: Served, theme: str) -> None:
+    page.emulate_media(color_scheme=theme)
+    for path in PAGES:
+        open_page(page, served, f"/cluster{path}")
+        time.sleep(0.1)
+        assert page.evaluate(CONTRAST) == [], path

@@ -1,0 +1,133 @@
+// An application's tasks over time, as they run beside as they are preferred.
+
+import { isEnded } from "./apps_page.js";
+import { gantt, lanes, summary } from "./gantt.js";
+import { duration, h } from "./util.js";
+
+const LANES_MAX = 120;
+
+const KIND = { RUNNING: "live", SUCCEEDED: "ok", FAILED: "bad" };
+
+/** Spans of the server as bars from the first task's start; masters are left out. */
+function actualBars({ spans, now_s: now, app }) {
+  const tasks = spans.filter(([stage]) => stage >= 0);
+  const origin = Math.min(...tasks.map((t) => t[4]), Infinity);
+  const over = isEnded(app) ? app.finished_s : now;
+  return tasks.map(([stage, task, attempt, node, start, end, state]) => ({
+    stage,
+    task,
+    attempt,
+    node,
+    state,
+    start: start - origin,
+    end: Math.max(0, (end || over) - origin),
+    kind: end ? (KIND[state] ?? "lost") : "live",
+  }));
+}
+
+function planBars(plan) {
+  return plan.tasks.map(([stage, task, machine, start, end]) => ({
+    stage,
+    task,
+    node: machine,
+    start,
+    end,
+    kind: "ok",
+    state: "",
+  }));
+}
+
+export function drawTimes(parts, { data, plan, planNote, by, chosen }) {
+  const actual = actualBars(data);
+  const wanted = plan ? planBars(plan) : [];
+  const ends = [...actual, ...wanted].map((bar) => bar.end);
+  const span =
+    Math.max(
+      1,
+      ends.reduce((a, b) => Math.max(a, b), 0),
+      plan?.bound_s ?? 0,
+    ) * 1.01;
+  const two = parts.pair.clientWidth > 760;
+  const width = Math.max(300, two ? (parts.pair.clientWidth - 26) / 2 : parts.pair.clientWidth);
+  const keyOf = by === "stage" ? (bar) => bar.stage : (bar) => bar.node;
+  const [left, right] = [lanes(actual, keyOf), lanes(wanted, keyOf)];
+  const now = isEnded(data.app)
+    ? []
+    : [{ at: actual.reduce((a, b) => Math.max(a, b.end), 0), kind: "now", text: "now" }];
+  const bound = plan?.bound_s ? `never under ${duration(plan.bound_s)}` : "";
+  const charts = [
+    chart(
+      isEnded(data.app) ? "As it ran" : "As it runs",
+      duration(ends.length && actual.length ? Math.max(...actual.map((bar) => bar.end)) : 0),
+      actual,
+      left,
+      right,
+      now,
+    ),
+    plan
+      ? chart(
+          "As preferred",
+          [plan.planner, duration(plan.makespan_s), bound].filter(Boolean).join(", "),
+          wanted,
+          right,
+          left,
+          plan.bound_s ? [{ at: plan.bound_s, kind: "bound", text: "lower bound" }] : [],
+        )
+      : h("div", null, h("h3", null, "As preferred"), h("p", { class: "sub" }, planNote)),
+  ];
+  const top = [...parts.pair.querySelectorAll(".gantt-box")].map((box) => box.scrollTop);
+  parts.pair.replaceChildren(...charts);
+  [...parts.pair.querySelectorAll(".gantt-box")].forEach((box, i) => {
+    box.scrollTop = top[i] ?? 0;
+  });
+
+  function chart(title, note, bars, found, other, marks) {
+    const head = h("h3", null, title, h("small", null, note));
+    if (!bars.length)
+      return h("div", null, head, h("p", { class: "sub" }, "No task has started yet"));
+    const { keys, depths } = by === "stage" ? byStage(data.stages, found, other) : byNode(found);
+    const label = summary(bars, title);
+    const tell = (bar) => words(bar, data.stages);
+    return h(
+      "div",
+      null,
+      head,
+      h(
+        "div",
+        { class: "gantt-box" },
+        gantt({ keys, depths, found, span, width, marks, chosen, label, tell }),
+      ),
+    );
+  }
+}
+
+/** What the pointer reads of a bar. */
+function words(bar, stages) {
+  const where = typeof bar.node === "number" ? `machine ${bar.node + 1}` : bar.node;
+  return [
+    stages[bar.stage].name + (bar.task >= 0 ? ` task ${bar.task + 1}` : ""),
+    where +
+      (bar.state && `, ${bar.state.toLowerCase()}`) +
+      (bar.attempt ? `, try ${bar.attempt + 1}` : ""),
+    `${duration(bar.start)} to ${duration(bar.end)}: ${duration(bar.end - bar.start)}`,
+  ].join("\n");
+}
+
+/** Both charts have the same lanes at the same height, so that they can be compared. */
+function byStage(stages, found, other) {
+  const shown = stages.map((stage, i) => [i, stage.name]).slice(0, LANES_MAX);
+  const depths = new Map(
+    shown.map(([i]) => [i, Math.max(found.get(i)?.depth ?? 1, other.get(i)?.depth ?? 1)]),
+  );
+  return { keys: shown, depths };
+}
+
+function byNode(found) {
+  const order = [...found.keys()].sort((a, b) =>
+    String(a).localeCompare(String(b), "en", { numeric: true }),
+  );
+  const keys = order
+    .slice(0, LANES_MAX)
+    .map((key) => [key, typeof key === "number" ? `machine ${key + 1}` : key]);
+  return { keys, depths: new Map(keys.map(([key]) => [key, found.get(key).depth])) };
+}
