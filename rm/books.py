@@ -108,7 +108,7 @@ class Attempt:
         self.attempt_id = attempt_id
         self.app = app
         self.state = AttemptState.NEW
-        self.outbox: Outbox[tuple[int, ContainerId], Container | ContainerEnd] = outbox
+        self.outbox: Outbox[tuple[int, ...], Container | ContainerEnd] = outbox
         self.master: Holding | None = None
         self.master_id: ContainerId = 0
         self.holdings: dict[ContainerId, Holding] = {}

@@ -8,10 +8,10 @@ from rm.rows import AskEntry
 from weft.dag import Floats
 from weft.facts import Closed
 from weft.ids import ContainerId, container_id
-from weft.messages import ContainerEnd, Outcome
+from weft.messages import ContainerEnd, Outcome, TaskEnd
 from weft.resources import Vector
 
-GRANT, END = 0, 1  # kinds of items in an attempt's outbox
+GRANT, END, TASK_END = 0, 1, 2  # kinds of items in an attempt's outbox
 
 _HOW = {
     Outcome.RELEASED: ContainerEvent.GIVEN_BACK,
@@ -109,6 +109,21 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
     if end.outcome is Outcome.SUCCEEDED:
         journal(books, app, end.stage, end.task, end.run_s)
     relay(books, attempt, end)
+
+
+def relay_task(books: Books, done: TaskEnd) -> None:
+    """Relay the end of a task in a reusable container: the node's own word may be lost."""
+    holding = books.holdings.get(done.container_id)
+    attempt = None if holding is None else holding.attempt
+    if attempt is None or attempt.master is holding or attempt.state is not AttemptState.RUNNING:
+        return
+    end = ContainerEnd(
+        done.container_id, done.outcome, done.exit_code, done.stage, done.task, done.attempt,
+        done.run_s, done.message,
+    )  # fmt: skip
+    key = (TASK_END, done.container_id, done.stage, done.task, done.attempt)
+    attempt.outbox.put(key, end)
+    books.dirty_attempts[attempt.attempt_id] = attempt
 
 
 def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> None:

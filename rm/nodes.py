@@ -5,7 +5,7 @@ import numpy as np
 from rm.allocation import match_node
 from rm.applications import DEAD, container_ended, fail_attempt
 from rm.books import Attempt, Books, Holding, Node
-from rm.containers import Demand, hold, journal, order_stop, relay
+from rm.containers import Demand, hold, journal, order_stop, relay, relay_task
 from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
 from rm.reserve import before_match
 from weft.effects import Send
@@ -86,6 +86,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         app = books.apps.get(app_of_container(done.container_id))
         if app is not None and done.outcome is Outcome.SUCCEEDED:
             journal(books, app, done.stage, done.task, done.run_s)
+        relay_task(books, done)
     for end in event.ended:
         holding = books.holdings.get(end.container_id)
         if holding is not None and holding.node is node:
