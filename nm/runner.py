@@ -40,7 +40,7 @@ class Runner:
         self.emulated = settings.mode is Mode.EMULATED
         self.reusable = False  # a reusable container was ever seen
         self._settings = settings
-        self._remote = -1  # position of the resource that remote reads use
+        self._remote = self._read = -1  # positions: what remote reads use, and what tells how much
         self._measured: dict[ContainerId, Vector] = {}  # real containers
         self._measured_at_s = 0.0
         self._addresses: dict[AttemptId, Address] = {}
@@ -50,8 +50,11 @@ class Runner:
         self.emulation = Emulation(capacity, types.rigid)
         self.book.size(capacity, types.rigid)
         self._measured_at_s = now
-        if self._settings.remote_amount and self._settings.remote_resource in types.names:
-            self._remote = types.names.index(self._settings.remote_resource)
+        places = {name: place for place, name in enumerate(types.names)}
+        self._remote = places.get(self._settings.remote_resource, -1)
+        self._read = places.get(self._settings.remote_of, -1)
+        if self._remote >= 0 and capacity[self._remote] <= 0:
+            self._remote = -1  # a host that says nothing of its network
 
     def start(self, item: TaskLaunch, now: float, effects: list[Effect]) -> str:
         """Start one task; the answer is empty, or says why not."""
@@ -87,8 +90,7 @@ class Runner:
     ) -> None:
         demand = item.demand
         if item.remote and self._remote >= 0:
-            extra = demand[self._remote] + self._settings.remote_amount
-            demand = (*demand[: self._remote], extra, *demand[self._remote + 1 :])
+            demand = self._from_afar(demand)
         self._note_start(item, demand, effects)
         if item.duration_s <= 0.0:  # ends at once and contends with nobody
             self._end_task(held, Work(item, demand, 0.0, now, -1), Outcome.SUCCEEDED, now, effects)
@@ -99,6 +101,14 @@ class Runner:
             self._end_task(held, killed, Outcome.OUT_OF_MEMORY, now, effects)
             return
         held.tasks[key] = work
+
+    def _from_afar(self, demand: Vector) -> Vector:
+        """A demand with what reading the input over the network costs on top."""
+        at = self._remote
+        amount = demand[at] + self._settings.remote_amount
+        if self._read >= 0:
+            amount += demand[self._read]
+        return (*demand[:at], amount, *demand[at + 1 :])
 
     def start_master(self, launch: MasterLaunch, now: float, effects: list[Effect]) -> None:
         """Start an application master; the same order again changes nothing."""

@@ -21,5 +21,6 @@ class NodeSettings:
     resend_after_s: float = 3.0  # an unacknowledged report is repeated
     tombstone_s: float = 600.0  # how long an ended container is remembered
     remote_resource: str = "network_mbps"
-    remote_amount: float = 0.0  # what a task whose input is remote uses of it on top
+    remote_amount: float = 0.0  # what a task whose input is remote uses of it on top, and ...
+    remote_of: str = "disk_mbps"  # ... as much as it uses of this: what it reads comes from afar
     report_use: bool = True  # heartbeats carry the node's measured use when it changed

@@ -157,12 +157,15 @@ class AskRows(Columns):
         return self._floor
 
     def levels(self, node: str, rack: str) -> Ints:
-        """How near each row's input is to a node: NODE_LOCAL (or no matter), RACK_LOCAL, REMOTE."""
+        """How near each row's input is to a node: NODE_LOCAL (or no matter), RACK_LOCAL, REMOTE.
+
+        An ask that prefers racks only is as near as can be on any node of them.
+        """
         if not self.preferring:
             return self.remote[: self.count]
         levels = self.remote[: self.count].copy()
         for entry in self._by_rack.get(rack, {}).values():
-            levels[entry.row] = RACK_LOCAL
+            levels[entry.row] = RACK_LOCAL if entry.ask.nodes else NODE_LOCAL
         for entry in self._by_node.get(node, {}).values():
             levels[entry.row] = NODE_LOCAL
         levels.flags.writeable = False

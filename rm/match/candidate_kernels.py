@@ -4,7 +4,7 @@ import numpy as np
 
 from rm.columns import Bools
 from rm.match.fit_kernels import TOLERANCE
-from rm.rows import REMOTE
+from rm.rows import NODE_LOCAL
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
@@ -78,7 +78,7 @@ def gather(
         duration[i] = duration_s[row]
         pri[i] = pri_score[row]
         rank[i] = (order[app[row]] << 32) + serial[row]
-        remote[i] = 1.0 if level[row] == REMOTE else 0.0
+        remote[i] = 1.0 if level[row] != NODE_LOCAL else 0.0
         for r in range(d):
             if capacity[r] > 0.0:
                 packing[i, r] = demand[row, r] / capacity[r]

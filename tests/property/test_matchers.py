@@ -178,7 +178,7 @@ def plain_figure_15(yard: Yard, node: int, m: float, penalty: float, kappa: floa
             need = rows.demand[row] / capacity
             if (need > free + 1e-7).any():
                 continue
-            score = float(need @ free) * (penalty if levels[row] == 2 else 1.0)
+            score = float(need @ free) * (penalty if levels[row] else 1.0)
             scored.append((rows.pri_score[row] * score, row))
         if eta < 0:
             eta = m * float(np.mean([s for s, _ in scored])) / mean if scored and mean else 0.0
