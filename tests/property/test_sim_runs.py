@@ -1,0 +1,119 @@
+"""The same input gives the same run, idle beats left out or not; faults break no rule."""
+
+import random
+
+import pytest
+
+from sim.cluster import Simulation
+from sim.faults import FaultKind, random_faults
+from sim.results import Run, jain, jct_s, job_rows, ready_times, task_rows, utilisation
+from sim.settings import SimSettings
+from weft.cluster import cluster_from_text
+from weft.job import Edge, EdgeKind, Job, Stage
+from weft.presets import preset
+
+CLUSTER = cluster_from_text("12x8vcores,4000memory_mb")
+
+
+def jobs_of(seed: int, count: int = 10) -> list[Job]:
+    """Small random DAGs, some with one_to_one edges."""
+    chance = random.Random(seed)
+    jobs = []
+    for number in range(count):
+        stages: list[Stage] = []
+        for place in range(chance.randint(1, 4)):
+            parents: tuple[Edge, ...] = ()
+            if stages and chance.random() < 0.8:
+                kind = chance.choice([EdgeKind.ALL_TO_ALL, EdgeKind.ONE_TO_ONE])
+                parents = (Edge(chance.choice(stages).name, kind),)
+            demand = {
+                "vcores": chance.choice([0.5, 1, 2, 4]), "memory_mb": chance.choice([100, 500]),
+            }  # fmt: skip
+            truth = {"vcores": demand["vcores"] * 1.5, "memory_mb": demand["memory_mb"]}
+            stages.append(
+                Stage(
+                    f"s{place}",
+                    chance.randint(1, 15),
+                    chance.uniform(0.0, 10.0),
+                    demand,
+                    parents,
+                    actual_demand=truth if chance.random() < 0.3 else None,
+                )
+            )
+        jobs.append(Job(f"j{number}", tuple(stages), arrival_s=chance.uniform(0, 40)))
+    return jobs
+
+
+def simulate(seed: int, scheduler: str = "capacity", **settings) -> Simulation:
+    settings.setdefault("checks", True)
+    settings.setdefault("until_s", 5000.0)
+    chosen = SimSettings(preset(scheduler), seed=seed, **settings)
+    simulation = Simulation(CLUSTER, jobs_of(seed), chosen)
+    simulation.run()
+    return simulation
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "capacity", "tetris"])
+@pytest.mark.parametrize("prompt", [False, True], ids=["yarn", "prompt"])
+def test_the_same_seed_gives_the_same_run_with_and_without_idle_beats(scheduler, prompt) -> None:
+    for seed in range(3):
+        first = simulate(seed, scheduler, prompt=prompt)
+        again = simulate(seed, scheduler, prompt=prompt, checks=False)
+        unskipped = simulate(seed, scheduler, prompt=prompt, skip_idle=False)
+        assert {row.state for row in first.recorder.jobs} == {"FINISHED"}
+        assert first.recorder.digest() == again.recorder.digest()
+        assert first.recorder.digest() == unskipped.recorder.digest()
+        assert first.engine.events < unskipped.engine.events
+
+
+def test_other_seeds_give_other_runs() -> None:
+    assert simulate(1).recorder.digest() != simulate(2).recorder.digest()
+
+
+def test_idle_nodes_are_free() -> None:
+    jobs = [Job("one", (Stage("s", 5, 2000.0, {"vcores": 1}),))]
+    events = []
+    for nodes in (10, 500):
+        cluster = cluster_from_text(f"{nodes}x8vcores,4000memory_mb")
+        simulation = Simulation(cluster, jobs, SimSettings())
+        simulation.run()
+        events.append(simulation.engine.events)
+    # registering and being parked costs a few events a node, 2000 s of heartbeats nothing
+    assert events[1] - events[0] < 490 * 15
+
+
+def test_what_the_rows_say_is_what_happened() -> None:
+    simulation = simulate(5)
+    run = Run(CLUSTER, simulation.recorder.jobs, simulation.recorder.columns())
+    rows = list(task_rows(run))
+    assert len(rows) == sum(job.task_count for job in jobs_of(5))
+    ready = ready_times(run)
+    assert (ready <= run.tasks.start_s + 1e-6).all()
+    assert all(0 <= value <= 1 for value in utilisation(run).values())
+    for row, line in zip(run.jobs, job_rows(run), strict=True):
+        assert line[6] == pytest.approx(jct_s(row), abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_faults_break_no_rule(seed: int) -> None:
+    nodes = [spec.node_id for spec in CLUSTER.nodes]
+    faults = random_faults(seed, nodes, 10, 60.0)
+    simulation = simulate(
+        seed,
+        prompt=bool(seed % 2),
+        faults=faults,
+        until_s=400.0,
+        manager={"node_expiry_s": 5.0, "master_expiry_s": 10.0, "max_attempts": 20},
+    )
+    simulation.check()
+    if not any(f.kind is FaultKind.RESTART_MANAGER for f in faults.script):
+        states = {row.state for row in simulation.recorder.jobs}
+        assert states == {"FINISHED"}, f"repeat with seed {seed}: {states}"
+
+
+def test_jain_of_the_worked_examples() -> None:
+    import numpy as np
+
+    assert jain(np.array([1.0, 1, 1, 1])) == 1.0
+    assert jain(np.array([1.0, 0, 0, 0])) == 0.25
+    assert jain(np.array([3.0, 3, 6])) == pytest.approx(0.8888888888888888)
