@@ -5,23 +5,31 @@ and runs the sample jobs on it. Needs Chromium (`--chromium`) and the `dev` extr
 """
 
 import argparse
+import io
+import itertools
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+WARM_S = 40.0  # before the first picture
+PAUSE_S = 2.5  # between submissions
+SLOWER = 6.0
+SHOWN = "q21"  # the application whose page is taken
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
 CLUSTER = """
-nodes: [{count: 16, capacity: {vcores: 6, memory_mb: 32768, disk_mbps: 400, network_mbps: 1000},
+nodes: [{count: 12, capacity: {vcores: 5, memory_mb: 32768, disk_mbps: 400, network_mbps: 1000},
          racks: 2}]
 queues: {root: {prod: {capacity: 0.6}, research: {capacity: 0.3, max_capacity: 0.6},
                 default: {capacity: 0.1}}}
@@ -33,7 +41,7 @@ PAGES = {  # name -> (path, height, theme)
     "application": ("/cluster/app/{app}", 1500, "light"),
     "application-dark": ("/cluster/app/{app}", 1500, "dark"),
     "nodes": ("/cluster/nodes", 820, "light"),
-    "queues": ("/cluster/queues", 420, "dark"),
+    "queues": ("/cluster/queues", 440, "dark"),
 }
 
 
@@ -67,28 +75,49 @@ def own_cluster() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="weft-pictures-") as folder:
         file = Path(folder) / "cluster.yaml"
         file.write_text(CLUSTER)
-        settings = LocalSettings(
-            cluster=str(file), scheduler="tez_g_tetris", time_scale=4.0, web=True
-        )
+        settings = LocalSettings(cluster=str(file), scheduler="graphene", web=True)
         samples = resources.files("weft.client") / "samples" / "tpch"
         with resources.as_file(samples) as found:
             jobs: list[Job] = read_jobs(sorted(Path(found).glob("*.json")))
         with LocalCluster(settings) as cluster, Client(cluster.address) as client:
-            submit(client, jobs)
-            time.sleep(12)
-            yield cluster.url.removesuffix("/cluster")
+            busy = threading.Event()
+            busy.set()
+            submitting = threading.Thread(target=keep_busy, args=(client, jobs, busy))
+            submitting.start()
+            try:
+                time.sleep(WARM_S)
+                yield cluster.url.removesuffix("/cluster")
+            finally:
+                busy.clear()
+                submitting.join()
 
 
-def submit(client: Any, jobs: list[Any]) -> None:
-    """The jobs in turn, to each queue its own kind."""
-    from dataclasses import replace
-
+def keep_busy(client: Any, jobs: list[Any], busy: threading.Event) -> None:
+    """Submit the jobs over and over, several at once, with durations that an eye can follow."""
     users = ("ada", "grace", "edsger")
     queues = ("prod", "research", "default")
-    for number, job in enumerate(jobs):
-        queue = queues[(number * 5) % 7 % 3]
-        client.submit(replace(job, queue=queue, user=users[number % 3]))
-        time.sleep(0.4)
+    for number in itertools.count():
+        job = slower(jobs[(number * 5) % len(jobs)])
+        client.submit(replace(job, queue=queues[number % 7 % 3], user=users[number % 3]))
+        for _ in range(10):
+            if not busy.is_set():
+                return
+            time.sleep(PAUSE_S / 10)
+
+
+def slower(job: Any) -> Any:
+    """The samples come from a fast machine: their tasks take a second."""
+    stages = []
+    for stage in job.stages:
+        actual = stage.actual_duration_s
+        if isinstance(actual, tuple):
+            actual = tuple(SLOWER * one for one in actual)
+        elif actual is not None:
+            actual = SLOWER * actual
+        stages.append(
+            replace(stage, duration_s=SLOWER * stage.duration_s, actual_duration_s=actual)
+        )
+    return replace(job, stages=tuple(stages))
 
 
 def take(options: argparse.Namespace, url: str) -> None:
@@ -104,16 +133,25 @@ def take(options: argparse.Namespace, url: str) -> None:
             page.on("console", lambda m: print(f"console: {m.type}: {m.text}", file=sys.stderr))
             page.on("pageerror", lambda e: print(f"page error: {e}", file=sys.stderr))
             if "{app}" in path:
-                page.goto(f"{url}/cluster/apps?state=running")
-                first = page.locator("tbody tr td a.mono").first
+                page.goto(f"{url}/cluster/apps?state=running&q={SHOWN}")
+                first = page.locator("tbody tr td a.mono").last
                 path = path.format(app=(first.get_attribute("href") or "").rpartition("/")[2])
             page.goto(url + path)
             page.wait_for_selector("#main:not([aria-busy])")
             page.wait_for_timeout(9000 if "app/" in path else 1500)
-            page.screenshot(path=options.out / f"{name}.png")
+            shrink(page.screenshot(), options.out / f"{name}.png")
             print(f"{name}: {url}{path}")
             page.close()
         browser.close()
+
+
+def shrink(picture: bytes, file: Path) -> None:
+    """Flat colours need no more than 256 of them: a third of the size."""
+    from PIL import Image
+
+    full = Image.open(io.BytesIO(picture)).convert("RGB")
+    small = full.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
+    small.save(file, optimize=True)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,10 @@ def open_page(page: Any, served: Served, path: str) -> None:
     page.wait_for_selector("#main:not([aria-busy])")
 
 
+def expect_rows(page: Any, count: int) -> None:
+    playwright.expect(page.locator("tbody tr")).to_have_count(count, timeout=PATIENCE_MS)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_is_drawn_without_a_word_on_the_console(
     page: Any, served: Served, theme: str
@@ -126,11 +130,11 @@ def test_five_hundred_applications_are_filtered_sorted_and_paged(page: Any, serv
     assert page.get_by_role("status").filter(has_text="of 100").count() == 1
     page.keyboard.press("/")
     page.keyboard.type("query 49")
-    page.wait_for_function("document.querySelectorAll('tbody tr').length === 2")  # 493, 498
+    expect_rows(page, 2)  # 493, 498
     page.keyboard.press("Escape")
     assert "state=failed" in page.url
     page.reload()
-    page.wait_for_function("document.querySelectorAll('tbody tr').length === 2")
+    expect_rows(page, 2)
 
 
 def test_a_thousand_nodes_are_drawn_and_redrawn_quickly(page: Any, served: Served) -> None:
@@ -150,7 +154,7 @@ def test_a_thousand_nodes_are_drawn_and_redrawn_quickly(page: Any, served: Serve
     assert took_ms < 3_000, "a bound against the absurd: it takes about 50 ms"
     page.get_by_role("button", name="Not running").click()
     page.get_by_role("searchbox").fill("")
-    page.wait_for_function("document.querySelectorAll('tbody tr').length === 3")
+    expect_rows(page, 3)
     states = page.locator("tbody .badge").all_inner_texts()
     assert sorted(states) == ["Decommissioned", "Lost", "Unhealthy"]
 

@@ -86,7 +86,15 @@ export function gantt({ keys, depths, found, span, width, marks = [], chosen = -
   const height = y + 4;
   const grid = ticks(span, width - LEFT).map((at) => [
     s("line", { class: "grid", x1: x(at), x2: x(at), y1: TOP - 4, y2: height }),
-    s("text", { x: x(at), y: 13, "text-anchor": at === 0 ? "start" : "middle" }, tickText(at)),
+    s(
+      "text",
+      {
+        x: x(at),
+        y: 13,
+        "text-anchor": at === 0 ? "start" : x(at) > width - 24 ? "end" : "middle",
+      },
+      tickText(at),
+    ),
   ]);
   const drawn = [...paths].map(([group, pieces]) => {
     const [stage, kind] = group.split("|");
