@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test check format bench proto diagrams image clean help
+.PHONY: demo test check format bench proto diagrams dashboards dashboards-check image image-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,7 @@ check: $(VENV)/.dev ## format, lint, types, walls, stubs, diagrams
 	$(BIN)/lint-imports
 	$(BIN)/python tools/make_proto.py --check
 	$(BIN)/python tools/draw_lifecycles.py --check
+	$(BIN)/python tools/make_dashboards.py --check
 
 format: $(VENV)/.dev ## format and mend what the linter can
 	$(BIN)/ruff format .
@@ -45,6 +46,18 @@ proto: $(VENV)/.dev ## regenerate the stubs
 
 diagrams: $(VENV)/.dev ## redraw the life cycles in docs/
 	$(BIN)/python tools/draw_lifecycles.py
+
+dashboards: $(VENV)/.dev ## rewrite the Grafana dashboards
+	$(BIN)/python tools/make_dashboards.py
+
+dashboards-check: $(VENV)/.dev ## are the dashboards what the code makes?
+	$(BIN)/python tools/make_dashboards.py --check
+
+image: ## build the container image weft:dev
+	docker build -f deploy/Dockerfile -t weft:$(or $(WEFT_TAG),dev) .
+
+image-test: $(VENV)/.dev ## build the image, run the composed cluster through faults
+	$(BIN)/python tools/check_image.py
 
 bench: $(VENV)/.dev ## every benchmark of the README
 	for what in match plan sim live codec; do $(BIN)/weft bench $$what || exit 1; done
