@@ -1,6 +1,6 @@
 """Numbers of a run: JCT, makespan, fairness, utilisation, running tasks over time, rows of CSV."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from sim.recorder import JobRow, TaskColumns
 from weft.cluster import ClusterSpec
 from weft.dag import Floats
-from weft.ids import AppId, format_container
+from weft.ids import format_container
 from weft.job import EdgeKind, Job, one_to_one_parents
 from weft.messages import Outcome
 
@@ -94,40 +94,44 @@ def jain_index(run: Run, window_s: float, shares: Floats) -> float:
     apps = {row.app: place for place, row in enumerate(run.jobs) if row.app and row.finish_s >= 0}
     if not windows or len(apps) < 2:
         return 1.0
-    found: list[float] = []
-    held = _held_by_window(run, window_s, windows, shares, apps)
-    for window, row in enumerate(held):
-        first, last = window * window_s, (window + 1) * window_s
-        there = [
-            place for place in apps.values()
-            if run.jobs[place].job.arrival_s <= first and run.jobs[place].finish_s >= last
-        ]  # fmt: skip
-        if len(there) >= 2:
-            found.append(jain(np.array([row.get(place, 0.0) for place in there])))
-    return float(np.mean(found)) if found else 1.0
-
-
-def _held_by_window(
-    run: Run, window_s: float, windows: int, shares: Floats, apps: Mapping[AppId, int]
-) -> list[dict[int, float]]:
-    """share x s that each job held in each window."""
-    held: list[dict[int, float]] = [{} for _ in range(windows)]
-    tasks = run.tasks
-    first = np.minimum(tasks.start_s // window_s, windows).astype(np.int64)
-    last = np.minimum(tasks.end_s // window_s, windows).astype(np.int64)
-    rows = zip(
-        tasks.app.tolist(), tasks.start_s.tolist(), tasks.end_s.tolist(), shares.tolist(),
-        first.tolist(), last.tolist(), strict=True,
-    )  # fmt: skip
-    for app, start, end, share, low, high in rows:
-        place = apps.get(app)
-        if place is None:
+    total, squares, present = (np.zeros(windows) for _ in range(3))
+    rows_of = _rows_by_app(run.tasks)
+    for app, place in apps.items():
+        row = run.jobs[place]
+        first = int(-(-row.job.arrival_s // window_s))
+        last = min(windows, int(row.finish_s // window_s))
+        if first >= last or app not in rows_of:
             continue
-        for window in range(low, min(high, windows - 1) + 1):
-            span = min(end, (window + 1) * window_s) - max(start, window * window_s)
-            row = held[window]
-            row[place] = row.get(place, 0.0) + share * span
-    return held
+        edges = window_s * np.arange(first, last + 1, dtype=np.float64)
+        held = np.diff(_held_until(run.tasks, rows_of[app], shares, edges))
+        total[first:last] += held
+        squares[first:last] += held * held
+        present[first:last] += 1
+    shared = present >= 2
+    if not shared.any():
+        return 1.0
+    none = squares[shared] <= 0  # nobody holds anything: nothing is shared unfairly
+    below = np.where(none, 1.0, present[shared] * squares[shared])
+    return float(np.where(none, 1.0, total[shared] ** 2 / below).mean())
+
+
+def _rows_by_app(tasks: TaskColumns) -> dict[int, Any]:
+    order = np.argsort(tasks.app, kind="stable")
+    apps, first = np.unique(tasks.app[order], return_index=True)
+    return dict(zip(apps.tolist(), np.split(order, first[1:]), strict=True))
+
+
+def _held_until(tasks: TaskColumns, rows: Any, shares: Floats, times: Any) -> Floats:
+    """share x s that one job's tasks held until each of some times."""
+    held = np.zeros(len(times))
+    for at, sign in ((tasks.start_s[rows], 1.0), (tasks.end_s[rows], -1.0)):
+        order = np.argsort(at, kind="stable")
+        weight = shares[rows][order]
+        count = np.searchsorted(at[order], times)
+        sums = np.concatenate([[0.0], np.cumsum(weight)])[count]
+        moments = np.concatenate([[0.0], np.cumsum(weight * at[order])])[count]
+        held += sign * (sums * times - moments)
+    return np.maximum(held, 0.0)
 
 
 def utilisation(run: Run) -> dict[str, float]:
