@@ -1,0 +1,104 @@
+"""COBRA live: masters hold reusable containers and run several tasks in each, over gRPC."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.client.api import Client
+from weft.client.local import LocalCluster, LocalSettings
+from weft.ids import app_of_container
+from weft.job import Edge, Job, Stage
+from weft.jobfile import job_from_dict
+from weft.live.testing import assert_memory, assert_ran_right
+
+pytestmark = pytest.mark.xdist_group("live")
+DEMAND = {"vcores": 1.0, "memory_mb": 1024.0}
+NODE_MB = 16384.0
+
+
+def two_stages(name: str, tasks: int, duration_s: float) -> Job:
+    """A wide stage and a narrow one behind a barrier."""
+    return Job(
+        name,
+        (
+            Stage("wide", tasks, duration_s, DEMAND),
+            Stage("narrow", tasks // 4, duration_s, DEMAND, (Edge("wide"),)),
+        ),
+    )
+
+
+def recorded(folder: Path) -> list[dict[str, Any]]:
+    """What all processes of a stopped cluster recorded, in time order."""
+    lines = [line for path in folder.glob("*.events") for line in path.read_text().splitlines()]
+    return sorted(map(json.loads, lines), key=lambda event: event["now_s"])
+
+
+def ran_in(events: Sequence[dict[str, Any]], app: int) -> dict[int, int]:
+    """How many tasks of an application ran in each of its containers."""
+    found: dict[int, int] = {}
+    for event in events:
+        if event["fact"] == "TaskStarted" and event["stage"] >= 0:
+            container = event["container"]
+            if app_of_container(container) == app:
+                found[container] = found.get(container, 0) + 1
+    return found
+
+
+def assert_reused(events: Sequence[dict[str, Any]], app: int, job: Job) -> None:
+    """Fewer containers than tasks, and several tasks in one of them."""
+    used = ran_in(events, app)
+    assert sum(used.values()) == job.task_count
+    assert len(used) < job.task_count
+    assert max(used.values()) > 1
+
+
+@pytest.mark.parametrize("pace", ["prompt", "yarn"])
+def test_jobs_reuse_containers_on_emulated_nodes(pace: str, tmp_path: Path) -> None:
+    jobs = [two_stages("a", 40, 3.0), two_stages("b", 24, 8.0)]
+    settings = LocalSettings(
+        cluster=f"3x8vcores,{NODE_MB:g}memory_mb", scheduler="cobra", pace=pace, time_scale=10.0,
+        events=True,
+    )  # fmt: skip
+    with LocalCluster(settings, tmp_path / "c") as cluster:
+        with Client(cluster.address) as client:
+            apps = [client.submit(job) for job in jobs]
+            reports = client.wait(apps)
+        assert not cluster.failed()
+    events = recorded(cluster.folder)
+    for app, job in zip(apps, jobs, strict=True):
+        assert reports[app].final_status == "SUCCEEDED", reports[app].diagnostics
+        assert_ran_right(events, app, job, NODE_MB)
+        assert_reused(events, app, job)
+
+
+def test_real_commands_share_a_container(tmp_path: Path) -> None:
+    """Twelve commands leave their files; what a container runs is measured and told."""
+    out = tmp_path / "out"
+    out.mkdir()
+    script = f"sleep 0.2; echo $WEFT_CONTAINER > {out}/$WEFT_STAGE-$WEFT_TASK"
+    stages = [
+        {
+            "name": name, "tasks": tasks, "duration_s": 0.2, "demand": DEMAND,
+            "command": ["sh", "-c", script], "parents": parents,
+        }
+        for name, tasks, parents in (("wide", 10, []), ("narrow", 2, ["wide"]))
+    ]  # fmt: skip
+    job = job_from_dict({"name": "real", "stages": stages})
+    settings = LocalSettings(
+        cluster="2x8vcores,8192memory_mb", scheduler="cobra", mode="process", events=True
+    )
+    with LocalCluster(settings, tmp_path / "c") as cluster:
+        with Client(cluster.address) as client:
+            app = client.submit(job)
+            report = client.wait([app])[app]
+        assert not cluster.failed()
+    events = recorded(cluster.folder)
+    assert report.final_status == "SUCCEEDED", report.diagnostics
+    assert len(list(out.iterdir())) == job.task_count
+    named = {path.read_text().strip() for path in out.iterdir()}
+    assert len(named) == len(ran_in(events, app))
+    assert_reused(events, app, job)
+    assert_memory(events, 8192.0)
