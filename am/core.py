@@ -138,7 +138,8 @@ class ApplicationMaster:
 
     def _register(self) -> None:
         self._registering = True
-        self._send(AttemptRegistered(self.attempt_id, self._settings.address))
+        held = () if self._work is None else self._work.holdings()
+        self._send(AttemptRegistered(self.attempt_id, self._settings.address, held))
         self._out.append(SetTimer(self._settings.resend_s, REGISTER))
 
     def _attempt_accepted(self, event: AttemptAccepted, now: float) -> None:

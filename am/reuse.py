@@ -217,6 +217,10 @@ class HoldingWork(Work):
             self.attempt_id, now, self.estimates.duration_s, done, seconds, path_s
         )
 
+    def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
+        """The containers held, with their nodes."""
+        return tuple((pooled.container_id, pooled.node) for pooled in self.pool.values())
+
     def restart(self) -> None:
         """The manager restarted; containers that no node was seen to run are given up."""
         self.book.restart()

@@ -18,7 +18,7 @@ from am.settings import MasterSettings
 from am.sizes import at_least, container_size, totals
 from weft.errors import InvariantError
 from weft.facts import Fact, Remark
-from weft.ids import AttemptId, ContainerId, attempt_of_container
+from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
 from weft.job import EdgeKind
 from weft.messages import (
     AttemptAccepted,
@@ -172,6 +172,10 @@ class Work:
         if share and share != self.share:
             self.share = share
             self.review = self.review or self.asker.follows_share
+
+    def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
+        """The containers held, with their nodes."""
+        return tuple((held.container_id, held.node) for held in self.launcher.held.values())
 
     def restart(self) -> None:
         """The manager restarted and knows no ask, release or blacklist any more.

@@ -8,8 +8,10 @@ The floor for real processes, spawning `/bin/true` and reaping it, is measured b
 import os
 import statistics
 import time
+import urllib.request
 
-from lab import bench_heartbeats as heartbeats
+from prometheus_client.parser import text_string_to_metric_families
+
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.errors import WeftError
@@ -30,7 +32,7 @@ def run(quick: bool = False) -> list[Row]:
         _case("emulated hosts", emulated, tasks, ()),
         _case("/bin/true processes", real, tasks // 2, ("/bin/true",)),
         _spawn_floor(500 if quick else 3000),
-        *heartbeats.run(quick),
+        _heartbeats(20.0 if quick else 60.0),
     ]
 
 
@@ -60,6 +62,57 @@ def _case(name: str, settings: LocalSettings, tasks: int, command: tuple[str, ..
         "worst": round(min(rates)),
         "best": round(max(rates)),
     }
+
+
+def _heartbeats(watch_s: float) -> Row:
+    """200 nodes report every second while 50 hosted jobs run: read from the RM's /metrics."""
+    settings = LocalSettings(nodes=200, pace="yarn")
+    with LocalCluster(settings) as cluster, Client(cluster.address) as client:
+        apps = [client.submit(_steady_job(f"job-{i}", watch_s)) for i in range(50)]
+        time.sleep(watch_s)
+        running = client.metrics().apps.get("RUNNING", 0)
+        histogram = _histogram(str(cluster.ready["rm"]["metrics"]), "NodeHeartbeated")
+        ended = client.wait(apps)
+    if any(report.final_status != "SUCCEEDED" for report in ended.values()):
+        raise WeftError("a job of the heartbeat case did not succeed")
+    count = histogram[-1][1]
+    return {
+        "case": "200 nodes x 1 heartbeat/s, 50 hosted jobs",
+        "running_jobs": running,
+        "heartbeats": round(count),
+        "p50_ms": round(_quantile(histogram, 0.5) * 1e3, 3),
+        "p99_ms": round(_quantile(histogram, 0.99) * 1e3, 3),
+    }
+
+
+def _steady_job(name: str, run_s: float) -> Job:
+    """Ten stages of twenty tasks that keep a job busy for a little longer than `run_s`."""
+    demand = {"vcores": 1.0, "memory_mb": 1024.0, "disk_mbps": 10.0, "network_mbps": 10.0}
+    return Job(
+        name,
+        tuple(
+            Stage(f"s{i}", 20, run_s / 9, demand, (Edge(f"s{i - 1}"),) if i else ())
+            for i in range(10)
+        ),
+    )
+
+
+def _histogram(address: str, event: str) -> list[tuple[float, float]]:
+    """(upper bound in s, cumulative count) of the time that a core took for an event."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+        text = page.read().decode()
+    rows = []
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == "weft_handle_seconds_bucket" and sample.labels["event"] == event:
+                rows.append((float(sample.labels["le"]), sample.value))
+    return sorted(rows)
+
+
+def _quantile(histogram: list[tuple[float, float]], q: float) -> float:
+    """The upper bound of the bucket that holds the quantile, s."""
+    wanted = q * histogram[-1][1]
+    return next(bound for bound, count in histogram if count >= wanted)
 
 
 def _run(client: Client, job: Job) -> float:

@@ -135,6 +135,12 @@ def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> None
     books.finished.setdefault(app.app_id, []).append([stage, task, run_s])
 
 
+def relay_lost(books: Books, attempt: Attempt, number: ContainerId) -> None:
+    """Tell a master that a container which it held before a restart is no more."""
+    message = "it was gone when the Resource Manager came back"
+    relay(books, attempt, ContainerEnd(number, Outcome.LOST, message=message))
+
+
 def relay(books: Books, attempt: Attempt, end: ContainerEnd) -> None:
     """Owe a live master the end of a container."""
     if attempt.state in (AttemptState.RUNNING, AttemptState.ALLOCATED):

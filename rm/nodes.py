@@ -5,7 +5,7 @@ import numpy as np
 from rm.allocation import match_node
 from rm.applications import DEAD, container_ended, fail_attempt
 from rm.books import Attempt, Books, Holding, Node
-from rm.containers import Demand, hold, journal, order_stop, relay, relay_task
+from rm.containers import Demand, hold, journal, order_stop, relay, relay_lost, relay_task
 from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
 from rm.reserve import before_match
 from weft.effects import Send
@@ -62,6 +62,9 @@ def register(books: Books, event: NodeRegistered) -> None:
     node.lost.clear()
     books.version += 1
     _accept(books, node)
+    for number, attempt in books.missing.pop(node.node_id, {}).items():
+        if number not in books.holdings:
+            relay_lost(books, attempt, number)
     for attempt in books.expected.pop(node.node_id, ()):
         if attempt.state is AttemptState.ALLOCATED and attempt.master is None:
             # the order to launch it, if it is still on its way, must find it stopped
@@ -114,6 +117,11 @@ def expire(books: Books) -> None:
     ledger, limit = books.ledger, books.settings.node_expiry_s
     n = ledger.node_count
     silent = ledger.nodes.up[:n] & (books.now - ledger.nodes.seen_s[:n] >= limit)
+    if books.missing and books.now - books.started_s >= limit:
+        for held in books.missing.values():
+            for number, attempt in held.items():
+                relay_lost(books, attempt, number)
+        books.missing.clear()
     for slot in np.flatnonzero(silent).tolist():
         _gone(books, books.node_at[slot], NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
 

@@ -164,6 +164,7 @@ class AttemptRegistered:
 
     attempt_id: AttemptId
     address: str = ""  # host:port of its own service, if it has one
+    held: tuple[tuple[ContainerId, NodeId], ...] = ()  # what it believes to hold, after a resync
 
 
 @record

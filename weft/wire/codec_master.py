@@ -40,6 +40,8 @@ def encode_reports(messages: Iterable[MasterReport]) -> pb.MasterReports:
         elif isinstance(message, AttemptRegistered):
             item.register_application_master.attempt_id = message.attempt_id
             item.register_application_master.address = message.address
+            for container, node in message.held:
+                item.register_application_master.held.add(container_id=container, node_id=node)
         else:
             item.finish_application_master.attempt_id = message.attempt_id
             item.finish_application_master.succeeded = message.succeeded
@@ -56,7 +58,8 @@ def decode_reports(batch: pb.MasterReports) -> list[MasterReport]:
             messages.append(_decode_asked(item.allocate))
         elif which == "register_application_master":
             registered = item.register_application_master
-            messages.append(AttemptRegistered(registered.attempt_id, registered.address))
+            held = tuple((one.container_id, one.node_id) for one in registered.held)
+            messages.append(AttemptRegistered(registered.attempt_id, registered.address, held))
         elif which == "finish_application_master":
             finished = item.finish_application_master
             messages.append(

@@ -136,22 +136,52 @@ class RegisterApplicationMaster(_message.Message):
 
     ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     address: _builtins.str
     """host:port of the master's own service, if it has one"""
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldContainer]:
+        """what it believes to hold, after a resync"""
+
     def __init__(
         self,
         *,
         attempt_id: _builtins.int = ...,
         address: _builtins.str = ...,
+        held: _abc.Iterable[Global___HeldContainer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_id", b"attempt_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_id", b"attempt_id", "held", b"held"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisterApplicationMaster: _TypeAlias = RegisterApplicationMaster  # noqa: Y015
+
+@_typing.final
+class HeldContainer(_message.Message):
+    """A container and the node that it was granted on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTAINER_ID_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    container_id: _builtins.int
+    node_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        container_id: _builtins.int = ...,
+        node_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldContainer: _TypeAlias = HeldContainer  # noqa: Y015
 
 @_typing.final
 class AllocateRequest(_message.Message):
