@@ -187,7 +187,8 @@ def plain_figure_15(yard: Yard, node: int, m: float, penalty: float, kappa: floa
         perf = {row: s - eta * work[rows.app[row]] for s, row in scored}
         group = None
         if active.any():
-            top = max(np.flatnonzero(active), key=lambda g: (value[g], -g))
+            equal = active & (value >= value[active].max() - 1e-12)  # but for rounding
+            top = int(np.flatnonzero(equal)[0])
             group = top if value[top] >= kappa - 1e-12 else None
         able = [row for row in perf if group is None or queue[rows.app[row]] == group]
         able = able or list(perf)
