@@ -1,0 +1,64 @@
+"""A walk through faults: a small workload, a random script of faults, every checker on.
+
+Used by the tests and by `python -m sim SEED`, which repeats a walk that failed.
+"""
+
+import random
+
+from sim.cluster import Simulation
+from sim.faults import random_faults
+from sim.recorder import Recorder
+from sim.settings import SimSettings
+from weft.cluster import cluster_from_text
+from weft.errors import InvariantError
+from weft.job import Edge, EdgeKind, Job, Stage
+from weft.presets import preset
+
+CLUSTER = "6x4vcores,4096memory_mb,400disk_mbps,400network_mbps"
+SCHEDULERS = ("capacity", "fifo", "drf", "tetris", "graphene", "carbyne", "fair", "cobra")
+JOBS = 3
+HORIZON_S = 60.0  # faults happen within
+UNTIL_S = 2_000.0  # jobs must have ended by
+
+
+def jobs_of(seed: int) -> list[Job]:
+    """A few jobs of three or four small stages, barriers and one-to-one edges mixed."""
+    chance = random.Random(seed)
+    jobs = []
+    for number in range(JOBS):
+        stages: list[Stage] = []
+        for i in range(chance.randint(2, 4)):
+            kind = chance.choice([EdgeKind.ALL_TO_ALL, EdgeKind.ONE_TO_ONE])
+            parents = (Edge(stages[-1].name, kind),) if stages and chance.random() < 0.8 else ()
+            demand = {
+                "vcores": chance.choice([0.5, 1.0, 2.0]),
+                "memory_mb": float(chance.randint(64, 1500)),
+                "network_mbps": float(chance.randint(0, 150)),
+            }
+            count, duration_s = chance.randint(1, 6), chance.uniform(0.5, 12.0)
+            stages.append(Stage(f"s{i}", count, duration_s, demand, parents))
+        jobs.append(
+            Job(f"j{number}", tuple(stages), arrival_s=chance.uniform(0, 20), max_task_attempts=50)
+        )
+    return jobs
+
+
+def walk(seed: int) -> Simulation:
+    """Run one walk to its end; raises InvariantError where a rule is broken or a job hangs."""
+    cluster = cluster_from_text(CLUSTER)
+    settings = SimSettings(
+        preset(SCHEDULERS[seed % len(SCHEDULERS)]),
+        seed=seed,
+        prompt=bool(seed // len(SCHEDULERS) % 2),
+        checks=True,
+        faults=random_faults(seed, [spec.node_id for spec in cluster.nodes], JOBS, HORIZON_S),
+        until_s=UNTIL_S,
+        manager={"node_expiry_s": 5.0, "master_expiry_s": 10.0, "max_attempts": 50},
+    )
+    simulation = Simulation(cluster, jobs_of(seed), settings, Recorder())
+    simulation.run()
+    simulation.check()
+    states = [row.state for row in simulation.recorder.jobs]
+    if states != ["FINISHED"] * JOBS:
+        raise InvariantError(f"seed {seed}: by {UNTIL_S:g} s the jobs are {', '.join(states)}")
+    return simulation
