@@ -284,7 +284,8 @@ class HoldingWork(Work):
     def container_ended(self, end: ContainerEnd, now: float) -> None:
         """A container ended, or one of its tasks if the end names it."""
         self.progress.now = now
-        if end.stage >= 0 and end.container_id in self._seen:
+        # a lost node takes the whole container along, whatever task its end names
+        if end.stage >= 0 and end.outcome is not Outcome.LOST and end.container_id in self._seen:
             self._task_ended(
                 TaskEnd(
                     end.container_id, end.stage, end.task, end.attempt, end.outcome,
