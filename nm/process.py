@@ -14,9 +14,11 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from nm.limits import Limits
 from weft.effects import ProcessEnded
 from weft.ids import AttemptId, ContainerId, app_of_container, format_app, format_container
 from weft.messages import Outcome, TaskLaunch
+from weft.resources import Vector
 
 ROOT_VARIABLE = "WEFT_WORK_ROOT"  # marks every process that a node manager started
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer
@@ -53,11 +55,13 @@ class ProcessHost:
         cluster_ts: int = 0,
         grace_s: float = 5.0,
         environment: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.root = root.resolve()
         self.cluster_ts = cluster_ts
         self._on_ended = on_ended
         self._grace_s = grace_s
+        self._limits = limits
         self._environment = dict(os.environ if environment is None else environment)
         self._environment[ROOT_VARIABLE] = str(self.root)
         self._running: dict[ContainerId, dict[TaskKey, _Process]] = {}
@@ -67,6 +71,12 @@ class ProcessHost:
 
     def __len__(self) -> int:
         return sum(map(len, self._running.values()))
+
+    def follow(self, cluster_ts: int, names: Sequence[str]) -> None:
+        """Learn the cluster's start, ms since the epoch, and its resource types."""
+        self.cluster_ts = cluster_ts
+        if self._limits is not None:
+            self._limits.names = list(names)
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -83,7 +93,8 @@ class ProcessHost:
         variables.setdefault("WEFT_TASK", str(item.task))
         variables.setdefault("WEFT_ATTEMPT", str(item.attempt))
         variables["WEFT_NODE"] = node_id
-        self.run(item.container_id, command, variables, key=key, folder=name)
+        demand = item.granted or item.demand
+        self.run(item.container_id, command, variables, key=key, folder=name, demand=demand)
 
     def run(
         self,
@@ -93,14 +104,19 @@ class ProcessHost:
         *,
         key: TaskKey = (-1, -1, 0),
         folder: str = "",
+        demand: Vector = (),
     ) -> None:
-        """Run any command in a container (a master, for example)."""
+        """Run any command in a container (a master, for example); `demand` limits it."""
         path = self.folder(container_id) / folder
         environment = self._environment | dict(variables)
         environment["WEFT_CONTAINER"] = format_container(self.cluster_ts, container_id)
         environment["WEFT_WORK_DIR"] = str(path)
+        held = command
+        if self._limits is not None and demand:
+            name = format_container(self.cluster_ts, container_id)
+            held = self._limits.enter(container_id, name, demand, command, environment, path)
         try:
-            pid = _spawn(command, environment, path)
+            pid = _spawn(held, environment, path)
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             problem = f"{command[0]}: cannot be started: {error.strerror or error}"
@@ -136,6 +152,8 @@ class ProcessHost:
                 _signal(process.pid, signal.SIGKILL)
         while self._running:
             await asyncio.sleep(0.005)
+        if self._limits is not None:
+            self._limits.end()
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -194,18 +212,40 @@ class ProcessHost:
             process.timer.cancel()
         _signal(process.pid, signal.SIGKILL)  # its number is not free before the next line
         _, status = os.waitpid(process.pid, 0)
-        group = self._running[process.container_id]
-        del group[process.key]
-        if not group:
-            del self._running[process.container_id]
+        for_memory = self._left(process)
         code = os.waitstatus_to_exitcode(status)
         message = ""
         outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
         if code != 0:
             outcome = Outcome.KILLED if process.stopping else Outcome.FAILED
             message = f"exit code {code}" if code > 0 else f"ended by {_signal_name(-code)}"
+            if for_memory and not process.stopping:
+                outcome = Outcome.OUT_OF_MEMORY
+                message = f"out of memory: over the container's limit ({message})"
         end = ProcessEnded(process.container_id, outcome, code, message, (), *process.key)
         self._on_ended(end)
+
+    def _left(self, process: _Process) -> bool:
+        """Forget a process that ended; True: its container ran into its memory limit."""
+        container = process.container_id
+        group, limits = self._running[container], self._limits
+        del group[process.key]
+        for_memory = limits is not None and limits.killed_for_memory(container)
+        if not group:
+            del self._running[container]
+            if limits is not None:
+                limits.close(container)
+        return for_memory
+
+    def measure(self) -> tuple[tuple[ContainerId, Vector], ...]:
+        """What containers use now, in the cluster's resource types; empty without `limits`."""
+        if self._limits is None:
+            return ()
+        running = {
+            container: [process.pid for process in group.values()]
+            for container, group in self._running.items()
+        }
+        return self._limits.measure(running)
 
 
 def kill_orphans(root: Path) -> list[int]:

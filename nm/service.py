@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from nm.cgroups import find
 from nm.core import NodeManager
+from nm.limits import Limits
 from nm.masters import HostedMasters, ProcessMasters
 from nm.metrics import NodeMetrics
 from nm.process import ProcessHost, kill_orphans
 from nm.settings import Mode, NodeSettings
 from weft.cluster import NodeSpec
-from weft.effects import ProcessEnded, Started, StopRequested
+from weft.effects import ContainersMeasured, ProcessEnded, Started, StopRequested
 from weft.errors import InputError
 from weft.facts import Fact
 from weft.ids import AttemptId, ContainerId
@@ -37,6 +39,7 @@ from weft.wire.server import Server
 from weft.wire.services import add_container_service
 
 FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
+MEASURE_S = 1.0  # wall clock, between looks at what containers use
 LOG_CHUNK = 1 << 18  # bytes of one message
 
 
@@ -74,7 +77,7 @@ class NodeService(Outside):
             killed = kill_orphans(root)
             if killed:
                 self._process.log.warning("killed what an earlier run left", processes=len(killed))
-            self._processes = ProcessHost(root, self._ended)
+            self._processes = ProcessHost(root, self._ended, limits=self._limits(specs, types))
         if settings.launch == "hosted":
             process = self._process
             self._masters = HostedMasters(
@@ -108,6 +111,25 @@ class NodeService(Outside):
         self._process.spawn(self._stream.run())
         self._process.spawn(self.shell.run())
 
+    def _limits(self, specs: Sequence[NodeSpec], types: ResourceTypes) -> Limits | None:
+        """How this host's tasks are limited and measured; said once where they are not limited."""
+        if self._settings.mode != "process":
+            return None
+        groups, reason = (None, "switched off")
+        if self._settings.cgroups == "auto":
+            groups, reason = find(specs[0].node_id)
+        if groups is None:
+            self._process.log.warning("tasks run without limits", reason=reason)
+        self._process.spawn(self._measure(node_address(specs[0].node_id)))
+        return Limits(types.names, groups)
+
+    async def _measure(self, node: Address) -> None:
+        """Tell the node now and then what its containers use."""
+        while True:
+            await asyncio.sleep(MEASURE_S)
+            if self._processes is not None and (use := self._processes.measure()):
+                self.shell.post(node, ContainersMeasured(use))
+
     async def close(self) -> None:
         """Leave in order: the manager is told, and no process stays behind."""
         for address in self.shell.addresses:
@@ -127,7 +149,7 @@ class NodeService(Outside):
     def _from_manager(self, batch: list[Any]) -> None:
         for message in batch:
             if isinstance(message, NodeAccepted) and self._processes is not None:
-                self._processes.cluster_ts = message.cluster_ts
+                self._processes.follow(message.cluster_ts, message.types.names)
             self.shell.post(node_address(message.node_id), message)
 
     def _bin(self, lost: int) -> None:

@@ -158,6 +158,9 @@ class NmSettings(ProcessSettings):
     resend_after_s: float = Field(
         3.0, gt=0, description="What is not acknowledged for so long is sent again, s."
     )
+    cgroups: Literal["auto", "off"] = Field(
+        "auto", description="Hold tasks to what they asked for by control groups (process)."
+    )
     report_use: bool = Field(True, description="Heartbeats carry the node's measured use.")
 
 

@@ -1,0 +1,131 @@
+"""Real containers held to what they were granted, and measured.
+
+With control groups a container gets the CPU quota and the memory that it asked for, and an
+out-of-memory kill is told apart from a failure; without, its processes are measured one by one.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from nm.cgroups import ENTER, Cgroups, Use
+from weft.ids import ContainerId
+from weft.resources import Vector
+
+MEMORY_MB = float(1 << 20)  # bytes
+SHELL = "/bin/sh"
+
+
+class Limits:
+    """The limits of one host's containers. `names` are the cluster's resource types in order."""
+
+    def __init__(self, names: Sequence[str], groups: Cgroups | None) -> None:
+        self.names = list(names)  # replaced when the Resource Manager tells its own
+        self._groups = groups
+        self._group_of: dict[ContainerId, str] = {}
+        self._closing: set[str] = set()
+        self._last: dict[ContainerId, tuple[float, float]] = {}  # wall clock, CPU time, s
+
+    def enter(
+        self,
+        container: ContainerId,
+        name: str,
+        demand: Vector,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+    ) -> Sequence[str]:
+        """The command, so that it begins inside its container's group.
+
+        A command that cannot be started stays as it is: its own error says more than a shell's. So
+        does one whose group cannot be made.
+        """
+        if self._groups is None or not _startable(command[0], environment, folder):
+            return command
+        try:
+            cores = self._amount(demand, "vcores")
+            memory = self._amount(demand, "memory_mb") * MEMORY_MB
+            files = self._groups.open(name, cores, memory)
+        except OSError:
+            return command
+        self._group_of[container] = name
+        self._closing.discard(name)
+        return (SHELL, "-c", ENTER, files, *command)
+
+    def killed_for_memory(self, container: ContainerId) -> bool:
+        """Whether the kernel killed a process of the container for its limit."""
+        name = self._group_of.get(container)
+        return bool(name and self._groups and self._groups.killed_for_memory(name))
+
+    def close(self, container: ContainerId) -> None:
+        """The container ended: what left its process group is killed, the group is removed."""
+        self._last.pop(container, None)
+        name = self._group_of.pop(container, None)
+        if name is not None and self._groups is not None:
+            for pid in self._groups.processes(name):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            self._closing.add(name)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove the groups of ended containers whose last process is gone by now."""
+        if self._groups is not None and self._closing:
+            self._closing = {name for name in self._closing if not self._groups.close(name)}
+
+    def end(self) -> None:
+        """The node manager ends."""
+        self.sweep()
+        if self._groups is not None:
+            self._groups.remove()
+
+    def measure(
+        self, running: Mapping[ContainerId, Iterable[int]]
+    ) -> tuple[tuple[ContainerId, Vector], ...]:
+        """What containers use: mean since the last call for CPU, now for memory."""
+        self.sweep()
+        found = []
+        for container, pids in running.items():
+            name = self._group_of.get(container)
+            if name is not None and self._groups is not None:
+                use = self._groups.use(name)
+            else:
+                use = _use_of(pids)
+            now_s = time.monotonic()
+            before_s, cpu_s = self._last.get(container, (now_s, use.cpu_s))
+            self._last[container] = (now_s, use.cpu_s)
+            cores = max(0.0, use.cpu_s - cpu_s) / (now_s - before_s) if now_s > before_s else 0.0
+            amounts = {"vcores": cores, "memory_mb": use.memory_bytes / MEMORY_MB}
+            found.append((container, tuple(amounts.get(name, 0.0) for name in self.names)))
+        return tuple(found)
+
+    def _amount(self, demand: Vector, name: str) -> float:
+        position = self.names.index(name) if name in self.names else len(demand)
+        return demand[position] if position < len(demand) else 0.0
+
+
+def _startable(program: str, environment: Mapping[str, str], folder: Path) -> bool:
+    """Whether a program is found and may be executed, as execvp would see it."""
+    if "/" in program:
+        return os.access(folder / program, os.X_OK)
+    return shutil.which(program, path=environment.get("PATH")) is not None
+
+
+def _use_of(pids: Iterable[int]) -> Use:
+    """What processes and their children use; those that ended meanwhile count no more."""
+    cpu_s = memory = 0.0
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            first = psutil.Process(pid)
+            for process in (first, *first.children(recursive=True)):
+                with contextlib.suppress(psutil.Error), process.oneshot():
+                    times = process.cpu_times()
+                    cpu_s += times.user + times.system + times.children_user
+                    memory += process.memory_info().rss
+    return Use(cpu_s, memory)
