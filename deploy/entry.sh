@@ -12,6 +12,14 @@ if [ "${1:-}" = node-manager ]; then
 fi
 if [ "${1:-}" = demo ]; then
     shift
+    for _ in $(seq 30); do
+        if weft nodes --json | grep -q RUNNING; then break; fi
+        sleep 1
+    done
+    if ! weft nodes --json | grep -q RUNNING; then
+        echo "error: no node runs; start the cluster first: docker compose up -d" >&2
+        exit 1
+    fi
     samples=$(python -c 'import weft.client as c; print(c.__path__[0])')/samples/tpch
     exec weft submit --wait "$@" "$samples"/*.json
 fi
