@@ -156,6 +156,8 @@ class Machines:
 
     def check_fits(self, dag: Dag) -> None:
         """Raise InputError naming the first stage with a task that fits on no machine."""
+        if not self.count:
+            raise InputError("cluster", "has no machine")
         fits = np.zeros(dag.tasks, dtype=bool)
         for row in np.unique(self.capacity, axis=0):
             fits |= np.all(dag.demand <= row * (1 + 1e-7) + 1e-12, axis=1)
