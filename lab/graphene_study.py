@@ -64,8 +64,11 @@ SCHEMES: tuple[Scheme, ...] = (
     Scheme("tez_g_cs", "tez_g_cs"),
     Scheme("tez_g_tetris", "tez_g_tetris"),
     _graphene("graphene", 2),
+    _graphene("graphene m=0", eta_m=0.0),
     _graphene("graphene m=1", eta_m=1.0),
     _graphene("graphene m=5", eta_m=5.0),
+    _graphene("figure 15", priority_from="all"),  # priScore as printed
+    _graphene("figure 15 m=5", eta_m=5.0, priority_from="all"),
 )
 
 

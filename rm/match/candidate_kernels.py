@@ -193,3 +193,18 @@ def wanted_of(held: Floats, pending: Ints, demand: Floats, app: Ints) -> Floats:
             for r in range(held.shape[1]):
                 out[app[row], r] += pending[row] * demand[row, r]
     return out
+
+
+@making_kernel
+def next_is_one(
+    pri: Floats, of: Ints, pending: Ints, app: Ints, pri_score: Floats, slots: int
+) -> Floats:
+    """priScore (k,) of rows of applications `of` over the largest of each one's pending rows."""
+    top = np.zeros(slots)
+    for row in range(pending.shape[0]):
+        if pending[row] > 0:
+            top[app[row]] = max(top[app[row]], pri_score[row])
+    out = np.empty(pri.shape[0])
+    for i in range(pri.shape[0]):
+        out[i] = pri[i] / top[of[i]] if top[of[i]] > 0.0 else pri[i]
+    return out

@@ -8,6 +8,7 @@ Source: Graphene sections 5 and 7; ALGORITHMS sections 7 and 8.
 import numpy as np
 
 from rm.columns import Bools
+from rm.match.candidate_kernels import next_is_one
 from rm.match.candidates import Candidates, candidates, mean_remaining, placements
 from rm.match.deficit_kernels import book_placed, group_state
 from rm.match.fairness import Deficits
@@ -36,6 +37,7 @@ class GrapheneMatcher(BaseMatcher):
         factor: str,
         group: str,
         use_priority: bool,
+        priority_from: str,
         use_packing: bool,
         overbook: str,
         overbook_score: str,
@@ -54,6 +56,7 @@ class GrapheneMatcher(BaseMatcher):
         self.by_slots = factor == "slot"
         self.by_app = group == "app"
         self.use_priority = use_priority
+        self.relative = use_priority and priority_from == "left"
         self.use_packing = use_packing
         self.overbook = tuple(name for name in overbook.split(",") if name)
         self.overbook_relative = overbook_score == "relative"
@@ -85,6 +88,8 @@ class GrapheneMatcher(BaseMatcher):
             found, over = self._bundle(found, over)
         if not self.use_priority:
             found.pri = np.ones(len(found.rows))
+        elif self.relative:
+            found.pri = self._among_pending(view, found)
         groups = found.app if self.by_app else view.apps.queue[found.app]
         deficit, share, held = group_state(
             self._counters.value, *self._groups(view), view.total
@@ -104,6 +109,18 @@ class GrapheneMatcher(BaseMatcher):
         # with time, running tasks end and a what-if may turn out otherwise
         settled = not extra and self.bundle_pick != "one" and self.bundle_end == 0
         return Match(answer, settled=settled)
+
+    def _among_pending(self, view: View, found: Candidates) -> Floats:
+        """priScore over the application's best pending one, so that its next task scores 1.
+
+        By all of a job's tasks, what a young job starts with beats what an old job ends with; jobs
+        advance in lockstep and all end late. The order inside each job stays (docs/simulation.md).
+        """
+        rows = view.rows
+        return next_is_one(
+            found.pri, found.app, rows.pending[: rows.count], rows.app, rows.pri_score,
+            view.app_slots,
+        )  # fmt: skip
 
     def _eta_now(self) -> float:
         if self.eta_fixed >= 0:

@@ -84,6 +84,11 @@ MATCHERS: dict[str, Row] = {
             "factor": Parameter("drf", "unit of the deficits", choices=("drf", "slot")),
             "group": Parameter("queue", "who is owed fairness", choices=("queue", "app")),
             "use_priority": Parameter(True, "follow the jobs' preferred order"),
+            "priority_from": Parameter(
+                "all",
+                "priScore by all of the job's tasks, or by those pending: its next one scores 1",
+                choices=("all", "left"),
+            ),
             "use_packing": Parameter(True, "score by alignment"),
             "overbook": Parameter("disk_mbps,network_mbps", "overbookable resources; empty: none"),
             "overbook_score": Parameter(
