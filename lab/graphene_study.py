@@ -63,12 +63,12 @@ SCHEMES: tuple[Scheme, ...] = (
     Scheme("tez_tetris", "tez_tetris", paper=1),
     Scheme("tez_g_cs", "tez_g_cs"),
     Scheme("tez_g_tetris", "tez_g_tetris"),
-    _graphene("graphene", 2),
+    _graphene("graphene", 2),  # as preset: m = 1, priScore by what is left
     _graphene("graphene m=0", eta_m=0.0),
-    _graphene("graphene m=1", eta_m=1.0),
+    _graphene("graphene m=0.2", eta_m=0.2),
     _graphene("graphene m=5", eta_m=5.0),
-    _graphene("figure 15", priority_from="all"),  # priScore as printed
-    _graphene("figure 15 m=5", eta_m=5.0, priority_from="all"),
+    _graphene("figure 15 m=0.2", eta_m=0.2, priority_from="all"),  # as printed
+    _graphene("figure 15 m=1", eta_m=1.0, priority_from="all"),
 )
 
 
@@ -152,9 +152,9 @@ def main() -> None:
     known = [name for name in FILES if name in PAPER]
     parser.add_argument("--workload", choices=known, action="append")
     parser.add_argument("--jobs", type=int, default=60, help="the paper: 120")
-    parser.add_argument("--load", type=float, default=1.0)
+    parser.add_argument("--load", type=float, default=1.5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--base", default="tez", choices=["tez", "tez_2"])
+    parser.add_argument("--base", default="tez_2", choices=["tez", "tez_2"])
     parser.add_argument("--scheme", action="append", choices=[s.name for s in SCHEMES])
     parser.add_argument("--only", choices=["jct", "makespan"])
     args = parser.parse_args()
@@ -163,9 +163,7 @@ def main() -> None:
     span: list[tuple[Any, ...]] = []
     for workload in args.workload or known:
         if args.only != "makespan":
-            size, found = run_workload(
-                workload, args.jobs, args.load, ARRIVALS_S, args.seed, names
-            )  # fmt: skip
+            size, found = run_workload(workload, args.jobs, args.load, ARRIVALS_S, args.seed, names)
             print(f"{workload}: {args.jobs} jobs on {size} machines", flush=True)
             jct += jct_rows(workload, args.base, found)
         if args.only != "jct":
