@@ -5,7 +5,6 @@ import random
 import pytest
 
 from sim.cluster import Simulation
-from sim.faults import FaultKind, random_faults
 from sim.results import Run, jain, jct_s, job_rows, ready_times, task_rows, utilisation
 from sim.settings import SimSettings
 from weft.cluster import cluster_from_text
@@ -92,23 +91,6 @@ def test_what_the_rows_say_is_what_happened() -> None:
     assert all(0 <= value <= 1 for value in utilisation(run).values())
     for row, line in zip(run.jobs, job_rows(run), strict=True):
         assert line[6] == pytest.approx(jct_s(row), abs=1e-5)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_faults_break_no_rule(seed: int) -> None:
-    nodes = [spec.node_id for spec in CLUSTER.nodes]
-    faults = random_faults(seed, nodes, 10, 60.0)
-    simulation = simulate(
-        seed,
-        prompt=bool(seed % 2),
-        faults=faults,
-        until_s=400.0,
-        manager={"node_expiry_s": 5.0, "master_expiry_s": 10.0, "max_attempts": 20},
-    )
-    simulation.check()
-    if not any(f.kind is FaultKind.RESTART_MANAGER for f in faults.script):
-        states = {row.state for row in simulation.recorder.jobs}
-        assert states == {"FINISHED"}, f"repeat with seed {seed}: {states}"
 
 
 def test_jain_of_the_worked_examples() -> None:
