@@ -9,12 +9,10 @@ from weft.resources import ResourceTypes, Vector, read_amount
 Machines = Sequence[tuple[Vector, int]]  # capacity and count
 
 
-def totals(machines: Machines) -> Vector:
-    """C: the capacity of all machines together."""
-    if not machines:
-        return ()
+def totals(machines: Machines, types: int) -> Vector:
+    """C: the capacity of all machines together; zeros where there is none (all nodes lost)."""
     return tuple(
-        sum(capacity[r] * count for capacity, count in machines) for r in range(len(machines[0][0]))
+        float(sum(capacity[r] * count for capacity, count in machines)) for r in range(types)
     )
 
 

@@ -54,7 +54,7 @@ class Work:
         self.asker = asker
         self.rng = rng
         self.accepted = accepted
-        self.capacity: Vector = totals(accepted.machines)
+        self.capacity: Vector = totals(accepted.machines, len(accepted.types))
         self.share: Vector = accepted.share
         self.estimates = Estimates(job, settings.history, settings.estimates)
         self.progress = Progress(job, accepted.finished, self.estimates.factor)
