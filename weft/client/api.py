@@ -50,6 +50,7 @@ from weft.requests import (
 
 DEFAULT_ADDRESS = "127.0.0.1:8030"
 ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+WAIT_PATIENCE_S = 60.0  # wall clock: with a Resource Manager that is gone while jobs are awaited
 
 T = TypeVar("T")
 
@@ -169,19 +170,27 @@ class AsyncClient:
         progress: Callable[[ApplicationReport], None] | None = None,
         poll_s: float = 0.2,
     ) -> dict[AppId, ApplicationReport]:
-        """Wait until every application ended; `progress` is told each report on the way."""
+        """Wait until every application ended; `progress` is told each report on the way.
+
+        A Resource Manager that is started again meanwhile is waited for: the jobs go on, too.
+        """
+        connection = self._connection
+        usual_s, connection.patience_s = connection.patience_s, WAIT_PATIENCE_S
         waiting = dict.fromkeys(apps)
         ended: dict[AppId, ApplicationReport] = {}
-        while waiting:
-            for app in list(waiting):
-                report = await self.application(app)
-                if progress is not None:
-                    progress(report)
-                if report.state in ENDED:
-                    ended[app] = report
-                    del waiting[app]
-            if waiting:
-                await asyncio.sleep(poll_s)
+        try:
+            while waiting:
+                for app in list(waiting):
+                    report = await self.application(app)
+                    if progress is not None:
+                        progress(report)
+                    if report.state in ENDED:
+                        ended[app] = report
+                        del waiting[app]
+                if waiting:
+                    await asyncio.sleep(poll_s)
+        finally:
+            connection.patience_s = usual_s
         return ended
 
 
