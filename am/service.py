@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from am.ask.registry import asker
+from am.ask.registry import HoldAsker, asker
 from am.core import ApplicationMaster
 from am.history import HistoryBook
 from am.metrics import MasterMetrics
@@ -98,6 +98,8 @@ class MasterService(Outside):
             return
         rng = np.random.default_rng([self._seed, attempt])
         decider = asker(self.chosen.asker, self.chosen.asker_options)
+        if isinstance(decider, HoldAsker):
+            decider = self.metrics.timed(decider)
         settings = replace(self._core_settings, history=self._history.read())
         core = self._cores[address] = ApplicationMaster(attempt, settings, decider, rng)
         self.shell.add(address, core)

@@ -48,12 +48,12 @@ class Held:
             self.used[r] += amount * delta_s
 
     def measure(self, now: float, interval_s: float) -> ContainerUse | None:
-        """The mean use over the last interval; None where nothing ran."""
+        """The mean use over the last interval, of an idle container zeros; None without one."""
         for key, work in self.tasks.items():
             self.meter(key, work, now)
-        if not self.used or interval_s <= 0:
+        if interval_s <= 0:
             return None
-        use = tuple(amount / interval_s for amount in self.used)
+        use = tuple(amount / interval_s for amount in self.used) or (0.0,) * len(self.granted)
         self.used = []
         self.metered = {key: done for key, done in self.metered.items() if key in self.tasks}
         return ContainerUse(self.container_id, use)

@@ -29,6 +29,11 @@ class NodeMetrics:
         elif isinstance(fact, Gauge):
             out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
 
+    def monitored(self, took_s: float) -> None:
+        """One look at what all containers use took so long (COBRA table IV)."""
+        text = "Time that one look at the use of all containers took, s"
+        self._out.histogram("weft_monitor_seconds", text).observe(took_s)
+
     def hosted(self, nodes: int) -> None:
         """How many nodes this process drives now."""
         self._out.gauge("weft_hosted_nodes", "Nodes of this process", nodes)

@@ -259,6 +259,10 @@ class Runner:
             uses = measure_all(held, now, now - self._measured_at_s)
             self._measured_at_s = now
         else:
+            idle = (0.0,) * len(self.emulation.capacity)
+            for container, one in self.book.containers.items():
+                if one.reusable and not one.tasks:  # no process is left that could be measured
+                    self._measured[container] = idle
             uses = tuple(ContainerUse(c, use) for c, use in self._measured.items())
         by_master: dict[AttemptId, list[ContainerUse]] = {}
         for use in uses:

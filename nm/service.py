@@ -1,6 +1,7 @@
 """Node managers on the wire: many nodes share one process, one port and one stream."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -127,7 +128,12 @@ class NodeService(Outside):
         """Tell the node now and then what its containers use."""
         while True:
             await asyncio.sleep(MEASURE_S)
-            if self._processes is not None and (use := self._processes.measure()):
+            if self._processes is None:
+                continue
+            began_s = time.perf_counter()
+            use = self._processes.measure()
+            self._metrics.monitored(time.perf_counter() - began_s)
+            if use:
                 self.shell.post(node, ContainersMeasured(use))
 
     async def close(self) -> None:

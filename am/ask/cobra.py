@@ -28,6 +28,8 @@ class Cobra:
     `container`: its capacity, named amounts or a part of the smallest machine. `surplus_release`:
     at once give back containers that the waiting tasks do not need, and desire no more than is kept
     (figure 2(c)); without it only a falling desire gives containers back, as they become empty.
+    `needed_only`: however large the desire, ask for no more than one container for each task that
+    waits, as Lemma 4 supposes; the paper's Af asks on while few tasks wait for their node.
     `racks`: rack by node, where known.
     """
 
@@ -41,6 +43,7 @@ class Cobra:
         unknown_wait_s: float = 5.0,
         initial_desire: float = 1.0,
         surplus_release: bool = False,
+        needed_only: bool = True,
         racks: Mapping[str, str] | None = None,
     ) -> None:
         if not float(rho) > 1.0:
@@ -57,6 +60,7 @@ class Cobra:
         self._tau = float(tau)
         self._unknown_wait_s = float(unknown_wait_s)
         self._surplus = bool(surplus_release)
+        self._needed_only = bool(needed_only)
         self._racks = dict(racks or {})
         self._ends_s = -1.0  # of the current period
         self._seen: dict[int, _Seen] = {}
@@ -86,6 +90,10 @@ class Cobra:
         target = request_of(self.desire)
         extra = len(view.containers) - len(back) - target
         back += [c.container_id for c in idle if c.container_id not in back][: max(0, extra)]
+        if self._needed_only:
+            busy = sum(1 for c in view.containers if c.busy or c.container_id in filling.used)
+            needed = busy + sum(task.tasks for task in filling.left)
+            target = min(target, max(1, needed, len(view.containers) - len(back)))
         self._observe(view)
         waits = [self._ends_s - now, *(d for d in (filling.wakes_in_s(),) if d is not None)]
         return HoldWish(target, filling.start, back, max(min(waits), 1e-6))
@@ -102,10 +110,15 @@ class Cobra:
     def _utilisation(self, view: HoldView) -> float:
         """Used over allocated in the period, the largest of the resources; measured if possible."""
         used, held = np.zeros(len(view.size)), np.zeros(len(view.size))
-        for c in view.containers:
-            before = self._seen.get(c.container_id, _Seen((0.0,) * len(c.size), 0))
-            used += np.subtract(c.use_sum, before.total)
-            held += np.multiply(c.size, c.use_count - before.samples)
+        unknown = _Seen((0.0,) * len(view.size), 0)
+        before = {c.container_id: self._seen.get(c.container_id, unknown) for c in view.containers}
+        counts = [c.use_count - before[c.container_id].samples for c in view.containers]
+        most = max(counts, default=0)
+        for c, samples in zip(view.containers, counts, strict=True):
+            # its node knows nothing of a container as long as nothing was started in it
+            idle = samples == 0 and not c.busy and c.idle_since_s <= self._ends_s - self._period_s
+            used += np.subtract(c.use_sum, before[c.container_id].total)
+            held += np.multiply(c.size, most if idle else samples)
         if not held.any() and self._used is not None and self._held is not None:
             used, held = self._used, self._held
         return float(max((u / h for u, h in zip(used, held, strict=True) if h > 0), default=0.0))
