@@ -158,8 +158,8 @@ class NodeManager:
             effects.append(SetTimer(self._heartbeat_s * float(self._rng.random()), HEARTBEAT))
 
     def _on_timer(self, event: TimerFired, now: float, effects: list[Effect]) -> None:
-        if event.key == TASKS:
-            pass  # `handle` ended what was due
+        if event.key == TASKS:  # `handle` ended what was due; a timer may fire a little early,
+            self._timer_s = -inf  # so it is set again in any case
         elif event.key == REPORT:
             self._reporting = False
             if self._outbox.fresh:
