@@ -246,7 +246,8 @@ class Books:
         self.nodes: dict[NodeId, Node] = {}
         self.node_at: list[Node] = []
         self.holdings: dict[ContainerId, Holding] = {}
-        self.missing: dict[NodeId, dict[ContainerId, Attempt]] = {}  # held before a restart
+        # held before a restart and not seen since: whose, where, waited for since
+        self.missing: dict[ContainerId, tuple[Attempt, NodeId, float]] = {}
         self.expected: dict[NodeId, list[Attempt]] = {}  # masters that lived before a restart
         self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
         self.masters: Floats = np.zeros(len(types))  # held by masters together

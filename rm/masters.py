@@ -10,14 +10,14 @@ from rm.applications import (
     move_attempt,
 )
 from rm.books import Attempt, Books
-from rm.containers import order_stop, relay_lost
-from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent, NodeState
+from rm.containers import order_stop
+from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent
 from rm.lifecycle import ContainerState as Container_
 from rm.rows import AskEntry
 from weft.effects import Send
 from weft.errors import InputError
 from weft.facts import Remark
-from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt
+from weft.ids import AttemptId, NodeId, app_of_attempt
 from weft.messages import (
     Ask,
     AttemptAccepted,
@@ -53,7 +53,8 @@ def register(books: Books, event: AttemptRegistered) -> None:
         move_app(books, app, AppEvent.ATTEMPT_REGISTERED)
         app.started_s = app.started_s or books.now
         for number, node_id in event.held:
-            _look_for(books, attempt, number, node_id)
+            if number not in books.holdings:
+                books.missing[number] = (attempt, node_id, books.now)
     attempt.share = books.share_of(app)
     finished = tuple(FinishedTask(s, t, run) for (s, t), run in sorted(app.finished.items()))
     classes: dict[tuple[float, ...], int] = {}
@@ -72,17 +73,6 @@ def register(books: Books, event: AttemptRegistered) -> None:
         seed=attempt.seed,
     )
     books.out.append(Send(master_address(attempt.attempt_id), answer))
-
-
-def _look_for(books: Books, attempt: Attempt, number: ContainerId, node_id: NodeId) -> None:
-    """A container that a master held before this manager started: adopted, awaited or lost."""
-    if number in books.holdings:
-        return
-    node = books.nodes.get(node_id)
-    if node is not None and node.state is NodeState.RUNNING:
-        relay_lost(books, attempt, number)  # its node registered without it
-    else:
-        books.missing.setdefault(node_id, {})[number] = attempt
 
 
 def asked(books: Books, event: ContainersAsked) -> None:

@@ -62,9 +62,9 @@ def register(books: Books, event: NodeRegistered) -> None:
     node.lost.clear()
     books.version += 1
     _accept(books, node)
-    for number, attempt in books.missing.pop(node.node_id, {}).items():
-        if number not in books.holdings:
-            relay_lost(books, attempt, number)
+    for number, (attempt, where, _) in list(books.missing.items()):
+        if where == node.node_id:  # ends that the node still owes come with its next heartbeats
+            books.missing[number] = (attempt, where, books.now)
     for attempt in books.expected.pop(node.node_id, ()):
         if attempt.state is AttemptState.ALLOCATED and attempt.master is None:
             # the order to launch it, if it is still on its way, must find it stopped
@@ -117,13 +117,28 @@ def expire(books: Books) -> None:
     ledger, limit = books.ledger, books.settings.node_expiry_s
     n = ledger.node_count
     silent = ledger.nodes.up[:n] & (books.now - ledger.nodes.seen_s[:n] >= limit)
-    if books.missing and books.now - books.started_s >= limit:
-        for held in books.missing.values():
-            for number, attempt in held.items():
-                relay_lost(books, attempt, number)
-        books.missing.clear()
+    _give_up_missing(books, limit)
     for slot in np.flatnonzero(silent).tolist():
         _gone(books, books.node_at[slot], NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
+
+
+def _give_up_missing(books: Books, limit_s: float) -> None:
+    """What masters held before a restart is lost when its node is back without it, or not back.
+
+    A node that is back gets the time to send the ends that it owes again, should they be lost.
+    """
+    patience_s = 3 * books.settings.resend_after_s
+    for number, (attempt, where, since_s) in list(books.missing.items()):
+        node = books.nodes.get(where)
+        if number in books.holdings:
+            del books.missing[number]
+        elif node is not None and node.state is NodeState.RUNNING:
+            if books.now - since_s >= patience_s:
+                del books.missing[number]
+                relay_lost(books, attempt, number)
+        elif books.now - books.started_s >= limit_s:
+            del books.missing[number]
+            relay_lost(books, attempt, number)
 
 
 def answer_node(books: Books, node: Node) -> None:
@@ -233,6 +248,7 @@ def _book_as_is(
 
 def _unknown_ended(books: Books, end: ContainerEnd) -> None:
     """Ended before this life of the manager heard of it: a master that lived through it is told."""
+    books.missing.pop(end.container_id, None)
     app = books.apps.get(app_of_container(end.container_id))
     attempt = None if app is None else app.attempt
     if (

@@ -83,7 +83,7 @@ def test_metrics_are_served_and_those_of_gone_jobs_go_away(cluster: Cluster) -> 
 
     with Client(manager.address) as client:
         wait_for_nodes(client, 2)
-        app = client.submit(chain("j", 2, 8, 0.2))
+        app = client.submit(chain("j", 2, 8, 3.0))
         until(lambda: 'weft_job_tasks{attempt="257"' in metrics(host), "the job has series")
         client.wait([app])
         until(lambda: 'attempt="257"' not in metrics(host), "the job's series are gone")
