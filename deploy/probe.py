@@ -14,7 +14,16 @@ def grpc_serves(address: str) -> bool:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    from weft.wire import tls
+
+    options = [("grpc.enable_http_proxy", 0)]
+    identity = tls.from_environment()  # as the service's own: WEFT_TLS_CA and its fellows
+    if identity is None:
+        connection = grpc.insecure_channel(address, options)
+    else:
+        credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.cert)
+        connection = grpc.secure_channel(address, credentials, options)
+    with connection as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)

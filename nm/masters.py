@@ -85,6 +85,9 @@ class ProcessMasters:
     def start(self, item: MasterLaunch) -> None:
         """Start `python -m am` for the attempt; its end follows."""
         settings = self._settings
+        # masters run in folders of their own, so a path from here says nothing there
+        files = {"ca": settings.tls_ca, "cert": settings.tls_cert, "key": settings.tls_key}
+        identity = [f"--tls-{what}={file.absolute()}" for what, file in files.items() if file]
         command = [
             sys.executable, "-m", "am",
             f"--attempt={item.attempt_id}",
@@ -94,6 +97,7 @@ class ProcessMasters:
             f"--seed={settings.seed}",
             "--metrics-port=-1",
             "--die-with-parent",
+            *identity,
             *settings.master_args,
         ]  # fmt: skip
         self._host.run(item.container_id, command, {})

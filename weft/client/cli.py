@@ -29,6 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "queues": ("weft.client.commands_cluster", "List queues with their shares."),
     "top": ("weft.client.commands_cluster", "Watch the cluster."),
     "events": ("weft.client.commands_cluster", "Follow the cluster's facts as they happen."),
+    "certificates": (
+        "weft.client.commands_tls",
+        "Make an authority and certificates for the hosts of a cluster.",
+    ),
     "plan": ("lab.commands_plan", "Build a job's schedule offline."),
     "bounds": ("lab.commands_plan", "Print the lower bounds of a job's makespan."),
     "validate": ("lab.commands_plan", "Check a plan against its job and cluster."),

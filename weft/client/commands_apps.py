@@ -1,5 +1,6 @@
 """Commands about applications: submit, kill, move, priority, apps, app, explain, logs."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,8 +16,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def manager_option(command: F) -> F:
-    """`--rm HOST:PORT`, also from the environment."""
-    return click.option(
+    """`--rm HOST:PORT` and the files of TLS, also from the environment."""
+
+    @functools.wraps(command)
+    def identified(
+        *args: Any, tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None, **options: Any
+    ) -> Any:
+        from weft.wire import tls
+
+        tls.use(tls.read(tls_ca, tls_cert, tls_key))
+        return command(*args, **options)
+
+    wrapped: Any = identified
+    for what, text in _TLS_OPTIONS:
+        wrapped = click.option(
+            f"--tls-{what}", type=click.Path(path_type=Path), metavar="FILE",
+            envvar=f"WEFT_TLS_{what.upper()}", help=text,
+        )(wrapped)  # fmt: skip
+    return click.option(  # type: ignore[no-any-return]
         "--rm",
         "address",
         default=DEFAULT_ADDRESS,
@@ -24,7 +41,14 @@ def manager_option(command: F) -> F:
         show_default=True,
         metavar="HOST:PORT",
         help="The Resource Manager.",
-    )(command)
+    )(wrapped)
+
+
+_TLS_OPTIONS = (
+    ("key", "Its private key."),
+    ("cert", "The certificate to show."),
+    ("ca", "Authority to trust (PEM); with the next two: mutual TLS."),
+)
 
 
 def json_option(command: F) -> F:

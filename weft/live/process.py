@@ -16,6 +16,7 @@ from weft.live.clock import Clock
 from weft.live.exposition import Exposition
 from weft.live.factlines import EventLog
 from weft.live.settings import ProcessSettings, fail
+from weft.wire import tls
 
 PARENT_POLL_S = 0.5
 FLUSH_S = 0.5  # how often the event log is handed to the operating system
@@ -26,6 +27,7 @@ class Process:
 
     def __init__(self, settings: ProcessSettings) -> None:
         self.settings = settings
+        tls.use(tls.read(settings.tls_ca, settings.tls_cert, settings.tls_key))
         self.clock = Clock(settings.epoch_s, settings.time_scale)
         self.log = log.configure(settings.role, settings.log_json, settings.log_level)
         self.exposition = Exposition()

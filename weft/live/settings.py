@@ -1,10 +1,12 @@
 """Settings of each role's process: flags, then the environment, then a file, then defaults.
 
 A setting `node_expiry_s` of the Resource Manager is the flag `--node-expiry-s`, the environment's
-`WEFT_RM_NODE_EXPIRY_S` and the file's (YAML) `node_expiry_s`.
+`WEFT_RM_NODE_EXPIRY_S` and the file's (YAML) `node_expiry_s`. The files of TLS may also be named
+once for all roles and commands of a host: `WEFT_TLS_CA`, `WEFT_TLS_CERT`, `WEFT_TLS_KEY`.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ import yaml
 from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     YamlConfigSettingsSource,
@@ -51,6 +54,11 @@ class ProcessSettings(BaseSettings):
     ready_file: Path | None = Field(
         None, description="Write the ready line to this file as well as to stdout."
     )
+    tls_ca: Path | None = Field(
+        None, description="Authority (PEM) whose certificates are trusted; all three: mutual TLS."
+    )
+    tls_cert: Path | None = Field(None, description="This process's certificate (PEM).")
+    tls_key: Path | None = Field(None, description="The certificate's private key (PEM).")
     log_json: bool = Field(False, description="Log JSON lines for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Log only what is at least so important."
@@ -68,7 +76,17 @@ class ProcessSettings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, environment, file."""
-        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
+        shared = {
+            name: value
+            for name in ("tls_ca", "tls_cert", "tls_key")
+            if (value := os.environ.get(f"WEFT_{name.upper()}"))
+        }
+        return (
+            init_settings,
+            env_settings,
+            InitSettingsSource(settings_cls, shared),
+            YamlConfigSettingsSource(settings_cls),
+        )
 
 
 class RmSettings(ProcessSettings):

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from weft.errors import InputError, WeftError
+from weft.wire import tls
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # of one message: a job of 100,000 told tasks is about 15 MB
 BACKOFF_S = 0.05  # before the first retry; doubles up to BACKOFF_S_MAX
@@ -55,8 +56,15 @@ _IN_WORDS = {
 
 
 def dial(address: str) -> grpc.aio.Channel:
-    """A channel to host:port; nothing is sent before the first call."""
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    """A channel to host:port, by TLS where this process has an identity for it.
+
+    Nothing is sent before the first call.
+    """
+    identity = tls.current()
+    if identity is None:
+        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.cert)
+    return grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
 
 
 def backoffs() -> Iterator[float]:
@@ -75,9 +83,33 @@ def check_size(message: Any, what: str) -> None:
         raise InputError(what, f"{size / 1e6:.1f} MB are more than the limit of {limit:.0f} MB")
 
 
+# what gRPC says of a handshake that failed -> what it means
+_HANDSHAKES = {
+    "wrong_version_number": "it does not speak TLS, and --tls-ca asks for it",
+    "hostname verification check failed": "its certificate is for another host",
+    "certificate has expired": "its certificate has expired",
+    "certificate_verify_failed": "another authority than --tls-ca signed its certificate",
+    "tls handshake failed": "the TLS handshake failed",
+}
+_HUNG_UP_PLAIN = "it hung up: does it want TLS (--tls-ca, --tls-cert, --tls-key)?"
+_HUNG_UP_TLS = "it hung up: does its authority know our certificate (--tls-cert)?"
+
+
+def _handshake_of(details: str) -> str:
+    """What went wrong between the connection and the first call; empty: something else."""
+    for said, means in _HANDSHAKES.items():
+        if said in details:
+            return means
+    if "failed to connect" in details and "socket closed" in details:
+        return _HUNG_UP_PLAIN if tls.current() is None else _HUNG_UP_TLS
+    return ""
+
+
 def reason_of(error: grpc.RpcError) -> str:
     """Why a peer was not reached, in few words."""
     details = str(getattr(error, "details", lambda: "")() or "")
+    if handshake := _handshake_of(details.lower()):
+        return handshake
     known = re.search(
         r"(connection refused|connection reset|no route to host|timed? ?out|"
         r"name resolution failed|dns resolution failed|network is unreachable|socket closed|"

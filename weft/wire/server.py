@@ -1,14 +1,19 @@
-"""A gRPC server with the health and reflection services on, bound to loopback unless told else."""
+"""A gRPC server with the health and reflection services on, bound to loopback unless told else.
+
+Where this process has an identity (`weft.wire.tls`), only peers of the same authority get in.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from weft.errors import WeftError
+from weft.wire import tls
 from weft.wire.channel import SERVER_OPTIONS
 from weft.wire.metering import Metering, OnCall
 
@@ -38,7 +43,7 @@ class Server:
         reflection.enable_server_reflection([*self._names, reflection.SERVICE_NAME], self._server)
         place = f"{self._host}:{self._port}"
         try:
-            port = self._server.add_insecure_port(place)
+            port = self._listen(place)
         except RuntimeError:
             raise WeftError(f"cannot listen on {place}: is the port in use?") from None
         await self._server.start()
@@ -46,6 +51,15 @@ class Server:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self.address = f"{self._host}:{port}"
         return self.address
+
+    def _listen(self, place: str) -> int:
+        identity = tls.current()
+        if identity is None:
+            return self._server.add_insecure_port(place)
+        credentials = grpc.ssl_server_credentials(
+            [(identity.key, identity.cert)], identity.ca, require_client_auth=True
+        )
+        return self._server.add_secure_port(place, credentials)
 
     async def stop(self, grace_s: float = 0.5) -> None:
         """Say that we leave, let calls under way end, close."""

@@ -1,0 +1,106 @@
+"""A whole cluster of real processes over mutual TLS runs jobs, and lets nobody else in."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from weft.client.api import Client
+from weft.client.certificates import make
+from weft.client.local import LocalCluster, LocalSettings
+from weft.live.testing import Cluster, assert_ran_right, chain, wait_for_nodes
+from weft.wire import tls
+
+MEMORY_MB = 16384.0
+NODE = f"--cluster=1x8vcores,{MEMORY_MB:.0f}memory_mb,800disk_mbps,1000network_mbps"
+WEFT = [sys.executable, "-c", "from weft.client.cli import main; main()"]
+
+pytestmark = pytest.mark.xdist_group("live")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[dict[str, Path]]:
+    """One host's three files; this test is that host as well."""
+    folder = tmp_path / "tls"
+    make(folder, ["n1"])
+    found = {"ca": folder / "ca.pem", "cert": folder / "n1.pem", "key": folder / "n1-key.pem"}
+    with tls.using(tls.read(found["ca"], found["cert"], found["key"])):
+        yield found
+
+
+def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user without certificates would."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_TLS_")}
+    return subprocess.run(
+        [*WEFT, *arguments], capture_output=True, text=True, timeout=120, check=False, env=plain
+    )
+
+
+@pytest.mark.parametrize("launch", ["hosted", "process"])
+def test_jobs_run_over_mutual_tls(cluster: Cluster, files: dict[str, Path], launch: str) -> None:
+    flags = [f"--tls-{what}={path}" for what, path in files.items()]
+    manager = cluster.manager(*flags)
+    host = cluster.host(manager, *flags)
+    cluster.nodes(
+        manager, f"--am-host={host.address}", "--nodes=2", NODE, f"--launch={launch}",
+        f"--work-dir={cluster.folder / 'work'}", "--master-args=--resend-s=1", *flags,
+    )  # fmt: skip
+    job = chain("sealed", 2, 10, 0.02)
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 2)
+        app = client.submit(job)
+        assert client.wait([app])[app].final_status == "SUCCEEDED"
+
+    refused = weft("apps", "--rm", manager.address)
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"weft: no Resource Manager at {manager.address}: "
+        "it hung up: does it want TLS (--tls-ca, --tls-cert, --tls-key)?\n"
+    )
+    welcome = weft("apps", "--json", "--rm", manager.address, *flags)
+    assert welcome.returncode == 0, welcome.stderr
+    assert [found["state"] for found in json.loads(welcome.stdout)] == ["FINISHED"]
+    for part in cluster.parts:
+        assert part.stop() == 0
+    assert_ran_right(cluster.events(), app, job, MEMORY_MB)
+
+
+def test_the_environment_names_the_files_once_for_all_roles(
+    tmp_path: Path, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands run, and their logs are read, with nothing said but three variables."""
+    for what, path in files.items():
+        monkeypatch.setenv(f"WEFT_TLS_{what.upper()}", str(path))
+    settings = LocalSettings(
+        cluster="1x4vcores,4096memory_mb", mode="process", launch="process", web=True
+    )
+    job = chain("hello", 1, 2, 0.1, command=("sh", "-c", "echo over TLS"))
+    with LocalCluster(settings, tmp_path / "cluster") as local:
+        with Client(local.address) as client:
+            app = client.submit(job)
+            assert client.wait([app])[app].final_status == "SUCCEEDED"
+        logs = subprocess.run(
+            [*WEFT, "logs", f"application_{client.cluster_ts}_{app:04d}", "--rm", local.address],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert logs.stdout.count("over TLS") == 2, logs
+        assert "it hung up" in weft("nodes", "--rm", local.address).stderr
+
+
+@pytest.mark.parametrize("role", ["rm", "nm", "am", "weft.web"])
+def test_a_part_with_wrong_files_says_so_and_does_not_start(
+    files: dict[str, Path], role: str, tmp_path: Path
+) -> None:
+    more = ["--hosting"] if role == "am" else []
+    done = subprocess.run(
+        [sys.executable, "-m", role, "--port=0", "--metrics-port=-1", *more,
+         f"--tls-ca={files['ca']}", f"--tls-cert={files['cert']}", f"--tls-key={files['ca']}"],
+        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --tls-key: ")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,196 @@
+"""A small certificate authority: what a cluster's parts need to know each other by mutual TLS.
+
+A folder holds `ca.pem` and `ca-key.pem`, and for each host `NAME.pem` and `NAME-key.pem`. A host
+gets its own two files and `ca.pem`, never `ca-key.pem`: whoever has that is the authority. Run
+again with the same folder, the authority stays, and so does every certificate that says the right
+names and lasts for long enough; so this may stand in a script that runs every day.
+"""
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from weft.errors import InputError, WeftError
+
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError:
+    raise WeftError("certificates need the package cryptography: pip install 'weft[tls]'") from None
+
+AUTHORITY = "ca"
+AUTHORITY_DAYS = 3650
+HOST_DAYS = 397  # what browsers and libraries take at most
+RENEW_BELOW = 0.25  # of its life: a certificate with less left is made again
+CLOCKS_DIFFER = timedelta(hours=1)  # between the maker's clock and a host's
+LOOPBACK = ("localhost", "127.0.0.1", "::1")  # what runs on a host dials its services so
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One certificate of the folder; `fresh` where it was made just now."""
+
+    name: str
+    certificate: Path
+    key: Path
+    names: tuple[str, ...]
+    fresh: bool
+
+
+def make(folder: Path, hosts: Sequence[str], days: int = HOST_DAYS) -> list[Made]:
+    """Make the authority, if there is none, and a certificate for each of `hosts`.
+
+    A host is `NAME` or `NAME,OTHER,...`: the file's name, then other names and addresses by which
+    the host is dialled. Raises InputError for a name that cannot be one.
+    """
+    wanted = [_names(text) for text in hosts]
+    folder.mkdir(parents=True, exist_ok=True)
+    authority, key = _authority(folder)
+    return [_host(folder, names, authority, key, days) for names in wanted]
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        good = bool(name) and all(c.isalnum() or c in "-._:" for c in name) and name.isascii()
+        if not good or name.startswith((".", "-")):
+            raise InputError("--host", f"{name!r} is neither a host's name nor an address")
+    if names[0] == AUTHORITY:
+        raise InputError("--host", f"{AUTHORITY!r} is the authority's own file")
+    return names
+
+
+def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    certificate_path, key_path = folder / f"{AUTHORITY}.pem", folder / f"{AUTHORITY}-key.pem"
+    if certificate_path.exists() != key_path.exists():
+        there = certificate_path if certificate_path.exists() else key_path
+        raise InputError(str(folder), f"has {there.name} without the other half of the authority")
+    if certificate_path.exists():
+        return _read(certificate_path), _read_key(key_path)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Weft cluster authority")])
+    builder = _builder(name, name, key, AUTHORITY_DAYS)
+    usage = x509.KeyUsage(
+        digital_signature=False, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=True,
+        encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(usage, critical=True)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    certificate = builder.add_extension(identifier, critical=False).sign(key, hashes.SHA256())
+    _write(certificate_path, key_path, certificate, key)
+    return certificate, key
+
+
+def _host(
+    folder: Path,
+    names: list[str],
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    days: int,
+) -> Made:
+    certificate_path = folder / f"{names[0]}.pem"
+    key_path = folder / f"{names[0]}-key.pem"
+    every = tuple(dict.fromkeys([*names, *LOOPBACK]))
+    kept = certificate_path.exists() and key_path.exists()
+    if kept and _lasts(_read(certificate_path), every, authority):
+        return Made(names[0], certificate_path, key_path, every, False)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    builder = _builder(subject, authority.subject, key, days)
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=False, path_length=None), critical=True
+    )
+    # every part both serves and dials
+    uses = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    builder = builder.add_extension(uses, critical=False)
+    alternatives = x509.SubjectAlternativeName([_alternative(name) for name in every])
+    builder = builder.add_extension(alternatives, critical=False)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    builder = builder.add_extension(issuer, critical=False)
+    certificate = builder.sign(authority_key, hashes.SHA256())
+    _write(certificate_path, key_path, certificate, key)
+    return Made(names[0], certificate_path, key_path, every, True)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCKS_DIFFER)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _lasts(found: x509.Certificate, names: tuple[str, ...], authority: x509.Certificate) -> bool:
+    """Whether a certificate says these names, is this authority's, and is not about to end."""
+    begins, ends = found.not_valid_before_utc, found.not_valid_after_utc
+    if ends - datetime.now(UTC) < (ends - begins) * RENEW_BELOW:
+        return False
+    try:
+        found.verify_directly_issued_by(authority)
+        said = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except Exception:  # of another authority, or none of ours: several types, none of them common
+        return False
+    return set(said) == {_alternative(name) for name in names}
+
+
+def _read(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise InputError(str(path), "is no certificate") from None
+
+
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError):
+        raise InputError(str(path), "is no private key without a password") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InputError(str(path), "is no key of an authority that this command made")
+    return key
+
+
+def _write(
+    certificate_path: Path,
+    key_path: Path,
+    certificate: x509.Certificate,
+    key: ec.EllipticCurvePrivateKey,
+) -> None:
+    """The key first, readable by its owner only from its first byte on."""
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    _replace(key_path, secret, 0o600)
+    _replace(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    fresh.replace(path)

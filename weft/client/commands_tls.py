@@ -1,0 +1,50 @@
+"""The command that makes certificates."""
+
+from pathlib import Path
+
+import click
+
+from weft.client import show
+from weft.client.commands_apps import json_option
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--host", "hosts", multiple=True, metavar="NAME[,OTHER...]",
+    help="A host's name, then other names and addresses it is dialled by (may be repeated).",
+)  # fmt: skip
+@click.option("--days", type=click.IntRange(1, 3650), default=397, show_default=True,
+              help="For how long new certificates of hosts last.")  # fmt: skip
+@json_option
+def certificates(folder: Path, hosts: tuple[str, ...], days: int, as_json: bool) -> None:
+    """Make an authority in FOLDER, unless it is there, and a certificate for each host.
+
+    A process takes three files: --tls-ca FOLDER/ca.pem --tls-cert FOLDER/NAME.pem
+    --tls-key FOLDER/NAME-key.pem. Keep ca-key.pem to yourself. What still fits and lasts is kept,
+    so the command may be run again, with more hosts or to renew.
+    """
+    from weft.client.certificates import make
+
+    made = make(folder, hosts, days)
+    if as_json:
+        show.echo_json(
+            [
+                {
+                    "name": one.name,
+                    "cert": str(one.certificate),
+                    "key": str(one.key),
+                    "names": list(one.names),
+                    "fresh": one.fresh,
+                }
+                for one in made
+            ]
+        )
+        return
+    click.echo(f"authority {folder / 'ca.pem'}")
+    for one in made:
+        word = "made" if one.fresh else "kept"
+        click.echo(f"{word} {one.certificate} for {', '.join(one.names)}")
+
+
+commands: list[click.Command] = [certificates]

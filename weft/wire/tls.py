@@ -1,0 +1,145 @@
+"""Who this process is to the others: mutual TLS by three files, or plain text without them.
+
+A process has one identity. It dials with it, serves with it, and trusts only what its authority
+signed; so a cluster either speaks TLS throughout or not at all. The pages and the Prometheus
+endpoints are HTTP and not part of this.
+"""
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.errors import InputError
+
+FLAGS = ("--tls-ca", "--tls-cert", "--tls-key")
+VARIABLES = ("WEFT_TLS_CA", "WEFT_TLS_CERT", "WEFT_TLS_KEY")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a part of the cluster shows and trusts: PEM texts."""
+
+    ca: bytes
+    cert: bytes
+    key: bytes = field(repr=False)
+
+
+def read(ca: Path | None, cert: Path | None, key: Path | None) -> Identity | None:
+    """Read the three files and see that they fit together; None when none is given.
+
+    Raises InputError naming the setting whose file is missing, unreadable, or does not fit.
+    """
+    files = [None if file is None else Path(file) for file in (ca, cert, key)]
+    if not any(files):
+        return None
+    texts = [_text(flag, file) for flag, file in zip(FLAGS, files, strict=True)]
+    _check(*(Path(file or "") for file in files))
+    return Identity(*texts)
+
+
+def from_environment() -> Identity | None:
+    """The identity that `WEFT_TLS_CA`, `WEFT_TLS_CERT` and `WEFT_TLS_KEY` name, if any."""
+    files = [Path(value) if (value := os.environ.get(name)) else None for name in VARIABLES]
+    return read(*files)
+
+
+_UNSET = object()
+_identity: object = _UNSET
+
+
+def use(identity: Identity | None) -> None:
+    """Be this from now on: for connections and servers that are made later."""
+    global _identity  # noqa: PLW0603 - a process has one identity
+    _identity = identity
+
+
+def current() -> Identity | None:
+    """What this process is: what `use` was told, else what the environment says."""
+    found = _identity if _identity is not _UNSET else from_environment()
+    assert found is None or isinstance(found, Identity)
+    return found
+
+
+@contextmanager
+def using(identity: Identity | None) -> Iterator[None]:
+    """Be somebody for a while: for tests, and programs that talk to more than one cluster."""
+    global _identity  # noqa: PLW0603
+    before = _identity
+    use(identity)
+    try:
+        yield
+    finally:
+        _identity = before
+
+
+def _text(flag: str, file: Path | None) -> bytes:
+    if file is None:
+        raise InputError(flag, f"is needed too: TLS takes {', '.join(FLAGS)} together")
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise InputError(flag, f"no such file: {file}") from None
+    except OSError as error:
+        raise InputError(flag, f"cannot read {file}: {error.strerror}") from None
+
+
+def _check(ca: Path, cert: Path, key: Path) -> None:
+    """Shake hands with ourselves: what fails here would fail, in worse words, with every peer."""
+    ends: list[ssl.SSLContext] = []
+    for side in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
+        end = ssl.SSLContext(side)
+        end.check_hostname = False  # names are the peers' matter
+        end.verify_mode = ssl.CERT_REQUIRED
+        try:
+            end.load_verify_locations(ca)
+        except ssl.SSLError:
+            raise InputError("--tls-ca", f"{ca} holds no certificate") from None
+        try:
+            end.load_cert_chain(cert, key, password=lambda: "")
+        except ssl.SSLError as error:
+            raise _unfit(cert, key, error) from None
+        ends.append(end)
+    try:
+        _shake_hands(*ends)
+    except ssl.SSLCertVerificationError as error:
+        raise InputError(
+            "--tls-cert", f"{cert} does not hold against {ca}: {_why(error)}"
+        ) from None
+    except ssl.SSLError as error:
+        raise InputError("--tls-cert", f"{cert} cannot be used: {error.reason}") from None
+
+
+def _unfit(cert: Path, key: Path, error: ssl.SSLError) -> InputError:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return InputError("--tls-key", f"{key} is not the key of {cert}")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cert)
+    except ssl.SSLError:
+        return InputError("--tls-cert", f"{cert} holds no certificate")
+    return InputError("--tls-key", f"{key} holds no private key without a password")
+
+
+def _why(error: ssl.SSLCertVerificationError) -> str:
+    if "issuer" in error.verify_message or "self-signed" in error.verify_message:
+        return "another authority signed it"
+    return error.verify_message
+
+
+def _shake_hands(client_context: ssl.SSLContext, server_context: ssl.SSLContext) -> None:
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context.wrap_bio(to_client, to_server, server_side=False)
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    waiting = [client, server]
+    for _ in range(10):  # a handshake takes two turns each
+        for end in list(waiting):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            waiting.remove(end)
+        if not waiting:
+            return
+    raise ssl.SSLError("the handshake does not end")
