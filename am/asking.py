@@ -33,9 +33,10 @@ class Row:
 class AskBook:
     """Every row of one attempt, by ask id and by (lot, kind)."""
 
-    __slots__ = ("_acks", "_dirty", "_next", "_outbox", "rows")
+    __slots__ = ("_acks", "_dirty", "_next", "_outbox", "epoch", "rows")
 
     def __init__(self, resend_after_s: float) -> None:
+        self.epoch = 0  # of the manager that knows these rows
         self.rows: dict[int, Row] = {}
         self._dirty: dict[int, Row] = {}
         self._outbox: Outbox[int, Ask | ContainerId | tuple[NodeId, ...]] = Outbox(resend_after_s)
@@ -153,7 +154,7 @@ class AskBook:
         acks, self._acks = tuple(self._acks), []
         return ContainersAsked(
             attempt_id, number, acks, tuple(asks), tuple(releases),
-            progress, remaining_work, blacklist, remaining_path_s,
+            progress, remaining_work, blacklist, remaining_path_s, self.epoch,
         )  # fmt: skip
 
     def check(self) -> None:

@@ -162,6 +162,7 @@ class ApplicationMaster:
         else:
             work = Work(self.attempt_id, settings, asker, self._rng, event)
         self._work = work
+        work.book.epoch = event.epoch
         self._out.append(SetTimer(self._heartbeat_s, HEARTBEAT))
         if not settings.planner or work.progress.done or isinstance(asker, HoldAsker):
             self._adopt(work, None)
@@ -180,6 +181,7 @@ class ApplicationMaster:
         if work is None:
             return
         work.restart()
+        work.book.epoch = event.epoch
         work.follow_share(event.share)
         for done in event.finished:
             work.finish_early(FinishedTask(*done))
@@ -227,7 +229,10 @@ class ApplicationMaster:
         if event.attempt_id != self.attempt_id:
             return
         if event.resync:
-            if not self._registering and MASTER.allows(self.state, MasterEvent.RESYNC):
+            known = self._work is not None and self._work.book.epoch == event.epoch
+            if known or self._registering:
+                return  # doubled or late
+            if MASTER.allows(self.state, MasterEvent.RESYNC):
                 self._move(MasterEvent.RESYNC)
                 self._register()
             return
@@ -235,6 +240,8 @@ class ApplicationMaster:
         if work is None or self.state not in (MasterState.PLANNING, MasterState.RUNNING):
             return
         work.book.received(event.response_id, event.acks)
+        if event.racks:
+            work.racks.update(event.racks)
         if event.containers:
             work.take(event.containers, now)
         for end in event.ended:

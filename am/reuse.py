@@ -140,7 +140,7 @@ class HoldingWork(Work):
             size = at_least(size, lot.demand)
         pending = sum(lot.rows[0].wanted for lot in self._sizes.values() if lot.rows[0])
         most = pool_max(size, self.accepted.machines)
-        return HoldView(waiting, list(self.pool.values()), size, most, pending)
+        return HoldView(waiting, list(self.pool.values()), size, most, pending, self.racks)
 
     def _want(self, size: Vector, target: int) -> None:
         """Ask for what is missing, of the size that serves all that waits."""

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -140,6 +140,7 @@ class PretendedCluster:
         self._dead: set[int] = set()
         self._ran: set[int] = set()
         self.known = True  # False: the manager restarted, the attempt must register again
+        self.epoch = 0  # restarts of the manager
         self._containers = 1
         self._acks: list[int] = []
         self._owed: Outbox[tuple[str, int], Container | ContainerEnd] = Outbox(2.0)
@@ -206,10 +207,12 @@ class PretendedCluster:
     def _receive(self, message: Any) -> None:
         if isinstance(message, AttemptRegistered):
             self.known = True
-            self._deliver(self.answer)
+            self._deliver(replace(self.answer, epoch=self.epoch))
         elif isinstance(message, ContainersAsked):
-            if self.known:
+            if self.known and message.epoch == self.epoch:
                 self._asked(message)
+            else:
+                self._resync()
         elif isinstance(message, StartContainers):
             self._start(message)
         elif isinstance(message, StopContainers):
@@ -273,6 +276,7 @@ class PretendedCluster:
             del self.granted[container]
             self.free += 1
         self.known = False
+        self.epoch += 1
         self.rows.clear()
         self._acks.clear()
         owed, self._owed = self._owed, Outbox(2.0, 1_000_000 * (1 + int(self.now)))
@@ -280,13 +284,10 @@ class PretendedCluster:
         for item in fresh:
             if isinstance(item, ContainerEnd):
                 self._owed.put(("end", item.container_id), item)
-        self._resync()
 
     def _resync(self) -> None:
-        """Until it registers again, an attempt is told to."""
-        if not self.known and not self.stopped:
-            self._deliver(ContainersGranted(ATTEMPT, 0, resync=True))
-            self._later(2.0, self._resync)
+        """An attempt that asks what it registered with another manager for is told to register."""
+        self._deliver(ContainersGranted(ATTEMPT, 0, resync=True, epoch=self.epoch))
 
     def _run_out(self, container: int) -> None:
         launch = self.running.get(container)

@@ -70,6 +70,7 @@ class Work:
         self.planned = False
         self._seen: set[ContainerId] = set()  # every container ever granted, or ended before
         self._ended_first: set[ContainerId] = set()
+        self.racks: dict[NodeId, str] = dict(accepted.racks)  # where known; none: there is one
         self._told_work = 0.0
         self._parents = [
             [(parent, kind is not EdgeKind.ONE_TO_ONE) for parent, kind in job.parents_of(stage)]

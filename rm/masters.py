@@ -18,6 +18,7 @@ from weft.effects import Send
 from weft.errors import InputError
 from weft.facts import Remark
 from weft.ids import AttemptId, NodeId, app_of_attempt
+from weft.job import Job
 from weft.messages import (
     Ask,
     AttemptAccepted,
@@ -71,6 +72,8 @@ def register(books: Books, event: AttemptRegistered) -> None:
         prompt=books.settings.prompt,
         cluster_ts=books.cluster_ts,
         seed=attempt.seed,
+        epoch=books.epoch,
+        racks=_racks_of_preferred(books, app.job),
     )
     books.out.append(Send(master_address(attempt.attempt_id), answer))
 
@@ -81,9 +84,11 @@ def asked(books: Books, event: ContainersAsked) -> None:
     if attempt is None:
         return
     attempt.seen_s = books.now
-    if attempt.state is not AttemptState.RUNNING:
-        if attempt.state is AttemptState.ALLOCATED:
-            answer = ContainersGranted(attempt.attempt_id, 0, resync=True)
+    if attempt.state is not AttemptState.RUNNING or event.epoch != books.epoch:
+        # also where a late registration overtook the news of the restart: its master would go on
+        # believing that asks of before were heard
+        if attempt.state in (AttemptState.ALLOCATED, AttemptState.RUNNING):
+            answer = ContainersGranted(attempt.attempt_id, 0, resync=True, epoch=books.epoch)
             books.out.append(Send(master_address(attempt.attempt_id), answer))
         return
     attempt.outbox.acknowledge(event.acks)
@@ -130,10 +135,15 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
     containers: list[Container] = []
     ended: list[ContainerEnd] = []
     addresses: dict[NodeId, str] = {}
+    racks: dict[NodeId, str] = {}
+    several_racks = len(books.view.rack_names) > 1
     for item in items:
         if isinstance(item, Container):
             containers.append(item)
-            addresses[item.node_id] = books.nodes[item.node_id].address
+            node = books.nodes[item.node_id]
+            addresses[item.node_id] = node.address
+            if several_racks:
+                racks[item.node_id] = node.rack
             holding = attempt.holdings.get(item.container_id)
             if holding is not None and holding.state is Container_.ALLOCATED:
                 holding.state = CONTAINER.next(holding.state, ContainerEvent.ACQUIRED)
@@ -150,6 +160,7 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
         () if share == attempt.share and not again else share,
         () if headroom == attempt.headroom and not again else headroom,
         tuple(addresses.items()),
+        racks=tuple(racks.items()),
     )
     attempt.share, attempt.headroom = share, headroom
     attempt.acks.clear()
@@ -234,6 +245,16 @@ def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
         books.rows.close(entry)
     books.ledger.add_pending(entry.app, entry.pending - before)
     books.version += 1
+
+
+def _racks_of_preferred(books: Books, job: Job) -> tuple[tuple[NodeId, str], ...]:
+    """The racks of all nodes that a job's stages prefer; nothing while there is one rack."""
+    if len(books.view.rack_names) < 2:
+        return ()
+    wishes = [s.prefer for s in job.stages]
+    wishes += [o.prefer for s in job.stages for o in s.overrides if o.prefer is not None]
+    named = dict.fromkeys(name for wish in wishes for name in wish.nodes)
+    return tuple((name, books.nodes[name].rack) for name in named if name in books.nodes)
 
 
 def _racks(books: Books, ask: Ask) -> tuple[str, ...]:

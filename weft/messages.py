@@ -180,6 +180,7 @@ class ContainersAsked:
     remaining_work: float = 0.0  # srpt: sum over unstarted tasks of duration_s x L1(demand / C)
     blacklist: tuple[NodeId, ...] | None = None  # the whole list when it changed
     remaining_path_s: float = 0.0  # the longest path of stages that are not done; 0: not told
+    epoch: int = 0  # of the manager that accepted the attempt; another one asks for a resync
 
 
 @record
@@ -208,6 +209,8 @@ class AttemptAccepted:
     prompt: bool  # grants are pushed, so ask as soon as there is something to ask
     cluster_ts: int
     seed: int
+    epoch: int = 0  # starts of the manager before this one
+    racks: tuple[tuple[NodeId, str], ...] = ()  # of the nodes that the job prefers, if several
 
 
 @record
@@ -223,6 +226,8 @@ class ContainersGranted:
     headroom: Vector = ()
     addresses: tuple[tuple[NodeId, str], ...] = ()  # host:port of the nodes named in `containers`
     resync: bool = False  # the manager restarted: register again and send every ask
+    epoch: int = 0  # of the manager that wants the resync
+    racks: tuple[tuple[NodeId, str], ...] = ()  # of the nodes named in `containers`, if several
 
 
 @record

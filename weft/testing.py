@@ -175,6 +175,8 @@ class FakeMaster:
         """The next `allocate`."""
         self.request_id += 1
         acks, self.acks = tuple(self.acks), []
+        if self.accepted is not None:
+            more.setdefault("epoch", self.accepted.epoch)
         return ContainersAsked(self.attempt_id, self.request_id, acks, tuple(asks), **more)
 
 

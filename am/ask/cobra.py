@@ -30,7 +30,6 @@ class Cobra:
     (figure 2(c)); without it only a falling desire gives containers back, as they become empty.
     `needed_only`: however large the desire, ask for no more than one container for each task that
     waits, as Lemma 4 supposes; the paper's Af asks on while few tasks wait for their node.
-    `racks`: rack by node, where known.
     """
 
     def __init__(
@@ -44,7 +43,6 @@ class Cobra:
         initial_desire: float = 1.0,
         surplus_release: bool = False,
         needed_only: bool = True,
-        racks: Mapping[str, str] | None = None,
     ) -> None:
         if not float(rho) > 1.0:
             raise InputError("asker.rho", f"expected a number above 1, got {rho!r}")
@@ -61,7 +59,6 @@ class Cobra:
         self._unknown_wait_s = float(unknown_wait_s)
         self._surplus = bool(surplus_release)
         self._needed_only = bool(needed_only)
-        self._racks = dict(racks or {})
         self._ends_s = -1.0  # of the current period
         self._seen: dict[int, _Seen] = {}
         self._at_s = 0.0
@@ -77,7 +74,7 @@ class Cobra:
         while now >= self._ends_s - 1e-9:
             self._feed_back(view)
             self._ends_s += self._period_s
-        filling = Filling(now, self._tau, self._af.delta, self._unknown_wait_s, self._racks)
+        filling = Filling(now, self._tau, self._af.delta, self._unknown_wait_s)
         filling.fill(view, view.containers)
         idle = idle_containers(view, filling.used)
         back = useless(view, idle)

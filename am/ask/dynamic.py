@@ -33,7 +33,7 @@ class Dynamic:
 
     def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
         """Fill containers, follow the backlog, give back what idled long enough."""
-        filling = Filling(now, 0.0, 1.0, self._wait_s, {}, fixed=True)
+        filling = Filling(now, 0.0, 1.0, self._wait_s, fixed=True)
         filling.fill(view, view.containers)
         waits = [filling.wakes_in_s(), self._follow_backlog(view, filling, now)]
         idle = idle_containers(view, filling.used)

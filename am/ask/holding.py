@@ -1,9 +1,9 @@
 """What the askers of reusable containers share: filling containers, giving them back."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from am.ask.pdelay import Spot, Waiting, assign, empty_after_packing, next_threshold_s
-from am.ask.view import ContainerView, HoldView
+from am.ask.view import ContainerView, HoldView, LotView
 
 
 def parts(amounts: Sequence[float], size: Sequence[float]) -> tuple[float, ...]:
@@ -34,11 +34,19 @@ def waiting_of(
             ),
             wait_s=now - task.since_s,
             nodes=task.lot.nodes,
-            racks=task.lot.racks,
+            racks=_racks_of(task.lot, view.racks),
             tasks=len(task.lot.ready),
         )
         for task in view.waiting
     ]
+
+
+def _racks_of(lot: LotView, racks: Mapping[str, str]) -> tuple[str, ...]:
+    """The preferred racks: those named, and those of the preferred nodes."""
+    if not (racks and lot.nodes):
+        return lot.racks
+    near = (racks[node] for node in lot.nodes if node in racks)
+    return tuple(dict.fromkeys((*lot.racks, *near)))
 
 
 class Filling:
@@ -51,7 +59,6 @@ class Filling:
         "_tau",
         "_unknown_wait_s",
         "left",
-        "racks",
         "start",
         "used",
     )
@@ -62,7 +69,6 @@ class Filling:
         tau: float,
         delta: float,
         unknown_wait_s: float,
-        racks: dict[str, str],
         fixed: bool = False,
     ) -> None:
         self._fixed = fixed  # wait `unknown_wait_s` whatever a task lasts
@@ -70,7 +76,6 @@ class Filling:
         self._tau = tau
         self._delta = delta
         self._unknown_wait_s = unknown_wait_s
-        self.racks = racks  # rack by node, where known
         self.start: list[tuple[int, int]] = []
         self.used: set[int] = set()  # containers that got a task
         self.left: list[Waiting] = []
@@ -86,7 +91,7 @@ class Filling:
             free = tuple(
                 f if s > 0 else 0.0 for f, s in zip(parts(container.free, size), size, strict=True)
             )
-            spot = Spot(container.node, self.racks.get(container.node, ""), free)
+            spot = Spot(container.node, view.racks.get(container.node, ""), free)
             chosen, _ = assign(_nonzero(spot, size), _drop_missing(tasks, size), self._delta)
             for lot, _level in chosen:
                 taken[lot] = taken.get(lot, 0) + 1

@@ -26,7 +26,7 @@ class Static:
 
     def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
         """Fill containers; only those too small for what waits are exchanged."""
-        filling = Filling(now, 0.0, 1.0, self._wait_s, {}, fixed=True)
+        filling = Filling(now, 0.0, 1.0, self._wait_s, fixed=True)
         filling.fill(view, view.containers)
         back = useless(view, idle_containers(view, filling.used))
         return HoldWish(self._containers, filling.start, back, filling.wakes_in_s())

@@ -159,6 +159,7 @@ class HoldView:
     size: Vector = ()  # of a new container
     pool_max: int = 1
     pending: int = 0  # containers asked for and not granted
+    racks: Mapping[NodeId, str] = field(default_factory=dict)  # where known; none: there is one
 
 
 class HoldWish(NamedTuple):

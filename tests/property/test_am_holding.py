@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from am.ask.af import AfSettings, next_desire, request_of
@@ -64,8 +64,9 @@ def test_a_job_ends_well_over_a_bad_network(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", HOLDING)
-@settings(CALM, derandomize=True)  # seed 7565 with disposable still hangs: a known, open fault
+@CALM
 @given(st.integers(0, 2**32))
+@example(7565)  # with `disposable`: a registration of before the restart arrives after it
 def test_a_job_survives_restarts_of_its_manager(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     cluster = PretendedCluster(

@@ -156,6 +156,7 @@ class Master:
         self.world, self.attempt, self.container, self.host = world, attempt, container, host
         self.accepted = self.finished = False
         self.job: Job | None = None
+        self.epoch = 0
         self.forget_asks()
         self.done: set[tuple[int, int]] = set()
         self.known: set[int] = set()
@@ -204,16 +205,23 @@ class Master:
             acks, self.acks = tuple(self.acks), []
             world.to_manager(
                 ContainersAsked(
-                    self.attempt, number, acks, tuple(asks), remaining_work=float(len(self.tasks))
-                )
+                    self.attempt,
+                    number,
+                    acks,
+                    tuple(asks),
+                    remaining_work=float(len(self.tasks)),
+                    epoch=self.epoch,
+                )  # fmt: skip
             )
 
     def hears(self, message: object) -> None:
         if isinstance(message, AttemptAccepted) and not self.accepted:
-            self.accepted, self.job = True, message.job
+            self.accepted, self.job, self.epoch = True, message.job, message.epoch
             self.done |= {(f.stage, f.task) for f in message.finished}
         elif isinstance(message, ContainersGranted):
             if message.resync:
+                if message.epoch == self.epoch:
+                    return
                 self.accepted = False
                 self.totals.clear()
                 self.granted.clear()

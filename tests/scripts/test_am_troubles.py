@@ -283,11 +283,13 @@ def test_asks_fall_due_again_after_a_restart_of_the_manager() -> None:
     running = ItemAnswer(container_id(ATTEMPT, 2), 0, 0)
     master.handle(granted(grant(2), grant(3)), 1.0)
     master.handle(StartAnswered("n1", ATTEMPT, (running,)), 1.0)
-    effects = master.handle(ContainersGranted(ATTEMPT, 0, resync=True), 2.0)
-    assert messages_of(effects, AttemptRegistered)
+    resync = ContainersGranted(ATTEMPT, 0, resync=True, epoch=1)
+    assert messages_of(master.handle(resync, 2.0), AttemptRegistered)
     assert not messages_of(master.handle(TimerFired("heartbeat"), 2.0), ContainersAsked)
-    master.handle(accepted(job), 3.0)
+    master.handle(accepted(job, epoch=1), 3.0)
     message = asked(master, 3.0)
+    assert message.epoch == 1
+    assert not master.handle(resync, 3.0)  # doubled: it is of the manager that heard everything
     # container 3 was not known to run, so it is given up; container 2 goes on
     assert [(a.ask_id, a.total) for a in message.asks] == [(2, 4)]
     assert message.releases == (container_id(ATTEMPT, 3),)

@@ -17,6 +17,7 @@ from weft.messages import (
     AttemptUnregistered,
     ContainerEnd,
     ContainersAsked,
+    ContainersGranted,
     NodeAccepted,
     NodeAnswered,
     NodeHeartbeated,
@@ -242,6 +243,23 @@ def test_a_restarted_manager_adopts_what_runs_and_remembers_what_ended() -> None
     )  # fmt: skip
     assert sent(rig.tell(AttemptFinished(master.attempt_id, True)), AttemptUnregistered)
     assert rig.submit() == 2, "application numbers go on"
+
+
+def test_a_late_registration_does_not_hide_a_restart_from_its_master() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    master = running(rig)
+    (own,) = rig.nodes["n1"].masters
+    rig = restarted(rig)
+    rig.tell(node_registered("n1", running=(RunningContainer(own, (0.0, 0.0), ()),)))
+
+    late = AttemptRegistered(master.attempt_id)  # sent to the manager of before
+    (accepted,) = sent(rig.tell(late), AttemptAccepted)
+    answers = sent(rig.tell(master.asks(ask(total=9), epoch=0)), ContainersGranted)
+    assert [(a.resync, a.epoch, a.acks) for a in answers] == [(True, accepted.epoch, ())]
+    assert rig.ask_manager(GetApplication(1)).pending_containers == 0, "it was not heard"
+    rig.tell(master.asks(ask(total=9), epoch=accepted.epoch))
+    assert rig.ask_manager(GetApplication(1)).pending_containers == 9
 
 
 @pytest.mark.parametrize("launched", [False, True])

@@ -32,6 +32,7 @@ class Process:
         self.log = log.configure(settings.role, settings.log_json, settings.log_level)
         self.exposition = Exposition()
         self.metrics_address = ""
+        self._parent = os.getppid()  # now: it may be gone by the time that anybody looks
         self._events = EventLog(settings.events) if settings.events is not None else None
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -125,8 +126,7 @@ class Process:
             self._events.close()
 
     async def _watch_parent(self) -> None:
-        parent = os.getppid()
-        while os.getppid() == parent:
+        while os.getppid() == self._parent:
             await asyncio.sleep(PARENT_POLL_S)
         self.log.warning("the process that started this is gone")
         self.end()

@@ -120,6 +120,7 @@ def _fill_asked(to: pb.AllocateRequest, message: ContainersAsked) -> None:
         to.blacklist.SetInParent()
         to.blacklist.node_ids.extend(message.blacklist)
     to.remaining_path_s = message.remaining_path_s
+    to.epoch = message.epoch
 
 
 def _decode_asked(item: pb.AllocateRequest) -> ContainersAsked:
@@ -133,6 +134,7 @@ def _decode_asked(item: pb.AllocateRequest) -> ContainersAsked:
         item.remaining_work,
         tuple(item.blacklist.node_ids) if item.HasField("blacklist") else None,
         item.remaining_path_s,
+        item.epoch,
     )
 
 
@@ -190,6 +192,9 @@ def _fill_granted(to: pb.AllocateResponse, message: ContainersGranted) -> None:
     for node, address in message.addresses:
         to.addresses.add(node_id=node, address=address)
     to.resync = message.resync
+    to.epoch = message.epoch
+    for node, rack in message.racks:
+        to.racks.add(node_id=node, rack=rack)
 
 
 def _decode_granted(item: pb.AllocateResponse) -> ContainersGranted:
@@ -203,6 +208,8 @@ def _decode_granted(item: pb.AllocateResponse) -> ContainersGranted:
         tuple(item.headroom),
         tuple([(a.node_id, a.address) for a in item.addresses]),
         item.resync,
+        item.epoch,
+        tuple([(r.node_id, r.rack) for r in item.racks]),
     )
 
 
@@ -218,6 +225,8 @@ def _encode_accepted(message: AttemptAccepted) -> pb.ApplicationMasterRegistered
         prompt=message.prompt,
         cluster_ts=message.cluster_ts,
         seed=message.seed,
+        epoch=message.epoch,
+        racks=[pb.NodeRack(node_id=node, rack=rack) for node, rack in message.racks],
     )
 
 
@@ -233,4 +242,6 @@ def _decode_accepted(item: pb.ApplicationMasterRegistered) -> AttemptAccepted:
         item.prompt,
         item.cluster_ts,
         item.seed,
+        item.epoch,
+        tuple([(r.node_id, r.rack) for r in item.racks]),
     )

@@ -198,6 +198,7 @@ class AllocateRequest(_message.Message):
     REMAINING_WORK_FIELD_NUMBER: _builtins.int
     BLACKLIST_FIELD_NUMBER: _builtins.int
     REMAINING_PATH_S_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     request_id: _builtins.int
     progress: _builtins.float
@@ -206,6 +207,8 @@ class AllocateRequest(_message.Message):
     """sum over unstarted tasks of duration, s, x demand / cluster"""
     remaining_path_s: _builtins.float
     """the longest path of stages that are not done, s"""
+    epoch: _builtins.int
+    """of the manager that accepted the attempt"""
     @_builtins.property
     def acks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """response ids received since the last request"""
@@ -232,10 +235,11 @@ class AllocateRequest(_message.Message):
         remaining_work: _builtins.float = ...,
         blacklist: Global___NodeNames | None = ...,
         remaining_path_s: _builtins.float = ...,
+        epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["blacklist", b"blacklist"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "asks", b"asks", "attempt_id", b"attempt_id", "blacklist", b"blacklist", "progress", b"progress", "releases", b"releases", "remaining_path_s", b"remaining_path_s", "remaining_work", b"remaining_work", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "asks", b"asks", "attempt_id", b"attempt_id", "blacklist", b"blacklist", "epoch", b"epoch", "progress", b"progress", "releases", b"releases", "remaining_path_s", b"remaining_path_s", "remaining_work", b"remaining_work", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -368,6 +372,8 @@ class ApplicationMasterRegistered(_message.Message):
     PROMPT_FIELD_NUMBER: _builtins.int
     CLUSTER_TS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    RACKS_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     job_json: _builtins.bytes
     """the job in the job file format, JSON, UTF-8"""
@@ -378,6 +384,8 @@ class ApplicationMasterRegistered(_message.Message):
     cluster_ts: _builtins.int
     """start of the cluster, ms since the epoch"""
     seed: _builtins.int
+    epoch: _builtins.int
+    """starts of the manager before this one"""
     @_builtins.property
     def types(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.ResourceType]: ...
     @_builtins.property
@@ -388,6 +396,10 @@ class ApplicationMasterRegistered(_message.Message):
 
     @_builtins.property
     def finished(self) -> _containers.RepeatedCompositeFieldContainer[Global___FinishedTask]: ...
+    @_builtins.property
+    def racks(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRack]:
+        """of the nodes that the job prefers; none: there is one rack"""
+
     def __init__(
         self,
         *,
@@ -401,10 +413,12 @@ class ApplicationMasterRegistered(_message.Message):
         prompt: _builtins.bool = ...,
         cluster_ts: _builtins.int = ...,
         seed: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        racks: _abc.Iterable[Global___NodeRack] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "finished", b"finished", "heartbeat_s", b"heartbeat_s", "job_json", b"job_json", "machines", b"machines", "prompt", b"prompt", "seed", b"seed", "share", b"share", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "epoch", b"epoch", "finished", b"finished", "heartbeat_s", b"heartbeat_s", "job_json", b"job_json", "machines", b"machines", "prompt", b"prompt", "racks", b"racks", "seed", b"seed", "share", b"share", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -478,10 +492,14 @@ class AllocateResponse(_message.Message):
     HEADROOM_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
     RESYNC_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    RACKS_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     response_id: _builtins.int
     resync: _builtins.bool
     """the manager restarted: register again and send every ask"""
+    epoch: _builtins.int
+    """of the manager that wants the resync"""
     @_builtins.property
     def acks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """request ids received since the last answer"""
@@ -500,6 +518,10 @@ class AllocateResponse(_message.Message):
 
     @_builtins.property
     def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]: ...
+    @_builtins.property
+    def racks(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRack]:
+        """of the nodes of `containers`; none: there is one rack"""
+
     def __init__(
         self,
         *,
@@ -512,10 +534,12 @@ class AllocateResponse(_message.Message):
         headroom: _abc.Iterable[_builtins.float] | None = ...,
         addresses: _abc.Iterable[Global___NodeAddress] | None = ...,
         resync: _builtins.bool = ...,
+        epoch: _builtins.int = ...,
+        racks: _abc.Iterable[Global___NodeRack] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "addresses", b"addresses", "attempt_id", b"attempt_id", "containers", b"containers", "ended", b"ended", "headroom", b"headroom", "response_id", b"response_id", "resync", b"resync", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "addresses", b"addresses", "attempt_id", b"attempt_id", "containers", b"containers", "ended", b"ended", "epoch", b"epoch", "headroom", b"headroom", "racks", b"racks", "response_id", b"response_id", "resync", b"resync", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -545,6 +569,28 @@ class Container(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Container: _TypeAlias = Container  # noqa: Y015
+
+@_typing.final
+class NodeRack(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    rack: _builtins.str
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        rack: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "rack", b"rack"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeRack: _TypeAlias = NodeRack  # noqa: Y015
 
 @_typing.final
 class NodeAddress(_message.Message):
