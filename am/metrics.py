@@ -40,6 +40,11 @@ class MasterMetrics:
         """The same asker, with the time that it takes in a histogram (COBRA table IV)."""
         return _Timed(asker, self._out)
 
+    def reported(self, late_s: float) -> None:
+        """The measured use of containers was on its way for so long (COBRA table IV)."""
+        text = "Time from a node's measurement of containers to their master, s of wall-clock time"
+        self._out.histogram("weft_use_transmission_seconds", text).observe(max(late_s, 0.0))
+
     def hosted(self, masters: int) -> None:
         """How many masters this process drives now."""
         self._out.gauge("weft_masters", "Masters in this process", masters)
@@ -54,6 +59,7 @@ class _Timed:
 
     def __init__(self, inner: HoldAsker, out: Exposition) -> None:
         self.container = inner.container
+        self.over_estimate = inner.over_estimate
         self._inner = inner
         text = "Time that deciding about reusable containers took (COBRA: Af and Pdelay), s"
         self._took = out.histogram("weft_holding_seconds", text)

@@ -9,6 +9,7 @@ import numpy as np
 
 from am.ask.registry import HoldAsker
 from am.ask.view import HoldView, JobView, WaitingTasks, Wish
+from am.demands import Demands
 from am.launching import Held
 from am.lots import Lot
 from am.progress import READY, Progress, StageProgress
@@ -43,6 +44,7 @@ class Pooled:
         "container_id",
         "free",
         "idle_since_s",
+        "needs",
         "node",
         "size",
         "tasks",
@@ -56,6 +58,7 @@ class Pooled:
         self.size = size
         self.free = list(size)
         self.tasks: dict[tuple[int, int], Held] = {}  # by stage and task
+        self.needs: dict[tuple[int, int], Vector] = {}  # what was believed when they started
         # tasks that failed here: an answer may be to their first order, so it does not count
         self.before: set[tuple[int, int]] = set()
         self.idle_since_s = now
@@ -68,10 +71,17 @@ class Pooled:
         """Tasks in it."""
         return len(self.tasks)
 
-    def book(self, held: Held, sign: int) -> None:
-        """Count what a task is expected to use as used (1) or free again (-1)."""
-        for r, amount in enumerate(held.lot.demand):
-            self.free[r] -= sign * amount
+    def put(self, held: Held, need: Vector) -> None:
+        """Count what a task is expected to need as used."""
+        key = held.lot.stage, held.task
+        self.tasks[key], self.needs[key] = held, need
+        self.free = [f - n for f, n in zip(self.free, need, strict=True)]
+
+    def drop(self, stage: int, task: int) -> None:
+        """Count it as free again."""
+        del self.tasks[stage, task]
+        need = self.needs.pop((stage, task))
+        self.free = [f + n for f, n in zip(self.free, need, strict=True)]
         if not self.tasks:
             self.free = list(self.size)  # no drift over thousands of tasks
 
@@ -90,6 +100,7 @@ class HoldingWork(Work):
         super().__init__(attempt_id, settings, _Silent(), rng, accepted)
         self.holder = asker
         self.base = container_size(asker.container, accepted.types, accepted.machines)
+        self.demands = Demands(asker.over_estimate, self.base)
         self.pool: dict[ContainerId, Pooled] = {}
         self._sizes: dict[tuple[Vector, str], Lot] = {}  # what is asked for, by size and label
         self._waiting: dict[int, Lot] = {}
@@ -136,8 +147,9 @@ class HoldingWork(Work):
             since = stage.ready_at[lot.tasks[lot.ready[0]]] if stage.ready_at else 0.0
             known = self.estimates.known(lot.stage)
             duration = self.estimates.duration_s(lot.stage) if known else None
-            waiting.append(WaitingTasks(lot, since, duration))
-            size = at_least(size, lot.demand)
+            demand = self.demands.of(lot)
+            waiting.append(WaitingTasks(lot, since, duration, demand))
+            size = at_least(size, demand)
         pending = sum(lot.rows[0].wanted for lot in self._sizes.values() if lot.rows[0])
         most = pool_max(size, self.accepted.machines)
         return HoldView(waiting, list(self.pool.values()), size, most, pending, self.racks)
@@ -167,8 +179,7 @@ class HoldingWork(Work):
         held = Held(
             pooled.container_id, pooled.node, lot, stage, task, attempt, now, pooled.size
         )  # fmt: skip
-        pooled.tasks[lot.stage, task] = held
-        pooled.book(held, 1)
+        pooled.put(held, self.demands.of(lot))
         self.launcher.start(held)
 
     def _give_back(self, pooled: Pooled) -> None:
@@ -183,6 +194,7 @@ class HoldingWork(Work):
             self._forget(held)
             self.progress.give_back(held.stage, held.task)
         pooled.tasks.clear()
+        pooled.needs.clear()
         self._due = True
 
     def _forget(self, held: Held) -> None:
@@ -311,8 +323,11 @@ class HoldingWork(Work):
         self._due = True
         pooled = self.pool[end.container_id]
         pooled.confirmed = True
-        del pooled.tasks[end.stage, end.task]
-        pooled.book(held, -1)
+        pooled.drop(end.stage, end.task)
+        if end.outcome is Outcome.SUCCEEDED:
+            self.demands.measured(held.lot, end.use)
+        elif end.outcome is Outcome.OUT_OF_MEMORY:
+            self.demands.too_little(held.lot)
         if end.outcome is not Outcome.SUCCEEDED:
             pooled.before.add((end.stage, end.task))
         if not pooled.tasks:
@@ -356,9 +371,9 @@ def _check_pool(pool: dict[ContainerId, Pooled], progress: Progress, running: bo
     tasks = 0
     for pooled in pool.values():
         used = [0.0] * len(pooled.size)
-        for held in pooled.tasks.values():
+        for key, held in pooled.tasks.items():
             tasks += held.stage.state[held.task] > READY
-            used = [u + d for u, d in zip(used, held.lot.demand, strict=True)]
+            used = [u + d for u, d in zip(used, pooled.needs[key], strict=True)]
         for u, f, s in zip(used, pooled.free, pooled.size, strict=True):
             if abs(u + f - s) > 1e-6 * (1.0 + s):
                 raise InvariantError(f"container {pooled.container_id}: {u} used, {f} free of {s}")

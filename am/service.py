@@ -27,6 +27,7 @@ from weft.messages import (
     ContainersGranted,
     MasterLaunch,
     Outcome,
+    TasksEnded,
     master_address,
 )
 from weft.presets import Preset, choose, with_options
@@ -144,7 +145,10 @@ class MasterService(Outside):
             self.shell.post(master_address(message.attempt_id), message)
 
     def _from_nodes(self, batch: list[Any]) -> None:
+        clock = self._process.clock
         for message in batch:
+            if isinstance(message, TasksEnded) and message.container_use:
+                self.metrics.reported(clock.wall_s(clock.now() - message.sent_s))
             self.shell.post(master_address(message.attempt_id), message)
 
     def _bin(self, lost: int) -> None:

@@ -139,6 +139,7 @@ class PretendedCluster:
         self._timers: dict[Hashable, int] = {}
         self._dead: set[int] = set()
         self._ran: set[int] = set()
+        self.uses: Callable[[TaskLaunch], Vector] = lambda launch: ()  # what is measured of a task
         self.known = True  # False: the manager restarted, the attempt must register again
         self.epoch = 0  # restarts of the manager
         self._containers = 1
@@ -303,7 +304,8 @@ class PretendedCluster:
         how = self._outcome_of(launch, node) if outcome is None else outcome
         code = int(how is not Outcome.SUCCEEDED)
         self.ends.append((self.now, launch, how))
-        direct = TaskEnd(container, *key, how, code, launch.duration_s)
+        use = self.uses(launch)
+        direct = TaskEnd(container, *key, how, code, launch.duration_s, use=use)
         self._deliver(TasksEnded(node, ATTEMPT, (direct,)))
         relayed = ContainerEnd(container, how, code, *key, launch.duration_s)
         self._owed.put((f"task {key}", container), relayed)

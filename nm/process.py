@@ -8,6 +8,7 @@ stop its tasks is cleaned up after by `kill_orphans`, which finds them by their 
 import asyncio
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -27,9 +28,10 @@ TaskKey = tuple[int, int, int]
 
 
 class _Process:
-    __slots__ = ("container_id", "key", "pid", "pidfd", "stopping", "timer")
+    __slots__ = ("began_s", "container_id", "key", "pid", "pidfd", "stopping", "timer")
 
-    def __init__(self, container_id: ContainerId, key: TaskKey, pid: int) -> None:
+    def __init__(self, container_id: ContainerId, key: TaskKey, pid: int, began_s: float) -> None:
+        self.began_s = began_s  # on the event loop's clock
         self.container_id = container_id
         self.key = key
         self.pid = pid  # also the number of its group
@@ -64,6 +66,7 @@ class ProcessHost:
         self._limits = limits
         self._environment = dict(os.environ if environment is None else environment)
         self._environment[ROOT_VARIABLE] = str(self.root)
+        self._names: tuple[str, ...] = ()  # the cluster's resource types, once they are known
         self._running: dict[ContainerId, dict[TaskKey, _Process]] = {}
         self._loop = asyncio.get_running_loop()
         self._polling = False
@@ -75,6 +78,7 @@ class ProcessHost:
     def follow(self, cluster_ts: int, names: Sequence[str]) -> None:
         """Learn the cluster's start, ms since the epoch, and its resource types."""
         self.cluster_ts = cluster_ts
+        self._names = tuple(names)
         if self._limits is not None:
             self._limits.names = list(names)
 
@@ -123,7 +127,7 @@ class ProcessHost:
             end = ProcessEnded(container_id, Outcome.FAILED, code, problem, (), *key)
             self._loop.call_soon(self._on_ended, end)
             return
-        process = _Process(container_id, key, pid)
+        process = _Process(container_id, key, pid, self._loop.time())
         self._running.setdefault(container_id, {})[key] = process
         self._watch(process)
 
@@ -211,7 +215,7 @@ class ProcessHost:
         if process.timer is not None:
             process.timer.cancel()
         _signal(process.pid, signal.SIGKILL)  # its number is not free before the next line
-        _, status = os.waitpid(process.pid, 0)
+        _, status, spent = os.wait4(process.pid, 0)
         for_memory = self._left(process)
         code = os.waitstatus_to_exitcode(status)
         message = ""
@@ -222,8 +226,16 @@ class ProcessHost:
             if for_memory and not process.stopping:
                 outcome = Outcome.OUT_OF_MEMORY
                 message = f"out of memory: over the container's limit ({message})"
-        end = ProcessEnded(process.container_id, outcome, code, message, (), *process.key)
+        use = self._use(spent, self._loop.time() - process.began_s)
+        end = ProcessEnded(process.container_id, outcome, code, message, use, *process.key)
         self._on_ended(end)
+
+    def _use(self, spent: resource.struct_rusage, lasted_s: float) -> Vector:
+        """What a process and those that it waited for used: mean cores, the largest one's memory;
+        nothing is known of other resources."""
+        cores = (spent.ru_utime + spent.ru_stime) / max(lasted_s, 1e-3)
+        known = {"vcores": cores, "memory_mb": spent.ru_maxrss / 1024.0}
+        return tuple([known.get(name, -1.0) for name in self._names])
 
     def _left(self, process: _Process) -> bool:
         """Forget a process that ended; True: its container ran into its memory limit."""

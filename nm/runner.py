@@ -153,8 +153,12 @@ class Runner:
         effects: list[Effect],
         exit_code: int = 0,
         message: str = "",
+        use: Vector = (),
     ) -> None:
-        """Book a task's end; its container ends with it unless it is reusable."""
+        """Book a task's end; its container ends with it unless it is reusable.
+
+        `use`: the most that a real one was measured to use.
+        """
         item = work.item
         container, stage, task, attempt = item.container_id, item.stage, item.task, item.attempt
         run_s = now - work.start_s
@@ -172,10 +176,12 @@ class Runner:
         held.meter(key, work, now)
         held.tasks.pop(key, None)
         held.ended.add(key)
-        ended = TaskEnd(container, stage, task, attempt, outcome, exit_code, run_s, message)
+        use = work.demand if self.emulated else use
+        ended = TaskEnd(container, stage, task, attempt, outcome, exit_code, run_s, message, use)
         self.outbox.put((container, key), ended)
         owner = attempt_of_container(container)
-        effects.append(Send(self.master(owner), TasksEnded(self.node_id, owner, (ended,))))
+        told = TasksEnded(self.node_id, owner, (ended,), (), now)
+        effects.append(Send(self.master(owner), told))
 
     def report_again(self, container: ContainerId) -> bool:
         """Owe the end of a container that ended; False where it has not."""
@@ -237,7 +243,8 @@ class Runner:
             key = next(iter(held.tasks))
         work = held.tasks.get(key)
         if work is not None:
-            self._end_task(held, work, outcome, now, effects, event.exit_code, event.message)
+            code, text = event.exit_code, event.message
+            self._end_task(held, work, outcome, now, effects, code, text, event.use)
         if held.reusable and stopping and not held.tasks:
             self._end_container(held, Outcome.KILLED, event.exit_code, event.message, now)
 
@@ -269,7 +276,7 @@ class Runner:
             if self.book.containers[use.container_id].reusable:
                 by_master.setdefault(attempt_of_container(use.container_id), []).append(use)
         for owner, found in by_master.items():
-            message = TasksEnded(self.node_id, owner, (), tuple(found))
+            message = TasksEnded(self.node_id, owner, (), tuple(found), now)
             effects.append(Send(self.master(owner), message))
         return uses
 

@@ -122,7 +122,7 @@ class ProcessEnded:
     outcome: Outcome
     exit_code: int
     message: str = ""
-    use: Vector = ()  # measured mean use
+    use: Vector = ()  # the most that it used; negative: not measured; empty: nothing was
     stage: int = -1  # which task, where several run inside one reusable container
     task: int = -1
     attempt: int = 0

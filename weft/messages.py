@@ -117,6 +117,7 @@ class TaskEnd(NamedTuple):
     exit_code: int
     run_s: float
     message: str = ""
+    use: Vector = ()  # the most that it used; negative: not measured; empty: nothing was
 
 
 class ContainerEnd(NamedTuple):
@@ -365,3 +366,4 @@ class TasksEnded:
     attempt_id: AttemptId
     ended: tuple[TaskEnd, ...] = ()
     container_use: tuple[ContainerUse, ...] = ()
+    sent_s: float = 0.0  # on the node's clock

@@ -30,6 +30,8 @@ class Cobra:
     (figure 2(c)); without it only a falling desire gives containers back, as they become empty.
     `needed_only`: however large the desire, ask for no more than one container for each task that
     waits, as Lemma 4 supposes; the paper's Af asks on while few tasks wait for their node.
+    `over_estimate`: the first tasks of a stage are taken to need so many times what is declared, at
+    most a container; then what was measured counts (section VI-B). 0: always what is declared.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Cobra:
         initial_desire: float = 1.0,
         surplus_release: bool = False,
         needed_only: bool = True,
+        over_estimate: float = 1.25,
     ) -> None:
         if not float(rho) > 1.0:
             raise InputError("asker.rho", f"expected a number above 1, got {rho!r}")
@@ -50,7 +53,10 @@ class Cobra:
             raise InputError("asker.delta", f"expected a number in (0, 1], got {delta!r}")
         if not float(period_s) > 0.0:
             raise InputError("asker.period_s", f"expected a positive number, got {period_s!r}")
+        if not float(over_estimate) >= 0.0:
+            raise InputError("asker.over_estimate", f"expected 0 or more, got {over_estimate!r}")
         self.container = container
+        self.over_estimate = float(over_estimate)
         self.desire = float(initial_desire)
         self.case = ""  # of the last full period
         self._af = AfSettings(float(rho), float(delta))

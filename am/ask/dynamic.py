@@ -24,6 +24,7 @@ class Dynamic:
         wait_s: float = 3.0,
     ) -> None:
         self.container = container
+        self.over_estimate = 0.0
         self._target = int(initial)
         self._backlog_s = float(backlog_s)
         self._idle_s = float(idle_s)

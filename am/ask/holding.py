@@ -28,7 +28,7 @@ def waiting_of(
     return [
         Waiting(
             key=task.lot.number,
-            need=parts(task.lot.demand, size),
+            need=parts(task.demand, size),
             threshold_s=(
                 unknown_wait_s if fixed or task.duration_s is None else tau * task.duration_s
             ),
@@ -141,7 +141,7 @@ def useless(view: HoldView, idle: Sequence[ContainerView]) -> list[int]:
         c.container_id
         for c in idle
         if not any(
-            all(d <= s + 1e-9 for d, s in zip(task.lot.demand, c.size, strict=True))
+            all(d <= s + 1e-9 for d, s in zip(task.demand, c.size, strict=True))
             for task in view.waiting
         )
     ]

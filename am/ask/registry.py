@@ -37,10 +37,11 @@ class HoldAsker(Protocol):
     stages whose tasks may start and what the job holds. A holding asker's job has no plan.
 
     `container` is the capacity of one container: named amounts, or a part of the smallest machine.
-    A stage whose tasks need more gets larger containers.
+    A stage whose tasks need more gets larger containers. `over_estimate`: see `am.demands`.
     """
 
     container: Mapping[str, float] | float
+    over_estimate: float
 
     def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
         """The wanted number of containers, tasks to start, containers to give back."""

@@ -21,6 +21,7 @@ class Static:
         wait_s: float = 3.0,
     ) -> None:
         self.container = container
+        self.over_estimate = 0.0
         self._containers = int(containers)
         self._wait_s = float(wait_s)
 

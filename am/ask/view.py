@@ -145,6 +145,7 @@ class WaitingTasks(NamedTuple):
     lot: LotView
     since_s: float  # when the longest waiting one became ready
     duration_s: float | None
+    demand: Vector  # what one of them is believed to need
 
 
 @dataclass(slots=True)

@@ -12,10 +12,12 @@ from am.ask.dynamic import Dynamic
 from am.ask.registry import ASKERS, asker
 from am.ask.static import Static
 from am.ask.view import HoldView, HoldWish
+from am.demands import Demands
+from am.lots import Lot
 from am.settings import MasterSettings
-from am.testing import PretendedCluster, assert_ran_in_order, chain, stage
+from am.testing import PretendedCluster, accepted, assert_ran_in_order, chain, stage
 from weft.errors import InputError
-from weft.job import Edge, Job, Preference
+from weft.job import NO_PREFERENCE, Edge, Job, Preference
 from weft.messages import AskType, ContainersAsked, Outcome
 
 HOLDING = ["cobra", "static", "dynamic", "disposable"]
@@ -88,6 +90,7 @@ class Spy:
     def __init__(self, inner: Cobra) -> None:
         self.inner = inner
         self.container = inner.container
+        self.over_estimate = inner.over_estimate
         self.seen: list[tuple[float, str, HoldWish]] = []
         self.desires: list[float] = []
 
@@ -143,6 +146,52 @@ def test_a_stage_that_needs_more_gets_larger_containers() -> None:
     assert_ran_in_order(cluster.run(1000))
     granted = {launch.stage: launch.granted[0] for _, launch, _ in cluster.starts}
     assert granted == {0: 4.0, 1: 12.0}
+
+
+def test_the_first_tasks_of_a_stage_get_more_room_and_then_what_was_measured() -> None:
+    job = Job("j", (stage("a", 60, duration_s=10.0, demand={"vcores": 2.0}),))
+    options = {"container": {"vcores": 6.0}, "over_estimate": 1.5, "rho": 1.01}
+    cluster = PretendedCluster(job, asker_name=asker("cobra", options), slots=1)
+    cluster.uses = lambda launch: (0.5, 0.0, -1.0, -1.0)  # a quarter of what was declared
+    assert_ran_in_order(cluster.run(10_000))
+    starts = [at for at, _, _ in cluster.starts]
+    at_once = [starts.count(at) for at in sorted(set(starts))]
+    # 2 tasks of 3 cores fit, then all that were measured count 0.5 (after three ends)
+    assert at_once[0] == 2
+    assert max(at_once) >= 10
+
+
+def test_demands_are_over_estimated_within_a_container_then_measured() -> None:
+    (lot,) = (Lot(0, range(9), (2.0, 4.0, 9.0), NO_PREFERENCE, 1.0),)
+    lot.number = 0
+    beliefs = Demands(1.5, (8.0, 5.0, 8.0))
+    assert beliefs.of(lot) == (3.0, 5.0, 9.0), "at most a container, at least what is declared"
+    for use in [(1.0, 3.0, -1.0), (1.5, 2.0, -1.0)]:
+        beliefs.measured(lot, use)
+        beliefs.measured(lot, ())
+        assert beliefs.of(lot) == (3.0, 5.0, 9.0), "too few were measured"
+    beliefs.measured(lot, (0.5, 2.0, -1.0))
+    assert beliefs.of(lot) == (1.5, 3.0, 9.0), "the most of each; the last was not measured"
+    beliefs.measured(lot, (2.5, 2.0, -1.0))
+    assert beliefs.of(lot) == (2.5, 3.0, 9.0)
+    beliefs.too_little(lot)
+    assert beliefs.of(lot) == (3.0, 5.0, 9.0)
+    assert Demands(0.0, (8.0, 5.0, 8.0)).of(lot) == lot.demand
+
+
+def test_tasks_wait_for_their_rack_before_they_go_anywhere() -> None:
+    near = Preference(("n1",))
+    job = Job("j", (stage("a", 1, duration_s=40.0, prefer=near),))
+    began = {}
+    for racks in ((("n1", "r1"), ("n4", "r1")), (("n1", "r1"), ("n4", "r2"))):
+        cluster = PretendedCluster(job, asker_name=asker("cobra", {"tau": 0.5}), slots=1)
+        cluster.answer = accepted(job, racks=racks)
+        assert_ran_in_order(cluster.run(10_000))
+        ((at, _, node),) = cluster.starts
+        assert node == "n4"
+        began[racks[1][1]] = at
+    assert began["r1"] == pytest.approx(0.5 * 40.0, abs=6.0)
+    assert began["r2"] == pytest.approx(2 * 0.5 * 40.0, abs=6.0)
 
 
 def test_spark_static_allocation_holds_its_containers_to_the_end() -> None:

@@ -166,6 +166,7 @@ def encode_answers(messages: Iterable[NodeAnswer]) -> pb.ContainersResponse:
                 attempt_id=message.attempt_id,
                 ended=encode_task_ends(message.ended),
                 container_use=encode_uses(message.container_use),
+                sent_s=message.sent_s,
             )
     return response
 
@@ -191,6 +192,7 @@ def decode_answers(response: pb.ContainersResponse) -> list[NodeAnswer]:
             end.attempt_id,
             decode_task_ends(end.ended),
             decode_uses(end.container_use),
+            end.sent_s,
         )
         for end in response.ended
     )

@@ -111,8 +111,9 @@ def encode_task_ends(ends: Iterable[TaskEnd]) -> list[pb.TaskEnd]:
             exit_code=exit_code,
             run_s=run_s,
             message=message,
+            use=use,
         )
-        for container, stage, task, attempt, outcome, exit_code, run_s, message in ends
+        for container, stage, task, attempt, outcome, exit_code, run_s, message, use in ends
     ]
 
 
@@ -129,6 +130,7 @@ def decode_task_ends(items: Iterable[pb.TaskEnd]) -> tuple[TaskEnd, ...]:
                 item.exit_code,
                 item.run_s,
                 item.message,
+                tuple(item.use),
             )
             for item in items
         ]

@@ -345,8 +345,11 @@ class TasksEnd(_message.Message):
     ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     CONTAINER_USE_FIELD_NUMBER: _builtins.int
+    SENT_S_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     attempt_id: _builtins.int
+    sent_s: _builtins.float
+    """on the node's clock, s of cluster time"""
     @_builtins.property
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.TaskEnd]: ...
     @_builtins.property
@@ -358,10 +361,11 @@ class TasksEnd(_message.Message):
         attempt_id: _builtins.int = ...,
         ended: _abc.Iterable[_words_pb2.TaskEnd] | None = ...,
         container_use: _abc.Iterable[_words_pb2.ContainerUse] | None = ...,
+        sent_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "container_use", b"container_use", "ended", b"ended", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "container_use", b"container_use", "ended", b"ended", "node_id", b"node_id", "sent_s", b"sent_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

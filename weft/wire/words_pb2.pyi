@@ -213,6 +213,7 @@ class TaskEnd(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     RUN_S_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    USE_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     stage: _builtins.int
     """position of the stage in the job"""
@@ -225,6 +226,10 @@ class TaskEnd(_message.Message):
     run_s: _builtins.float
     """measured run time, s"""
     message: _builtins.str
+    @_builtins.property
+    def use(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """the most that it used, absolute; negative: not measured"""
+
     def __init__(
         self,
         *,
@@ -236,10 +241,11 @@ class TaskEnd(_message.Message):
         exit_code: _builtins.int = ...,
         run_s: _builtins.float = ...,
         message: _builtins.str = ...,
+        use: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "container_id", b"container_id", "exit_code", b"exit_code", "message", b"message", "outcome", b"outcome", "run_s", b"run_s", "stage", b"stage", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "container_id", b"container_id", "exit_code", b"exit_code", "message", b"message", "outcome", b"outcome", "run_s", b"run_s", "stage", b"stage", "task", b"task", "use", b"use"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,52 @@
+"""What tasks in reusable containers are believed to need (COBRA section VI-B).
+
+The first tasks of a lot are over-estimated, so that they do not slow each other down; then the most
+that any of its tasks was measured to use counts.
+"""
+
+from am.lots import Lot
+from weft.resources import Vector
+
+MEASURED_MIN = 3  # "the first few executions" (COBRA section VI-B)
+
+
+class Demands:
+    """Beliefs by lot. `over_estimate`: times what is declared; 0: as declared, never measured.
+
+    `most` is a container's capacity: no over-estimate goes beyond it.
+    """
+
+    __slots__ = ("_believed", "_most", "_over", "_seen")
+
+    def __init__(self, over_estimate: float, most: Vector) -> None:
+        self._over = over_estimate
+        self._most = most
+        self._believed: dict[int, Vector] = {}
+        self._seen: dict[int, tuple[int, Vector]] = {}  # tasks measured, the most of each resource
+
+    def of(self, lot: Lot) -> Vector:
+        """What one task of a lot is believed to need, absolute."""
+        if self._over <= 0:
+            return lot.demand
+        found = self._believed.get(lot.number)
+        if found is None:
+            pairs = zip(lot.demand, self._most, strict=True)
+            found = tuple(max(d, min(d * self._over, most)) for d, most in pairs)
+            self._believed[lot.number] = found
+        return found
+
+    def measured(self, lot: Lot, use: Vector) -> None:
+        """Learn from a task's measured use; a negative amount was not measured."""
+        if self._over <= 0 or len(use) != len(lot.demand):
+            return
+        count, most = self._seen.get(lot.number, (0, (-1.0,) * len(use)))
+        most = tuple(map(max, most, use))
+        self._seen[lot.number] = count + 1, most
+        if count + 1 >= MEASURED_MIN:
+            pairs = zip(most, lot.demand, strict=True)
+            self._believed[lot.number] = tuple(m if m >= 0 else d for m, d in pairs)
+
+    def too_little(self, lot: Lot) -> None:
+        """A task ran out of memory: begin again with the over-estimate."""
+        self._believed.pop(lot.number, None)
+        self._seen.pop(lot.number, None)
