@@ -28,7 +28,7 @@ from weft.workloads.registry import import_jobs
 MACHINES, CORES, MEMORY_MB, PART = 100, 8.0, 16384.0, 0.25  # a container: a part of a machine
 TASKS_MAX = 60  # of a stage: the traces have stages of thousands
 LOAD = 4.0  # of the containers, if every task had one for itself: jobs compete for them
-SEEDS = (0,)
+SEEDS = (0, 1)
 PEERS: Sequence[tuple[str, str, Mapping[str, float]]] = (
     ("default_container", "default_container", {}),
     ("srs", "srs", {}),
@@ -36,6 +36,7 @@ PEERS: Sequence[tuple[str, str, Mapping[str, float]]] = (
     ("tetris", "tetris", {}),
     ("cobra", "cobra", {}),
     ("cobra, tau 0.1", "cobra", {"asker.tau": 0.1}),
+    ("cobra, exact", "cobra", {"asker.over_estimate": 0.0}),
 )
 AXES: Mapping[str, Sequence[float]] = {
     "rho": (1.2, 1.5, 2.0, 3.0),
