@@ -8,11 +8,13 @@ import numpy as np
 
 from rm.core import ResourceManager
 from rm.instruments import MeteredStore, instrument
+from rm.match.protocol import Matcher
 from rm.match.registry import make_matcher
 from rm.recovery import compact
 from rm.service import ManagerService
 from rm.settings import ManagerSettings
 from rm.store import Journal
+from rm.warm import warm
 from weft.cluster import DEFAULT_QUEUES, QueueSpec
 from weft.effects import Recovered
 from weft.errors import WeftError
@@ -27,14 +29,12 @@ from weft.wire.server import Server
 
 def make_manager(settings: RmSettings, cluster_ts: int) -> ResourceManager:
     """Choose the policies and build the core; raises InputError for an unknown name or value."""
-    chosen = choose(settings.scheduler, matcher=settings.matcher)
-    chosen = with_options(chosen, pairs(settings.set))
     types, queues = _cluster(settings.cluster)
     return ResourceManager(
         cluster_ts,
         types,
         queues,
-        make_matcher(chosen.matcher, chosen.matcher_options),
+        _matcher(settings),
         ManagerSettings(
             prompt=settings.pace == "prompt",
             heartbeat_s=settings.heartbeat_s,
@@ -53,6 +53,12 @@ def make_manager(settings: RmSettings, cluster_ts: int) -> ResourceManager:
         ),
         np.random.default_rng(settings.seed),
     )
+
+
+def _matcher(settings: RmSettings) -> Matcher:
+    chosen = choose(settings.scheduler, matcher=settings.matcher)
+    chosen = with_options(chosen, pairs(settings.set))
+    return make_matcher(chosen.matcher, chosen.matcher_options)
 
 
 def _cluster(text: str) -> tuple[ResourceTypes, QueueSpec]:
@@ -84,6 +90,8 @@ async def serve(settings: RmSettings) -> None:
     process.serve_metrics()
     loop = process.spawn(shell.run())
     process.ready(address=address, cluster_ts=cluster_ts)
+    # while nodes start: else the first job waits for the kernels to load
+    warm(_matcher(settings), manager.books.types)
     try:
         await process.until_end()
     finally:

@@ -9,6 +9,7 @@ import cramjam
 import pytest
 
 from weft.job import Job
+from weft.workloads.registry import detect
 from weft.workloads.spark_log import read
 
 INFO = {"Stage ID": 0, "Number of Tasks": 8, "Parent IDs": [], "RDD Info": []}
@@ -89,6 +90,7 @@ def test_every_codec_gives_the_same_job(tmp_path: Path, codec: str) -> None:
     packed = tmp_path / f"log.{codec}"
     packed.write_bytes(PACKERS[codec](lines_of(EVENTS)))
     assert only(packed) == plain
+    assert detect([packed]) == "spark"
 
 
 @pytest.mark.parametrize("codec", ["gz", "lz4", "snappy"])

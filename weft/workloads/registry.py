@@ -16,6 +16,7 @@ from weft.job import Job
 from weft.workloads.documents import read_head
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand
+from weft.workloads.spark_files import packed_head
 
 FORMATS: dict[str, str] = {
     "spark": "weft.workloads.spark_log",
@@ -109,7 +110,7 @@ def detect(sources: Sequence[Path]) -> str:
 
 def format_of(path: Path) -> str | None:
     """The format of one file, told by its first bytes, or None."""
-    head = read_head(path)
+    head = packed_head(path) or read_head(path)
     lines = [line for line in head[:4096].splitlines() if line.strip()]
     first = lines[0] if lines else ""
     if first.startswith("Avro-Json"):

@@ -7,7 +7,7 @@ lost, what stands before it is read.
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -137,6 +137,19 @@ def _open(path: Path) -> Iterator[BinaryIO]:
             yield stream
     except OSError as error:
         raise InputError(str(path), error.strerror or "cannot be read") from None
+
+
+def packed_head(path: Path, size: int = 65536) -> str:
+    """The first bytes of a log packed as only Spark packs (lz4, snappy), as text; else nothing."""
+    with suppress(OSError), path.open("rb") as raw:
+        if _blocks(raw, raw.read(16)) is not None:
+            return _head(path, size)
+    return ""  # who reads it says what is wrong
+
+
+def _head(path: Path, size: int) -> str:
+    with _open(path) as stream:
+        return stream.read(size).decode("utf-8", errors="replace")
 
 
 def _blocks(raw: BinaryIO, magic: bytes) -> Iterator[bytes] | None:
