@@ -147,7 +147,7 @@ def _on_dask(address: str) -> Runner:
 
     def run(requests: Sequence[Request]) -> Iterator[dict[str, Any]]:
         try:
-            client = distributed.Client(address, timeout="10s")
+            client = distributed.Client(address, timeout="5s")
         except OSError as error:
             raise WeftError(f"no Dask scheduler at {address}: {error}") from None
         with client:

@@ -3,11 +3,12 @@
 import json
 from pathlib import Path
 
+import distributed
 import numpy as np
 import pytest
 
 from lab.study import Grid, read_grid, run_study
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.job import Edge, Job, Stage
 from weft.jobfile import job_to_dict
 
@@ -45,6 +46,22 @@ def test_a_study_is_the_same_on_one_and_two_workers_and_after_a_stop(tmp_path: P
     again = run_study(grid, tmp_path / "half", 1, told=lambda done, total, row: heard.append(done))
     assert [row["digest"] for row in again] == [row["digest"] for row in alone]
     assert len(heard) == 3, "the run whose row was whole is not run again"
+
+
+def test_a_dask_cluster_gives_the_same_rows(tmp_path: Path) -> None:
+    """The same grid on a Dask scheduler with a worker process; without one, a clear error."""
+    grid = Grid(
+        (workload(tmp_path / "w.jsonl"),), ("3x4vcores,4096memory_mb",), ("fifo", "drf"), (0,)
+    )
+    here = run_study(grid, tmp_path / "here", workers=1)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+    ) as cluster:
+        address = cluster.scheduler_address
+        there = run_study(grid, tmp_path / "there", dask=address)
+    assert [row["digest"] for row in there] == [row["digest"] for row in here]
+    with pytest.raises(WeftError, match="no Dask scheduler"):
+        run_study(grid, tmp_path / "nowhere", dask=address)
 
 
 @pytest.mark.parametrize(
