@@ -15,9 +15,10 @@ from rm.lifecycle import (
 from weft.effects import Send
 from weft.facts import AppChanged, AttemptChanged
 from weft.ids import attempt_id
-from weft.messages import AttemptStopped, ContainerEnd, master_address
+from weft.messages import AttemptStopped, ContainerEnd, Outcome, master_address
 
 OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
+ATTEMPTS_MAX = 255  # an attempt's number is one byte of its id
 DEAD = (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED)
 
 
@@ -72,19 +73,29 @@ def schedule_attempt(books: Books, app: App) -> None:
     books.version += 1
 
 
-def fail_attempt(books: Books, attempt: Attempt, why: str) -> None:
-    """The master is lost: stop what it left, and try again unless it failed too often."""
+def fail_attempt(books: Books, attempt: Attempt, why: str, *, counts: bool = True) -> None:
+    """The master is lost: stop what it left, and try again unless it failed too often.
+
+    `counts`: False where the node was lost and the master with it, which is no failure of its own
+    (YARN's RMAppAttempt.shouldCountTowardsMaxAttemptRetry).
+    """
     move_attempt(books, attempt, AttemptEvent.FAIL, why)
     _retire(books, attempt, why)
     app = attempt.app
-    limit = books.settings.max_attempts
-    books.persist({"kind": "failed", "app": app.app_id, "attempt": len(app.attempts), "why": why})
-    if len(app.attempts) < limit:
+    attempt.counts = counts
+    failures = sum(one.counts for one in app.attempts)
+    number = len(app.attempts)
+    books.persist(
+        {"kind": "failed", "app": app.app_id, "attempt": number, "why": why, "counts": counts}
+    )
+    if failures < books.settings.max_attempts and number < ATTEMPTS_MAX:
         if app.state is AppState.RUNNING:
             move_app(books, app, AppEvent.ATTEMPT_FAILED, why)
         schedule_attempt(books, app)
         return
-    text = f"{why}; {limit} attempts failed"
+    text = f"{why}; {failures} attempts failed"
+    if failures < number:
+        text += f", and {number - failures} went with their nodes"
     end_app(books, app, AppEvent.ATTEMPTS_EXHAUSTED, "FAILED", text)
     settle(books, app)
 
@@ -166,8 +177,11 @@ def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:
         AttemptState.ALLOCATED,
         AttemptState.RUNNING,
     ):
-        text = end.message or f"exit code {end.exit_code}"
-        fail_attempt(books, attempt, f"its master ended: {end.outcome.name}, {text}")
+        text = holding.lost or end.message or f"exit code {end.exit_code}"
+        stopped = holding.lost and end.outcome in (Outcome.KILLED, Outcome.RELEASED)
+        own = end.outcome is not Outcome.LOST and not stopped
+        why = f"its master ended: {end.outcome.name}, {text}"
+        fail_attempt(books, attempt, why, counts=own)
     settle(books, attempt.app)
 
 

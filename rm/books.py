@@ -74,7 +74,7 @@ class Holding:
         self.end_s = now + (0.0 if entry is None else entry.ask.duration_s)
         self.state = ContainerState.NEW
         self.adopted = False  # its node brought it along
-        self.lost = False  # stopped only because its node came back without it
+        self.lost = ""  # why it was stopped, where that is no fault of its own
 
 
 class Attempt:
@@ -87,6 +87,7 @@ class Attempt:
         "attempt_id",
         "avoid",
         "blacklist",
+        "counts",
         "created_s",
         "diagnostics",
         "entries",
@@ -121,6 +122,7 @@ class Attempt:
         self.request_id = 0  # the newest message heard
         self.created_s = 0.0
         self.seen_s = 0.0
+        self.counts = False  # it failed, and not only because its node was lost
         self.recovered = False  # it lived before the manager's last start
         self.seed = 0
         self.share: Vector = ()
@@ -186,11 +188,13 @@ class Node:
         "address",
         "boot_s",
         "capacity",
+        "drain_until_s",
         "holdings",
         "labels",
         "lost",
         "node_id",
         "outbox",
+        "present",
         "rack",
         "runs",
         "seen",
@@ -209,8 +213,10 @@ class Node:
         self.address = ""
         self.rack = ""
         self.labels: tuple[str, ...] = ()
-        self.capacity: Vector = ()
+        self.capacity: Vector = (0.0,) * d
         self.use: Vector = ()
+        self.present = False  # it registered in this life of the manager, and is not given up
+        self.drain_until_s = -1.0  # when what a leaving node runs is stopped; below 0: never
         self.boot_s = 0.0
         self.holdings: dict[ContainerId, Holding] = {}
         self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them

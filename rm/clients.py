@@ -1,15 +1,17 @@
 """What clients ask: each request is answered once, and a refusal changes nothing."""
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 from rm import explain, reports
 from rm.applications import OVER, kill_app, move_app, open_app, schedule_attempt
-from rm.books import App, Books
+from rm.books import App, Books, Node
+from rm.leaving import decommission, recommission
 from rm.lifecycle import AppEvent, reported
 from weft.effects import ClientRequested, Send
 from weft.errors import InputError
-from weft.ids import AppId
+from weft.ids import AppId, NodeId
 from weft.job import Job, Stage
 from weft.jobfile import job_to_dict
 from weft.messages import client_address
@@ -17,6 +19,7 @@ from weft.requests import (
     ApplicationAccepted,
     ApplicationJob,
     ApplicationReserved,
+    DecommissionNode,
     Done,
     Explain,
     GetApplication,
@@ -29,6 +32,7 @@ from weft.requests import (
     ListQueues,
     MoveApplication,
     NewApplication,
+    RecommissionNode,
     Refused,
     SetPriority,
     SubmitApplication,
@@ -37,7 +41,11 @@ from weft.resources import Vector
 
 
 class NotFoundError(Exception):
-    """The request names an application that there is not."""
+    """The request names an application or a node that there is not; `place` is the field."""
+
+    def __init__(self, place: str, text: str) -> None:
+        self.place = place
+        super().__init__(text)
 
 
 def answer(books: Books, event: ClientRequested) -> None:
@@ -54,7 +62,7 @@ def _answer(books: Books, request: Any) -> Any:
     except InputError as error:
         return Refused("invalid_argument", error.place, error.problem)
     except NotFoundError as error:
-        return Refused("not_found", "app_id", str(error))
+        return Refused("not_found", error.place, str(error))
 
 
 def _new(books: Books, request: NewApplication) -> ApplicationReserved:
@@ -135,7 +143,7 @@ def _fits(books: Books, demand: Vector, label: str) -> bool:
 def _find(books: Books, number: AppId) -> App:
     app = books.apps.get(number)
     if app is None:
-        raise NotFoundError(f"there is no application {number}")
+        raise NotFoundError("app_id", f"there is no application {number}")
     return app
 
 
@@ -186,6 +194,27 @@ def _nodes(books: Books, request: ListNodes) -> Any:
     return reports.nodes(books, request.states)
 
 
+def _node(books: Books, name: NodeId) -> Node:
+    node = books.nodes.get(name)
+    if node is None:
+        raise NotFoundError("node_id", f"no node {name!r} ever registered")
+    return node
+
+
+def _decommission(books: Books, request: DecommissionNode) -> Done:
+    if not isfinite(request.timeout_s):
+        raise InputError("timeout_s", f"expected a number, got {request.timeout_s}")
+    node = _node(books, request.node_id)
+    decommission(books, node, request.timeout_s)
+    return Done(node.state.name)
+
+
+def _recommission(books: Books, request: RecommissionNode) -> Done:
+    node = _node(books, request.node_id)
+    recommission(books, node)
+    return Done(node.state.name)
+
+
 def _queues(books: Books, request: ListQueues) -> Any:
     return reports.queue(books, 0)
 
@@ -212,6 +241,8 @@ _HANDLERS: dict[type, Callable[[Books, Any], Any]] = {
     GetJob: _job,
     ListApplications: _list,
     ListNodes: _nodes,
+    DecommissionNode: _decommission,
+    RecommissionNode: _recommission,
     ListQueues: _queues,
     GetMetrics: _metrics,
     Explain: _explain,

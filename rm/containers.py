@@ -77,8 +77,10 @@ def order_stop(books: Books, holding: Holding) -> None:
 def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     """A container ended: free it, journal what it finished, relay its end."""
     number, node, attempt = holding.container_id, holding.node, holding.attempt
-    if holding.lost and end.outcome is Outcome.RELEASED:
-        end = end._replace(outcome=Outcome.LOST, message="its node manager was started anew")
+    if holding.lost and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
+        # given back by nobody: its master has to hear that it is gone
+        outcome = Outcome.LOST if end.outcome is Outcome.RELEASED else Outcome.KILLED
+        end = end._replace(outcome=outcome, message=holding.lost)
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, ContainerEvent.ENDED))
     del books.holdings[number]
     del node.holdings[number]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rm import clients, masters, nodes, recovery
+from rm import clients, leaving, masters, nodes, recovery
 from rm.allocation import match_all
 from rm.books import Books
 from rm.invariants import check
@@ -85,6 +85,8 @@ class ResourceManager:
             masters.expire(self.books)
             self._gauges()
             self._watch()
+        elif isinstance(event.key, tuple) and event.key[0] == leaving.DECOMMISSION:
+            leaving.alarm(self.books, event.key[1])
         else:
             raise InvariantError(f"nobody set the timer {event.key!r}")
 

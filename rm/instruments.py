@@ -111,10 +111,11 @@ def _spread(labels: Labels, amounts: Any, units: list[tuple[Labels, float]]) -> 
 
 
 def _nodes(books: Books) -> Callable[[], Families]:
-    """Nodes that are up; the series of the others go away."""
+    """Nodes in service, and those that are being drained; the series of the others go away."""
     n, columns, now = books.ledger.node_count, books.ledger.nodes, books.now
     units = _by_resource(books)
-    up = [node for node in books.node_at if node.state is NodeState.RUNNING]
+    shown = (NodeState.RUNNING, NodeState.DECOMMISSIONING)
+    up = [node for node in books.node_at if node.state in shown and node.present]
     names = [node.node_id for node in up]
     use = [node.use for node in up]
     slots = np.array([node.slot for node in up], dtype=np.int64)
@@ -122,6 +123,7 @@ def _nodes(books: Books) -> Callable[[], Families]:
     held: Floats = columns.held[:n][slots]
     counts, kept = columns.containers[:n][slots], columns.reserved[:n][slots]
     silent_s = now - columns.seen_s[:n][slots]
+    serves = columns.up[:n][slots]  # what a node that is drained still has is nobody's to use
 
     def families() -> Families:
         rows: list[Labels] = [(("node", name),) for name in names]
@@ -131,7 +133,7 @@ def _nodes(books: Books) -> Callable[[], Families]:
             found[1].update(_spread(labels, held[row].tolist(), units))
             found[2].update(_spread(labels, use[row], units))
         over = np.maximum(held - capacity, 0.0).sum(axis=0)
-        free = np.maximum(capacity - held, 0.0).sum(axis=0)
+        free = np.maximum(capacity - held, 0.0)[serves].sum(axis=0)
         return {
             "weft_node_capacity": ("What a node has", found[0]),
             "weft_node_allocated": ("What a node's containers were granted", found[1]),
@@ -145,7 +147,8 @@ def _nodes(books: Books) -> Callable[[], Families]:
                 "Time since a node's last heartbeat, s of cluster time",
                 {labels: max(0.0, float(silent_s[row])) for row, labels in enumerate(rows)}),
             "weft_cluster_capacity": (
-                "What all nodes have", _spread((), capacity.sum(axis=0).tolist(), units)),
+                "What all nodes in service have",
+                _spread((), capacity[serves].sum(axis=0).tolist(), units)),
             "weft_cluster_allocated": (
                 "What all containers were granted", _spread((), held.sum(axis=0).tolist(), units)),
             "weft_cluster_leftover": (

@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from rm.books import Books
+from rm.books import Books, Node
+from rm.leaving import LEAVING
 from rm.lifecycle import AttemptState, NodeState
 from weft.errors import InvariantError
 
@@ -14,10 +15,23 @@ def check(books: Books) -> None:
     _check_apps(books)
     classes: Counter[object] = Counter()
     for node in books.node_at:
+        _check_node(books, node)
         if node.state is NodeState.RUNNING:
             classes[node.capacity, int(books.ledger.nodes.labels[node.slot])] += 1
     if classes != books.classes:
         raise InvariantError("the classes of nodes do not count the nodes that are up")
+
+
+def _check_node(books: Books, node: Node) -> None:
+    running, left = node.state is NodeState.RUNNING, node.state is NodeState.DECOMMISSIONED
+    if bool(books.ledger.nodes.up[node.slot]) is not running:
+        raise InvariantError(f"{node.node_id} is {node.state.name}, but the ledger differs")
+    if node.state not in LEAVING and node.present is not running:
+        raise InvariantError(f"{node.node_id} is {node.state.name}, but present: {node.present}")
+    if left and any(holding.attempt is not None for holding in node.holdings.values()):
+        raise InvariantError(
+            f"{node.node_id} is DECOMMISSIONED, but an application's containers run"
+        )
 
 
 def _check_containers(books: Books) -> None:

@@ -4,7 +4,8 @@ Left out, because our protocol has no such step: NEW_SAVING, FINAL_SAVING and AL
 `Persist` is durable before any later effect of the same answer, so nothing waits for the store);
 LAUNCHED of attempts (the order to launch travels in the node's outbox, a master shows itself by
 registering); EXPIRED of containers (a master repeats a start until it is answered, and loses its
-containers when it is lost itself); UNHEALTHY and DECOMMISSIONING of nodes (no message says so).
+containers when it is lost itself); UNHEALTHY of nodes (no message says so). `rm.leaving` says where
+a node that is decommissioned differs from YARN's.
 """
 
 from enum import IntEnum, auto
@@ -99,6 +100,8 @@ class NodeState(IntEnum):
 
     NEW = auto()
     RUNNING = auto()
+    DECOMMISSIONING = auto()
+    DECOMMISSIONED = auto()
     LOST = auto()
     SHUTDOWN = auto()
 
@@ -110,6 +113,12 @@ class NodeEvent(IntEnum):
     RECONNECTED = auto()
     EXPIRED = auto()
     UNREGISTERED = auto()
+    DECOMMISSION = auto()
+    DRAINED = auto()  # nothing is left on it
+    RECOMMISSION = auto()
+    READMIT = auto()  # recommissioned while it is away
+    RECOVER_DECOMMISSIONING = auto()
+    RECOVER_DECOMMISSIONED = auto()
 
 
 _LIVE_APPS = (AppState.ACCEPTED, AppState.RUNNING)
@@ -178,6 +187,8 @@ CONTAINER: Lifecycle[ContainerState, ContainerEvent] = Lifecycle(
     },
 )
 
+_LEAVING_NODES = (NodeState.DECOMMISSIONING, NodeState.DECOMMISSIONED)
+
 NODE: Lifecycle[NodeState, NodeEvent] = Lifecycle(
     "Node",
     NodeState.NEW,
@@ -188,6 +199,23 @@ NODE: Lifecycle[NodeState, NodeEvent] = Lifecycle(
         (NodeState.RUNNING, NodeEvent.UNREGISTERED): NodeState.SHUTDOWN,
         (NodeState.LOST, NodeEvent.REGISTERED): NodeState.RUNNING,
         (NodeState.SHUTDOWN, NodeEvent.REGISTERED): NodeState.RUNNING,
+        (NodeState.RUNNING, NodeEvent.DECOMMISSION): NodeState.DECOMMISSIONING,
+        (NodeState.LOST, NodeEvent.DECOMMISSION): NodeState.DECOMMISSIONED,
+        (NodeState.SHUTDOWN, NodeEvent.DECOMMISSION): NodeState.DECOMMISSIONED,
+        (NodeState.DECOMMISSIONING, NodeEvent.DRAINED): NodeState.DECOMMISSIONED,
+        **{
+            (NodeState.DECOMMISSIONING, event): NodeState.DECOMMISSIONED
+            for event in (NodeEvent.EXPIRED, NodeEvent.UNREGISTERED)
+        },
+        (NodeState.DECOMMISSIONING, NodeEvent.RECONNECTED): NodeState.DECOMMISSIONING,
+        **{
+            (NodeState.DECOMMISSIONED, event): NodeState.DECOMMISSIONED
+            for event in (NodeEvent.RECONNECTED, NodeEvent.EXPIRED, NodeEvent.UNREGISTERED)
+        },
+        **{(state, NodeEvent.RECOMMISSION): NodeState.RUNNING for state in _LEAVING_NODES},
+        **{(state, NodeEvent.READMIT): NodeState.SHUTDOWN for state in _LEAVING_NODES},
+        (NodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONING): NodeState.DECOMMISSIONING,
+        (NodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONED): NodeState.DECOMMISSIONED,
     },
 )
 

@@ -6,12 +6,13 @@ from rm.allocation import match_node
 from rm.applications import DEAD, container_ended, fail_attempt
 from rm.books import Attempt, Books, Holding, Node
 from rm.containers import Demand, hold, journal, order_stop, relay, relay_lost, relay_task
+from rm.leaving import LEAVING, count_class, drain, persist, set_alarm, step
 from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
 from rm.reserve import before_match
 from weft.effects import Send
 from weft.errors import InputError
 from weft.facts import NodeChanged
-from weft.ids import ContainerId, app_of_container, attempt_of_container
+from weft.ids import ContainerId, NodeId, app_of_container, attempt_of_container
 from weft.messages import (
     ContainerEnd,
     MasterLaunch,
@@ -37,21 +38,19 @@ def register(books: Books, event: NodeRegistered) -> None:
         answer = NodeAnswered(event.node_id, 0, shutdown=str(error))
         books.out.append(Send(node_address(event.node_id), answer))
         return
-    node = books.nodes.get(event.node_id) or _new_node(books, event)
+    node = books.nodes.get(event.node_id) or _new_node(books, event.node_id)
     if event.boot_s < node.boot_s:
         return  # sent by an earlier process
     fresh = event.boot_s > node.boot_s
     node.boot_s = event.boot_s
-    if node.state is NodeState.RUNNING and not fresh:
+    if node.present and not fresh:
         _accept(books, node)  # said again: the answer was lost, nothing else is new
         return
-    was_up = node.state is NodeState.RUNNING
-    node.state = NODE.next(node.state, NodeEvent.RECONNECTED if was_up else NodeEvent.REGISTERED)
-    _describe(books, node, event, capacity, mask, was_up)
+    _describe(books, node, event, capacity, mask)
     running = {item.container_id for item in event.running}
     for holding in list(node.holdings.values()):
         if holding.container_id not in running:
-            holding.lost = True
+            holding.lost = "its node manager was started anew"
             order_stop(books, holding)
     for item in event.running:
         if item.container_id not in node.holdings:
@@ -69,13 +68,15 @@ def register(books: Books, event: NodeRegistered) -> None:
         if attempt.state is AttemptState.ALLOCATED and attempt.master is None:
             # the order to launch it, if it is still on its way, must find it stopped
             _keep_for_nobody(books, node, attempt.master_id, books.master_vector)
-            fail_attempt(books, attempt, "its node came back without its master")
+            why = "its node came back without its master"
+            fail_attempt(books, attempt, why, counts=False)
+    drain(books, node)
 
 
 def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     """A node's report: ends first, then a match on what is free, then the answer."""
     node = books.nodes.get(event.node_id)
-    if node is None or node.state is not NodeState.RUNNING:
+    if node is None or not node.present:
         answer = NodeAnswered(event.node_id, 0, resync=True)
         books.out.append(Send(node_address(event.node_id), answer))
         return
@@ -96,6 +97,8 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
             container_ended(books, holding, end)
         elif holding is None:
             _unknown_ended(books, end)
+    if node.state is NodeState.DECOMMISSIONING:
+        drain(books, node)
     if not books.settings.prompt:
         books.rows.compact()
         before_match(books)
@@ -108,7 +111,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
 def unregister(books: Books, event: NodeUnregistered) -> None:
     """A node leaves on purpose."""
     node = books.nodes.get(event.node_id)
-    if node is not None and node.state is NodeState.RUNNING:
+    if node is not None and node.present:
         _gone(books, node, NodeEvent.UNREGISTERED, "its node left")
 
 
@@ -120,6 +123,10 @@ def expire(books: Books) -> None:
     _give_up_missing(books, limit)
     for slot in np.flatnonzero(silent).tolist():
         _gone(books, books.node_at[slot], NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
+    for node in books.node_at:
+        waited = node.present or node.state is NodeState.DECOMMISSIONING
+        if node.state in LEAVING and waited and books.now - ledger.nodes.seen_s[node.slot] >= limit:
+            _gone(books, node, NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
 
 
 def _give_up_missing(books: Books, limit_s: float) -> None:
@@ -132,7 +139,7 @@ def _give_up_missing(books: Books, limit_s: float) -> None:
         node = books.nodes.get(where)
         if number in books.holdings:
             del books.missing[number]
-        elif node is not None and node.state is NodeState.RUNNING:
+        elif node is not None and node.present:
             if books.now - since_s >= patience_s:
                 del books.missing[number]
                 relay_lost(books, attempt, number)
@@ -156,23 +163,35 @@ def answer_node(books: Books, node: Node) -> None:
     books.out.append(Send(node_address(node.node_id), answer))
 
 
-def _new_node(books: Books, event: NodeRegistered) -> Node:
+def recover_leaving(books: Books, name: NodeId, state: str, until_s: float) -> None:
+    """A node was out of service before the manager's restart, and still is."""
+    node = _new_node(books, name)
+    books.ledger.nodes.w["seen_s"][node.slot] = books.now
+    node.drain_until_s = until_s
+    if state == NodeState.DECOMMISSIONING.name:
+        step(books, node, NodeEvent.RECOVER_DECOMMISSIONING)
+        set_alarm(books, node)
+    else:
+        step(books, node, NodeEvent.RECOVER_DECOMMISSIONED)
+
+
+def _new_node(books: Books, name: NodeId) -> Node:
     outbox: Outbox[ContainerId, MasterLaunch | ContainerId] = books.outbox()
-    node = Node(event.node_id, books.ledger.add_node(), outbox, len(books.types))
-    node.boot_s = event.boot_s
-    books.nodes[event.node_id] = node
+    node = Node(name, books.ledger.add_node(), outbox, len(books.types))
+    books.nodes[name] = node
     books.node_at.append(node)
-    books.view.node_names.append(event.node_id)
+    books.view.node_names.append(name)
     return node
 
 
-def _describe(
-    books: Books, node: Node, event: NodeRegistered, capacity: Vector, mask: int, was_up: bool
-) -> None:
+def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector, mask: int) -> None:
     """Take over what a registration says about the node itself."""
     columns = books.ledger.nodes.w
-    if was_up:
-        _count_class(books, node, -1)
+    known = node.state is NodeState.RUNNING or node.state in LEAVING
+    if node.state is NodeState.RUNNING:
+        count_class(books, node, -1)
+    node.state = NODE.next(node.state, NodeEvent.RECONNECTED if known else NodeEvent.REGISTERED)
+    node.present = True
     node.address, node.rack, node.labels = event.address, event.rack, event.labels
     node.capacity, node.use = capacity, ()
     node.settled_at = -2
@@ -181,16 +200,11 @@ def _describe(
     columns["rack"][node.slot] = books.view.rack_names.index(event.rack)
     columns["labels"][node.slot] = mask
     columns["seen_s"][node.slot] = books.now
-    books.ledger.set_node(node.slot, capacity, up=True)
-    _count_class(books, node, 1)
+    in_service = node.state is NodeState.RUNNING
+    books.ledger.set_node(node.slot, capacity, up=in_service)
+    if in_service:
+        count_class(books, node, 1)
     books.note(NodeChanged(node.node_id, node.state.name, capacity))
-
-
-def _count_class(books: Books, node: Node, by: int) -> None:
-    key = (node.capacity, int(books.ledger.nodes.labels[node.slot]))
-    books.classes[key] += by
-    if not books.classes[key]:
-        del books.classes[key]
 
 
 def _accept(books: Books, node: Node) -> None:
@@ -214,6 +228,7 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
         or not attempt.recovered
         or attempt.state in (*DEAD, AttemptState.FINISHING)
         or number in node.lost
+        or node.state is NodeState.DECOMMISSIONED  # it was given up, and the master told
     ):
         _keep_for_nobody(books, node, number, item.demand)
         return
@@ -265,16 +280,15 @@ def _unknown_ended(books: Books, end: ContainerEnd) -> None:
 
 
 def _gone(books: Books, node: Node, event: NodeEvent, why: str) -> None:
-    node.state = NODE.next(node.state, event)
-    _count_class(books, node, -1)
-    books.ledger.set_node(node.slot, node.capacity, up=False)
-    books.ledger.nodes.w["reserved"][node.slot] = 0
-    books.note(NodeChanged(node.node_id, node.state.name, node.capacity))
+    node.present = False
+    before = node.state
+    step(books, node, event)
+    if node.state in LEAVING and node.state is not before:
+        persist(books, node)
     for holding in list(node.holdings.values()):
         node.lost[holding.container_id] = holding.vector
         lost = ContainerEnd(holding.container_id, Outcome.LOST, -1, *_task_of(holding), message=why)
         container_ended(books, holding, lost)
-    books.version += 1
 
 
 def _task_of(holding: Holding) -> tuple[int, int]:

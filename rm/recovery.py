@@ -1,7 +1,8 @@
 """What a restarted manager knows again, from records that are plain JSON data.
 
 Kinds: `start` (of the manager), `app`, `attempt` (its master got a container), `failed` (an
-attempt), `tasks` (finished: [stage, task, run_s]), `move`, `priority`, `final`.
+attempt), `tasks` (finished: [stage, task, run_s]), `move`, `priority`, `final`; `node` (it leaves,
+or left, or is in service again: an empty state).
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Any
 from rm.applications import move_app, move_attempt, new_attempt, open_app, schedule_attempt
 from rm.books import App, Books
 from rm.lifecycle import AppEvent, AttemptEvent
+from rm.nodes import recover_leaving
 from weft.effects import Recovered
 from weft.errors import InputError
 from weft.ids import number_of_attempt
@@ -34,6 +36,10 @@ def recover(books: Books, event: Recovered) -> None:
     for record in records:
         if record["kind"] == "next":
             books.next_app = int(record["app"])
+        elif record["kind"] == "node":
+            recover_leaving(
+                books, str(record["node"]), str(record["state"]), float(record["until_s"])
+            )
         elif record["kind"] != "start":
             by_app.setdefault(int(record["app"]), []).append(record)
     for number, found in by_app.items():
@@ -48,11 +54,17 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
     Of ended applications the journal goes, and the oldest beyond `apps_max` go altogether.
     """
     starts, newest = 0, 0
+    nodes: dict[str, Record] = {}
     apps: dict[int, dict[str, Any]] = {}
     for record in records:
         kind = record["kind"]
         if kind == "start":
             starts += int(record.get("count", 1))
+            continue
+        if kind == "node":
+            nodes.pop(str(record["node"]), None)
+            if record["state"]:
+                nodes[str(record["node"])] = record
             continue
         number = int(record["app"])
         if kind == "next":
@@ -70,6 +82,7 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
             known[kind] = record
     out: list[Record] = [{"kind": "start", "count": starts}] if starts else []
     out.append({"kind": "next", "app": newest + 1})
+    out.extend(nodes.values())
     ended = [number for number, known in apps.items() if "final" in known]
     for number in ended[: max(0, len(ended) - apps_max)]:
         del apps[number]
@@ -121,19 +134,21 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     move_app(books, app, AppEvent.SUBMIT)
     open_app(books, app)
     move_app(books, app, AppEvent.ACCEPT)
-    failed = sum(1 for record in found if record["kind"] == "failed")
-    for past in range(1, failed + 1):
+    failures = [record for record in found if record["kind"] == "failed"]
+    failed = len(failures)
+    for past, record in enumerate(failures, 1):
         attempt = new_attempt(books, app, past)
+        attempt.counts = bool(record.get("counts", True))
         move_attempt(books, attempt, AttemptEvent.FAIL, "before the manager's restart")
-    record = by_kind.get("attempt")
-    if record is None or number_of_attempt(int(record["attempt"])) <= failed:
+    last = by_kind.get("attempt")
+    if last is None or number_of_attempt(int(last["attempt"])) <= failed:
         schedule_attempt(books, app)
         return
     attempt = new_attempt(books, app, failed + 1)
-    attempt.seed = int(record["seed"])
-    attempt.master_id = int(record["container"])
+    attempt.seed = int(last["seed"])
+    attempt.master_id = int(last["container"])
     attempt.recovered = True
-    books.expected.setdefault(str(record["node"]), []).append(attempt)
+    books.expected.setdefault(str(last["node"]), []).append(attempt)
     move_attempt(books, attempt, AttemptEvent.RECOVER)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.cluster import ClusterSpec
 from weft.errors import InvariantError
-from weft.facts import Closed, Placed, TaskStarted, TaskStopped
+from weft.facts import Closed, NodeChanged, Placed, TaskStarted, TaskStopped
 from weft.ids import AppId, ContainerId, NodeId, app_of_container
 from weft.job import EdgeKind, Job, one_to_one_parents
 from weft.messages import Outcome
@@ -21,7 +21,7 @@ JobOf = Callable[[AppId], Job | None]
 
 
 class Checkers:
-    """Capacity, precedence, completion, conservation of containers, and queue limits.
+    """Capacity, precedence, completion, conservation of containers, queue limits, nodes in service.
 
     `strict`: nothing was made to fail, so that every task must succeed exactly once; otherwise a
     task whose end was lost may run, and succeed, again.
@@ -44,8 +44,10 @@ class Checkers:
         self._done: dict[AppId, dict[int, Counter[int]]] = {}
         self._held: dict[str, list[float]] = {}
         self._limits = _queue_limits(cluster)
+        self._out_of_service: dict[NodeId, str] = {}  # node -> state
         self._watch: Mapping[type, Callable[[Any], None]] = {
             Placed: self._on_placed,
+            NodeChanged: self._on_node_changed,
             Closed: self._on_closed,
             TaskStarted: self._on_started,
             TaskStopped: self._on_stopped,
@@ -87,7 +89,16 @@ class Checkers:
 
     # -- the books of the manager, as it tells them ------------------------------------------------
 
+    def _on_node_changed(self, fact: NodeChanged) -> None:
+        if fact.state == "RUNNING":
+            self._out_of_service.pop(fact.node, None)
+        else:
+            self._out_of_service[fact.node] = fact.state
+
     def _on_placed(self, fact: Placed) -> None:
+        if fact.node in self._out_of_service:
+            state = self._out_of_service[fact.node]
+            raise InvariantError(f"container {fact.container} was placed on {fact.node}: {state}")
         if fact.container in self._placed:
             raise InvariantError(f"container {fact.container} was placed twice")
         self._placed[fact.container] = fact

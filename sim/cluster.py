@@ -1,5 +1,6 @@
 """The composition root: the very same cores and registries as the services, in virtual time."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from rm.settings import ManagerSettings
 from sim.checkers import Checkers
 from sim.client import Client
 from sim.engine import Actor, Engine
-from sim.faults import Chaos, Faults
+from sim.faults import REPEAT, Chaos, Faults
 from sim.idle import HEARTBEAT, LIVENESS, IdleBeats
 from sim.network import Network
 from sim.recorder import Recorder
@@ -25,6 +26,7 @@ from sim.settings import SimSettings
 from weft.cluster import ClusterSpec, NodeSpec
 from weft.dag import Machines, dag_of_job
 from weft.effects import (
+    ClientRequested,
     Kill,
     Launch,
     MakePlan,
@@ -48,10 +50,15 @@ from weft.messages import (
     Address,
     MasterLaunch,
     Outcome,
+    client_address,
     master_address,
     node_address,
 )
 from weft.plan import Plan
+from weft.requests import DecommissionNode, RecommissionNode, Refused
+
+OPERATOR = "operator"  # token of the requests about nodes
+REPEAT_S = 5.0  # an order that is refused is given again after so long
 
 
 class Simulation:
@@ -90,6 +97,7 @@ class Simulation:
             Persist: self._persist,
             Stop: self._stopped,
         }
+        self._orders: deque[DecommissionNode | RecommissionNode] = deque()  # of an operator
         self._client = Client(jobs, self.recorder, repeat=self._lossy)
         self._outside = Actor("client", self._client)
         self._chaos = Actor("chaos", Chaos(self))
@@ -164,7 +172,9 @@ class Simulation:
     def _send(self, source: Actor, to: Address, message: Any, now: float) -> None:
         target = self.actors.get(to)
         if target is None:
-            if to.startswith("client:"):
+            if to == client_address(OPERATOR):
+                self._operator_answered(message)
+            elif to.startswith("client:"):
                 self._client.answered(to, message, now)
             return
         if self.network.perfect:
@@ -210,6 +220,7 @@ class Simulation:
         self._idle.watch(manager.books)
         self.actors[MANAGER] = actor = Actor(MANAGER, manager)
         self.engine.soon(actor, Recovered(tuple(self._records)))
+        self.give_order()
 
     def start_node(self, spec: NodeSpec) -> None:
         """Start (or restart) a node, empty."""
@@ -338,6 +349,33 @@ class Simulation:
         """A crashed node returns, unless it is up."""
         if node_address(node) not in self.actors:
             self.start_node(self._specs[node])
+
+    def decommission(self, nodes: Iterable[NodeId], timeout_s: float) -> None:
+        """An operator takes nodes out of service."""
+        self._order([DecommissionNode(node, timeout_s) for node in nodes])
+
+    def recommission(self, nodes: Iterable[NodeId]) -> None:
+        """An operator puts nodes back."""
+        self._order([RecommissionNode(node) for node in nodes])
+
+    def _order(self, requests: Sequence[DecommissionNode | RecommissionNode]) -> None:
+        self._orders.extend(requests)
+        if len(self._orders) == len(requests):
+            self.give_order()
+
+    def give_order(self) -> None:
+        """An operator's orders are given one after the other, while the manager is there."""
+        manager = self.actors.get(MANAGER)
+        if manager is not None and self._orders:
+            self.engine.set_timer(self._chaos, REPEAT, None)
+            self.engine.soon(manager, ClientRequested(OPERATOR, self._orders[0]))
+
+    def _operator_answered(self, answer: Any) -> None:
+        if isinstance(answer, Refused):  # the node is not known yet: the manager has just started
+            self.engine.set_timer(self._chaos, REPEAT, REPEAT_S)
+            return
+        self._orders.popleft()
+        self.give_order()
 
     @property
     def faults(self) -> Faults:

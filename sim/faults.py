@@ -23,6 +23,8 @@ class FaultKind(StrEnum):
     PARTITION = "partition"  # nobody reaches the nodes for `for_s`; what runs there runs on
     LOSE_MASTER = "lose_master"  # a job's master dies
     RESTART_MANAGER = "restart_manager"  # the Resource Manager is gone for `for_s`
+    DECOMMISSION = "decommission"  # an operator drains nodes, and takes them back after `for_s`
+    RECOMMISSION = "recommission"  # an operator takes nodes back
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Fault:
     job: int = 0  # place in the workload, for LOSE_MASTER
     for_s: float = 0.0
     speed: float = 1.0
+    timeout_s: float = -1.0  # of a decommission: what runs then is stopped; below 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Faults:
 
 
 NO_FAULTS = Faults()
+REPEAT = "repeat"  # key of the timer after which an operator's order is given again
 
 
 def faults_from_dict(data: object, nodes: Sequence[str], jobs: int) -> Faults:
@@ -72,7 +76,7 @@ def _links(data: object) -> LinkSettings:
 
 def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
     table: Mapping[str, Any] = read_table(
-        data, place, {"at_s", "fault", "node", "nodes", "job", "for_s", "speed"}
+        data, place, {"at_s", "fault", "node", "nodes", "job", "for_s", "speed", "timeout_s"}
     )
     kind = read_text(table.get("fault"), f"{place}.fault")
     if kind not in {k.value for k in FaultKind}:
@@ -85,7 +89,7 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
     for name in nodes:
         if name not in known:
             raise InputError(f"{place}.nodes", f"unknown node {name!r}")
-    if kind in (FaultKind.CRASH, FaultKind.SLOW, FaultKind.PARTITION) and not nodes:
+    if kind not in (FaultKind.LOSE_MASTER, FaultKind.RESTART_MANAGER) and not nodes:
         raise InputError(f"{place}.nodes", f"a {kind} needs at least one node")
     return Fault(
         at_s=read_amount(table.get("at_s", 0.0), f"{place}.at_s"),
@@ -94,7 +98,13 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
         job=read_integer(table.get("job", 0), f"{place}.job", 0, max(0, jobs - 1)),
         for_s=read_amount(table.get("for_s", 0.0), f"{place}.for_s"),
         speed=read_amount(table.get("speed", 1.0), f"{place}.speed"),
+        timeout_s=(
+            read_amount(table["timeout_s"], f"{place}.timeout_s") if "timeout_s" in table else -1.0
+        ),
     )
+
+
+_BREAKS = tuple(k for k in FaultKind if k not in (FaultKind.DECOMMISSION, FaultKind.RECOMMISSION))
 
 
 def random_faults(seed: int, nodes: Sequence[str], jobs: int, horizon_s: float) -> Faults:
@@ -106,7 +116,7 @@ def random_faults(seed: int, nodes: Sequence[str], jobs: int, horizon_s: float) 
         count = int(rng.integers(1, max(2, len(nodes) // 4 + 1)))
         return tuple(nodes[int(i)] for i in sorted(rng.choice(len(nodes), count, replace=False)))
 
-    for kind in FaultKind:
+    for kind in _BREAKS:
         for _ in range(int(rng.integers(0, 3))):
             fault = Fault(
                 at_s=float(rng.random() * horizon_s),
@@ -119,6 +129,15 @@ def random_faults(seed: int, nodes: Sequence[str], jobs: int, horizon_s: float) 
             script.append(fault)
     delay_s = float(rng.random() * 0.2)
     network = LinkSettings(0.0, delay_s, float(rng.random() * 0.1), float(rng.random() * 0.1))
+    for _ in range(int(rng.integers(0, 4))):  # last, so that older seeds break what they broke
+        drained = Fault(
+            at_s=float(rng.random() * horizon_s),
+            kind=FaultKind.DECOMMISSION,
+            nodes=some(),
+            for_s=float(rng.random() * horizon_s / 2 + 0.1),
+            timeout_s=float(rng.choice([-1.0, 0.0, rng.random() * horizon_s / 4])),
+        )
+        script.append(drained)
     return Faults(tuple(sorted(script, key=lambda f: f.at_s)), network)
 
 
@@ -147,6 +166,15 @@ class Breakable(Protocol):
     def lose_master(self, number: int) -> None:
         """The master of a job dies."""
 
+    def decommission(self, nodes: Iterable[NodeId], timeout_s: float) -> None:
+        """An operator takes nodes out of service."""
+
+    def recommission(self, nodes: Iterable[NodeId]) -> None:
+        """An operator puts them back."""
+
+    def give_order(self) -> None:
+        """The operator says again what was refused."""
+
     def stop_manager(self) -> None:
         """The Resource Manager's process is gone."""
 
@@ -165,6 +193,9 @@ class Chaos:
         script = self._cluster.faults.script
         if isinstance(event, Started):
             return [SetTimer(fault.at_s, (n, False)) for n, fault in enumerate(script)]
+        if event.key == REPEAT:
+            self._cluster.give_order()
+            return []
         number, over = event.key
         fault = script[number]
         if over:
@@ -187,6 +218,10 @@ class Chaos:
             cluster.cut(fault.nodes)
         elif fault.kind is FaultKind.LOSE_MASTER:
             cluster.lose_master(fault.job)
+        elif fault.kind is FaultKind.DECOMMISSION:
+            cluster.decommission(fault.nodes, fault.timeout_s)
+        elif fault.kind is FaultKind.RECOMMISSION:
+            cluster.recommission(fault.nodes)
         else:
             cluster.stop_manager()
 
@@ -200,5 +235,7 @@ class Chaos:
                 cluster.slow(node, 1.0)
         elif fault.kind is FaultKind.PARTITION:
             cluster.heal(fault.nodes)
+        elif fault.kind is FaultKind.DECOMMISSION:
+            cluster.recommission(fault.nodes)
         elif fault.kind is FaultKind.RESTART_MANAGER:
             cluster.start_manager()

@@ -78,6 +78,24 @@ class ListNodes:
 
 
 @dataclass(frozen=True, slots=True)
+class DecommissionNode:
+    """Take a node out of service: nothing new runs there, what runs may end.
+
+    What still runs after `timeout_s` is stopped; below 0: it may take for ever.
+    """
+
+    node_id: NodeId
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecommissionNode:
+    """Put a node back into service."""
+
+    node_id: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class ListQueues:
     """The tree of queues."""
 
@@ -111,6 +129,8 @@ ClientRequest = (
     | GetJob
     | ListApplications
     | ListNodes
+    | DecommissionNode
+    | RecommissionNode
     | ListQueues
     | GetMetrics
     | Explain
@@ -147,7 +167,7 @@ class ApplicationAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The request was carried out; `state` is the application's state now."""
+    """The request was carried out; `state` is that of the application or node now."""
 
     state: str = ""
 

@@ -201,6 +201,8 @@ ANSWERS: dict[Any, Any] = {
     requests.GetJob: requests.ApplicationJob,
     requests.ListApplications: tuple[requests.ApplicationReport, ...],
     requests.ListNodes: tuple[requests.NodeReport, ...],
+    requests.DecommissionNode: requests.Done,
+    requests.RecommissionNode: requests.Done,
     requests.ListQueues: requests.QueueReport,
     requests.GetMetrics: requests.ClusterMetrics,
     requests.Explain: requests.Explanation,

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from weft.errors import InputError, WeftError
-from weft.ids import AppId
+from weft.ids import AppId, NodeId
 from weft.job import Job
 from weft.requests import (
     ApplicationAccepted,
@@ -28,6 +28,7 @@ from weft.requests import (
     ClientRequest,
     ClusterMetrics,
     ContainerReport,
+    DecommissionNode,
     Done,
     Explain,
     Explanation,
@@ -43,6 +44,7 @@ from weft.requests import (
     NewApplication,
     NodeReport,
     QueueReport,
+    RecommissionNode,
     Refused,
     SetPriority,
     SubmitApplication,
@@ -50,6 +52,7 @@ from weft.requests import (
 
 DEFAULT_ADDRESS = "127.0.0.1:8030"
 ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
+DRAIN_S = 3600.0  # YARN's default for a graceful decommission
 WAIT_PATIENCE_S = 60.0  # wall clock: with a Resource Manager that is gone while jobs are awaited
 
 T = TypeVar("T")
@@ -143,6 +146,18 @@ class AsyncClient:
     async def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
         """All nodes in the given states; none: all."""
         return await self._ask(ListNodes(tuple(states)), tuple)
+
+    async def decommission(self, node: NodeId, timeout_s: float = DRAIN_S) -> str:
+        """Take a node out of service gracefully; returns its state.
+
+        It is DECOMMISSIONED when nothing runs there any more; what still runs after `timeout_s` on
+        the cluster's clock is stopped, and runs elsewhere (below 0: it may take for ever).
+        """
+        return (await self._ask(DecommissionNode(node, timeout_s), Done)).state
+
+    async def recommission(self, node: NodeId) -> str:
+        """Put a node back into service; returns its state."""
+        return (await self._ask(RecommissionNode(node), Done)).state
 
     async def queues(self) -> QueueReport:
         """The tree of queues."""
@@ -278,6 +293,14 @@ class Client:
     def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
         """All nodes in the given states; none: all."""
         return self._run(self._client.nodes(states))
+
+    def decommission(self, node: NodeId, timeout_s: float = DRAIN_S) -> str:
+        """Take a node out of service gracefully; see `AsyncClient.decommission`."""
+        return self._run(self._client.decommission(node, timeout_s))
+
+    def recommission(self, node: NodeId) -> str:
+        """Put a node back into service; returns its state."""
+        return self._run(self._client.recommission(node))
 
     def queues(self) -> QueueReport:
         """The tree of queues."""

@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Say why each pending stage of an application is pending.",
     ),
     "logs": ("weft.client.commands_apps", "Print what the commands of an application wrote."),
-    "nodes": ("weft.client.commands_cluster", "List nodes."),
+    "nodes": ("weft.client.commands_cluster", "List nodes; take them out of service."),
     "queues": ("weft.client.commands_cluster", "List queues with their shares."),
     "top": ("weft.client.commands_cluster", "Watch the cluster."),
     "events": ("weft.client.commands_cluster", "Follow the cluster's facts as they happen."),

@@ -6,22 +6,85 @@ import time
 import click
 
 from weft.client import show
-from weft.client.api import Client
+from weft.client.api import DRAIN_S, Client
 from weft.client.commands_apps import json_option, manager_option
+from weft.errors import WeftError
+
+POLL_S = 0.5
 
 
 @click.command()
 @click.option("--state", "states", multiple=True, help="Only these states (may be repeated).")
+@click.option(
+    "--decommission",
+    "leaving",
+    multiple=True,
+    metavar="NODE",
+    help="Take a node out of service: nothing new runs there (may be repeated).",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=float,
+    default=DRAIN_S,
+    show_default=True,
+    metavar="S",
+    help="With --decommission: stop what still runs there after S; below 0: never.",
+)
+@click.option(
+    "--recommission",
+    "returning",
+    multiple=True,
+    metavar="NODE",
+    help="Put a node back into service (may be repeated).",
+)
+@click.option("--wait", is_flag=True, help="Until the nodes are DECOMMISSIONED, or RUNNING again.")
 @manager_option
 @json_option
-def nodes(states: tuple[str, ...], address: str, as_json: bool) -> None:
-    """List nodes."""
+def nodes(
+    states: tuple[str, ...],
+    leaving: tuple[str, ...],
+    timeout_s: float,
+    returning: tuple[str, ...],
+    wait: bool,
+    address: str,
+    as_json: bool,
+) -> None:
+    """List nodes, or take them out of service and put them back."""
+    if both := set(leaving) & set(returning):
+        raise click.UsageError(f"{min(both)} cannot leave and return at once")
+    if wait and not (leaving or returning):
+        raise click.UsageError("--wait goes with --decommission or --recommission")
     with Client(address) as client:
+        if leaving or returning:
+            now = {name: client.decommission(name, timeout_s) for name in leaving}
+            now |= {name: client.recommission(name) for name in returning}
+            if wait:
+                wanted = dict.fromkeys(leaving, "DECOMMISSIONED")
+                now = _await_states(client, wanted | dict.fromkeys(returning, "RUNNING"))
+            if as_json:
+                show.echo_json(now)
+            else:
+                click.echo("\n".join(f"{name} {state}" for name, state in now.items()))
+            return
         reports = client.nodes([s.upper() for s in states])
         if as_json:
             show.echo_json(list(reports))
         else:
             show.show_nodes(reports)
+
+
+def _await_states(client: Client, wanted: dict[str, str]) -> dict[str, str]:
+    """Wait until each node is in its state; raises WeftError where the order was undone."""
+    other = {"DECOMMISSIONED": "RUNNING", "RUNNING": "DECOMMISSIONED"}
+    while True:
+        now = {r.node_id: r.state for r in client.nodes() if r.node_id in wanted}
+        for name, state in now.items():
+            if state == other[wanted[name]]:
+                raise WeftError(f"{name} is {state}: somebody gave another order")
+        if now == wanted:
+            return now
+        time.sleep(POLL_S)
 
 
 @click.command()

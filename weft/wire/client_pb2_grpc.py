@@ -80,6 +80,16 @@ class ResourceManagerClientStub:
                 request_serializer=weft_dot_wire_dot_client__pb2.ListNodesRequest.SerializeToString,
                 response_deserializer=weft_dot_wire_dot_client__pb2.NodeReports.FromString,
                 _registered_method=True)
+        self.DecommissionNode = channel.unary_unary(
+                '/weft.ResourceManagerClient/DecommissionNode',
+                request_serializer=weft_dot_wire_dot_client__pb2.DecommissionNodeRequest.SerializeToString,
+                response_deserializer=weft_dot_wire_dot_client__pb2.Done.FromString,
+                _registered_method=True)
+        self.RecommissionNode = channel.unary_unary(
+                '/weft.ResourceManagerClient/RecommissionNode',
+                request_serializer=weft_dot_wire_dot_client__pb2.RecommissionNodeRequest.SerializeToString,
+                response_deserializer=weft_dot_wire_dot_client__pb2.Done.FromString,
+                _registered_method=True)
         self.ListQueues = channel.unary_unary(
                 '/weft.ResourceManagerClient/ListQueues',
                 request_serializer=weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
@@ -172,6 +182,20 @@ class ResourceManagerClientServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DecommissionNode(self, request, context):
+        """Take a node out of service, gracefully; answered with the node's state.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecommissionNode(self, request, context):
+        """Put a node back into service; answered with the node's state.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListQueues(self, request, context):
         """The tree of queues from the root.
         """
@@ -254,6 +278,16 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
                     servicer.ListNodes,
                     request_deserializer=weft_dot_wire_dot_client__pb2.ListNodesRequest.FromString,
                     response_serializer=weft_dot_wire_dot_client__pb2.NodeReports.SerializeToString,
+            ),
+            'DecommissionNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.DecommissionNode,
+                    request_deserializer=weft_dot_wire_dot_client__pb2.DecommissionNodeRequest.FromString,
+                    response_serializer=weft_dot_wire_dot_client__pb2.Done.SerializeToString,
+            ),
+            'RecommissionNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecommissionNode,
+                    request_deserializer=weft_dot_wire_dot_client__pb2.RecommissionNodeRequest.FromString,
+                    response_serializer=weft_dot_wire_dot_client__pb2.Done.SerializeToString,
             ),
             'ListQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.ListQueues,
@@ -524,6 +558,60 @@ class ResourceManagerClient:
             '/weft.ResourceManagerClient/ListNodes',
             weft_dot_wire_dot_client__pb2.ListNodesRequest.SerializeToString,
             weft_dot_wire_dot_client__pb2.NodeReports.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DecommissionNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/DecommissionNode',
+            weft_dot_wire_dot_client__pb2.DecommissionNodeRequest.SerializeToString,
+            weft_dot_wire_dot_client__pb2.Done.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecommissionNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/RecommissionNode',
+            weft_dot_wire_dot_client__pb2.RecommissionNodeRequest.SerializeToString,
+            weft_dot_wire_dot_client__pb2.Done.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,10 @@ class ResourceManagerClientStub:
     ListApplications: _grpc.UnaryUnaryMultiCallable[_client_pb2.ListApplicationsRequest, _client_pb2.ApplicationReports]
     """All applications that match, without their stages."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_client_pb2.ListNodesRequest, _client_pb2.NodeReports]
+    DecommissionNode: _grpc.UnaryUnaryMultiCallable[_client_pb2.DecommissionNodeRequest, _client_pb2.Done]
+    """Take a node out of service, gracefully; answered with the node's state."""
+    RecommissionNode: _grpc.UnaryUnaryMultiCallable[_client_pb2.RecommissionNodeRequest, _client_pb2.Done]
+    """Put a node back into service; answered with the node's state."""
     ListQueues: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.QueueReport]
     """The tree of queues from the root."""
     GetMetrics: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ClusterMetrics]
@@ -85,6 +89,10 @@ class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     ListApplications: _aio.UnaryUnaryMultiCallable[_client_pb2.ListApplicationsRequest, _client_pb2.ApplicationReports]  # type: ignore[assignment]
     """All applications that match, without their stages."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_client_pb2.ListNodesRequest, _client_pb2.NodeReports]  # type: ignore[assignment]
+    DecommissionNode: _aio.UnaryUnaryMultiCallable[_client_pb2.DecommissionNodeRequest, _client_pb2.Done]  # type: ignore[assignment]
+    """Take a node out of service, gracefully; answered with the node's state."""
+    RecommissionNode: _aio.UnaryUnaryMultiCallable[_client_pb2.RecommissionNodeRequest, _client_pb2.Done]  # type: ignore[assignment]
+    """Put a node back into service; answered with the node's state."""
     ListQueues: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.QueueReport]  # type: ignore[assignment]
     """The tree of queues from the root."""
     GetMetrics: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ClusterMetrics]  # type: ignore[assignment]
@@ -167,6 +175,22 @@ class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
         request: _client_pb2.ListNodesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_client_pb2.NodeReports, _abc.Awaitable[_client_pb2.NodeReports]]: ...
+
+    @_abc_1.abstractmethod
+    def DecommissionNode(
+        self,
+        request: _client_pb2.DecommissionNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.Done, _abc.Awaitable[_client_pb2.Done]]:
+        """Take a node out of service, gracefully; answered with the node's state."""
+
+    @_abc_1.abstractmethod
+    def RecommissionNode(
+        self,
+        request: _client_pb2.RecommissionNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.Done, _abc.Awaitable[_client_pb2.Done]]:
+        """Put a node back into service; answered with the node's state."""
 
     @_abc_1.abstractmethod
     def ListQueues(

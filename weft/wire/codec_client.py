@@ -10,6 +10,7 @@ from weft.requests import (
     ApplicationAccepted,
     ApplicationJob,
     ApplicationReserved,
+    DecommissionNode,
     Done,
     Explain,
     GetApplication,
@@ -22,6 +23,7 @@ from weft.requests import (
     ListQueues,
     MoveApplication,
     NewApplication,
+    RecommissionNode,
     SetPriority,
     SubmitApplication,
 )
@@ -162,6 +164,22 @@ CALLS: Mapping[type, Call] = {
         lambda r: pb.ListNodesRequest(states=r.states),
         lambda m: ListNodes(tuple(m.states)),
         *_many(pb.NodeReports, encode_node, decode_node),
+    ),
+    DecommissionNode: Call(
+        "DecommissionNode",
+        pb.DecommissionNodeRequest,
+        pb.Done,
+        lambda r: pb.DecommissionNodeRequest(node_id=r.node_id, timeout_s=r.timeout_s),
+        lambda m: DecommissionNode(m.node_id, m.timeout_s),
+        *_DONE,
+    ),
+    RecommissionNode: Call(
+        "RecommissionNode",
+        pb.RecommissionNodeRequest,
+        pb.Done,
+        lambda r: pb.RecommissionNodeRequest(node_id=r.node_id),
+        lambda m: RecommissionNode(m.node_id),
+        *_DONE,
     ),
     ListQueues: Call(
         "ListQueues",

@@ -50,6 +50,7 @@ const GROUPS = [
   ["up", "Running", isUp],
   ["busy", "Full", (node) => isUp(node) && node.share > 0.9],
   ["idle", "Idle", (node) => isUp(node) && node.containers === 0],
+  ["leaving", "Leaving", (node) => node.state.startsWith("DECOMM")],
   ["down", "Not running", (node) => !isUp(node)],
 ];
 

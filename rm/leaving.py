@@ -1,0 +1,105 @@
+"""Nodes in and out of service: graceful decommission, as an operator orders it.
+
+A node that is being decommissioned is given nothing new; what it runs may finish. When it is empty
+it is DECOMMISSIONED. When its time is over first, its containers are stopped on the manager's
+order, which is no failure of theirs, and it is empty once it said that they ended. Unlike in YARN,
+such a node stays connected: so what it may still run is always stopped, and a recommission needs no
+restart. One that is silent for too long or leaves meanwhile is DECOMMISSIONED as well, and what it
+ran is lost: what the operator waits for has happened, and it must get nothing should it come back.
+"""
+
+from rm.books import Books, Node
+from rm.containers import order_stop
+from rm.lifecycle import NODE, ContainerState, NodeEvent, NodeState
+from weft.effects import SetTimer
+from weft.facts import NodeChanged
+from weft.ids import NodeId
+
+DECOMMISSION = "decommission"  # first half of a timer's key; the second is the node's name
+FOR_EVER = -1.0
+LEAVING = (NodeState.DECOMMISSIONING, NodeState.DECOMMISSIONED)
+
+
+def decommission(books: Books, node: Node, timeout_s: float) -> None:
+    """Take a node out of service; said again, only its time is changed. `timeout_s` < 0: any."""
+    if node.state is NodeState.DECOMMISSIONED:
+        return
+    node.drain_until_s = FOR_EVER if timeout_s < 0 else books.now + timeout_s
+    if node.state is not NodeState.DECOMMISSIONING:
+        step(books, node, NodeEvent.DECOMMISSION)
+    if node.state is NodeState.DECOMMISSIONING:
+        set_alarm(books, node)
+        persist(books, node)
+        drain(books, node)
+    else:  # it was away already
+        persist(books, node)
+
+
+def recommission(books: Books, node: Node) -> None:
+    """Put a node back into service; one that is away is in service when it registers."""
+    if node.state not in LEAVING:
+        return
+    books.out.append(SetTimer(None, (DECOMMISSION, node.node_id)))
+    back = NodeEvent.RECOMMISSION if node.present else NodeEvent.READMIT
+    step(books, node, back)
+    persist(books, node)
+
+
+def drain(books: Books, node: Node) -> None:
+    """See how far a node that is being decommissioned is."""
+    if node.state is not NodeState.DECOMMISSIONING or not node.present:
+        return  # one that has not come back since a restart may run anything
+    if 0 <= node.drain_until_s <= books.now:
+        for holding in node.holdings.values():
+            if holding.state is not ContainerState.STOPPING:
+                holding.lost = "its node was decommissioned"
+                order_stop(books, holding)
+    if not node.holdings:
+        step(books, node, NodeEvent.DRAINED)
+        persist(books, node)
+
+
+def alarm(books: Books, name: NodeId) -> None:
+    """The time of a node that is being decommissioned is over, or nearly so."""
+    node = books.nodes[name]
+    if node.state is NodeState.DECOMMISSIONING and node.drain_until_s >= 0:
+        drain(books, node)
+        if books.now < node.drain_until_s:  # timers of hosts may be a little early
+            set_alarm(books, node)
+
+
+def set_alarm(books: Books, node: Node) -> None:
+    """Have `alarm` called when a node's time is over."""
+    delay_s = None if node.drain_until_s < 0 else max(0.0, node.drain_until_s - books.now)
+    books.out.append(SetTimer(delay_s, (DECOMMISSION, node.node_id)))
+
+
+def step(books: Books, node: Node, event: NodeEvent) -> None:
+    """Step a node's life cycle; it is matched, and counts as capacity, while it is RUNNING."""
+    before, node.state = node.state, NODE.next(node.state, event)
+    if before is NodeState.RUNNING:
+        count_class(books, node, -1)
+    if node.state is NodeState.RUNNING:
+        count_class(books, node, 1)
+        node.settled_at = -2
+    else:
+        books.ledger.nodes.w["reserved"][node.slot] = 0  # `rm.reserve` finds the ask another
+    books.ledger.set_node(node.slot, node.capacity, up=node.state is NodeState.RUNNING)
+    books.version += 1
+    books.note(NodeChanged(node.node_id, node.state.name, node.capacity))
+
+
+def count_class(books: Books, node: Node, by: int) -> None:
+    """Count a node among those of its capacity and labels that are in service."""
+    key = (node.capacity, int(books.ledger.nodes.labels[node.slot]))
+    books.classes[key] += by
+    if not books.classes[key]:
+        del books.classes[key]
+
+
+def persist(books: Books, node: Node) -> None:
+    """Have a restarted manager know whether the node is in service."""
+    state = node.state.name if node.state in LEAVING else ""
+    books.persist(
+        {"kind": "node", "node": node.node_id, "state": state, "until_s": node.drain_until_s}
+    )
