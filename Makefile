@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test check format bench proto diagrams dashboards dashboards-check image image-test clean help
+.PHONY: demo test check format bench proto diagrams dashboards dashboards-check image image-test wheelhouse testbed clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,12 @@ image: ## build the container image weft:dev
 
 image-test: $(VENV)/.dev ## build the image, run the composed cluster through faults
 	$(BIN)/python tools/check_image.py
+
+wheelhouse: $(VENV)/.dev ## what hosts install Weft from without a network, in build/wheelhouse
+	$(BIN)/python tools/make_wheelhouse.py
+
+testbed: $(VENV)/.dev ## install on four hosts made of namespaces, run real jobs through faults (root)
+	$(BIN)/python -m tools.testbed
 
 bench: $(VENV)/.dev ## every benchmark of the README
 	for what in match plan sim live codec; do $(BIN)/weft bench $$what || exit 1; done

@@ -1,0 +1,175 @@
+"""`python -m tools.testbed`: make the testbed, keep Weft to its promises on it, take it away.
+
+The outer process looks whether it can be done, prepares what needs the machine's network (wheels,
+Ansible), makes the control groups, and starts the inner one in network, mount and process
+namespaces of its own. Whatever happens to either, all that was started ends with the inner one, and
+its network and mounts with it. Exit code 0: kept, or skipped with a reason; 1: a promise was not.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tools.make_wheelhouse import make
+from tools.testbed.bed import Bed
+from tools.testbed.groups import Groups
+from tools.testbed.host import TOPS
+from tools.testbed.words import ROOT, Failure, Skip, run, say
+
+PROGRAMS = ("ip", "iptables", "mount", "nsenter", "ps", "setpriv", "ssh", "ssh-keygen", "unshare")
+SSHD = "/usr/sbin/sshd"
+ANSIBLE = "ansible-core>=2.17,<2.20"
+RESULT = ROOT / "build" / "testbed" / "result.json"
+
+
+# -- outside ---------------------------------------------------------------------------------------
+
+
+def look(folder: Path) -> None:
+    """Raises Skip where a testbed cannot be made."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        raise Skip("needs root on Linux")
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if not Path(SSHD).exists():
+        missing.append(SSHD)
+    if missing:
+        raise Skip(f"needs {', '.join(missing)} (Debian: openssh-server iptables iproute2)")
+    if folder.resolve().parts[1] in TOPS:
+        raise Skip(f"needs a folder for temporary files outside of {', '.join(TOPS)}: set TMPDIR")
+    for name in ("upper", "work"):
+        (folder / name).mkdir()
+    try:
+        run(
+            "unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--mount-proc",
+            "--propagation", "private", "sh", "-ec",
+            f"mount -t overlay -o lowerdir=/etc,upperdir={folder}/upper,workdir={folder}/work "
+            "testbed /etc; ip link add name probe0 type bridge; "
+            "iptables -A INPUT -m statistic --mode random --probability 0.5 -j DROP",
+        )  # fmt: skip
+    except Failure as error:
+        raise Skip(f"namespaces, overlays, bridges and iptables are needed: {error}") from None
+
+
+def ansible() -> Path:
+    """Ansible in an environment of its own: it is nothing that Weft needs. Raises Skip."""
+    folder = ROOT / "build" / "ansible"
+    program = folder / "bin" / "ansible-playbook"
+    if not program.exists():
+        say(f"installing {ANSIBLE}")
+        pip = [str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+        try:
+            run(sys.executable, "-m", "venv", "--clear", str(folder))
+            run(*pip, ANSIBLE)
+        except Failure as error:
+            raise Skip(f"Ansible cannot be had: {error}") from None
+    return program
+
+
+def outside() -> int:
+    """Prepare, run the inner process, clean up."""
+    folder = Path(tempfile.mkdtemp(prefix="weft-testbed-"))
+    groups = None
+    inner: subprocess.Popen[bytes] | None = None
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        look(folder)
+        groups = Groups(folder.name)
+        program = ansible()
+        say(f"release {make(ROOT / 'build' / 'wheelhouse')}")
+        inner = subprocess.Popen(
+            ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+             "--propagation", "private", sys.executable, "-m", "tools.testbed",
+             "--inside", str(folder), "--ansible", str(program)],
+            cwd=ROOT,
+        )  # fmt: skip
+        code = inner.wait()
+    except Skip as reason:
+        say(f"skipped: {reason}")
+        return 0
+    finally:
+        if inner is not None and inner.poll() is None:
+            inner.kill()
+            inner.wait()
+        left = groups.remove() if groups is not None else []
+        shutil.rmtree(folder, ignore_errors=True)
+    if left or folder.exists():
+        say(f"left behind: {left or folder}")
+        return 1
+    return code
+
+
+# -- inside ----------------------------------------------------------------------------------------
+
+
+def inside(folder: Path, program: Path) -> int:
+    """Make the bed, hold every promise, say what was seen."""
+    from tools.testbed import proofs
+
+    groups = Groups(folder.name)
+    python = Path(sys.executable).resolve()
+    bed = Bed(folder, groups, program, python)
+    seen: list[dict[str, Any]] = []
+    code = 0
+    began_s = time.monotonic()
+    try:
+        bed.start()
+        say(f"{len(bed.hosts)} hosts are up")
+        bed.serve()
+        for proof in (
+            proofs.installed,
+            proofs.limited_job,
+            proofs.partitioned,
+            proofs.hog,
+            proofs.uninstalled,
+        ):
+            since_s = time.monotonic()
+            line = proof(bed)
+            took_s = time.monotonic() - since_s
+            seen.append({"promise": proof.__name__, "seen": line, "took_s": round(took_s, 1)})
+            say(f"{proof.__name__} ({took_s:.0f} s): {line}")
+    except Exception as error:
+        code = 1
+        say("FAILED: " + (str(error) if isinstance(error, Failure) else traceback.format_exc()))
+        tell(bed)
+    finally:
+        bed.stop()
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps({"kept": code == 0, "promises": seen}, indent=1) + "\n")
+    word = "passed" if code == 0 else "failed"
+    say(f"{word}: {len(seen)} promises kept in {time.monotonic() - began_s:.0f} s")
+    return code
+
+
+def tell(bed: Bed) -> None:
+    """What helps to find out why."""
+    for part in bed.cluster.parts:
+        say(f"-- the end of {part.log.name}\n{part.log.read_text()[-2000:]}")
+    for host in bed.hosts:
+        log = host.path("/var/log/weft/nm.log")
+        if log.exists():
+            say(f"-- the end of {host.name}'s nm.log\n{log.read_text()[-2000:]}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Outside, unless told that this is the inner process."""
+    parser = argparse.ArgumentParser(prog="testbed", description=__doc__)
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--ansible", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.inside is not None:
+        return inside(given.inside, given.ansible)
+    return outside()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""Control groups of the hosts: a subtree for each, made before it starts, removed after its end."""
+
+import contextlib
+import time
+from pathlib import Path
+
+from tools.testbed.words import Skip
+
+CONTROLLERS = ("cpu", "cpuacct", "memory")
+LEAVES = ("system", "weft")  # what the host runs by itself; what the role's supervisor enters
+PATIENCE_S = 20.0
+
+
+class Groups:
+    """`<controller>/<name>/<host>/<leaf>` in version 1, `<name>/<host>/<leaf>` in version 2."""
+
+    def __init__(self, name: str) -> None:
+        """Raises Skip where the controllers are not there or not to be written."""
+        self.v2, bases = _bases()
+        self._roots = [base / name for base in bases]
+        try:
+            for root in self._roots:
+                root.mkdir(exist_ok=True)
+                self._open(root)
+        except OSError as error:
+            self.remove()
+            raise Skip(f"control groups cannot be made: {error}") from None
+
+    def make(self, host: str) -> None:
+        """A host's subtree."""
+        for root in self._roots:
+            (root / host).mkdir()
+            self._open(root / host)
+            for leaf in LEAVES:
+                (root / host / leaf).mkdir()
+
+    def folders(self, host: str, leaf: str) -> list[str]:
+        """A leaf's folder in every hierarchy."""
+        return [str(root / host / leaf) for root in self._roots]
+
+    def left(self, host: str) -> list[str]:
+        """Groups that something made below the host's leaf for Weft."""
+        found: list[Path] = []
+        for root in self._roots:
+            found += [path for path in (root / host / "weft").rglob("*") if path.is_dir()]
+        return sorted(map(str, found))
+
+    def remove(self) -> list[str]:
+        """Remove everything, waiting for the last processes to go; what stayed."""
+        give_up = time.monotonic() + PATIENCE_S
+        while left := self._remove():
+            if time.monotonic() > give_up:
+                break
+            time.sleep(0.05)
+        return left
+
+    def _remove(self) -> list[str]:
+        for root in self._roots:
+            for path in sorted(root.rglob("*"), key=lambda p: -len(p.parts)):
+                if path.is_dir():
+                    with contextlib.suppress(OSError):
+                        path.rmdir()
+            with contextlib.suppress(OSError):
+                root.rmdir()
+        return [str(root) for root in self._roots if root.exists()]
+
+    def _open(self, folder: Path) -> None:
+        """In version 2 a group says which controllers the ones below it have."""
+        if self.v2:
+            (folder / "cgroup.subtree_control").write_text("+cpu +memory")
+
+
+def _bases() -> tuple[bool, list[Path]]:
+    """Whether it is version 2, and where this process may make groups. Raises Skip."""
+    own = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        own.update(dict.fromkeys(controllers.split(","), path))
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    for _, mount, kind, *_ in mounts:
+        if kind == "cgroup2":
+            # only the root may have processes and controllers for groups below at once
+            control = Path(mount) / "cgroup.subtree_control"
+            if {"cpu", "memory"} <= set(control.read_text().split() if control.exists() else ()):
+                return True, [Path(mount)]
+    bases = {}
+    for _, mount, kind, options, *_ in mounts:
+        for controller in set(options.split(",")) & set(CONTROLLERS) if kind == "cgroup" else ():
+            inner = Path(mount) / own.get(controller, "/").lstrip("/")
+            bases[controller] = inner if inner.is_dir() else Path(mount)
+    if len(bases) < len(CONTROLLERS):
+        raise Skip("no control groups for CPU and memory")
+    return False, sorted(set(bases.values()))

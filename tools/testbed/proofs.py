@@ -1,0 +1,233 @@
+"""The promises: each is a function that makes something happen and holds what was recorded to it.
+
+Each answers one line about what was seen, for the summary.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from typing import Any
+
+from tools.testbed.bed import COUNT, MEMORY_MB, Bed, Gate
+from tools.testbed.words import ROOT, hold, until
+from weft.ids import app_of_container
+from weft.job import Edge, Job, Stage
+from weft.live.testing import assert_ran_right
+
+PYTHON = "/opt/weft/current/bin/python"
+LOSS = 0.05
+QUOTA, TASK_MB = 0.25, 128
+BYTES = 4_000_000
+# What a task is and is held to, as it sees it from inside; then it computes until 0.15 s of CPU.
+REPORT = """
+import hashlib, json, os, socket, time
+own = dict(line.strip().split(":", 2)[1:] for line in open("/proc/self/cgroup"))
+def read(controller, v1, v2):
+    for names, path in own.items():
+        if controller in names.split(","):
+            return open(f"/sys/fs/cgroup/{controller}{path}/{v1}").read()
+    return open(f"/sys/fs/cgroup{own['']}/{v2}").read()
+began = time.perf_counter()
+while time.process_time() < 0.15:
+    hashlib.sha256(bytes(100_000)).digest()
+stat = dict(line.split() for line in read("cpu", "cpu.stat", "cpu.stat").splitlines())
+print(json.dumps({
+    "host": socket.gethostname(), "uid": os.getuid(), "group": list(own.values()),
+    "memory": int(read("memory", "memory.limit_in_bytes", "memory.max")),
+    "quota": int(read("cpu", "cpu.cfs_quota_us", "cpu.max").split()[0]),
+    "throttled": int(stat["nr_throttled"]),
+}))
+"""
+WAIT = f"import socket; socket.create_connection(('10.77.0.1', {Gate.PORT})).recv(1)"
+HOG = "import time\nx = bytearray(600 << 20)\ntime.sleep(600)"
+
+
+def installed(bed: Bed) -> str:
+    """The role installs on four hosts at once, and a second run finds nothing to do."""
+    bed.ansible.play("install.yml")
+    bed.wait_for_nodes()
+    release = (ROOT / "build" / "wheelhouse" / "RELEASE").read_text().strip()
+    for host in bed.hosts:
+        pid = host.run("/opt/weft/weft-service", "pid", "nm").strip()
+        user = host.run("ps", "-o", "user=", "-p", pid).strip()
+        hold(user == "weft", f"the node manager of {host.name} is the user weft's, not {user}'s")
+        where = host.run(PYTHON, "-P", "-c", "import nm, os; print(os.path.realpath(nm.__file__))")
+        hold(f"/opt/weft/releases/{release}/" in where, f"{host.name} runs {where}")
+    again = bed.ansible.play("install.yml")
+    changed = {name: recap.changed for name, recap in again.items() if name != "localhost"}
+    hold(changed == dict.fromkeys(bed.states(), 0), f"a second run changed something: {changed}")
+    return f"release {release}, user weft, mutual TLS; a second run changed nothing"
+
+
+def limited_job(bed: Bed) -> str:
+    """Fifty real commands run once each, in order, inside their limits, over a lossy link."""
+    lossy = bed.hosts[2]
+    demand = {"vcores": QUOTA, "memory_mb": float(TASK_MB)}
+    digest = f"head -c {BYTES} /dev/zero | sha256sum | cut -d' ' -f1"
+    command = ("sh", "-c", f'{digest}; exec {PYTHON} -c "$0"', REPORT)
+    job = Job(
+        "fifty",
+        (
+            Stage("hash", 40, 1.0, demand, command=command),
+            Stage("check", 10, 1.0, demand, parents=(Edge("hash"),), command=command),
+        ),
+    )
+    lossy.lose(LOSS)
+    app = bed.client.submit(job)
+    report = bed.client.wait([app])[app]
+    dropped = lossy.dropped()
+    lossy.lose(LOSS, begin=False)
+    hold(report.final_status == "SUCCEEDED", f"the job {report.final_status}: {report.diagnostics}")
+    hold(dropped > 0, "the lossy link lost nothing")
+    assert_ran_right(bed.cluster.events(), app, job, MEMORY_MB)
+    text = bed.weft("logs", report_name(bed, app))
+    seen = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    digests = re.findall(r"^[0-9a-f]{64}$", text, re.M)
+    hold(digests == [hashlib.sha256(bytes(BYTES)).hexdigest()] * 50, "50 right digests")
+    hold(len(seen) == 50, f"{len(seen)} tasks reported")
+    hosts = Counter(task["host"] for task in seen)
+    hold(set(hosts) == {host.name for host in bed.hosts}, f"all hosts took part: {hosts}")
+    for task in seen:
+        hold(task["memory"] == TASK_MB << 20, f"a task's memory limit: {task}")
+        hold(task["quota"] == QUOTA * 100_000, f"a task's CPU quota: {task}")
+        hold(task["uid"] != 0, f"a task ran as root: {task}")
+        inside = any(f"/{task['host']}/weft/" in group for group in task["group"])
+        hold(inside, f"a task ran outside of its host's groups: {task}")
+    throttled = sum(task["throttled"] for task in seen)
+    hold(throttled > 0, "no task was held to its quota")
+    until(lambda: not own_groups(bed), "the tasks' groups are gone")
+    by_host = ", ".join(f"{name} {count}" for name, count in sorted(hosts.items()))
+    return (
+        f"50 tasks once each, in order ({by_host}); {TASK_MB} MB and {QUOTA} cores each, "
+        f"throttled {throttled} times; {lossy.name} lost {dropped} packets"
+    )
+
+
+def partitioned(bed: Bed) -> str:
+    """A host that is cut off is LOST, alone; its tasks run elsewhere; back, it is used again."""
+    host = bed.hosts[1]
+    bed.gate.shut()
+    app = bed.client.submit(waiting("cut", 4 * COUNT))
+    all_wait(bed, app, 4 * COUNT)
+    held = {node.node_id: node.containers for node in bed.client.nodes()}
+    host.cut(True)
+    until(lambda: bed.states()[host.name] == "LOST", f"{host.name} is LOST")
+    others = {name: state for name, state in bed.states().items() if name != host.name}
+    hold(set(others.values()) == {"RUNNING"}, f"it alone is LOST: {others}")
+    bed.gate.open()
+    report = bed.client.wait([app])[app]
+    hold(report.final_status == "SUCCEEDED", f"the job {report.final_status}: {report.diagnostics}")
+    hold(bed.states()[host.name] == "LOST", f"{host.name} was cut off until the job's end")
+    host.cut(False)
+    until(lambda: bed.states()[host.name] == "RUNNING", f"{host.name} is back")
+    states = [fact["state"] for fact in bed.facts("NodeChanged") if fact["node"] == host.name]
+    hold(states[-2:] == ["LOST", "RUNNING"], f"recorded: {states}")
+    until(lambda: not running(bed, app), "what it ran for the old attempt is stopped")
+    until(lambda: not own_groups(bed), "and its groups are gone")
+    bed.gate.shut()
+    after = bed.client.submit(waiting("after", 4 * COUNT))
+    all_wait(bed, after, 4 * COUNT)
+    used = Counter(fact["node"] for fact in running(bed, after))
+    bed.gate.open()
+    ended = bed.client.wait([after])[after]
+    hold(ended.final_status == "SUCCEEDED", f"the next job {ended.final_status}")
+    hold(used[host.name] > 0, f"{host.name} is used again: {used}")
+    return (
+        f"{host.name} LOST with {held[host.name]} containers, the others RUNNING, the job "
+        f"SUCCEEDED; back RUNNING by itself, {used[host.name]} tasks of the next job"
+    )
+
+
+def hog(bed: Bed) -> str:
+    """A task over its memory limit is killed alone, beside others on every host."""
+    before = bed.manager_pids()
+    bed.gate.shut()
+    count = 3 * COUNT + 1  # three hosts have room for twelve: the hog is never alone
+    good = bed.client.submit(waiting("innocents", count))
+    all_wait(bed, good, count)
+    demand = {"vcores": 0.9, "memory_mb": 64.0}
+    stage = Stage("eat", 1, 1.0, demand, command=(PYTHON, "-c", HOG))
+    bad = bed.client.submit(Job("hog", (stage,), max_task_attempts=1))
+    ended = bed.client.wait([bad])[bad]
+    beside = running(bed, good)
+    hold(len(beside) == count, f"{len(beside)} of {count} others still run")
+    bed.gate.open()
+    others = bed.client.wait([good])[good]
+    hold(ended.final_status == "FAILED", f"the hog {ended.final_status}")
+    hold("out of memory" in ended.diagnostics.lower(), f"the hog's end: {ended.diagnostics}")
+    hold(others.final_status == "SUCCEEDED", f"the others {others.final_status}")
+    stops = bed.facts("TaskStopped")
+    mine = [fact for fact in stops if app_of_container(fact["container"]) == bad]
+    eaten = [fact for fact in mine if fact["stage"] >= 0]
+    hold([fact["outcome"] for fact in eaten] == ["OUT_OF_MEMORY"], f"recorded: {eaten}")
+    killed = [fact for fact in stops if fact["outcome"] == "OUT_OF_MEMORY"]
+    hold(len(killed) == 1, f"killed for memory: {killed}")
+    ends = Counter(
+        fact["outcome"] for fact in stops
+        if app_of_container(fact["container"]) == good and fact["stage"] >= 0
+    )  # fmt: skip
+    hold(ends == {"SUCCEEDED": count}, f"the others' ends: {ends}")
+    hold(bed.manager_pids() == before, "every node manager is the process that it was")
+    neighbours = sum(fact["node"] == eaten[0]["node"] for fact in beside)
+    hold(neighbours > 0, "the hog had no neighbour")
+    return (
+        f"OUT_OF_MEMORY on {eaten[0]['node']} beside {neighbours} of {count} others, which "
+        "all SUCCEEDED; no node manager was harmed"
+    )
+
+
+def uninstalled(bed: Bed) -> str:
+    """Nothing is left of Weft on any host: no file, no user, no process."""
+    bed.ansible.play("uninstall.yml", weft_drain=False)
+    for host in bed.hosts:
+        hold(not host.written("weft"), f"left on {host.name}: {host.written('weft')}")
+        passwd = host.path("/etc/passwd").read_text()
+        hold("weft" not in passwd, f"the user is left on {host.name}")
+        hold(not host.processes(), f"left running on {host.name}: {host.processes()}")
+        hold(not bed.groups.left(host.name), f"groups are left of {host.name}")
+    bed.ansible.play("uninstall.yml", weft_drain=False)
+    return "no file, user, process or group left; a second run is content"
+
+
+# -- what they share -------------------------------------------------------------------------------
+
+
+def report_name(bed: Bed, app: int) -> str:
+    """YARN's name of an application."""
+    from weft.ids import format_app
+
+    return format_app(bed.client.cluster_ts, app)
+
+
+def waiting(name: str, tasks: int) -> Job:
+    """Tasks that wait for the gate; four fill a host."""
+    demand = {"vcores": 0.9, "memory_mb": 64.0}
+    stage = Stage("wait", tasks, 1.0, demand, command=(PYTHON, "-c", WAIT))
+    return Job(name, (stage,))
+
+
+def running(bed: Bed, app: int) -> list[dict[str, Any]]:
+    """Tasks of an application that node managers started and did not end."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for fact in bed.facts("TaskStarted", "TaskStopped"):
+        if fact["stage"] < 0 or app_of_container(fact["container"]) != app:
+            continue
+        key = (fact["container"], fact["stage"], fact["task"], fact["attempt"])
+        if fact["fact"] == "TaskStarted":
+            found[key] = fact
+        else:
+            found.pop(key, None)
+    return list(found.values())
+
+
+def all_wait(bed: Bed, app: int, count: int) -> None:
+    """Until every task of an application runs."""
+    until(lambda: len(running(bed, app)) == count, f"{count} tasks run")
+
+
+def own_groups(bed: Bed) -> list[str]:
+    """Groups of containers that are still there."""
+    return [
+        path for host in bed.hosts for path in bed.groups.left(host.name) if "container" in path
+    ]
