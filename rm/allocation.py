@@ -5,7 +5,7 @@ import numpy as np
 from rm.applications import move_attempt
 from rm.books import Attempt, Books, Node
 from rm.containers import GRANT, Demand, hold, next_ids
-from rm.ledger_kernels import TOLERANCE
+from rm.ledger_kernels import TOLERANCE, too_small
 from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
 from rm.match.protocol import Placement
 from weft.effects import Note
@@ -24,8 +24,7 @@ def match_node(books: Books, node: Node) -> None:
     if rows.live == 0 or node.settled_at == books.version:
         return
     slot, columns = node.slot, books.ledger.nodes
-    beyond = books.slack + TOLERANCE
-    if (columns.available[slot] < rows.floor() - beyond * columns.capacity[slot]).any():
+    if too_small(slot, columns.available, columns.capacity, rows.floor(), books.slack):
         node.settled_at = books.version
         return
     match = books.matcher.match(books.view, slot, books.now)
@@ -75,12 +74,11 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     kind = AskType(ask.kind)
     node_id, ask_id, stage, scores = node.node_id, ask.ask_id, ask.stage, placement.scores
     first = next_ids(books, attempt, count)
+    owe, note = attempt.outbox.put, books.out.append
     for number in range(first, first + count):
-        copies = count if number == first else 0
-        hold(books, number, node, attempt, entry, demand, copies=copies)
-        attempt.outbox.put((GRANT, number), Container(number, node_id, ask_id))
-        placed = Placed(number, node_id, ask_id, stage, ask.demand, kind, queue, scores)
-        books.out.append(Note(placed))
+        hold(books, number, node, attempt, entry, demand)
+        owe((GRANT, number), Container(number, node_id, ask_id))
+        note(Note(Placed(number, node_id, ask_id, stage, ask.demand, kind, queue, scores)))
     if ask.stage >= 0:
         app.running[ask.stage] += count
     books.ledger.apps.w["granted_s"][entry.app] = books.now

@@ -143,7 +143,9 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
 
 def settle(books: Books, app: App) -> None:
     """When the last container of an ended application is gone, it leaves the ledger."""
-    if app.slot < 0 or app.state not in OVER or books.ledger.apps.containers[app.slot]:
+    if app.state is AppState.RUNNING or app.slot < 0 or app.state not in OVER:
+        return
+    if books.ledger.apps.containers[app.slot]:
         return
     books.matcher.app_left(books.view, app.slot, books.now)
     books.ledger.close_app(app.slot)

@@ -62,6 +62,7 @@ class Holding:
         demand: Floats,
         vector: Vector,
         now: float,
+        state: ContainerState,
     ) -> None:
         self.container_id = container_id
         self.node = node
@@ -72,7 +73,7 @@ class Holding:
         self.stage = -1 if entry is None else entry.ask.stage
         self.started_s = now
         self.end_s = now + (0.0 if entry is None else entry.ask.duration_s)
-        self.state = ContainerState.NEW
+        self.state = state
         self.adopted = False  # its node brought it along
         self.lost = ""  # why it was stopped, where that is no fault of its own
 
@@ -207,7 +208,7 @@ class Node:
     def __init__(self, node_id: NodeId, slot: int, outbox: Outbox[Any, Any], d: int) -> None:
         self.node_id = node_id
         self.slot = slot
-        self.runs = Runs(d)
+        self.runs: Runs | None = None  # kept once a policy has asked for them
         self.outbox: Outbox[ContainerId, MasterLaunch | ContainerId] = outbox
         self.state = NodeState.NEW
         self.address = ""
@@ -299,7 +300,6 @@ class Books:
             done = [
                 {"kind": "tasks", "app": app, "tasks": tasks}
                 for app, tasks in self.finished.items()
-                if self.settings.recovery
             ]
             out = [*map(Persist, done), *map(Persist, self.records), *out]
             self.records, self.finished = [], {}
@@ -350,7 +350,14 @@ class Books:
         return room
 
     def _runs(self, slot: int) -> Runs:
-        return self.node_at[slot].runs
+        """What runs on a node; most policies never ask, so it is kept from the first time on."""
+        node = self.node_at[slot]
+        runs = node.runs
+        if runs is None:
+            runs = node.runs = Runs(len(self.types))
+            for held in node.holdings.values():
+                runs.add(held.container_id, 1, held.end_s, held.demand)
+        return runs
 
 
 Handler = Callable[[Books, Any], None]

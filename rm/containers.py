@@ -6,6 +6,7 @@ from rm.books import EPOCH_BITS, EPOCHS, App, Attempt, Books, Holding, Node
 from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
 from rm.rows import AskEntry
 from weft.dag import Floats
+from weft.effects import Note
 from weft.facts import Closed
 from weft.ids import ContainerId, container_id
 from weft.messages import ContainerEnd, Outcome, TaskEnd
@@ -19,6 +20,10 @@ _HOW = {
     Outcome.LOST: ContainerEvent.WAS_KILLED,
 }
 _FAULTS = (Outcome.FAILED, Outcome.OUT_OF_MEMORY, Outcome.LOST)
+_BEGUN = {
+    event: CONTAINER.next(ContainerState.NEW, event)
+    for event in (ContainerEvent.START, ContainerEvent.RECOVER)
+}
 
 
 class Demand(NamedTuple):
@@ -46,20 +51,15 @@ def hold(
     entry: AskEntry | None,
     demand: Demand,
     event: ContainerEvent = ContainerEvent.START,
-    copies: int = 1,
 ) -> Holding:
-    """Write a container into the books; its demand is booked by the caller.
-
-    `copies`: how many with the numbers that follow are written one after the other (0: this one was
-    counted with the first of them).
-    """
-    holding = Holding(number, node, attempt, entry, demand.array, demand.vector, books.now)
-    holding.state = CONTAINER.next(holding.state, event)
+    """Write a container into the books; its demand is booked by the caller."""
+    array, vector = demand
+    holding = Holding(number, node, attempt, entry, array, vector, books.now, _BEGUN[event])
     holding.adopted = event is ContainerEvent.RECOVER
     books.holdings[number] = holding
     node.holdings[number] = holding
-    if copies:
-        node.runs.add(number, copies, holding.end_s, demand.array)
+    if node.runs is not None:
+        node.runs.add(number, 1, holding.end_s, array)
     if attempt is not None:
         attempt.holdings[number] = holding
     return holding
@@ -84,7 +84,8 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, ContainerEvent.ENDED))
     del books.holdings[number]
     del node.holdings[number]
-    node.runs.drop(number)
+    if node.runs is not None:
+        node.runs.drop(number)
     node.outbox.drop(number)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.free(node.slot, slot, holding.demand)
@@ -93,7 +94,8 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
         del attempt.holdings[number]
         _of_attempt(books, attempt, holding, end)
         books.matcher.ended(books.view, node.slot, slot, holding.demand, books.now)
-    books.note(Closed(number, node.node_id, Outcome(end.outcome), end.stage, end.task, end.attempt))
+    closed = Closed(number, node.node_id, end.outcome, end.stage, end.task, end.attempt)
+    books.out.append(Note(closed))
 
 
 def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: ContainerEnd) -> None:
@@ -106,10 +108,10 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
     app.closed.append((holding, end, books.now))
     if holding.stage >= 0:
         app.running[holding.stage] -= 1
-    if 0 <= end.stage < len(app.failed) and end.outcome in _FAULTS:
-        app.failed[end.stage] += 1
     if end.outcome is Outcome.SUCCEEDED:
         journal(books, app, end.stage, end.task, end.run_s)
+    elif 0 <= end.stage < len(app.failed) and end.outcome in _FAULTS:
+        app.failed[end.stage] += 1
     relay(books, attempt, end)
 
 
@@ -130,11 +132,13 @@ def relay_task(books: Books, done: TaskEnd) -> None:
 
 def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> None:
     """A task finished: a later attempt, or a restarted manager, must know."""
-    if not (0 <= stage < len(app.finished_by_stage)) or task < 0 or (stage, task) in app.finished:
+    key = (stage, task)
+    if not (0 <= stage < len(app.finished_by_stage)) or task < 0 or key in app.finished:
         return
-    app.finished[stage, task] = run_s
+    app.finished[key] = run_s
     app.finished_by_stage[stage] += 1
-    books.finished.setdefault(app.app_id, []).append([stage, task, run_s])
+    if books.settings.recovery:
+        books.finished.setdefault(app.app_id, []).append([stage, task, run_s])
 
 
 def relay_lost(books: Books, attempt: Attempt, number: ContainerId) -> None:
@@ -145,6 +149,7 @@ def relay_lost(books: Books, attempt: Attempt, number: ContainerId) -> None:
 
 def relay(books: Books, attempt: Attempt, end: ContainerEnd) -> None:
     """Owe a live master the end of a container."""
-    if attempt.state in (AttemptState.RUNNING, AttemptState.ALLOCATED):
+    if attempt.state is AttemptState.RUNNING or attempt.state is AttemptState.ALLOCATED:
         attempt.outbox.put((END, end.container_id), end)
-        books.dirty_attempts[attempt.attempt_id] = attempt
+        if attempt.attempt_id not in books.dirty_attempts:
+            books.dirty_attempts[attempt.attempt_id] = attempt

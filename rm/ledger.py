@@ -4,6 +4,8 @@ Nothing is booked beyond a node's capacity; a matcher may overbook divisible res
 up to a limit. A slot is freed with its last container and used again.
 """
 
+from typing import Any
+
 import numpy as np
 
 from rm.columns import Bools, Columns
@@ -121,7 +123,8 @@ class Ledger:
         self._free_apps: list[int] = []
         self.rigid: Bools = np.array(types.rigid)
         self._plain: Floats = np.ones(d)
-        self._last: Bools = np.zeros(3, dtype=np.bool_)
+        self._rooms = (0, 0, 0)
+        self._kept: tuple[Any, ...] = ()
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -196,64 +199,33 @@ class Ledger:
 
         `limit` has one factor per resource, 1 where None.
         """
-        nodes, apps = self.nodes.w, self.apps.w
-        user = int(apps["user"][app]) if app >= 0 else -1
-        leaf = int(apps["queue"][app]) if app >= 0 else -1
         over = book(
-            node,
-            app,
-            user,
-            leaf,
-            count,
-            demand,
-            self._plain if limit is None else limit,
-            nodes["capacity"],
-            nodes["held"],
-            nodes["available"],
-            apps["held"],
-            self.users.w["held"],
-            self.by_queue.w["held"],
-            self.queues.parent,
-        )
+            node, app, count, demand, self._plain if limit is None else limit, self.queues.parent,
+            *self._arrays(),
+        )  # fmt: skip
         if over:
             name = self.types.names[over - 1]
             raise InvariantError(
                 f"{count} x {demand[over - 1]:g} {name} does not fit on node slot {node}: "
                 f"{self.nodes.available[node, over - 1]:g} available"
             )
-        nodes["containers"][node] += count
-        if app >= 0:
-            apps["containers"][app] += count
-            self.users.w["containers"][user] += count
 
     def free(self, node: int, app: int, demand: Floats) -> None:
         """Take one container's demand back."""
-        nodes, apps, users = self.nodes.w, self.apps.w, self.users.w
-        last = self._last
-        nodes["containers"][node] -= 1
-        last[0] = nodes["containers"][node] == 0
-        user = leaf = -1
-        if app >= 0:
-            user, leaf = int(apps["user"][app]), int(apps["queue"][app])
-            apps["containers"][app] -= 1
-            last[1] = apps["containers"][app] == 0
-            users["containers"][user] -= 1
-            last[2] = users["containers"][user] == 0
-        free(
-            node,
-            app,
-            user,
-            leaf,
-            last,
-            demand,
-            nodes["capacity"],
-            nodes["held"],
-            nodes["available"],
-            apps["held"],
-            users["held"],
-            self.by_queue.w["held"],
-            self.queues.parent,
-        )
+        free(node, app, demand, self.queues.parent, *self._arrays())
+
+    def _arrays(self) -> tuple[Any, ...]:
+        """What `book` and `free` change; asked for anew where a table has grown."""
+        rooms = (self.nodes.room, self.apps.room, self.users.room)
+        if rooms != self._rooms:
+            nodes, apps, users = self.nodes.w, self.apps.w, self.users.w
+            self._rooms = rooms
+            self._kept = (
+                nodes["capacity"], nodes["held"], nodes["available"], nodes["containers"],
+                apps["held"], apps["containers"], apps["user"], apps["queue"],
+                users["held"], users["containers"], self.by_queue.w["held"],
+            )  # fmt: skip
+        return self._kept
 
     # -- invariants --------------------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 """The ledger's sums, compiled: one call books or frees like containers everywhere they count."""
 
-from rm.columns import Bools
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
@@ -8,21 +7,33 @@ TOLERANCE = 1e-7  # of the capacity, as ALGORITHMS section 0 says
 
 
 @kernel
+def too_small(node: int, available: Floats, capacity: Floats, least: Floats, slack: Floats) -> bool:
+    """Whether a node has less room than the least that any container needs, overbooked or not."""
+    for r in range(least.shape[0]):
+        if available[node, r] < least[r] - (slack[r] + TOLERANCE) * capacity[node, r]:
+            return True
+    return False
+
+
+@kernel
 def book(
     node: int,
     app: int,
-    user: int,
-    leaf: int,
     count: int,
     demand: Floats,
     limit: Floats,
+    parent: Ints,
     capacity: Floats,
     node_held: Floats,
     available: Floats,
+    node_containers: Ints,
     app_held: Floats,
+    app_containers: Ints,
+    app_user: Ints,
+    app_queue: Ints,
     user_held: Floats,
+    user_containers: Ints,
     queue_held: Floats,
-    parent: Ints,
 ) -> int:
     """Add `count` demands to the node and to all who hold them; answers the resource + 1 that
     would pass `limit` times the node's capacity, 0 when booked. app -1: only the node counts.
@@ -32,6 +43,12 @@ def book(
         most = capacity[node, r] * (limit[r] + TOLERANCE)
         if demand[r] > 0 and node_held[node, r] + count * demand[r] > most:
             return r + 1
+    node_containers[node] += count
+    user = leaf = -1
+    if app >= 0:
+        user, leaf = app_user[app], app_queue[app]
+        app_containers[app] += count
+        user_containers[user] += count
     for r in range(size):
         amount = count * demand[r]
         node_held[node, r] += amount
@@ -50,28 +67,36 @@ def book(
 def free(
     node: int,
     app: int,
-    user: int,
-    leaf: int,
-    last: Bools,
     demand: Floats,
+    parent: Ints,
     capacity: Floats,
     node_held: Floats,
     available: Floats,
+    node_containers: Ints,
     app_held: Floats,
+    app_containers: Ints,
+    app_user: Ints,
+    app_queue: Ints,
     user_held: Floats,
+    user_containers: Ints,
     queue_held: Floats,
-    parent: Ints,
 ) -> None:
-    """Take one demand back. `last` says whether the node, app and user then hold nothing, so that
-    rounding never leaves a rest behind.
+    """Take one demand back. Who then has no container holds nothing, so that rounding never leaves
+    a rest behind.
     """
+    node_containers[node] -= 1
+    user = leaf = -1
+    if app >= 0:
+        user, leaf = app_user[app], app_queue[app]
+        app_containers[app] -= 1
+        user_containers[user] -= 1
     for r in range(demand.shape[0]):
         amount = demand[r]
-        node_held[node, r] = 0.0 if last[0] else node_held[node, r] - amount
+        node_held[node, r] = 0.0 if node_containers[node] == 0 else node_held[node, r] - amount
         available[node, r] = capacity[node, r] - node_held[node, r]
         if app >= 0:
-            app_held[app, r] = 0.0 if last[1] else app_held[app, r] - amount
-            user_held[user, r] = 0.0 if last[2] else user_held[user, r] - amount
+            app_held[app, r] = 0.0 if app_containers[app] == 0 else app_held[app, r] - amount
+            user_held[user, r] = 0.0 if user_containers[user] == 0 else user_held[user, r] - amount
             queue = leaf
             while queue >= 0:
                 queue_held[queue, r] -= amount

@@ -77,6 +77,8 @@ class View:
 
     def levels(self, node: int) -> Ints:
         """NODE_LOCAL, RACK_LOCAL or REMOTE by row, for a node; NODE_LOCAL without preference."""
+        if not self.rows.preferring:
+            return self.rows.remote[: self.rows.count]
         rack = self.rack_names[int(self.nodes.rack[node])]
         return self.rows.levels(self.node_names[node], rack)
 

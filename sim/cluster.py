@@ -105,6 +105,7 @@ class Simulation:
             planner(settings.scheduler.planner)  # an unknown name is bad input
         asker(settings.scheduler.asker, settings.scheduler.asker_options)
         self.recorder.on_done = self.engine.stop
+        self._listeners = self.recorder.listeners()
         self.checkers: Checkers | None = None
         if settings.checks:
             self.checkers = Checkers(cluster, self._job_of, strict=not self._lossy)
@@ -144,23 +145,23 @@ class Simulation:
         self._hand_over(actor, event, now)
 
     def _hand_over(self, actor: Actor, event: Any, now: float) -> None:
-        self._do(actor, actor.handle(event, now), now)
-        if actor.parked:
-            self._idle.heard(actor)
-        if self.settings.checks and hasattr(actor.core, "check"):
-            actor.core.check()
-
-    def _do(self, actor: Actor, effects: list[Any], now: float) -> None:
-        """Carry out a core's effects in order."""
-        note = self.recorder.note
-        for effect in effects:
+        """Let a core take an event in, and carry out its effects in order."""
+        listeners = self._listeners
+        for effect in actor.handle(event, now):
             kind = type(effect)
-            if kind is Send:
-                self._send(actor, effect.to, effect.message, now)
-            elif kind is Note:
-                note(now, effect.fact)
+            if kind is Note:
+                fact = effect.fact
+                listen = listeners.get(type(fact))
+                if listen is not None:
+                    listen(now, fact)
                 for watch in self.watchers:
-                    watch(now, effect.fact)
+                    watch(now, fact)
+            elif kind is Send:
+                target = self.actors.get(effect.to)
+                if target is not None and self.network.perfect:
+                    self.engine.soon(target, effect.message)
+                else:
+                    self._send(actor, effect.to, effect.message, now)
             elif kind is SetTimer:
                 if effect.key == HEARTBEAT and effect.delay_s is not None:
                     self._idle.arm(actor, effect.delay_s)
@@ -168,6 +169,10 @@ class Simulation:
                     self.engine.set_timer(actor, effect.key, effect.delay_s)
             else:
                 self._rare[kind](actor, effect, now)
+        if actor.parked:
+            self._idle.heard(actor)
+        if self.settings.checks and hasattr(actor.core, "check"):
+            actor.core.check()
 
     def _send(self, source: Actor, to: Address, message: Any, now: float) -> None:
         target = self.actors.get(to)

@@ -23,7 +23,7 @@ class Core(Protocol):
 class Actor:
     """A core with an address and its timers; one that is not `alive` hears nothing."""
 
-    __slots__ = ("address", "alive", "core", "handle", "name", "parked", "timers")
+    __slots__ = ("address", "alive", "beat", "core", "handle", "name", "parked", "timers")
 
     def __init__(self, address: str, core: Core, name: str = "") -> None:
         self.address = address
@@ -32,6 +32,7 @@ class Actor:
         self.handle = core.handle
         self.alive = True
         self.parked = False  # its heartbeats are left out (`sim.idle`)
+        self.beat: Any = None  # when they fall due (`sim.idle`)
         self.timers: dict[Hashable, int] = {}  # key -> serial of its entry in the heap
 
 
@@ -100,15 +101,19 @@ class Engine:
         heap, ready = self._heap, self._ready
         self._stopped = False
         while not self._stopped:
-            if self.before is not None and heap and not ready and heap[0][0] > self.now:
-                self.before(heap[0][0])
-            if heap and (heap[0][0] <= self.now or not ready):
-                if heap[0][0] > until_s:
+            if ready and not (heap and heap[0][0] <= self.now):
+                actor, event, serial = ready.popleft()
+            elif heap:
+                time_s = heap[0][0]
+                if self.before is not None and time_s > self.now:
+                    self.before(time_s)  # may put something before it
+                    if ready:
+                        continue
+                    time_s = heap[0][0]
+                if time_s > until_s:
                     self.now = until_s
                     return
                 self.now, serial, actor, event = heappop(heap)
-            elif ready:
-                actor, event, serial = ready.popleft()
             else:
                 return
             if not actor.alive:

@@ -17,7 +17,7 @@ faults nothing is parked, and in prompt pace no master is.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain, islice
 from math import nextafter
 from typing import Any
@@ -30,17 +30,23 @@ from weft.effects import TimerFired
 HEARTBEAT, LIVENESS = "heartbeat", "liveness"
 BEAT = TimerFired(HEARTBEAT)
 _NODES_FIRST, _MASTERS_NEXT = -(1 << 62), -(1 << 61)
+_SLOTS = 1 << 62  # more than there are
 _NEAR_S = 1e-7  # rounding of times in the search for a place in the ring
 
 
 class Beat:
     """When one core's heartbeats fall due."""
 
-    __slots__ = ("actor", "interval_s", "number", "offset_s", "parked", "phase_s", "rank", "slot")
+    __slots__ = (
+        "actor", "interval_s", "key", "number", "offset_s", "parked", "phase_s", "rank", "slot",
+        "tight",
+    )  # fmt: skip
 
-    def __init__(self, actor: Actor, first_s: float, rank: int) -> None:
+    def __init__(self, actor: Actor, key: Any, first_s: float, rank: int) -> None:
         self.actor = actor
+        self.key = key
         self.rank = rank  # negative: before all else at the same time
+        self.tight: Any = None  # the floor of the asks below which a parked node's room is
         self.phase_s = first_s
         self.interval_s = 0.0  # unknown before the second beat
         self.number = 0  # of the next beat on the grid
@@ -90,6 +96,7 @@ class IdleBeats:
         self._beats: dict[Any, Beat] = {}  # by node id, or attempt id
         self._keys: dict[Actor, Any] = {}
         self._ring: list[tuple[float, int, Beat]] = []  # parked nodes by place in the interval
+        self._interval_s = 0.0  # of their beats
         self._nodes = 0
         self._floor: Any = None
         self._limits: list[tuple[int, float]] = []
@@ -110,23 +117,29 @@ class IdleBeats:
 
     def leave(self, actor: Actor) -> None:
         """It beats no more."""
-        beat = self._beats.pop(self._keys.pop(actor, None), None)
-        if beat is not None and beat.parked:
-            self._unpark(beat)
+        self._keys.pop(actor, None)
+        beat, actor.beat = actor.beat, None
+        if beat is not None:
+            del self._beats[beat.key]
+            if beat.parked:
+                self._unpark(beat)
 
     # -- timers ------------------------------------------------------------------------------------
 
     def arm(self, actor: Actor, delay_s: float) -> None:
         """A core set its heartbeat timer."""
-        now, key = self._engine.now, self._keys[actor]
-        beat = self._beats.get(key)
+        beat = actor.beat
         if beat is None:
-            beat = self._beats[key] = Beat(actor, now + delay_s, self._rank(key))
+            key = self._keys[actor]
+            beat = Beat(actor, key, self._engine.now + delay_s, self._rank(key))
+            actor.beat = self._beats[key] = beat
         elif beat.interval_s != delay_s:
-            beat.phase_s, beat.interval_s, beat.number = now + delay_s, delay_s, 0
+            beat.phase_s, beat.interval_s = self._engine.now + delay_s, delay_s
+            beat.number = 0
         else:
             beat.number += 1
-        self._engine.set_timer_at(actor, HEARTBEAT, beat.next_s, beat.rank)
+        time_s = beat.phase_s + beat.number * beat.interval_s
+        self._engine.set_timer_at(actor, HEARTBEAT, time_s, beat.rank)
 
     def _rank(self, key: Any) -> int:
         if isinstance(key, str):
@@ -136,21 +149,22 @@ class IdleBeats:
 
     def leaves_out(self, actor: Actor) -> bool:
         """Whether the beat that is due changes nothing; the core is parked then."""
-        books = self._books
-        beat = self._beats.get(self._keys[actor])
+        books, beat = self._books, actor.beat
         if not self._skip or books is None or beat is None or not beat.interval_s:
             return False
         if self._engine.busy:  # a message on its way now may change what this beat would do
             return False
         if not actor.core.silent:  # type: ignore[attr-defined]
             return False
-        key = self._keys[actor]
+        key = beat.key
         node = books.nodes.get(key) if isinstance(key, str) else None
         if node is not None:
             beat.slot = node.slot
             if node.outbox.fresh or node.outbox.unacknowledged or self._matters(beat):
                 return False
             beat.offset_s = beat.phase_s % beat.interval_s
+            self._interval_s = beat.interval_s
+            beat.tight = None
             insort(self._ring, (beat.offset_s, beat.slot, beat))
         else:
             if books.settings.prompt:  # there, any message makes the manager match
@@ -168,7 +182,7 @@ class IdleBeats:
     def heard(self, actor: Actor) -> None:
         """A parked core took in an event: it beats again if it has something to say."""
         if not actor.core.silent:  # type: ignore[attr-defined]
-            self._wake(self._keys[actor])
+            self._wake(actor.beat.key)
 
     def seen(self) -> None:
         """The manager is about to look for the silent: parked ones beat all the time."""
@@ -223,11 +237,14 @@ class IdleBeats:
             if not prompt and limit_s >= books.reserve_at:
                 self._first_after(books.reserve_at, limit_s)
             return
-        interval = ring[0][2].interval_s
+        interval = self._interval_s
         start = bisect_right(ring, (now % interval - _NEAR_S, -1))
         due_s = float("inf") if prompt else books.reserve_at
+        tight = None if prompt or books.waiting or limit_s >= due_s else self._tight()
         passed: list[Beat] = []  # those at the start of the scan that beat just now come last
-        for _, _, beat in chain(islice(ring, start, None), islice(ring, 0, start)):
+        for _, _, beat in self._on_the_way(start, now, limit_s):
+            if tight is not None and beat.tight is tight:
+                continue
             time_s = beat.after(now)
             if time_s - now >= interval - 2 * _NEAR_S:
                 passed.append(beat)
@@ -245,11 +262,32 @@ class IdleBeats:
         if limit_s >= due_s:
             self._first_after(due_s, limit_s)
 
+    def _tight(self) -> Any:
+        """The floor of the pending asks, if room for it is all that may make a beat matter."""
+        books = self._books
+        assert books is not None
+        if books.rows.gangs and books.version != books.gangs_at:
+            return None
+        return None if self._engine.now >= books.reserve_at else books.rows.floor()
+
+    def _on_the_way(
+        self, start: int, now: float, limit_s: float
+    ) -> Iterable[tuple[float, int, Beat]]:
+        """Parked nodes whose beats may lie in (now, limit_s], in the order of those."""
+        ring, interval = self._ring, self._interval_s
+        end_s = limit_s % interval + _NEAR_S
+        if limit_s - now >= interval - 2 * _NEAR_S or end_s >= interval:
+            return chain(islice(ring, start, None), islice(ring, 0, start))
+        end = bisect_right(ring, (end_s, _SLOTS))
+        if end_s > now % interval:
+            return ring[start:end]
+        return chain(islice(ring, start, None), islice(ring, 0, end))
+
     def _first_after(self, from_s: float, limit_s: float) -> None:
         """Let the first parked node from a time on beat, if that is before the limit."""
         ring, now = self._ring, self._engine.now
         from_s = now if from_s <= now else nextafter(from_s, 0.0)
-        start = bisect_right(ring, (from_s % ring[0][2].interval_s - _NEAR_S, -1))
+        start = bisect_right(ring, (from_s % self._interval_s - _NEAR_S, -1))
         near = {(start + step) % len(ring) for step in (-1, 0, 1, 2)}
         found = min(((ring[place][2].after(from_s), place) for place in near), default=None)
         if found is not None and found[0] <= limit_s:
@@ -286,4 +324,8 @@ class IdleBeats:
         columns, slot = books.ledger.nodes, beat.slot
         room, capacity = columns.available[slot].tolist(), columns.capacity[slot].tolist()
         slack = self._slack
-        return all(room[r] >= amount - slack[r] * capacity[r] for r, amount in self._limits)
+        for r, amount in self._limits:
+            if room[r] < amount - slack[r] * capacity[r]:
+                beat.tight = floor  # a parked node gains no room: this holds until it beats
+                return False
+        return True

@@ -44,23 +44,25 @@ class Network:
         self._draws: list[float] = []
         self._cut: set[str] = set()  # names of nodes that nobody reaches
         self._manager_down = False
-
-    @property
-    def perfect(self) -> bool:
-        """Whether every message arrives at once, once, now."""
-        return self.settings.perfect and not self._cut and not self._manager_down
+        self.perfect = settings.perfect  # whether every message arrives at once, once, now
 
     def cut(self, nodes: Iterable[str]) -> None:
         """Partition nodes (and the masters on them) from everybody else."""
         self._cut.update(nodes)
+        self._judge()
 
     def heal(self, nodes: Iterable[str]) -> None:
         """End a partition."""
         self._cut.difference_update(nodes)
+        self._judge()
 
     def manager_down(self, down: bool) -> None:
         """The Resource Manager's process is gone, or back."""
         self._manager_down = down
+        self._judge()
+
+    def _judge(self) -> None:
+        self.perfect = self.settings.perfect and not self._cut and not self._manager_down
 
     def delays(self, source: Address, target: Address, here: str, there: str) -> tuple[float, ...]:
         """When copies arrive, s from now; `here` and `there` are hosts (empty: no node)."""

@@ -7,7 +7,8 @@ import hashlib
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 
@@ -64,6 +65,14 @@ class TaskColumns:
         return len(self.app)
 
 
+class _Names(dict[NodeId, bytes]):
+    """A node's name as the hash takes it."""
+
+    def __missing__(self, node: NodeId) -> bytes:
+        name = self[node] = node.encode() + b"\0"
+        return name
+
+
 @dataclass(slots=True)
 class Recorder:
     """Facts in; `finish` closes the books. `log` takes a line of the decision log at a time."""
@@ -80,56 +89,65 @@ class Recorder:
     nodes: dict[NodeId, int] = field(default_factory=dict)
     _hash: Any = field(default_factory=hashlib.sha256)
     _bytes: list[bytes] = field(default_factory=list)
-    _names: dict[NodeId, bytes] = field(default_factory=dict)
+    _names: _Names = field(default_factory=_Names)
     _stops: list[tuple[float, TaskStopped]] = field(default_factory=list)
     _chunks: list[tuple[Ints, Floats]] = field(default_factory=list)
 
-    def note(self, now: float, fact: Fact) -> None:
-        """Take one fact."""
-        kind = type(fact)
-        if kind is TaskStopped:
-            assert isinstance(fact, TaskStopped)
-            if fact.stage >= 0:
-                self._stops.append((now, fact))
-                if fact.outcome is Outcome.SUCCEEDED:
-                    self.finished_tasks += 1
-                if len(self._stops) >= CHUNK:
-                    self._pack()
-        elif kind is Placed:
-            assert isinstance(fact, Placed)
-            row = _PLACED.pack(now, fact.container, fact.ask, fact.stage, int(fact.kind))
-            self._decide(row, fact.node)
-        elif kind is Closed:
-            assert isinstance(fact, Closed)
-            row = _CLOSED.pack(
-                now, fact.container, int(fact.outcome), fact.stage, fact.task, fact.attempt
-            )
-            self._decide(row, fact.node)
-        elif kind is AppChanged:
-            assert isinstance(fact, AppChanged)
-            self._app_changed(now, fact)
-        elif kind is Remark:
-            assert isinstance(fact, Remark)
-            self.remarks.append((now, fact))
-        elif kind is MasterPlanned:
-            assert isinstance(fact, MasterPlanned)
-            self.plans[fact.attempt >> 8] = fact
-        elif kind is NodeChanged:
-            assert isinstance(fact, NodeChanged)
-            self.nodes.setdefault(fact.node, len(self.nodes))
-        if self.log is not None and kind is not JobProgressed:
-            self.log({"t": now, "fact": kind.__name__, **_plain(fact)})
+    def listeners(self) -> dict[type, Callable[[float, Any], None]]:
+        """Who takes a kind of fact: a simulation asks once, and makes no call for other kinds."""
+        kinds: dict[type, Callable[[float, Any], None]] = {
+            TaskStopped: self._task_stopped,
+            Placed: self._placed,
+            Closed: self._closed,
+            AppChanged: self._app_changed,
+            Remark: self._remark,
+            MasterPlanned: self._planned,
+            NodeChanged: self._node_changed,
+        }
+        if self.log is None:
+            return kinds
+        logged = (fact for fact in get_args(Fact) if fact is not JobProgressed)
+        return {kind: partial(self._logged, kinds.get(kind)) for kind in logged}
+
+    def _logged(self, take: Callable[[float, Any], None] | None, now: float, fact: Fact) -> None:
+        if take is not None:
+            take(now, fact)
+        if self.log is not None:
+            self.log({"t": now, "fact": type(fact).__name__, **_plain(fact)})
+
+    def _task_stopped(self, now: float, fact: TaskStopped) -> None:
+        if fact.stage >= 0:
+            self._stops.append((now, fact))
+            if fact.outcome is Outcome.SUCCEEDED:
+                self.finished_tasks += 1
+            if len(self._stops) >= CHUNK:
+                self._pack()
+
+    def _placed(self, now: float, fact: Placed) -> None:
+        container, node, ask, stage, _, kind, _, _ = fact
+        self._decide(_PLACED.pack(now, container, ask, stage, kind), node)
+
+    def _closed(self, now: float, fact: Closed) -> None:
+        container, node, outcome, stage, task, attempt = fact
+        self._decide(_CLOSED.pack(now, container, outcome, stage, task, attempt), node)
+
+    def _remark(self, now: float, fact: Remark) -> None:
+        self.remarks.append((now, fact))
+
+    def _planned(self, now: float, fact: MasterPlanned) -> None:
+        self.plans[fact.attempt >> 8] = fact
+
+    def _node_changed(self, now: float, fact: NodeChanged) -> None:
+        self.nodes.setdefault(fact.node, len(self.nodes))
 
     def _decide(self, row: bytes, node: NodeId) -> None:
-        name = self._names.get(node)
-        if name is None:
-            name = self._names[node] = node.encode() + b"\0"
-        self._bytes.append(row)
-        self._bytes.append(name)
+        rows = self._bytes
+        rows.append(row)
+        rows.append(self._names[node])
         self.decisions += 1
-        if len(self._bytes) >= CHUNK:
-            self._hash.update(b"".join(self._bytes))
-            self._bytes.clear()
+        if len(rows) >= CHUNK:
+            self._hash.update(b"".join(rows))
+            rows.clear()
 
     def _app_changed(self, now: float, fact: AppChanged) -> None:
         row = self.by_app.get(fact.app)

@@ -7,6 +7,7 @@ cluster's resource types.
 """
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from weft.ids import AttemptId, ContainerId, NodeId
@@ -16,13 +17,16 @@ from weft.resources import ResourceTypes, Vector
 
 Address = str  # "rm", "node:<node id>", "am:<attempt id>", "client:<token>"
 MANAGER: Address = "rm"
+_ADDRESSES_MAX = 20_000  # kept, as every message needs one
 
 
+@lru_cache(_ADDRESSES_MAX)
 def node_address(node: NodeId) -> Address:
     """Where a node manager is reached."""
     return f"node:{node}"
 
 
+@lru_cache(_ADDRESSES_MAX)
 def master_address(attempt: AttemptId) -> Address:
     """Where an application master is reached."""
     return f"am:{attempt}"

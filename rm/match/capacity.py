@@ -6,14 +6,11 @@ application: its own preferred order. An ask with a preference lets opportunitie
 scheduling, Zaharia et al., EuroSys 2010): first for its nodes, then for its racks.
 """
 
-import numpy as np
-
 from rm.match.capacity_kernels import pick
 from rm.match.delay_kernels import delays
 from rm.match.fit_kernels import eligible
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.view import View
-from weft.dag import Ints
 
 
 class CapacityMatcher(BaseMatcher):
@@ -31,46 +28,17 @@ class CapacityMatcher(BaseMatcher):
         line = eligible(view, node)
         if not len(line):
             return NOTHING
-        rows, n, apps, tree = view.rows, view.rows.count, view.apps, view.queues
+        rows, apps, tree = view.rows, view.apps, view.queues
         patience = delays(view, self.node_locality_delay, self.rack_locality_delay)
-        picked, declined = pick(
-            line,
-            rows.pending[:n].copy(),
-            rows.demand[:n],
-            rows.app[:n],
-            rows.pri_score[:n],
-            view.levels(node),
-            rows.missed[:n],
-            rows.serial[:n],
-            apps.priority,
-            apps.order,
-            apps.queue,
-            apps.user,
-            view.nodes.available[node].copy(),
-            view.nodes.capacity[node],
-            view.total,
-            view.by_queue.held.copy(),
-            tree.capacity,
-            tree.max_capacity,
-            tree.parent,
-            tree.is_leaf,
-            view.by_queue.users,
-            tree.user_limit,
-            tree.user_limit_factor,
-            view.users.held.copy(),
-            *patience,
-        )
-        waits = tuple(line[declined & ~np.isin(line, picked)].tolist()) if declined.any() else ()
-        return Match(_placements(picked), waits, settled=not waits)
-
-
-def _placements(picked: Ints) -> list[Placement]:
-    """One placement for each run of the same row."""
-    if not len(picked):
-        return []
-    starts = np.flatnonzero(np.diff(picked, prepend=-1))
-    counts = np.diff(starts, append=len(picked))
-    return [
-        Placement(row, count, (("place", float(i)),))
-        for i, (row, count) in enumerate(zip(picked[starts].tolist(), counts.tolist(), strict=True))
-    ]
+        picked, copies, waits = pick(
+            line, rows.pending, rows.demand, rows.app, rows.pri_score, view.levels(node),
+            rows.missed, rows.serial, apps.priority, apps.order, apps.queue, apps.user,
+            view.nodes.available[node], view.nodes.capacity[node], view.total, view.by_queue.held,
+            tree.capacity, tree.max_capacity, tree.parent, tree.is_leaf, view.by_queue.users,
+            tree.user_limit, tree.user_limit_factor, view.users.held, *patience,
+        )  # fmt: skip
+        placements = [
+            Placement(row, count, (("place", float(place)),))
+            for place, (row, count) in enumerate(zip(picked.tolist(), copies.tolist(), strict=True))
+        ]
+        return Match(placements, tuple(waits.tolist()), settled=not len(waits))

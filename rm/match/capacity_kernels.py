@@ -121,11 +121,12 @@ def pick(
     user_held: Floats,
     node_delay: int,
     rack_delay: int,
-) -> tuple[Ints, Bools]:
-    """Rows in the order in which one container each is granted, and which of `line` declined.
-
-    `pending`, `available`, `queue_held` and `user_held` are used up: pass copies.
+) -> tuple[Ints, Ints, Ints]:
+    """Rows in the order in which they are granted, how many containers each in one go, and those of
+    `line` that declined and got nothing.
     """
+    pending, available = pending.copy(), available.copy()
+    queue_held, user_held = queue_held.copy(), user_held.copy()
     picked = []
     declined = np.zeros(line.shape[0], dtype=np.bool_)
     best = np.empty(queue_held.shape[0], dtype=np.int64)
@@ -158,7 +159,11 @@ def pick(
         picked.append(row)
         pending[row] -= 1
         _hold(demand[row], available, user_held[app_user[app[row]]], queue_held, leaf, parent)
-    out = np.empty(len(picked), dtype=np.int64)
-    for i in range(len(picked)):
-        out[i] = picked[i]
-    return out, declined
+    out, copies = np.empty(len(picked), dtype=np.int64), np.zeros(len(picked), dtype=np.int64)
+    n = 0
+    for row in picked:
+        if n == 0 or out[n - 1] != row:
+            out[n] = row
+            n += 1
+        copies[n - 1] += 1
+    return out[:n], copies[:n], line[declined]

@@ -40,6 +40,47 @@ def allowed_rows(
 
 
 @making_kernel
+def eligible_rows(
+    count: int,
+    pending: Ints,
+    app: Ints,
+    label: Ints,
+    gang: Bools,
+    serial: Ints,
+    banned: Bools,
+    node: int,
+    labels: Ints,
+    reserved: Ints,
+    demand: Floats,
+    available: Floats,
+    capacity: Floats,
+) -> Ints:
+    """`allowed_rows` and `fitting` in one pass over the first `count` rows, for a node slot."""
+    out = np.empty(count, dtype=np.int64)
+    n = 0
+    for row in range(count):
+        if pending[row] <= 0 or gang[row] or banned[app[row]]:
+            continue
+        if reserved[node] != 0 and serial[row] != reserved[node]:
+            continue
+        if label[row] == 0:
+            if labels[node] != 0:
+                continue
+        elif labels[node] & label[row] == 0:
+            continue
+        fits = True
+        for r in range(demand.shape[1]):
+            room = available[node, r] + TOLERANCE * capacity[node, r]
+            if demand[row, r] > room and demand[row, r] > 0:
+                fits = False
+                break
+        if fits:
+            out[n] = row
+            n += 1
+    return out[:n]
+
+
+@making_kernel
 def fitting(rows: Ints, demand: Floats, available: Floats, capacity: Floats) -> Ints:
     """Those of `rows` of which at least one container fits into `available`, shape (d,)."""
     out = np.empty(rows.shape[0], dtype=np.int64)
@@ -85,10 +126,8 @@ def allowed(view: View, node: int) -> Ints:
 
 def eligible(view: View, node: int) -> Ints:
     """Rows that may use a node slot and of which at least one container fits now."""
-    n = view.rows.count
-    return fitting(
-        allowed(view, node),
-        view.rows.demand[:n],
-        view.nodes.available[node],
-        view.nodes.capacity[node],
-    )
+    rows, nodes = view.rows, view.nodes
+    return eligible_rows(
+        rows.count, rows.pending, rows.app, rows.label, rows.gang, rows.serial, view.banned(node),
+        node, nodes.labels, nodes.reserved, rows.demand, nodes.available, nodes.capacity,
+    )  # fmt: skip
