@@ -2,11 +2,14 @@
 
 A container is one group below the node manager's own. Its processes are put there before they
 become the command, so that nothing they start escapes; a group is removed when its last process
-ended. A host without writable controllers runs without limits (`find` says why).
+ended. A host without writable controllers runs without limits (`find` says why). Disk bandwidth is
+limited as well where the I/O controller and the work folder's disk are there. With v1 that holds
+reads and direct writes only: the kernel writes buffered data later, for nobody in particular.
 """
 
 import contextlib
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +21,40 @@ ENTER = 'IFS=:; for f in $0; do echo $$ >"$f" || exit 126; done; unset IFS; exec
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a group used: CPU time in s since it was made, memory in bytes now."""
+    """What a group used: CPU time in s and disk I/O in bytes since it was made, memory now."""
 
     cpu_s: float
     memory_bytes: float
+    io_bytes: float = 0.0  # 0 where it is not limited either
 
 
 class Cgroups:
     """The groups of one node's containers, each under its name."""
 
-    def __init__(self, v2: bool, parents: Mapping[str, Path]) -> None:
-        """`parents`: the folder of each controller (`cpu`, `memory`, v1 also `cpuacct`)."""
+    def __init__(self, v2: bool, parents: Mapping[str, Path], disk: str = "") -> None:
+        """`parents`: the folder of each controller (`cpu`, `memory`, v1 also `cpuacct`, and `io`).
+
+        `disk` is the number of the disk to limit, as 254:0; empty: none is.
+        """
         self.v2 = v2
+        self.disk = disk
+        self.no_disk = ""  # why disks are not limited
         self._parents = dict(parents)
         for folder in self._folders():
             folder.mkdir(parents=True, exist_ok=True)
+        if disk:
+            self._try_disk()
+
+    def _try_disk(self) -> None:
+        """A limit that the kernel refuses is found out now, and not by the first task."""
+        name = "weft-try"
+        try:
+            self.open(name, 0.0, 0.0)
+            self._limit_disk(name, 1e12)
+        except OSError as error:
+            self.disk, self.no_disk = "", f"disk {self.disk}: {error.strerror or error}"
+        finally:
+            self.close(name)
 
     def remove(self) -> None:
         """The node manager ends: its own folders go where nothing is left in them."""
@@ -40,10 +62,11 @@ class Cgroups:
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
-    def open(self, name: str, cores: float, memory_bytes: float) -> str:
+    def open(self, name: str, cores: float, memory_bytes: float, disk_bps: float = 0.0) -> str:
         """Make a group, with limits where they are above 0; answers where a process enters it.
 
-        The answer is for `ENTER`: files separated by colons. Raises OSError.
+        `disk_bps` holds for reads and for writes each, bytes/s. The answer is for `ENTER`: files
+        separated by colons. Raises OSError.
         """
         for folder in self._folders():
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -62,15 +85,39 @@ class Cgroups:
                 if (self._parents["memory"] / name / extra).exists():
                     swap = "0" if self.v2 else str(round(memory_bytes))
                     self._write("memory", name, extra, swap)
+        if disk_bps > 0 and self.disk:
+            self._limit_disk(name, disk_bps)
         return ":".join(str(folder / name / "cgroup.procs") for folder in self._folders())
 
     def use(self, name: str) -> Use:
         """What a group uses; zeros where it is gone."""
+        io_bytes = self._io_bytes(name) if self.disk else 0.0
         if self.v2:
             cpu_s = self._field("cpu", name, "cpu.stat", "usage_usec") / 1e6
-            return Use(cpu_s, self._number("memory", name, "memory.current"))
+            return Use(cpu_s, self._number("memory", name, "memory.current"), io_bytes)
         cpu_s = self._number("cpuacct", name, "cpuacct.usage") / 1e9
-        return Use(cpu_s, self._number("memory", name, "memory.usage_in_bytes"))
+        return Use(cpu_s, self._number("memory", name, "memory.usage_in_bytes"), io_bytes)
+
+    def _limit_disk(self, name: str, bps: float) -> None:
+        rate = max(1, round(bps))
+        if self.v2:
+            self._write("io", name, "io.max", f"{self.disk} rbps={rate} wbps={rate}")
+            return
+        for way in ("read", "write"):
+            self._write("io", name, f"blkio.throttle.{way}_bps_device", f"{self.disk} {rate}")
+
+    def _io_bytes(self, name: str) -> float:
+        """Bytes read and written on the disk: `254:0 rbytes=1 wbytes=2 ...`, or v1's two lines."""
+        file = "io.stat" if self.v2 else "blkio.throttle.io_service_bytes"
+        total = 0.0
+        for line in self._read("io", name, file).splitlines():
+            disk, *words = line.split()
+            if disk == self.disk and self.v2:
+                pairs = dict(word.partition("=")[::2] for word in words)
+                total += float(pairs.get("rbytes", 0)) + float(pairs.get("wbytes", 0))
+            elif disk == self.disk and words[0] in ("Read", "Write"):
+                total += float(words[1])
+        return total
 
     def killed_for_memory(self, name: str) -> bool:
         """Whether the kernel killed a process of the group for its memory limit."""
@@ -117,44 +164,104 @@ class Cgroups:
         return 0.0
 
 
-def find(node: str, proc: Path = Path("/proc")) -> tuple[Cgroups | None, str]:
-    """The groups that this process may make for a node; or None, and why."""
+def find(
+    node: str, proc: Path = Path("/proc"), work: Path | None = None, sys: Path = Path("/sys")
+) -> tuple[Cgroups | None, str]:
+    """The groups that this process may make for a node; or None, and why.
+
+    Disk bandwidth on the disk of the folder `work` is limited where it can be.
+    """
     mounts = [line.split() for line in _lines(proc / "mounts")]
     own = dict(_own_groups(proc))
     name = f"weft-{node}"
+    disk, no_disk = ("", "no work folder") if work is None else find_disk(work, proc, sys)
     try:
         for _, mount, kind, *_ in mounts:
             if kind == "cgroup2":
                 here = _below(Path(mount), own.get("", "/"))
                 if {"cpu", "memory"} <= set(_text(here / "cgroup.controllers").split()):
-                    return _second(here, name), ""
+                    return _with_reason(_second(here, name, disk), no_disk), ""
         v1: dict[str, Path] = {
             controller: _below(Path(mount), own.get(controller, "/")) / name
             for _, mount, kind, options, *_ in mounts
             if kind == "cgroup"
             for controller in options.split(",")
-            if controller in ("cpu", "cpuacct", "memory")
+            if controller in ("cpu", "cpuacct", "memory", "blkio")
         }
-        if len(v1) == 3:
-            return Cgroups(False, v1), ""
+        if {"cpu", "cpuacct", "memory"} <= set(v1):
+            groups = v1.pop("blkio", None)
+            if groups is None:
+                return _with_reason(Cgroups(False, v1), no_disk or _NO_IO), ""
+            parents = v1 | {"io": groups} if disk else v1
+            return _with_reason(Cgroups(False, parents, disk), no_disk), ""
     except OSError as error:
         return None, f"control groups cannot be written: {error.strerror or error}"
     return None, "no control groups for CPU and memory"
 
 
-def _second(here: Path, name: str) -> Cgroups:
+_NO_IO = "no control groups for I/O"
+
+
+def _with_reason(groups: Cgroups, no_disk: str) -> Cgroups:
+    groups.no_disk = groups.no_disk or ("" if groups.disk else no_disk)
+    return groups
+
+
+def find_disk(
+    folder: Path, proc: Path = Path("/proc"), sys: Path = Path("/sys")
+) -> tuple[str, str]:
+    """The whole disk under a folder as `major:minor`, as limits take it; or "" and why."""
+    place = folder.resolve()
+    while not place.exists():
+        place = place.parent
+    number = place.stat().st_dev
+    if os.major(number) == 0:  # of no single disk: its mount may name one
+        number = _mounted_disk(place, proc)
+    if number == 0:
+        return "", f"{folder} is on no disk of its own"
+    device = sys / "dev" / "block" / f"{os.major(number)}:{os.minor(number)}"
+    if (device / "partition").exists():  # limits hold for whole disks
+        device = device.resolve().parent
+    found = _text(device / "dev").strip()
+    return (found, "") if found else ("", f"the disk under {folder} is not known")
+
+
+def _mounted_disk(place: Path, proc: Path) -> int:
+    """The device of the mount that a folder is on; 0: it has none."""
+    best, source = "", ""
+    for line in _lines(proc / "self" / "mountinfo"):
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4]
+        if place.is_relative_to(mount) and len(mount) >= len(best):
+            best, source = mount, right.split()[1]
+    try:
+        status = os.stat(source)
+    except OSError:
+        return 0
+    return status.st_rdev if stat.S_ISBLK(status.st_mode) else 0
+
+
+def _second(here: Path, name: str, disk: str) -> Cgroups:
     """cgroup v2: a group that has children may hold no processes, so this one moves aside."""
     control = here / "cgroup.subtree_control"
-    if not {"cpu", "memory"} <= set(_text(control).split()):
+    wanted = ["cpu", "memory"]
+    limits_io = bool(disk) and "io" in _text(here / "cgroup.controllers").split()
+    if limits_io:
+        wanted.append("io")
+    switch = " ".join(f"+{controller}" for controller in wanted)
+    if not set(wanted) <= set(_text(control).split()):
         if _text(here / "cgroup.procs").strip() and (here / "cgroup.type").exists():
             aside = here / "weft-manager"
             aside.mkdir(exist_ok=True)
             (aside / "cgroup.procs").write_text(str(os.getpid()))
-        control.write_text("+cpu +memory")
+        control.write_text(switch)
     parent = here / name
     parent.mkdir(exist_ok=True)
-    (parent / "cgroup.subtree_control").write_text("+cpu +memory")
-    return Cgroups(True, {"cpu": parent, "memory": parent})
+    (parent / "cgroup.subtree_control").write_text(switch)
+    groups = Cgroups(True, dict.fromkeys(wanted, parent), disk if limits_io else "")
+    if disk and not limits_io:
+        groups.no_disk = _NO_IO
+    return groups
 
 
 def _own_groups(proc: Path) -> list[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """Real containers held to what they were granted, and measured.
 
-With control groups a container gets the CPU quota and the memory that it asked for, and an
-out-of-memory kill is told apart from a failure; without, its processes are measured one by one.
+With control groups a container gets the CPU quota, the memory and, where the host can, the disk
+bandwidth that it asked for, and an out-of-memory kill is told apart from a failure; without, its
+processes are measured one by one.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from weft.ids import ContainerId
 from weft.resources import Vector
 
 MEMORY_MB = float(1 << 20)  # bytes
+DISK, DISK_MB = "disk_mbps", 1e6  # MB/s
 SHELL = "/bin/sh"
 
 
@@ -30,7 +32,8 @@ class Limits:
         self._groups = groups
         self._group_of: dict[ContainerId, str] = {}
         self._closing: set[str] = set()
-        self._last: dict[ContainerId, tuple[float, float]] = {}  # wall clock, CPU time, s
+        # wall clock and CPU time, s; I/O, bytes
+        self._last: dict[ContainerId, tuple[float, float, float]] = {}
 
     def enter(
         self,
@@ -51,7 +54,8 @@ class Limits:
         try:
             cores = self._amount(demand, "vcores")
             memory = self._amount(demand, "memory_mb") * MEMORY_MB
-            files = self._groups.open(name, cores, memory)
+            disk_bps = self._amount(demand, DISK) * DISK_MB
+            files = self._groups.open(name, cores, memory, disk_bps)
         except OSError:
             return command
         self._group_of[container] = name
@@ -88,7 +92,7 @@ class Limits:
     def measure(
         self, running: Mapping[ContainerId, Iterable[int]]
     ) -> tuple[tuple[ContainerId, Vector], ...]:
-        """What containers use: mean since the last call for CPU, now for memory."""
+        """What containers use: mean since the last call for CPU and disk, now for memory."""
         self.sweep()
         found = []
         for container, pids in running.items():
@@ -98,10 +102,15 @@ class Limits:
             else:
                 use = _use_of(pids)
             now_s = time.monotonic()
-            before_s, cpu_s = self._last.get(container, (now_s, use.cpu_s))
-            self._last[container] = (now_s, use.cpu_s)
-            cores = max(0.0, use.cpu_s - cpu_s) / (now_s - before_s) if now_s > before_s else 0.0
-            amounts = {"vcores": cores, "memory_mb": use.memory_bytes / MEMORY_MB}
+            now = (now_s, use.cpu_s, use.io_bytes)
+            before_s, cpu_s, io_bytes = self._last.get(container, now)
+            self._last[container] = now
+            per_s = 1 / (now_s - before_s) if now_s > before_s else 0.0
+            amounts = {
+                "vcores": max(0.0, use.cpu_s - cpu_s) * per_s,
+                "memory_mb": use.memory_bytes / MEMORY_MB,
+                DISK: max(0.0, use.io_bytes - io_bytes) * per_s / DISK_MB,
+            }
             found.append((container, tuple(amounts.get(name, 0.0) for name in self.names)))
         return tuple(found)
 

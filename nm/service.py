@@ -11,7 +11,7 @@ import numpy as np
 
 from nm.cgroups import find
 from nm.core import NodeManager
-from nm.limits import Limits
+from nm.limits import DISK, Limits
 from nm.masters import HostedMasters, ProcessMasters
 from nm.metrics import NodeMetrics
 from nm.process import ProcessHost, kill_orphans
@@ -118,7 +118,9 @@ class NodeService(Outside):
             return None
         groups, reason = (None, "switched off")
         if self._settings.cgroups == "auto":
-            groups, reason = find(specs[0].node_id)
+            groups, reason = find(specs[0].node_id, work=Path(self._settings.work_dir))
+        if groups is not None and groups.no_disk and DISK in types.names:
+            self._process.log.warning("disk bandwidth is not limited", reason=groups.no_disk)
         if groups is None:
             self._process.log.warning("tasks run without limits", reason=reason)
         self._process.spawn(self._measure(node_address(specs[0].node_id)))
