@@ -15,7 +15,9 @@ from rm.lifecycle import (
 from weft.effects import Send
 from weft.facts import AppChanged, AttemptChanged
 from weft.ids import attempt_id
+from weft.job import Job
 from weft.messages import AttemptStopped, ContainerEnd, Outcome, master_address
+from weft.resources import ResourceTypes, Vector
 
 OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
 ATTEMPTS_MAX = 255  # an attempt's number is one byte of its id
@@ -44,12 +46,25 @@ def move_attempt(
 
 def open_app(books: Books, app: App) -> None:
     """Give an accepted application its slot in the ledger."""
-    app.slot = books.ledger.open_app(app.queue, app.job.user, app.priority, app.app_id)
+    work = work_of(books.types, app.job)
+    app.slot = books.ledger.open_app(app.queue, app.job.user, app.priority, app.app_id, work)
     while len(books.app_at) < books.ledger.app_slots:
         books.app_at.append(None)
     books.app_at[app.slot] = app
     books.version += 1
     books.matcher.app_joined(books.view, app.slot, books.now)
+
+
+def work_of(types: ResourceTypes, job: Job) -> Vector:
+    """Declared demand x duration over all tasks of a job, absolute; in the types' order."""
+    total = dict.fromkeys(types.names, 0.0)
+    for stage in job.stages:
+        for index in range(stage.tasks) if stage.overrides else (0,):
+            lasts_s = stage.duration_of(index) * (1 if stage.overrides else stage.tasks)
+            for name, amount in stage.demand_of(index).items():
+                if name in total:
+                    total[name] += amount * lasts_s
+    return tuple(total.values())
 
 
 def new_attempt(books: Books, app: App, number: int) -> Attempt:

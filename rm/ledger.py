@@ -42,6 +42,7 @@ class AppColumns(Columns):
     order: Ints  # of submission: earlier is smaller
     remaining: Floats  # srpt: work of unstarted tasks, s x L1(demand / C)
     path: Floats  # the longest path of its stages that are not done, s; 0: not told
+    work: Floats  # (slots, d): demand x duration over all of its tasks, absolute
     pending: Ints  # containers asked for, not granted
     granted_s: Floats  # when it was last granted one
 
@@ -95,6 +96,7 @@ class Ledger:
                 "order": (np.int64, 0),
                 "remaining": (np.float64, 0),
                 "path": (np.float64, 0),
+                "work": (np.float64, d),
                 "granted_s": (np.float64, 0),
                 "pending": (np.int64, 0),
             }
@@ -146,8 +148,10 @@ class Ledger:
 
     # -- applications ------------------------------------------------------------------------------
 
-    def open_app(self, queue: int, user: str, priority: int, order: int) -> int:
-        """A slot for an application that was accepted."""
+    def open_app(
+        self, queue: int, user: str, priority: int, order: int, work: Vector | None = None
+    ) -> int:
+        """A slot for an application that was accepted; `work` is demand x duration of its tasks."""
         if self._free_apps:
             slot = self._free_apps.pop()
         else:
@@ -158,6 +162,7 @@ class Ledger:
         columns["active"][slot] = True
         columns["priority"][slot] = priority
         columns["order"][slot] = order
+        columns["work"][slot] = 0.0 if work is None else work
         columns["remaining"][slot] = columns["path"][slot] = columns["granted_s"][slot] = 0.0
         self._join(slot, queue, user)
         return slot

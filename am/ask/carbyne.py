@@ -5,6 +5,11 @@ job's share as one pool, T_k is the end of a packing of the remaining DAG (runni
 demand for what is left of them). Packing the reversed DAG backwards from T_k puts every task as
 late as it may start: `Actual = T_k - Rev - Dur`. Runnable tasks with `Actual <= 0` must start now
 (DEFAULT); the others are asked for ALTRUISTIC, so others may use the leftover first.
+
+What a job yields may be held by others when it falls due, as tasks are not interrupted. A T_k that
+is counted from now at every event then forgets how late the job is, and the job yields again and
+again. So the first T_k is a promise that is kept: it moves only when the share falls, an estimate
+moves or a task fails (sections 3.4, 3.5), or forward where a later T_k ends earlier.
 """
 
 from dataclasses import dataclass
@@ -45,9 +50,19 @@ class Intra:
 
 
 def schedule(
-    remaining: Remaining, share: Vector, capacity: Vector, by_rank: bool, slack_s: float = 0.0
+    remaining: Remaining,
+    share: Vector,
+    capacity: Vector,
+    by_rank: bool,
+    slack_s: float = 0.0,
+    within_s: float = np.inf,
+    promise: float = 1.0,
 ) -> Intra:
-    """Lines 16 to 24 of pseudocode 1 for one job. Tasks due within `slack_s` must start now."""
+    """Lines 16 to 24 of pseudocode 1 for one job. Tasks due within `slack_s` must start now.
+
+    The job is to end within `promise` x the smaller of T_k and `within_s`. Where that is before
+    T_k, every task is due that much earlier, and those that are late already must start.
+    """
     shape = remaining.shape
     todo = np.flatnonzero(remaining.unstarted)
     pool = pool_of(share, capacity, shape.need, shape.kind[todo])
@@ -66,6 +81,7 @@ def schedule(
         latest = _justified(remaining, forward.start, pool, t_k)
     if not np.all(latest[todo] >= release):
         latest = forward.start.copy()
+    latest = latest - max(0.0, t_k - promise * min(t_k, within_s))
     ready = remaining.states == READY
     must = ready & (latest <= slack_s + tolerance)
     busy = np.concatenate((np.flatnonzero(must), remaining.running))
@@ -88,6 +104,18 @@ def _justified(remaining: Remaining, start: Floats, pool: Floats, t_k: float) ->
     )
 
 
+def pool_level(share: Vector, capacity: Vector) -> tuple[float, Vector]:
+    """The dominant share, and the pool that it is worth: that part of every resource.
+
+    DRF holds a job to its largest share only. Inside A_k itself, whose other parts follow the mean
+    of the job's demands, a stage that differs from the mean would look longer than DRF makes it.
+    """
+    if not share:
+        return 1.0, capacity
+    level = max((s / c for s, c in zip(share, capacity, strict=True) if c > 0), default=0.0)
+    return level, tuple(level * c for c in capacity)
+
+
 class Carbyne:
     """Asks DEFAULT for must-start tasks, ALTRUISTIC for the other ready ones.
 
@@ -97,6 +125,9 @@ class Carbyne:
     Tasks due within `slack_s` count as due now. A schedule is kept for `refresh_s` while the share
     stays within a tenth and no estimate moves: tasks that start or end early leave it feasible. At
     0 it is made anew whenever anything changed.
+
+    `promise` is the part of T_k within which the job keeps itself to end: 1 as in theorem 3.1, less
+    to yield less (0: nothing), `inf` for a T_k that is counted anew at every event.
     """
 
     follows_share = True
@@ -107,6 +138,7 @@ class Carbyne:
         packer: str = "tetris",
         slack_s: float = 0.0,
         refresh_s: float = 0.0,
+        promise: float = 1.0,
     ) -> None:
         if packer not in PACKERS:
             raise InputError(
@@ -114,7 +146,10 @@ class Carbyne:
             )
         if not 0.0 <= float(altruism) <= 1.0:
             raise InputError("asker.altruism", f"expected a number from 0 to 1, got {altruism!r}")
+        if not float(promise) >= 0.0:
+            raise InputError("asker.promise", f"expected a number from 0 on, got {promise!r}")
         self._altruism = float(altruism)
+        self._promise = float(promise)
         self._by_rank = packer == "plan"
         self._slack_s = float(slack_s)
         self._refresh_s = float(refresh_s)
@@ -124,6 +159,9 @@ class Carbyne:
         self._known: tuple[Any, ...] = ()
         self._intra: Intra | None = None
         self._at_s = 0.0
+        self._ends_s = np.inf  # the promised end
+        self._level = 0.0  # the dominant share under which it was promised, 0: nothing promised
+        self._left = 0  # tasks that had not started then
         self.rounds = 0
         self.reversed_rounds = 0  # rounds in which the reversed packing held T_k
 
@@ -162,11 +200,26 @@ class Carbyne:
         known = (view.version, view.share, tuple(view.factors))
         if self._intra is None or (known != self._known and not self._holds(known, now)):
             remaining = Remaining(self._shape, self._declared, view, now)
-            self._intra = schedule(remaining, view.share, view.capacity, self._by_rank)
+            level, pool = pool_level(view.share, view.capacity)
+            left = int(remaining.unstarted.sum())
+            anew = left > self._left or not self._known or known[2] != self._known[2]
+            within_s = np.inf if anew else self._within_s(level, now)
+            self._intra = schedule(
+                remaining, pool, view.capacity, self._by_rank,
+                within_s=within_s, promise=self._promise,
+            )  # fmt: skip
+            self._ends_s = now + min(within_s, self._intra.t_k)
+            self._level, self._left = level, left
             self._known, self._at_s = known, now
             self.rounds += 1
             self.reversed_rounds += self._intra.reversed_holds
         return self._intra
+
+    def _within_s(self, level: float, now: float) -> float:
+        """How much of the promise is left, s; longer by as much as the share fell."""
+        if level <= 0.0 or self._level <= 0.0:
+            return np.inf
+        return max(0.0, self._ends_s - now) * max(1.0, self._level / level)
 
     def _holds(self, known: tuple[Any, ...], now: float) -> bool:
         """Whether the last schedule is near enough to what is known now."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from rm.match.candidate_kernels import largest_over, over, steps_of
 from rm.match.candidates import Candidates, candidates, mean_remaining, needier, placements
-from rm.match.dominant import drf_shares_of, weights
+from rm.match.dominant import entitlements_of, weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import NOBODY, pack_scores, picks_by_turn, tetris_picks
 from rm.view import View
@@ -51,8 +51,8 @@ class CarbyneMatcher(BaseMatcher):
         return Match(answer + placements(rest.rows, picked, terms, ("alignment", "work")))
 
     def shares(self, view: View, now: float) -> Floats:
-        """DRF shares, told to every master."""
-        return drf_shares_of(view)
+        """DRF shares of whole jobs, told to every master."""
+        return entitlements_of(view)
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """It only takes leftover, or others have a smaller dominant share by weight."""

@@ -38,3 +38,24 @@ def drf_shares_of(view: View) -> Floats:
         closed = drf_progressive(view.total, mine, weight, needs)
     out[active] = closed.allocation
     return out
+
+
+def entitlements_of(view: View) -> Floats:
+    """Closed-form DRF of whole jobs: absolute, shape (slots, d); zeros for inactive ones.
+
+    A job's demand vector is that of all its work, so what it may count on changes only when a job
+    comes or goes, and not with what it happens to run or to ask for: T_k's invariant in theorem 3.1
+    of Carbyne. A job without declared work counts with all resources alike.
+    """
+    n = view.app_slots
+    out = np.zeros((n, len(view.total)))
+    active = np.flatnonzero(view.apps.active[:n])
+    if len(active) == 0 or not view.total.any():
+        return out
+    work, weight = view.apps.work[active], weights(view)[active]
+    work = np.where(work.max(axis=1, keepdims=True) > 0, work, view.total)
+    closed = drf_closed_form(view.total, work, weight)
+    if (work <= 0).any():
+        closed = drf_progressive(view.total, work, weight)
+    out[active] = closed.allocation
+    return out
