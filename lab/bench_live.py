@@ -7,8 +7,10 @@ The floor for real processes, spawning `/bin/true` and reaping it, is measured b
 
 import os
 import statistics
+import tempfile
 import time
 import urllib.request
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -20,6 +22,7 @@ from weft.job import Edge, Job, Stage
 Row = dict[str, object]
 STAGES, TASKS = 10, 1000
 CLUSTER = "8x64vcores,262144memory_mb"
+MEMORY = Path("/dev/shm")
 REAL_CLUSTER = "2x16vcores,65536memory_mb"
 
 
@@ -28,9 +31,14 @@ def run(quick: bool = False) -> list[Row]:
     tasks = TASKS // 10 if quick else TASKS
     emulated = LocalSettings(cluster=CLUSTER)
     real = LocalSettings(cluster=REAL_CLUSTER, mode="process", flags={"nm": ["cgroups=off"]})
+    true = ("/bin/true",)
+    rows = [_case("emulated hosts", emulated, tasks, ())]
+    if MEMORY.is_dir():  # a folder and two files a task can cost more than the task
+        name = "/bin/true processes, no cgroups, work folders in memory"
+        rows.append(_case(name, real, tasks // 2, true, str(MEMORY)))
     return [
-        _case("emulated hosts", emulated, tasks, ()),
-        _case("/bin/true processes, no cgroups", real, tasks // 2, ("/bin/true",)),
+        *rows,
+        _case("/bin/true processes, no cgroups, work folders on disk", real, tasks // 2, true),
         _spawn_floor(500 if quick else 3000),
         _heartbeats(20.0 if quick else 60.0),
     ]
@@ -48,9 +56,19 @@ def barrier_job(name: str, stages: int, tasks: int, command: tuple[str, ...]) ->
     )
 
 
-def _case(name: str, settings: LocalSettings, tasks: int, command: tuple[str, ...]) -> Row:
+def _case(
+    name: str,
+    settings: LocalSettings,
+    tasks: int,
+    command: tuple[str, ...],
+    place: str | None = None,
+) -> Row:
     rates = []
-    with LocalCluster(settings) as cluster, Client(cluster.address) as client:
+    with (
+        tempfile.TemporaryDirectory(prefix="weft-", dir=place) as folder,
+        LocalCluster(settings, Path(folder)) as cluster,
+        Client(cluster.address) as client,
+    ):
         _run(client, barrier_job("warm-up", 2, 200, command))
         for turn in range(3):
             took = _run(client, barrier_job(f"run-{turn}", STAGES, tasks, command))
