@@ -24,12 +24,20 @@ from tools.make_wheelhouse import make
 from tools.testbed.bed import Bed
 from tools.testbed.groups import Groups
 from tools.testbed.host import TOPS
-from tools.testbed.words import ROOT, Failure, Skip, run, say
+from tools.testbed.words import (
+    NEXT_WHEELHOUSE,
+    RESULT,
+    ROOT,
+    WHEELHOUSE,
+    Failure,
+    Skip,
+    run,
+    say,
+)
 
 PROGRAMS = ("ip", "iptables", "mount", "nsenter", "ps", "setpriv", "ssh", "ssh-keygen", "unshare")
 SSHD = "/usr/sbin/sshd"
 ANSIBLE = "ansible-core>=2.17,<2.20"
-RESULT = ROOT / "build" / "testbed" / "result.json"
 
 
 # -- outside ---------------------------------------------------------------------------------------
@@ -75,6 +83,16 @@ def ansible() -> Path:
     return program
 
 
+def releases() -> str:
+    """Make two: the checkout, and the same under another version to upgrade to."""
+    first = make(WHEELHOUSE)
+    NEXT_WHEELHOUSE.mkdir(parents=True, exist_ok=True)
+    for name in ("dependencies.tar", "dependencies.sha256"):
+        (NEXT_WHEELHOUSE / name).unlink(missing_ok=True)
+        os.link(WHEELHOUSE / name, NEXT_WHEELHOUSE / name)
+    return f"{first}, {make(NEXT_WHEELHOUSE, first.split('-')[0] + '+next')}"
+
+
 def outside() -> int:
     """Prepare, run the inner process, clean up."""
     folder = Path(tempfile.mkdtemp(prefix="weft-testbed-"))
@@ -85,7 +103,7 @@ def outside() -> int:
         look(folder)
         groups = Groups(folder.name)
         program = ansible()
-        say(f"release {make(ROOT / 'build' / 'wheelhouse')}")
+        say(f"releases {releases()}")
         inner = subprocess.Popen(
             ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
              "--propagation", "private", sys.executable, "-m", "tools.testbed",
@@ -130,6 +148,7 @@ def inside(folder: Path, program: Path) -> int:
             proofs.limited_job,
             proofs.partitioned,
             proofs.hog,
+            proofs.upgraded,
             proofs.uninstalled,
         ):
             since_s = time.monotonic()

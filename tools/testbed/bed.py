@@ -15,7 +15,7 @@ from typing import Any
 from tools.testbed.groups import Groups
 from tools.testbed.host import Host
 from tools.testbed.playbooks import Ansible
-from tools.testbed.words import ROOT, hold, run, until
+from tools.testbed.words import WHEELHOUSE, hold, run, until
 from weft.client.api import Client
 from weft.live.testing import Cluster, Part
 
@@ -143,7 +143,7 @@ class Bed:
             "weft_service": "script",
             "weft_manager": MANAGER,
             "weft_am_host": AM_HOST,
-            "weft_wheelhouse": str(ROOT / "build" / "wheelhouse"),
+            "weft_wheelhouse": str(WHEELHOUSE),
             "weft_certificates": str(self.folder / "certificates"),
             "weft_more_certificates": [f"control,{CONTROL}"],
             "weft_command": str(Path(sys.executable).with_name("weft")),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tools.testbed.words import Skip
 
-CONTROLLERS = ("cpu", "cpuacct", "memory")
+NEEDED, WELCOME = {"cpu", "cpuacct", "memory"}, {"blkio"}  # version 1's names
 LEAVES = ("system", "weft")  # what the host runs by itself; what the role's supervisor enters
 PATIENCE_S = 20.0
 
@@ -66,8 +66,11 @@ class Groups:
 
     def _open(self, folder: Path) -> None:
         """In version 2 a group says which controllers the ones below it have."""
-        if self.v2:
-            (folder / "cgroup.subtree_control").write_text("+cpu +memory")
+        if not self.v2:
+            return
+        there = (folder / "cgroup.controllers").read_text().split()
+        for controller in {"cpu", "memory", "io"} & set(there):
+            (folder / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def _bases() -> tuple[bool, list[Path]]:
@@ -85,9 +88,10 @@ def _bases() -> tuple[bool, list[Path]]:
                 return True, [Path(mount)]
     bases = {}
     for _, mount, kind, options, *_ in mounts:
-        for controller in set(options.split(",")) & set(CONTROLLERS) if kind == "cgroup" else ():
+        found = set(options.split(",")) & (NEEDED | WELCOME) if kind == "cgroup" else set()
+        for controller in found:
             inner = Path(mount) / own.get(controller, "/").lstrip("/")
             bases[controller] = inner if inner.is_dir() else Path(mount)
-    if len(bases) < len(CONTROLLERS):
+    if not set(bases) >= NEEDED:
         raise Skip("no control groups for CPU and memory")
     return False, sorted(set(bases.values()))

@@ -40,7 +40,8 @@ class Ansible:
             "[defaults]\nforks = 4\ninterpreter_python = auto_silent\n"
             f"local_tmp = {folder}/tmp\nhome = {folder}/home\nnocows = true\nlog_path = {LOG}\n"
             "[connection]\npipelining = true\n"
-            f"[ssh_connection]\ncontrol_path_dir = {folder}/cp\n"
+            "[ssh_connection]\nssh_args = -o ControlMaster=auto -o ControlPersist=60s\n"
+            f"control_path_dir = {folder}/cp\n"
         )
 
     def write_inventory(self, variables: Mapping[str, Any], own: Mapping[str, Any]) -> None:

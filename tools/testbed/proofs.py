@@ -7,10 +7,12 @@ import hashlib
 import json
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tools.testbed.bed import COUNT, MEMORY_MB, Bed, Gate
-from tools.testbed.words import ROOT, hold, until
+from tools.testbed.host import Host
+from tools.testbed.words import NEXT_WHEELHOUSE, WHEELHOUSE, hold, until
 from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage
 from weft.live.testing import assert_ran_right
@@ -47,16 +49,15 @@ def installed(bed: Bed) -> str:
     """The role installs on four hosts at once, and a second run finds nothing to do."""
     bed.ansible.play("install.yml")
     bed.wait_for_nodes()
-    release = (ROOT / "build" / "wheelhouse" / "RELEASE").read_text().strip()
+    release = (WHEELHOUSE / "RELEASE").read_text().strip()
+    pids = bed.manager_pids()
     for host in bed.hosts:
-        pid = host.run("/opt/weft/weft-service", "pid", "nm").strip()
-        user = host.run("ps", "-o", "user=", "-p", pid).strip()
+        user = host.run("ps", "-o", "user=", "-p", pids[host.name]).strip()
         hold(user == "weft", f"the node manager of {host.name} is the user weft's, not {user}'s")
-        where = host.run(PYTHON, "-P", "-c", "import nm, os; print(os.path.realpath(nm.__file__))")
-        hold(f"/opt/weft/releases/{release}/" in where, f"{host.name} runs {where}")
-    again = bed.ansible.play("install.yml")
-    changed = {name: recap.changed for name, recap in again.items() if name != "localhost"}
-    hold(changed == dict.fromkeys(bed.states(), 0), f"a second run changed something: {changed}")
+        hold(runs(host) == release, f"{host.name} runs {runs(host)}")
+    again = bed.ansible.play("install.yml", "--limit", "localhost,h1")
+    hold(again["h1"].changed == 0, f"a second run changed {again['h1'].changed} things")
+    hold(bed.manager_pids() == pids, "a second run started a node manager again")
     return f"release {release}, user weft, mutual TLS; a second run changed nothing"
 
 
@@ -177,6 +178,60 @@ def hog(bed: Bed) -> str:
     )
 
 
+def upgraded(bed: Bed) -> str:
+    """A node is drained, upgraded and let in again: its tasks end, and it gets no new ones."""
+    host, other = bed.hosts[0], bed.hosts[1]
+    old, new = (
+        (folder / "RELEASE").read_text().strip() for folder in (WHEELHOUSE, NEXT_WHEELHOUSE)
+    )
+    before = bed.manager_pids()
+    bed.gate.shut()
+    app = bed.client.submit(waiting("through", 4 * COUNT + 4))
+    all_wait(bed, app, 4 * COUNT)
+    with ThreadPoolExecutor(1) as pool:
+        playing = pool.submit(
+            bed.ansible.play, "upgrade.yml", "--limit", host.name,
+            weft_wheelhouse=str(NEXT_WHEELHOUSE),
+        )  # fmt: skip
+        try:
+            until(
+                lambda: playing.done() or bed.states()[host.name] == "DECOMMISSIONING",
+                f"{host.name} is drained",
+            )
+            held = [fact for fact in running(bed, app) if fact["node"] == host.name]
+        finally:
+            bed.gate.open()
+        playing.result()
+    report = bed.client.wait([app])[app]
+    hold(report.final_status == "SUCCEEDED", f"the job {report.final_status}: {report.diagnostics}")
+    hold(held, f"{host.name} ran nothing when it was drained")
+    ends = Counter(
+        fact["outcome"] for fact in bed.facts("TaskStopped")
+        if app_of_container(fact["container"]) == app and fact["stage"] >= 0
+    )  # fmt: skip
+    hold(ends == {"SUCCEEDED": 4 * COUNT + 4}, f"the tasks' ends: {ends}")
+    placed = 0
+    states: list[str] = []
+    for fact in bed.facts("NodeChanged", "Placed"):
+        if fact["node"] == host.name and fact["fact"] == "NodeChanged":
+            if states[-1:] != [fact["state"]]:  # a new process says again how it stands
+                states.append(fact["state"])
+        elif fact["node"] == host.name and states[-1].startswith("DECOMMISSION"):
+            placed += 1
+    way = ["RUNNING", "DECOMMISSIONING", "DECOMMISSIONED", "RUNNING"]
+    hold(states[-4:] == way, f"recorded: {states}")
+    hold(placed == 0, f"{placed} containers were placed on a node that was drained")
+    hold(runs(host) == new, f"{host.name} runs {runs(host)}")
+    hold(runs(other) == old, f"{other.name} runs {runs(other)}")
+    after = bed.manager_pids()
+    changed = [name for name in after if after[name] != before[name]]
+    hold(changed == [host.name], f"node managers that were started again: {changed}")
+    return (
+        f"{host.name} finished its {len(held)} tasks, got nothing new, and came back with {new}; "
+        f"all {ends['SUCCEEDED']} tasks of the job ran once"
+    )
+
+
 def uninstalled(bed: Bed) -> str:
     """Nothing is left of Weft on any host: no file, no user, no process."""
     bed.ansible.play("uninstall.yml", weft_drain=False)
@@ -186,11 +241,22 @@ def uninstalled(bed: Bed) -> str:
         hold("weft" not in passwd, f"the user is left on {host.name}")
         hold(not host.processes(), f"left running on {host.name}: {host.processes()}")
         hold(not bed.groups.left(host.name), f"groups are left of {host.name}")
-    bed.ansible.play("uninstall.yml", weft_drain=False)
+    bed.ansible.play("uninstall.yml", "--limit", "h1", weft_drain=False)
     return "no file, user, process or group left; a second run is content"
 
 
 # -- what they share -------------------------------------------------------------------------------
+
+
+def runs(host: Host) -> str:
+    """The release that a host's node manager was started from."""
+    pid = host.run("/opt/weft/weft-service", "pid", "nm").strip()
+    return next(
+        (part.removeprefix("/opt/weft/releases/").split("/")[0]
+         for part in host.run("cat", f"/proc/{pid}/maps").split()
+         if part.startswith("/opt/weft/releases/")),
+        "nothing of the role's",
+    )  # fmt: skip
 
 
 def report_name(bed: Bed, app: int) -> str:

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
+WHEELHOUSE = ROOT / "build" / "wheelhouse"
+NEXT_WHEELHOUSE = ROOT / "build" / "testbed" / "wheelhouse"  # a newer release, to upgrade to
+RESULT = ROOT / "build" / "testbed" / "result.json"
 PATIENCE_S = 90.0  # for what must happen; a limit, never a measure
 
 T = TypeVar("T")
