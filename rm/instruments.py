@@ -12,6 +12,7 @@ import numpy as np
 
 from rm.books import Books
 from rm.core import ResourceManager
+from rm.ledger_kernels import TOLERANCE
 from rm.lifecycle import AppState, NodeState
 from rm.match.protocol import Match, Matcher
 from rm.reports import dominant
@@ -19,7 +20,8 @@ from rm.store import Journal
 from rm.view import View
 from weft.dag import Floats
 from weft.ids import format_app
-from weft.live.exposition import DURATION_BUCKETS_S, Exposition, Labels, base_unit
+from weft.live.exposition import DURATION_BUCKETS_S, Exposition, base_unit
+from weft.live.scrape import Labels
 
 Series = dict[Labels, float]
 PHASE = "weft_scheduler_phase_seconds"
@@ -132,7 +134,8 @@ def _nodes(books: Books) -> Callable[[], Families]:
             found[0].update(_spread(labels, capacity[row].tolist(), units))
             found[1].update(_spread(labels, held[row].tolist(), units))
             found[2].update(_spread(labels, use[row], units))
-        over = np.maximum(held - capacity, 0.0).sum(axis=0)
+        beyond = held - capacity
+        over = np.where(beyond > TOLERANCE * capacity, beyond, 0.0).sum(axis=0)
         free = np.maximum(capacity - held, 0.0)[serves].sum(axis=0)
         return {
             "weft_node_capacity": ("What a node has", found[0]),

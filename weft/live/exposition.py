@@ -7,18 +7,11 @@ bound. What is a state and not an event is looked up when somebody asks (`sample
 import asyncio
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
-from weft.errors import WeftError
+from weft.live.scrape import Labels, Lines, serve
 
 # Fine around 5 ms, the bound that heartbeats are held to.
 LATENCY_BUCKETS_S = (
@@ -34,7 +27,6 @@ SERIES_MAX = 10_000  # of one family; more are counted in weft_series_refused_to
 SAMPLE_S = 2.0  # a loop that is this late is scraped with what was known before
 LAG_EVERY_S = 0.25
 
-Labels = tuple[tuple[str, str], ...]
 # Called on the loop's thread: notes what the books say and returns how to make series of it, which
 # is called on the endpoint's thread.
 Sampler = Callable[[], Callable[[], None]]
@@ -70,16 +62,16 @@ class Histogram:
         return next((float(bound) for bound, seen in rows if seen >= rank), float("inf"))
 
 
-class Exposition(Collector):
+class Exposition:
     """All series of one process. Fed on the loop's thread, read on the endpoint's."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.registry.register(self)
-        ProcessCollector(registry=self.registry)
+        self._process = CollectorRegistry()  # what the system knows of the process
+        ProcessCollector(registry=self._process)
+        self._lines = Lines()
         self._took: dict[str, Histogram] = {}
         self._waited = Histogram()
-        self._families: dict[str, tuple[type[Metric], str, dict[Labels, float]]] = {}
+        self._families: dict[str, tuple[str, str, dict[Labels, float]]] = {}
         self._histograms: dict[str, tuple[str, dict[Labels, Histogram]]] = {}
         self._refused = 0
         self._samplers: list[Sampler] = []
@@ -110,15 +102,15 @@ class Exposition(Collector):
 
     def gauge(self, name: str, text: str, value: float, labels: Labels = ()) -> None:
         """Set a gauge."""
-        self._set(GaugeMetricFamily, name, text, labels, value, add=False)
+        self._set("gauge", name, text, labels, value, add=False)
 
     def add(self, name: str, text: str, amount: float = 1.0, labels: Labels = ()) -> None:
         """Add to a gauge."""
-        self._set(GaugeMetricFamily, name, text, labels, amount, add=True)
+        self._set("gauge", name, text, labels, amount, add=True)
 
     def count(self, name: str, text: str, amount: float = 1.0, labels: Labels = ()) -> None:
         """Add to a counter; `_total` is appended to its name."""
-        self._set(CounterMetricFamily, name, text, labels, amount, add=True)
+        self._set("counter", name, text, labels, amount, add=True)
 
     def histogram(
         self,
@@ -142,10 +134,10 @@ class Exposition(Collector):
         """Replace all series of a gauge, so that those of what is gone go away."""
         kept = dict(list(series.items())[:SERIES_MAX])
         self._refused += len(series) - len(kept)
-        self._families[name] = (GaugeMetricFamily, text, kept)
+        self._families[name] = ("gauge", text, kept)
 
     def _set(
-        self, kind: type[Metric], name: str, text: str, labels: Labels, value: float, *, add: bool
+        self, kind: str, name: str, text: str, labels: Labels, value: float, *, add: bool
     ) -> None:
         family = self._families.get(name)
         if family is None:
@@ -203,28 +195,24 @@ class Exposition(Collector):
             for publish in noted:
                 publish()
 
-    def collect(self) -> Iterator[Metric]:
-        """What Prometheus reads."""
+    def text(self) -> bytes:
+        """What Prometheus reads, in its text format; call it on any thread but the loop's."""
         self._sample()
-        took = HistogramMetricFamily(
-            "weft_handle_seconds", "Time that a core took for an event, s", labels=["event"]
-        )
-        for event, histogram in list(self._took.items()):
-            took.add_metric([event], histogram.buckets(), histogram.total)
-        yield took
-        waited = HistogramMetricFamily(
-            "weft_mailbox_wait_seconds", "Time that events waited for their core, s"
-        )
-        waited.add_metric([], self._waited.buckets(), self._waited.total)
-        yield waited
-        yield CounterMetricFamily(
-            "weft_series_refused", "Series that were not kept, as their family is too large",
-            value=self._refused,
+        write = self._lines
+        events = [((("event", event),), one) for event, one in list(self._took.items())]
+        lines = _histograms(write, "weft_handle_seconds", "Time that a core took for an event, s",
+                            events)  # fmt: skip
+        lines += _histograms(
+            write, "weft_mailbox_wait_seconds", "Time that events waited for their core, s",
+            [((), self._waited)],
         )  # fmt: skip
+        text = "Series that were not kept, as their family is too large"
+        lines += write.family("counter", "weft_series_refused", text, [((), float(self._refused))])
         for name, (text, histograms) in list(self._histograms.items()):
-            yield from _histogram_family(name, text, list(histograms.items()))
+            lines += _histograms(write, name, text, list(histograms.items()))
         for name, (kind, text, series) in list(self._families.items()):
-            yield from _family(kind, name, text, list(series.items()))
+            lines += write.family(kind, name, text, list(series.items()))
+        return ("\n".join(lines) + "\n").encode() + generate_latest(self._process)
 
     def serve(self, host: str, port: int) -> str:
         """Serve `/metrics`; returns host:port. Raises WeftError when the port is in use.
@@ -235,12 +223,14 @@ class Exposition(Collector):
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             self._loop = None
-        try:
-            server, _ = start_http_server(port, host, self.registry)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise WeftError(f"cannot serve metrics on {host}:{port}: {reason.lower()}") from None
-        return f"{host}:{server.server_port}"
+        return serve(host, port, self.text)
+
+
+def _histograms(
+    write: Lines, name: str, text: str, rows: Iterable[tuple[Labels, Histogram]]
+) -> list[str]:
+    series = [(labels, found.buckets(), found.total) for labels, found in rows]
+    return write.histogram(name, text, series)
 
 
 def base_unit(resource: str) -> tuple[Labels, float]:
@@ -256,27 +246,3 @@ def base_unit(resource: str) -> tuple[Labels, float]:
         if resource.endswith(suffix):
             return (("resource", resource.removesuffix(suffix)), ("unit", unit)), factor
     return (("resource", resource), ("unit", "units")), 1.0
-
-
-def _family(
-    kind: type[Metric], name: str, text: str, series: Iterable[tuple[Labels, float]]
-) -> Iterator[Metric]:
-    """One family; its series have the same label names."""
-    rows = list(series)
-    if not rows:
-        return
-    metric = kind(name, text, labels=[key for key, _ in rows[0][0]])  # type: ignore[call-arg]
-    for labels, value in rows:
-        metric.add_metric([text for _, text in labels], value)  # type: ignore[attr-defined]
-    yield metric
-
-
-def _histogram_family(
-    name: str, text: str, rows: list[tuple[Labels, Histogram]]
-) -> Iterator[Metric]:
-    if not rows:
-        return
-    metric = HistogramMetricFamily(name, text, labels=[key for key, _ in rows[0][0]])
-    for labels, found in rows:
-        metric.add_metric([value for _, value in labels], found.buckets(), found.total)
-    yield metric
