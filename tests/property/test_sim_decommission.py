@@ -158,3 +158,17 @@ def test_the_walks_drain_nodes_too() -> None:
 def test_a_broken_line_is_named(row: dict[str, object], place: str) -> None:
     with pytest.raises(InputError, match=place):
         faults_from_dict({"faults": [row]}, NODES, 1)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize(
+    "scheduler",
+    ["fifo", "capacity", "fair", "drf", "sjf", "tetris", "graphene", "carbyne", "cobra"],
+)
+def test_a_cluster_without_any_node_in_service_goes_on_when_they_are_back(scheduler: str) -> None:
+    """No policy may divide by a capacity that is nothing."""
+    rows = [{"at_s": 5.0, "fault": "decommission", "nodes": NODES, "timeout_s": 0.0, "for_s": 30.0}]
+    for prompt in (True, False):
+        watch = run(faults_from_dict({"faults": rows}, NODES, 1), scheduler, prompt)
+        assert not watch.left_busy
+        assert watch.outcomes[Outcome.KILLED] > 0
