@@ -11,6 +11,10 @@ from weft.messages import ContainerEnd, ContainerUse, Outcome, RunningContainer
 from weft.resources import Vector
 
 TaskKey = tuple[int, int, int]  # stage, task, attempt
+_LAUNCHED = CONTAINER.next(ContainerState.NEW, ContainerEvent.LAUNCH)
+_NONE_ENDED: set[TaskKey] = set()  # shared and never changed, as the two that follow
+_UNUSED: list[float] = []
+_UNMETERED: dict[TaskKey, float] = {}
 RIGID_SLACK = 1e-7  # relative, as ALGORITHMS section 0 compares capacities
 
 
@@ -24,14 +28,15 @@ class Held:
         self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool
     ) -> None:
         self.container_id = container_id
-        self.state = CONTAINER.next(ContainerState.NEW, ContainerEvent.LAUNCH)
+        self.state = _LAUNCHED
         self.granted = granted
         self.reusable = reusable
         self.master = master
         self.tasks: dict[TaskKey, Work] = {}
-        self.ended: set[TaskKey] = set()  # tasks that already ended inside, if reusable
-        self.used: list[float] = []  # amount x s since the last measurement, of ended tasks
-        self.metered: dict[TaskKey, float] = {}  # work done at the last measurement, s
+        # what only a reusable container keeps; one for each task would cost more than the rest
+        self.ended = set() if reusable else _NONE_ENDED  # tasks that already ended inside
+        self.used = _UNUSED  # amount x s since the last measurement, of ended tasks; replaced
+        self.metered = {} if reusable else _UNMETERED  # work done at the last measurement, s
 
     def step(self, event: ContainerEvent) -> None:
         """Take a step of the life cycle; raises InvariantError where there is none."""

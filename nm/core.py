@@ -159,7 +159,7 @@ class NodeManager:
 
     def _on_timer(self, event: TimerFired, now: float, effects: list[Effect]) -> None:
         if event.key == TASKS:  # `handle` ended what was due; a timer may fire a little early,
-            self._timer_s = -inf  # so it is set again in any case
+            self._timer_s = inf  # so it is set again where something still runs
         elif event.key == REPORT:
             self._reporting = False
             if self._outbox.fresh:

@@ -53,6 +53,7 @@ class Emulation:
         "_serial",
         "_speed",
         "_totals",
+        "_use",
         "capacity",
     )
 
@@ -66,6 +67,7 @@ class Emulation:
         self._serial = 0
         self._speed = speed
         self._contended = False
+        self._use: Vector | None = None  # until a sum or a rate changes
 
     def __len__(self) -> int:
         return len(self._running)
@@ -78,6 +80,11 @@ class Emulation:
     @property
     def use(self) -> Vector:
         """What is in use now: never more than the capacity."""
+        if self._use is None:
+            self._use = self._work_out_use()
+        return self._use
+
+    def _work_out_use(self) -> Vector:
         if not self._contended:
             return tuple(map(min, self._totals, self.capacity))
         use = [0.0] * len(self.capacity)
@@ -104,6 +111,7 @@ class Emulation:
         Every task that was due by `now` must have been taken (`due`) before.
         """
         totals, limits = self._totals, self._limits
+        self._use = None
         over = False
         for r, amount in enumerate(demand):
             if amount:
@@ -171,6 +179,7 @@ class Emulation:
     def _remove(self, work: Work) -> None:
         del self._running[work.serial]
         work.serial = -1
+        self._use = None
         totals = self._totals
         if not self._running:  # forget what rounding left over
             self._totals = [0.0] * len(totals)
@@ -188,6 +197,7 @@ class Emulation:
     def _rate(self, now: float) -> None:
         """Work out every task's rate at `now`; tasks whose rate stays keep their exact end."""
         self._sum_up()
+        self._use = None
         factors = [
             1.0 if rigid or total <= limit else capacity / total
             for total, limit, capacity, rigid in zip(

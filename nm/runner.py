@@ -25,7 +25,6 @@ from weft.outbox import Outbox
 from weft.resources import ResourceTypes, Vector
 
 OOM_EXIT_CODE = 137  # 128 + SIGKILL, as a shell shows it
-ADDRESSES_MAX = 10_000
 Report = ContainerEnd | TaskEnd
 
 
@@ -43,7 +42,6 @@ class Runner:
         self._remote = self._read = -1  # positions: what remote reads use, and what tells how much
         self._measured: dict[ContainerId, Vector] = {}  # real containers
         self._measured_at_s = 0.0
-        self._addresses: dict[AttemptId, Address] = {}
 
     def size(self, types: ResourceTypes, capacity: Vector, now: float) -> None:
         """Learn what the host has, in the cluster's resource types."""
@@ -81,7 +79,7 @@ class Runner:
             self._emulate(held, key, item, now, effects)
         else:
             held.tasks[key] = Work(item, item.demand, item.duration_s, now, 0)
-            self._note_start(item, item.demand, effects)
+            effects.append(Note(TaskStarted(container, self.node_id, *key, item.demand)))
             effects.append(Launch(item))
         return ""
 
@@ -91,7 +89,7 @@ class Runner:
         demand = item.demand
         if item.remote and self._remote >= 0:
             demand = self._from_afar(demand)
-        self._note_start(item, demand, effects)
+        effects.append(Note(TaskStarted(item.container_id, self.node_id, *key, demand)))
         if item.duration_s <= 0.0:  # ends at once and contends with nobody
             self._end_task(held, Work(item, demand, 0.0, now, -1), Outcome.SUCCEEDED, now, effects)
             return
@@ -170,7 +168,8 @@ class Runner:
             end = ContainerEnd(container, outcome, exit_code, stage, task, attempt, run_s, message)
             self.book.close(held, end, now)
             self.outbox.put(container, end)
-            self._measured.pop(container, None)
+            if self._measured:
+                self._measured.pop(container, None)
             return
         key = (stage, task, attempt)
         held.meter(key, work, now)
@@ -287,17 +286,6 @@ class Runner:
         columns = list(zip(*self._measured.values(), strict=True))
         return tuple(map(sum, columns)) if columns else (0.0,) * len(self.emulation.capacity)
 
-    def _note_start(self, item: TaskLaunch, demand: Vector, effects: list[Effect]) -> None:
-        fact = TaskStarted(
-            item.container_id, self.node_id, item.stage, item.task, item.attempt, demand
-        )
-        effects.append(Note(fact))
-
     def master(self, attempt: AttemptId) -> Address:
         """Where an attempt's master is reached."""
-        found = self._addresses.get(attempt)
-        if found is None:
-            if len(self._addresses) >= ADDRESSES_MAX:
-                self._addresses.clear()
-            found = self._addresses[attempt] = master_address(attempt)
-        return found
+        return master_address(attempt)

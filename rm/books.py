@@ -12,6 +12,7 @@ import numpy as np
 
 from rm.ledger import Ledger
 from rm.lifecycle import AppState, AttemptState, ContainerState, NodeState
+from rm.match.limit_kernels import headroom
 from rm.match.protocol import Matcher
 from rm.queues import QueueTree
 from rm.rows import AskEntry, AskRows
@@ -342,11 +343,11 @@ class Books:
             self._rooms.clear()
         room = self._rooms.get(app.queue)
         if room is None:
-            held, total = self.ledger.by_queue.held, self.ledger.total
-            left = total - held[0]
-            for queue in self.queues.chains[app.queue]:
-                left = np.minimum(left, self.queues.max_capacity[queue] * total - held[queue])
-            room = self._rooms[app.queue] = tuple(np.maximum(left, 0.0).tolist())
+            tree, ledger = self.queues, self.ledger
+            left = headroom(
+                app.queue, ledger.total, ledger.by_queue.held, tree.max_capacity, tree.parent
+            )
+            room = self._rooms[app.queue] = tuple(left.tolist())
         return room
 
     def _runs(self, slot: int) -> Runs:

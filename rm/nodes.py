@@ -152,8 +152,7 @@ def answer_node(books: Books, node: Node) -> None:
     """Send a node its orders."""
     books.dirty_nodes.pop(node.node_id, None)
     number, items = node.outbox.take(books.now)
-    acks = tuple(node.acks)
-    node.acks.clear()
+    acks, node.acks = tuple(node.acks), []
     if items:
         start = tuple(item for item in items if isinstance(item, MasterLaunch))
         stop = tuple(item for item in items if not isinstance(item, MasterLaunch))

@@ -28,9 +28,11 @@ class Outbox(Generic[K, V]):
 
     def drop(self, key: K) -> None:
         """Owe it no longer."""
-        self._fresh.pop(key, None)
-        for _, items in self._flying.values():
-            items.pop(key, None)
+        if self._fresh:
+            self._fresh.pop(key, None)
+        if self._flying:
+            for _, items in self._flying.values():
+                items.pop(key, None)
 
     @property
     def fresh(self) -> int:
@@ -52,11 +54,12 @@ class Outbox(Generic[K, V]):
             ]:
                 for key, value in self._flying.pop(old)[1].items():
                     self._fresh.setdefault(key, value)
-        items, self._fresh = self._fresh, {}
+        items = self._fresh
         if not items:
             return number, []
+        self._fresh = {}
         for _, older in self._flying.values():
-            if older.keys() & items.keys():
+            if not older.keys().isdisjoint(items):
                 for key in older.keys() & items.keys():
                     del older[key]
         self._flying[number] = (now, items)

@@ -4,10 +4,8 @@ The order is priority, then submission, then the application's preferred order. 
 could not hold even when empty do not block it: they wait for another node.
 """
 
-import numpy as np
-
-from rm.match.fifo_kernels import head
-from rm.match.fit_kernels import allowed, copies, fitting
+from rm.match.fifo_kernels import pick
+from rm.match.fit_kernels import able
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.view import View
 
@@ -19,21 +17,18 @@ class FifoMatcher(BaseMatcher):
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
-        rows, n = view.rows, view.rows.count
-        capacity = view.nodes.capacity[node]
-        line = fitting(allowed(view, node), rows.demand[:n], capacity, capacity)
-        available = view.nodes.available[node].copy()
-        placements: list[Placement] = []
-        while len(line):
-            first = head(
-                line, rows.app, rows.pri_score, rows.serial, view.apps.priority, view.apps.order
-            )
-            pending = int(rows.pending[first])
-            count = copies(rows.demand[first], available, capacity, pending)
-            if count > 0:
-                placements.append(Placement(first, count, (("place", float(len(placements))),)))
-                available -= count * rows.demand[first]
-            if count < pending:
-                break
-            line = np.asarray(line[line != first])
-        return Match(placements) if placements else NOTHING
+        rows, nodes = view.rows, view.nodes
+        picked, copies = pick(
+            able(view, node), rows.pending, rows.demand, rows.app, rows.pri_score, rows.serial,
+            view.apps.priority, view.apps.order, nodes.available[node], nodes.capacity[node],
+        )  # fmt: skip
+        if not len(picked):
+            return NOTHING
+        return Match(
+            [
+                Placement(row, count, (("place", float(place)),))
+                for place, (row, count) in enumerate(
+                    zip(picked.tolist(), copies.tolist(), strict=True)
+                )
+            ]
+        )

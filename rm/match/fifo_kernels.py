@@ -1,6 +1,9 @@
 """The head of a strict queue: priority, submission, preferred order, asking order."""
 
-from weft.compiled import kernel
+import numpy as np
+
+from rm.match.fit_kernels import copies
+from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
 
@@ -30,3 +33,34 @@ def head(
         elif serial[row] < serial[best]:
             best = row
     return best
+
+
+@making_kernel
+def pick(
+    line: Ints,
+    pending: Ints,
+    demand: Floats,
+    app: Ints,
+    pri_score: Floats,
+    serial: Ints,
+    priority: Ints,
+    order: Ints,
+    available: Floats,
+    capacity: Floats,
+) -> tuple[Ints, Ints]:
+    """Rows of the line in order, how many containers of each fit, until the head does not fit."""
+    left, room = line.copy(), available.copy()
+    rows, counts = np.empty_like(line), np.empty_like(line)
+    n = 0
+    while left.shape[0]:
+        first = head(left, app, pri_score, serial, priority, order)
+        count = copies(demand[first], room, capacity, pending[first])
+        if count > 0:
+            rows[n], counts[n] = first, count
+            n += 1
+            for r in range(room.shape[0]):
+                room[r] -= count * demand[first, r]
+        if count < pending[first]:
+            break
+        left = left[left != first]
+    return rows[:n], counts[:n]

@@ -126,8 +126,17 @@ def allowed(view: View, node: int) -> Ints:
 
 def eligible(view: View, node: int) -> Ints:
     """Rows that may use a node slot and of which at least one container fits now."""
+    return _fitting(view, node, view.nodes.available)
+
+
+def able(view: View, node: int) -> Ints:
+    """Rows that may use a node slot and of which at least one container fits when it is empty."""
+    return _fitting(view, node, view.nodes.capacity)
+
+
+def _fitting(view: View, node: int, amounts: Floats) -> Ints:
     rows, nodes = view.rows, view.nodes
     return eligible_rows(
         rows.count, rows.pending, rows.app, rows.label, rows.gang, rows.serial, view.banned(node),
-        node, nodes.labels, nodes.reserved, rows.demand, nodes.available, nodes.capacity,
+        node, nodes.labels, nodes.reserved, rows.demand, amounts, nodes.capacity,
     )  # fmt: skip

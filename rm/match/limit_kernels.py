@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from weft.compiled import kernel
+from rm.columns import Bools
+from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
 _EPS = 1e-7
@@ -21,6 +22,37 @@ def full_queue(
                 return queue
         queue = parent[queue]
     return -1
+
+
+@making_kernel
+def guarantees(
+    slots: int, active: Bools, app_queue: Ints, apps: Ints, capacity: Floats, total: Floats
+) -> Floats:
+    """What each application slot may count on: its leaf queue's guarantee, split among the active
+    applications there; shape (slots, d).
+    """
+    out = np.zeros((slots, total.shape[0]))
+    for slot in range(slots):
+        if active[slot]:
+            queue = app_queue[slot]
+            part = capacity[queue] / max(apps[queue], 1)
+            for r in range(total.shape[0]):
+                out[slot, r] = part * total[r]
+    return out
+
+
+@making_kernel
+def headroom(leaf: int, total: Floats, held: Floats, most: Floats, parent: Ints) -> Floats:
+    """What the cluster and the limits of a leaf queue and of those above it leave, shape (d,)."""
+    out = np.empty(total.shape[0])
+    for r in range(total.shape[0]):
+        left = total[r] - held[0, r]
+        queue = leaf
+        while queue >= 0:
+            left = min(left, most[queue] * total[r] - held[queue, r])
+            queue = parent[queue]
+        out[r] = max(left, 0.0)
+    return out
 
 
 @kernel

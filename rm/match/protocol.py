@@ -26,6 +26,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from rm.match.limit_kernels import guarantees
 from rm.view import View
 from weft.dag import Floats
 
@@ -114,10 +115,10 @@ class BaseMatcher:
 
     def shares(self, view: View, now: float) -> Floats:
         """Capacity of the leaf queue x C / active applications in it."""
-        queue = view.apps.queue[: view.app_slots]
-        apps = np.maximum(view.by_queue.apps[queue], 1)
-        part = np.where(view.apps.active[: view.app_slots], view.queues.capacity[queue] / apps, 0.0)
-        return np.asarray(part[:, None] * view.total[None, :])
+        apps, tree = view.apps, view.queues
+        return guarantees(
+            view.app_slots, apps.active, apps.queue, view.by_queue.apps, tree.capacity, view.total
+        )
 
     def deficits(self, view: View) -> Floats:
         """No counters."""
