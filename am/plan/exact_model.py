@@ -13,7 +13,7 @@ from weft.paths import ties_of
 
 _UNITS = 1_000_000_000  # a machine's capacity in whole units
 _SLACK = 50  # units of rounding that a full machine may hold: 5e-8 of it, half the tolerance
-_TICKS_MAX = 1 << 40  # how finely durations are rounded that are no decimal fractions
+_ENERGY_MAX = 1 << 58  # units x ticks of all machines: the solver adds them up in 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ class ExactModel:
         self._model: Any = cp_model.CpModel()
         self._dag, self._machines = dag, machines
         end_s = float((hint[1] + dag.duration_s).max())
-        self._tick_s, self._ticks = _whole_ticks(dag.duration_s, end_s)
+        self._need, self._room = _whole_units(dag.demand, machines.capacity)
+        ticks_max = _ENERGY_MAX // max(1, int(self._room.sum(axis=0).max(initial=0)))
+        self._tick_s, self._ticks = _whole_ticks(dag.duration_s, end_s, ticks_max)
         # rounding each task up by at most a tick costs at most a tick for each on a chain
         self._horizon = math.ceil(end_s / self._tick_s) + dag.tasks
         self._start = [self._model.new_int_var(0, self._horizon, "") for _ in range(dag.tasks)]
@@ -85,9 +87,7 @@ class ExactModel:
 
     def _add_machines(self) -> None:
         dag, model = self._dag, self._model
-        total = self._machines.capacity.max(axis=0)
-        need = _units(dag.demand, total)
-        room = _units(self._machines.capacity, total) + _SLACK
+        need, room = self._need, self._room
         alike = _equal_before(self._machines.capacity)
         held: list[list[tuple[Any, int]]] = [[] for _ in range(self._machines.count)]
         for task in range(dag.tasks):
@@ -112,10 +112,11 @@ class ExactModel:
                 demands = [int(need[task, r]) for _, task in rows]
                 if sum(demands) > room[j, r]:
                     model.add_cumulative([row[0] for row in rows], demands, int(room[j, r]))
-        self._add_total(need, room)
+        self._add_total()
 
-    def _add_total(self, need: Ints, room: Ints) -> None:
+    def _add_total(self) -> None:
         """All machines as one: redundant, but it lets the solver see the work."""
+        need, room = self._need, self._room
         if self._machines.count == 1:
             return
         tasks = [task for task in range(self._dag.tasks) if self._ticks[task] > 0]
@@ -153,22 +154,50 @@ class ExactModel:
             self._model.add_hint(start, round(float(hint[1][task]) / self._tick_s))
 
 
-def _whole_ticks(duration_s: Floats, horizon_s: float) -> tuple[float, Ints]:
-    """A tick and the durations in ticks, exact for decimal fractions, else rounded up."""
+def _whole_ticks(duration_s: Floats, horizon_s: float, ticks_max: int) -> tuple[float, Ints]:
+    """A tick and the durations in ticks, exact for decimal fractions, else rounded up.
+
+    The horizon has at most `ticks_max` of them.
+    """
     for digits in range(8):
         ticks = np.round(duration_s * 10**digits)
         close = np.abs(duration_s * 10**digits - ticks) <= 1e-9 * np.maximum(ticks, 1e-3)
-        if close.all() and horizon_s * 10**digits < _TICKS_MAX:
-            whole = ticks.astype(np.int64)
-            common = max(int(np.gcd.reduce(whole)), 1)
+        if not close.all():
+            continue
+        whole = ticks.astype(np.int64)
+        common = max(int(np.gcd.reduce(whole)), 1)
+        if horizon_s * 10**digits / common < ticks_max:
             return common * 10.0**-digits, whole // common
-    tick_s = max(horizon_s, 1e-300) / (1 << 30)
+    tick_s = max(horizon_s, 1e-300) / min(1 << 30, ticks_max)
     return tick_s, np.ceil(duration_s / tick_s * (1 - 1e-12)).astype(np.int64)
 
 
-def _units(amounts: Floats, total: Floats) -> Ints:
-    scaled = amounts / np.where(total > 0, total, 1.0) * _UNITS
-    return np.asarray(np.round(scaled).astype(np.int64))
+def _whole_units(demand: Floats, capacity: Floats) -> tuple[Ints, Ints]:
+    """Demands and capacities in whole units of each resource.
+
+    Exact and as few as possible for decimal fractions, else a billion to the largest machine.
+    """
+    need, room = np.zeros(demand.shape, np.int64), np.zeros(capacity.shape, np.int64)
+    for r in range(demand.shape[1]):
+        both = np.concatenate((demand[:, r], capacity[:, r]))
+        whole = _decimal(both)
+        if whole is None:
+            most = capacity[:, r].max(initial=0.0)
+            whole = np.round(both / (most if most > 0 else 1.0) * _UNITS).astype(np.int64)
+            whole[len(demand) :] += _SLACK
+        need[:, r], room[:, r] = whole[: len(demand)], whole[len(demand) :]
+    return need, room
+
+
+def _decimal(amounts: Floats) -> Ints | None:
+    """Amounts as multiples of their common unit, if they have few decimals."""
+    for digits in range(9):
+        scaled = amounts * 10.0**digits
+        whole = np.round(scaled)
+        if (np.abs(scaled - whole) <= 1e-9 * np.maximum(np.abs(whole), 1.0)).all():
+            units = whole.astype(np.int64)
+            return np.asarray(units // max(int(np.gcd.reduce(units)), 1))
+    return None
 
 
 def _equal_before(capacity: Floats) -> list[int]:

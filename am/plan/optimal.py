@@ -46,7 +46,8 @@ def plan(request: PlanRequest) -> Plan:
                 machine, start_s = found
         makespan_s = float((start_s + dag.duration_s).max())
         proven = answer.proven or makespan_s <= least_s * (1 + 1e-9)
-    explain = {"proven": proven, "status": status, "bound_s": min(least_s, makespan_s)}
+    bound_s = float(min(least_s, makespan_s))
+    explain = {"proven": bool(proven), "status": status, "bound_s": bound_s}
     return plan_of_starts("optimal", dag, machine, start_s, explain=explain)
 
 
