@@ -3,6 +3,9 @@
 from weft.facts import Fact, Gauge, TaskStarted, TaskStopped
 from weft.ids import NodeId
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition
+from weft.messages import Outcome
+
+ENDED = "Tasks and masters that ended"
 
 
 class NodeMetrics:
@@ -10,6 +13,8 @@ class NodeMetrics:
 
     def __init__(self, exposition: Exposition) -> None:
         self._out = exposition
+        for outcome in Outcome:  # a counter that begins at 0 shows its first event as a rate
+            exposition.count("weft_tasks_ended", ENDED, 0, (("outcome", outcome.name),))
 
     def note(self, fact: Fact) -> None:
         """Take one fact in."""
@@ -19,7 +24,7 @@ class NodeMetrics:
             out.add("weft_tasks_running", "Tasks and masters that run now", 1)
         elif isinstance(fact, TaskStopped):
             labels = (("outcome", fact.outcome.name),)
-            out.count("weft_tasks_ended", "Tasks and masters that ended", 1, labels)
+            out.count("weft_tasks_ended", ENDED, 1, labels)
             out.add("weft_tasks_running", "Tasks and masters that run now", -1)
             if fact.stage >= 0:
                 text = "Time that tasks ran, s of cluster time"

@@ -3,7 +3,9 @@
 from rm.lifecycle import AppState
 from weft.facts import AppChanged, AttemptChanged, Closed, Fact, Gauge, NodeChanged, Placed
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition
+from weft.messages import Outcome
 
+ENDED = "Containers that ended"
 _ENDED = {AppState.FINISHED.name, AppState.FAILED.name, AppState.KILLED.name}
 
 
@@ -14,6 +16,8 @@ class ManagerMetrics:
         self._out = exposition
         self._apps: dict[int, tuple[str, float]] = {}  # state, first seen at
         self._nodes: dict[str, str] = {}
+        for outcome in Outcome:  # a counter that begins at 0 shows its first event as a rate
+            exposition.count("weft_containers_ended", ENDED, 0, (("outcome", outcome.name),))
 
     def note(self, fact: Fact, now: float = 0.0) -> None:
         """Take one fact in; `now` is in s on the cluster's clock."""
@@ -23,8 +27,7 @@ class ManagerMetrics:
             out.count("weft_containers_granted", text, 1, (("queue", fact.queue),))
             out.count("weft_grants", "Grants by kind of ask", 1, (("kind", fact.kind.name),))
         elif isinstance(fact, Closed):
-            text = "Containers that ended"
-            out.count("weft_containers_ended", text, 1, (("outcome", fact.outcome.name),))
+            out.count("weft_containers_ended", ENDED, 1, (("outcome", fact.outcome.name),))
         elif isinstance(fact, AppChanged):
             self._app_changed(fact, now)
         elif isinstance(fact, NodeChanged):
