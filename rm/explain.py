@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from rm.books import App, Books
-from rm.lifecycle import ENDED_APPS, AppState, AttemptState, reported
+from rm.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
 from rm.match.limit_kernels import full_queue, user_allows
 from rm.match.protocol import Match
 from rm.rows import AskEntry
@@ -52,7 +52,7 @@ def _of_master(books: Books, app: App) -> str:
         where = attempt.master.node.node_id if attempt.master else "its node"
         return f"waiting for its master on {where} to register"
     if not books.classes:
-        return "waiting for a container for its master: no node is registered"
+        return "waiting for a container for its master: no node is in service"
     return "waiting for a container for its master"
 
 
@@ -61,6 +61,9 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
     ledger, rows = books.ledger, books.rows
     columns, n, row = ledger.nodes, ledger.node_count, entry.row
     reasons: Counter[str] = Counter()
+    leaving = sum(node.state is NodeState.DECOMMISSIONING for node in books.node_at)
+    if leaving:
+        reasons["node is being decommissioned"] = leaving
     open_nodes = columns.up[:n].copy()
 
     def close(mask: np.ndarray, why: str) -> None:

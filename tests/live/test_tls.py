@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +84,10 @@ def test_the_environment_names_the_files_once_for_all_roles(
         with Client(local.address) as client:
             app = client.submit(job)
             assert client.wait([app])[app].final_status == "SUCCEEDED"
+        pages = f"{local.url.removesuffix('/cluster')}/ws/v1/cluster/metrics"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(pages, timeout=60) as answer:  # HTTP here, TLS from there to the manager
+            assert json.load(answer)["clusterMetrics"]["appsCompleted"] == 1
         logs = subprocess.run(
             [*WEFT, "logs", f"application_{client.cluster_ts}_{app:04d}", "--rm", local.address],
             capture_output=True, text=True, timeout=120, check=False,

@@ -150,7 +150,7 @@ class TestExplain:
     def test_a_master_that_waits(self) -> None:
         rig = Rig()
         rig.submit()
-        assert "no node is registered" in rig.ask_manager(Explain(1)).text
+        assert "no node is in service" in rig.ask_manager(Explain(1)).text
 
     def test_what_does_not_fit_and_what_was_never_asked(self) -> None:
         rig = Rig(settings=FREE)

@@ -19,6 +19,7 @@ from weft.messages import (
 from weft.requests import (
     DecommissionNode,
     Done,
+    Explain,
     GetApplication,
     GetMetrics,
     ListNodes,
@@ -270,6 +271,17 @@ def test_a_reservation_does_not_outlast_its_nodes_service() -> None:
         if big.containers:
             break
     assert {c.node_id for c in big.containers.values()} == {"n2" if first == "n1" else "n1"}
+
+
+def test_who_waits_is_told_of_nodes_that_leave() -> None:
+    rig, master = busy(tasks=4)
+    decommission(rig, "n2")
+    decommission(rig, "n1", timeout_s=-1.0)
+    rig.allocate(master, ask(total=6))
+    (stage_,) = rig.ask_manager(Explain(1)).stages
+    assert (stage_.pending, stage_.reasons) == (2, {"node is being decommissioned": 1})
+    rig.submit()
+    assert "no node is in service" in rig.ask_manager(Explain(2)).text
 
 
 def test_an_unknown_node_and_a_time_that_is_none_are_refused() -> None:
