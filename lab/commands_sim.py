@@ -133,7 +133,9 @@ def _gaps(first: Path, other: Path) -> dict[str, float]:
 
 
 def _short(summary: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in summary.items() if key != "running"}
+    from sim.outputs import SERIES
+
+    return {key: value for key, value in summary.items() if key not in SERIES}
 
 
 def _show(runs: list[tuple[str, dict[str, Any]]]) -> None:

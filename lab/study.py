@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.command import Request, main_simulate
+from sim.outputs import SERIES
 from weft.errors import InputError, WeftError
 from weft.workloads.documents import load_document
 
@@ -86,7 +87,7 @@ def run_one(request: Request) -> dict[str, Any]:
         "estimate_error": request.estimate_error, "load": request.load,
         "arrivals": request.arrivals,
     }  # fmt: skip
-    rest = {k: v for k, v in summary.items() if k not in ("running", "scheduler", "seed")}
+    rest = {k: v for k, v in summary.items() if k not in (*SERIES, "scheduler", "seed")}
     return {"key": key_of(request), **row, **rest}
 
 
@@ -156,6 +157,21 @@ def _on_dask(address: str) -> Runner:
                 yield future.result()
 
     return run
+
+
+def kept_rows(
+    path: Path, makes: Mapping[str, Callable[[], Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """One row a key, in order: those of `path` as they are, the others made and appended to it."""
+    known = {row["key"]: row for row in _read_rows(path)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        for key, make in makes.items():
+            if key not in known:
+                known[key] = {"key": key, **make()}
+                file.write(json.dumps(known[key], sort_keys=True) + "\n")
+                file.flush()
+    return [known[key] for key in makes]
 
 
 def _read_rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -96,6 +96,23 @@ def simulate(
     seed: int = 0,
 ) -> Outcome:
     """One run in YARN's pace; raises InputError when a job cannot run."""
+    run, _ = finished(jobs, cluster, scheduler, options, seed)
+    return Outcome(
+        np.array([jct_s(row) for row in run.jobs]),
+        makespan_s(run),
+        jain_index(run, WINDOW_S, dominant_shares(run)),
+        max(utilisation(run).values()),
+    )
+
+
+def finished(
+    jobs: Sequence[Job],
+    cluster: ClusterSpec,
+    scheduler: str | Preset,
+    options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> tuple[Run, Recorder]:
+    """One run in YARN's pace as it was recorded; raises InputError when a job cannot run."""
     chosen = preset(scheduler) if isinstance(scheduler, str) else scheduler
     recorder = Recorder()
     settings = SimSettings(with_options(chosen, options or {}), seed)
@@ -104,13 +121,7 @@ def simulate(
     bad = [row for row in recorder.jobs if row.state != "FINISHED"]
     if bad:
         raise InputError(f"job {bad[0].job.name!r}", bad[0].diagnostics or bad[0].state)
-    run = Run(cluster, recorder.jobs, recorder.columns())
-    return Outcome(
-        np.array([jct_s(row) for row in recorder.jobs]),
-        makespan_s(run),
-        jain_index(run, WINDOW_S, dominant_shares(run)),
-        max(utilisation(run).values()),
-    )
+    return Run(cluster, recorder.jobs, recorder.columns()), recorder
 
 
 def gains(base: Outcome, other: Outcome) -> Floats:

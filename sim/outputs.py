@@ -17,6 +17,7 @@ from sim.results import (
     WINDOWS_S,
     Run,
     dominant_shares,
+    held_over_time,
     jain_index,
     jct_s,
     job_rows,
@@ -29,6 +30,8 @@ from sim.results import (
     utilisation,
 )
 
+SERIES = ("running", "leftover")  # keys of summary.json that hold values over time
+
 
 def summarise(
     run: Run, recorder: Recorder, *, scheduler: str, seed: int, events: int, wall_s: float
@@ -40,6 +43,7 @@ def summarise(
     for row in run.jobs:
         states[row.state] = states.get(row.state, 0) + 1
     times, running = running_over_time(run.tasks)
+    extra = _leftover(run, recorder) if recorder.altruistic else {}
     return {
         "scheduler": scheduler,
         "seed": seed,
@@ -56,7 +60,20 @@ def summarise(
         "nodes": len(run.cluster.nodes),
         "decisions": recorder.decisions,
         "running": {"time_s": times, "tasks": running},
+        **extra,
     }
+
+
+def _leftover(run: Run, recorder: Recorder) -> dict[str, Any]:
+    """What Carbyne's two types of ask got: the part of tasks placed as ALTRUISTIC, a series."""
+    resource, times, default, altruistic = held_over_time(run, recorder.altruistic)
+    spare = np.isin(run.tasks.container, np.array(recorder.altruistic, dtype=np.int64))
+    return {
+        "altruistic": float(spare.mean()),
+        "leftover": {
+            "resource": resource, "time_s": times, "default": default, "altruistic": altruistic,
+        },
+    }  # fmt: skip
 
 
 def write_run(folder: Path, run: Run, summary: dict[str, Any]) -> None:

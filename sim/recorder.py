@@ -26,7 +26,7 @@ from weft.facts import (
 )
 from weft.ids import AppId, ContainerId, NodeId
 from weft.job import Job
-from weft.messages import Outcome
+from weft.messages import AskType, Outcome
 
 CHUNK = 65_536  # facts are turned into arrays in chunks: a million tuples would fill the memory
 _PLACED = struct.Struct("<dqqii")
@@ -84,6 +84,7 @@ class Recorder:
     open_jobs: int = 0  # jobs that did not end yet
     decisions: int = 0
     finished_tasks: int = 0
+    altruistic: list[ContainerId] = field(default_factory=list)  # granted to ALTRUISTIC asks
     remarks: list[tuple[float, Remark]] = field(default_factory=list)
     plans: dict[AppId, MasterPlanned] = field(default_factory=dict)
     nodes: dict[NodeId, int] = field(default_factory=dict)
@@ -125,6 +126,8 @@ class Recorder:
 
     def _placed(self, now: float, fact: Placed) -> None:
         container, node, ask, stage, _, kind, _, _ = fact
+        if kind is AskType.ALTRUISTIC:
+            self.altruistic.append(container)
         self._decide(_PLACED.pack(now, container, ask, stage, kind), node)
 
     def _closed(self, now: float, fact: Closed) -> None:

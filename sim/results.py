@@ -1,6 +1,6 @@
 """Numbers of a run: JCT, makespan, fairness, utilisation, running tasks over time, rows of CSV."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,37 @@ def jain(values: Floats) -> float:
 
 def dominant_shares(run: Run) -> Floats:
     """The dominant share of C that each task attempt holds, by its estimated demand."""
+    return _task_shares(run, lambda parts: float(parts.max()))
+
+
+def held_over_time(
+    run: Run, altruistic: Sequence[int]
+) -> tuple[str, list[float], list[float], list[float]]:
+    """What tasks hold of the busiest resource, as parts of C: by DEFAULT asks, and of leftover.
+
+    `altruistic` are the containers that were granted to ALTRUISTIC asks. Answers (resource, times
+    s, held by DEFAULT ones, held by ALTRUISTIC ones), thinned to some thousand points.
+    """
+    used = utilisation(run)
+    name = max(used, key=lambda each: used[each])
+    place = run.cluster.types.names.index(name)
+    shares = _task_shares(run, lambda parts: float(parts[place]))
+    spare = np.isin(run.tasks.container, np.array(altruistic, dtype=np.int64))
+    end_s = float(run.tasks.end_s.max(initial=0.0))
+    grid = np.linspace(0.0, end_s, min(POINTS_MAX, max(2, 2 * len(run.tasks))))
+    levels = []
+    for mask in (~spare, spare):
+        times = np.concatenate([run.tasks.start_s[mask], run.tasks.end_s[mask]])
+        order = np.argsort(times, kind="stable")
+        steps = np.concatenate([shares[mask], -shares[mask]])[order]
+        level = np.concatenate([[0.0], np.cumsum(steps)])
+        found = level[np.searchsorted(times[order], grid, side="right")]
+        levels.append(np.round(np.maximum(found, 0.0), 6).tolist())
+    return name, np.round(grid, 3).tolist(), levels[0], levels[1]
+
+
+def _task_shares(run: Run, fold: Callable[[Floats], float]) -> Floats:
+    """By task attempt: what `fold` makes of its estimated demand over C."""
     total = np.array(run.cluster.total)
     total[total == 0] = np.inf
     shares = np.zeros(len(run.tasks))
@@ -77,14 +108,20 @@ def dominant_shares(run: Run) -> Floats:
         if spec.overrides:
             for row in rows:
                 demand = vector(spec.demand_of(int(run.tasks.task[row])))
-                shares[row] = (np.array(demand) / total).max()
+                shares[row] = fold(np.array(demand) / total)
         else:
-            shares[rows] = (np.array(vector(spec.demand)) / total).max()
+            shares[rows] = fold(np.array(vector(spec.demand)) / total)
     return shares
 
 
 def jain_index(run: Run, window_s: float, shares: Floats) -> float:
-    """The mean over windows of Jain's index over the jobs that were there all the time.
+    """The mean of Jain's index over windows; 1 where no window says anything."""
+    found = jain_by_window(run, window_s, shares)
+    return float(found.mean()) if len(found) else 1.0
+
+
+def jain_by_window(run: Run, window_s: float, shares: Floats) -> Floats:
+    """Jain's index of each window, over the jobs that were there all the time.
 
     A job's value is the dominant share that it held on average in the window. A window in which
     fewer than two jobs were present throughout says nothing and is left out.
@@ -93,7 +130,7 @@ def jain_index(run: Run, window_s: float, shares: Floats) -> float:
     windows = int(end_s // window_s) if window_s > 0 else 0
     apps = {row.app: place for place, row in enumerate(run.jobs) if row.app and row.finish_s >= 0}
     if not windows or len(apps) < 2:
-        return 1.0
+        return np.zeros(0)
     total, squares, present = (np.zeros(windows) for _ in range(3))
     rows_of = _rows_by_app(run.tasks)
     for app, place in apps.items():
@@ -108,11 +145,9 @@ def jain_index(run: Run, window_s: float, shares: Floats) -> float:
         squares[first:last] += held * held
         present[first:last] += 1
     shared = present >= 2
-    if not shared.any():
-        return 1.0
     none = squares[shared] <= 0  # nobody holds anything: nothing is shared unfairly
     below = np.where(none, 1.0, present[shared] * squares[shared])
-    return float(np.where(none, 1.0, total[shared] ** 2 / below).mean())
+    return np.asarray(np.where(none, 1.0, total[shared] ** 2 / below))
 
 
 def _rows_by_app(tasks: TaskColumns) -> dict[int, Any]:
