@@ -102,6 +102,16 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         ),
     ]
     for run in runs:
+        if "leftover" in run.summary:
+            told = run.summary["leftover"]
+            percent = 100 * run.summary["altruistic"]
+            parts += _section(
+                f"Leftover over time: {run.name}",
+                f"{percent:.0f} % of the tasks were placed as ALTRUISTIC: their jobs could wait, "
+                f"and they took what others did not need at once. Held of {told['resource']}, the "
+                f"busiest resource.",
+                _leftover(run),
+            )
         parts += _section(
             f"Machines over time: {run.name}", "One row a node, one colour a job.", _gantt(run)
         )
@@ -166,6 +176,19 @@ def _running(runs: Sequence[LoadedRun]) -> Figure:
         running = run.summary["running"]
         axes.plot(running["time_s"], running["tasks"], color=colour, label=run.name, lw=1)
     axes.set(xlabel="time, s", ylabel="running tasks", ylim=(0, None))
+    return _finish(figure)
+
+
+def _leftover(run: LoadedRun) -> Figure:
+    """Carbyne's two types of ask: what must run, and what runs in leftover resources."""
+    figure = Figure(figsize=(10, 3.2))
+    axes = figure.subplots()
+    told = run.summary["leftover"]
+    axes.stackplot(
+        told["time_s"], told["default"], told["altruistic"], colors=(COLOURS[0], COLOURS[3]),
+        labels=("DEFAULT: must run", "ALTRUISTIC: runs in leftover"), step="post",
+    )  # fmt: skip
+    axes.set(xlabel="time, s", ylabel=f"share of {told['resource']}", ylim=(0, 1))
     return _finish(figure)
 
 

@@ -9,6 +9,7 @@ from rm.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
 from rm.match.limit_kernels import full_queue, user_allows
 from rm.match.protocol import Match
 from rm.rows import AskEntry
+from weft.messages import AskType
 from weft.requests import Explanation, StageExplanation
 
 _EPS = 1e-7
@@ -36,7 +37,8 @@ def application(books: Books, app: App) -> Explanation:
             for entry in entries:
                 reasons.update(_reasons(books, app, entry, answers))
             pending = sum(entry.pending for entry in entries)
-            found.append(StageExplanation(stage.name, pending, dict(reasons)))
+            yielding = sum(e.pending for e in entries if e.ask.kind is AskType.ALTRUISTIC)
+            found.append(StageExplanation(stage.name, pending, dict(reasons), yielding))
         else:
             left = stage.tasks - app.finished_by_stage[position] - app.running[position]
             if left > 0:

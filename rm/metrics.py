@@ -2,10 +2,12 @@
 
 from rm.lifecycle import AppState
 from weft.facts import AppChanged, AttemptChanged, Closed, Fact, Gauge, NodeChanged, Placed
+from weft.ids import ContainerId
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition
-from weft.messages import Outcome
+from weft.messages import AskType, Outcome
 
 ENDED = "Containers that ended"
+LEFTOVER = "Containers in leftover: granted to asks that could wait, and not ended"
 _ENDED = {AppState.FINISHED.name, AppState.FAILED.name, AppState.KILLED.name}
 
 
@@ -18,6 +20,8 @@ class ManagerMetrics:
         self._nodes: dict[str, str] = {}
         for outcome in Outcome:  # a counter that begins at 0 shows its first event as a rate
             exposition.count("weft_containers_ended", ENDED, 0, (("outcome", outcome.name),))
+        self._yielded: set[ContainerId] = set()  # granted to ALTRUISTIC asks, not ended
+        exposition.gauge("weft_leftover_containers", LEFTOVER, 0.0)
 
     def note(self, fact: Fact, now: float = 0.0) -> None:
         """Take one fact in; `now` is in s on the cluster's clock."""
@@ -26,7 +30,13 @@ class ManagerMetrics:
             text = "Containers granted"
             out.count("weft_containers_granted", text, 1, (("queue", fact.queue),))
             out.count("weft_grants", "Grants by kind of ask", 1, (("kind", fact.kind.name),))
+            if fact.kind is AskType.ALTRUISTIC:
+                self._yielded.add(fact.container)
+                out.add("weft_leftover_containers", LEFTOVER, 1)
         elif isinstance(fact, Closed):
+            if fact.container in self._yielded:
+                self._yielded.remove(fact.container)
+                out.add("weft_leftover_containers", LEFTOVER, -1)
             out.count("weft_containers_ended", ENDED, 1, (("outcome", fact.outcome.name),))
         elif isinstance(fact, AppChanged):
             self._app_changed(fact, now)

@@ -130,6 +130,8 @@ QUEUES = Board(
                 one("Grants by kind of ask", "ops",
                     f"sum by (kind) (rate(weft_grants_total[{RATE}]))", "{{kind}}", kind="stack",
                     text="ALTRUISTIC is leftover that Carbyne's jobs gave away."),
+                one("Containers in leftover", "short", "weft_leftover_containers", "containers",
+                    text="Granted to ALTRUISTIC asks, whose jobs could have waited."),
             ),
         ),
         (

@@ -275,6 +275,7 @@ class StageExplanation:
     stage: str
     pending: int
     reasons: dict[str, int] = field(default_factory=dict)  # reason -> nodes
+    altruistic: int = 0  # of the pending ones: asked ALTRUISTIC, they take leftover only
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,13 +182,15 @@ def show_explanation(explanation: Explanation) -> None:
     """Why an application's stages are pending."""
     click.echo(f"{explanation.state}: {explanation.text}")
     table(
-        ("stage", "pending", "reason", "nodes"),
+        ("stage", "pending", "may wait", "reason", "nodes"),
         [
-            (stage.stage, stage.pending, reason, nodes)
+            (stage.stage, stage.pending, stage.altruistic, reason, nodes)
             for stage in explanation.stages
             for reason, nodes in (stage.reasons or {"-": 0}).items()
         ],
     )
+    if any(stage.altruistic for stage in explanation.stages):
+        click.echo("may wait: asked ALTRUISTIC, these take what asks that must run leave over")
 
 
 def show_containers(reports: Iterable[ContainerReport]) -> None:

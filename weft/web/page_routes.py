@@ -137,7 +137,12 @@ async def app(request: web.Request) -> web.Response:
         "explain": {
             "text": explained.text,
             "stages": [
-                {"stage": s.stage, "pending": s.pending, "reasons": s.reasons}
+                {
+                    "stage": s.stage,
+                    "pending": s.pending,
+                    "reasons": s.reasons,
+                    "altruistic": s.altruistic,
+                }
                 for s in explained.stages
             ],
         },

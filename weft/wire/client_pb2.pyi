@@ -767,9 +767,12 @@ class StageExplanation(_message.Message):
     STAGE_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
+    ALTRUISTIC_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     pending: _builtins.int
     """containers"""
+    altruistic: _builtins.int
+    """of them: may wait, and take leftover only (Carbyne)"""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Count]:
         """reason -> nodes"""
@@ -780,10 +783,11 @@ class StageExplanation(_message.Message):
         stage: _builtins.str = ...,
         pending: _builtins.int = ...,
         reasons: _abc.Iterable[Global___Count] | None = ...,
+        altruistic: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pending", b"pending", "reasons", b"reasons", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["altruistic", b"altruistic", "pending", b"pending", "reasons", b"reasons", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -208,7 +208,10 @@ def encode_explanation(explanation: Explanation) -> pb.Explanation:
         text=explanation.text,
         stages=[
             pb.StageExplanation(
-                stage=stage.stage, pending=stage.pending, reasons=_encode_counts(stage.reasons)
+                stage=stage.stage,
+                pending=stage.pending,
+                reasons=_encode_counts(stage.reasons),
+                altruistic=stage.altruistic,
             )
             for stage in explanation.stages
         ],
@@ -222,7 +225,9 @@ def decode_explanation(item: pb.Explanation) -> Explanation:
         item.state,
         item.text,
         tuple(
-            StageExplanation(stage.stage, stage.pending, _decode_counts(stage.reasons))
+            StageExplanation(
+                stage.stage, stage.pending, _decode_counts(stage.reasons), stage.altruistic
+            )
             for stage in item.stages
         ),
     )

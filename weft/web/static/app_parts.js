@@ -179,7 +179,7 @@ export function drawWhy(parts, { explain, app }) {
   const items = blamed.slice(0, WHY_MAX).map((stage) =>
     whyItem(
       stage.stage,
-      plural(stage.pending, "task"),
+      plural(stage.pending, "task") + (stage.altruistic ? `, ${stage.altruistic} may wait` : ""),
       nodes(stage)
         .sort((a, b) => b[1] - a[1])
         .map(([reason, number]) => {
