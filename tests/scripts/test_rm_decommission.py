@@ -317,6 +317,7 @@ def test_a_decommission_goes_on_over_a_restart() -> None:
     assert "n2" not in rig.manager.books.nodes, "it is known when it registers"
     assert [t.delay_s for t in timers(rig.effects) if t.key == ALARM] == [0.0 if rig.now else 30.0]
     rig.tell(TimerFired(ALARM), 40.0)
+    assert state(rig) == "DECOMMISSIONING", "it may run anything until it says what it runs"
     assert sent(rig.tell(rig.nodes["n1"].heartbeat()), NodeAnswered)[0].resync
     carried = [RunningContainer(own, (0.0, 0.0), ())]
     carried += [
@@ -348,6 +349,30 @@ def test_a_node_that_never_comes_back_after_a_restart_is_decommissioned() -> Non
     rig.tell(TimerFired("liveness"), 11.0)
     assert state(rig) == "DECOMMISSIONED"
     assert recommission(rig) == "SHUTDOWN"
+
+
+def test_what_a_node_still_runs_that_was_given_up_before_a_restart_is_nobodys() -> None:
+    """The master, on another node, was told that they are lost: they must not come back."""
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    master = rig.start(job("j", stage(tasks=8)))
+    rig.add_node("n2")
+    rig.allocate(master, ask(total=8))
+    rig.beat()
+    rig.allocate(master)
+    at_n2 = [c for c, held in master.containers.items() if held.node_id == "n2"]
+    (own,) = rig.nodes["n1"].masters
+    decommission(rig, "n2", timeout_s=-1.0)
+    rig.beat("n1", later_s=9.0)
+    rig.tell(TimerFired("liveness"), 2.0)
+    assert state(rig, "n2") == "DECOMMISSIONED"
+    rig = restarted(rig)
+    rig.tell(node_registered("n1", running=(RunningContainer(own, (0.0, 0.0), ()),)))
+    carried = tuple(RunningContainer(c, (1.0, 1024.0), ((0, 0, 0),)) for c in at_n2)
+    rig.tell(node_registered("n2", running=carried))
+    rig.beat("n2")
+    assert set(rig.nodes["n2"].stops) == set(at_n2)
+    assert state(rig, "n2") == "DECOMMISSIONED"
 
 
 # -- attempts --------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 import asyncio
 import shutil
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -253,6 +255,20 @@ def test_the_command_makes_what_a_part_takes(tmp_path: Path) -> None:
     assert addresses == ["10.9.8.7", "127.0.0.1", "::1"]
     assert found.not_valid_after_utc - datetime.now(UTC) > timedelta(days=300)
     assert tls.read(tmp_path / "ca.pem", tmp_path / "n1.pem", tmp_path / "n1-key.pem")
+
+
+def test_the_package_that_makes_certificates_is_named_where_it_is_missing(tmp_path: Path) -> None:
+    """TLS itself needs it not: only whoever makes certificates does."""
+    code = (
+        "import sys; sys.modules['cryptography'] = None; import weft.wire.tls, weft.wire.server;"
+        f"sys.argv = ['weft', 'certificates', {str(tmp_path)!r}];"
+        "from weft.client.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        done.stderr == "weft: certificates need the package cryptography: pip install 'weft[tls]'\n"
+    )
 
 
 @pytest.mark.parametrize("host", ["", "n1,", "a/b", "../x", ".hidden", "-x", "ca", "ü"])
