@@ -17,6 +17,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from tools.testbed.words import (
 )
 
 PROGRAMS = ("ip", "iptables", "mount", "nsenter", "ps", "setpriv", "ssh", "ssh-keygen", "unshare")
+PREFIX = "weft-testbed-"
 SSHD = "/usr/sbin/sshd"
 ANSIBLE = "ansible-core>=2.17,<2.20"
 
@@ -93,9 +95,20 @@ def releases() -> str:
     return f"{first}, {make(NEXT_WHEELHOUSE, first.split('-')[0] + '+next')}"
 
 
+def remove_stale() -> None:
+    """Remove what testbeds left whose first process was killed without a chance to clean up."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            with suppress(Skip):
+                Groups(folder.name).remove()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def outside() -> int:
     """Prepare, run the inner process, clean up."""
-    folder = Path(tempfile.mkdtemp(prefix="weft-testbed-"))
+    remove_stale()
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
     groups = None
     inner: subprocess.Popen[bytes] | None = None
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -105,7 +118,8 @@ def outside() -> int:
         program = ansible()
         say(f"releases {releases()}")
         inner = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+            ["setpriv", "--pdeathsig", "KILL",
+             "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
              "--propagation", "private", sys.executable, "-m", "tools.testbed",
              "--inside", str(folder), "--ansible", str(program)],
             cwd=ROOT,
@@ -114,6 +128,8 @@ def outside() -> int:
     except Skip as reason:
         say(f"skipped: {reason}")
         return 0
+    except KeyboardInterrupt:
+        return 130
     finally:
         if inner is not None and inner.poll() is None:
             inner.kill()
@@ -156,6 +172,8 @@ def inside(folder: Path, program: Path) -> int:
             took_s = time.monotonic() - since_s
             seen.append({"promise": proof.__name__, "seen": line, "took_s": round(took_s, 1)})
             say(f"{proof.__name__} ({took_s:.0f} s): {line}")
+    except KeyboardInterrupt:
+        code = 130
     except Exception as error:
         code = 1
         say("FAILED: " + (str(error) if isinstance(error, Failure) else traceback.format_exc()))

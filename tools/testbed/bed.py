@@ -153,8 +153,16 @@ class Bed:
         }
 
     def _own(self) -> dict[str, Any]:
-        settings = {"events": EVENTS, "resend_after_s": 1, "manager": FAR_MANAGER}
-        return {self.hosts[-1].name: {"weft_settings": {"nm": settings}}}
+        """The first host has the pages as well, the last one a long way to the manager."""
+        first, last = self.hosts[0], self.hosts[-1]
+        common = {"events": EVENTS, "resend_after_s": 1}
+        return {
+            first.name: {
+                "weft_services": ["nm", "web"],
+                "weft_settings": {"nm": common, "web": {"host": first.address}},
+            },
+            last.name: {"weft_settings": {"nm": common | {"manager": FAR_MANAGER}}},
+        }
 
     # -- what is known -----------------------------------------------------------------------------
 
