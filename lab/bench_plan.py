@@ -14,11 +14,19 @@ from typing import Any
 
 import numpy as np
 
+from am.ask.carbyne import Carbyne
 from am.plan import search
 from am.plan.part import Grid
 from am.plan.registry import PlanRequest, planner
+from am.progress import RUNNING
+from am.settings import MasterSettings
+from am.work import Work
 from weft.dag import Dag, Ints, Link, Machines, StageEdge
+from weft.ids import attempt_id
+from weft.job import Edge, EdgeKind, Job, Stage
+from weft.messages import AttemptAccepted
 from weft.paths import levels, ties_of
+from weft.resources import Kind, ResourceType, ResourceTypes
 
 SIZES = (1_000, 10_000, 100_000)
 CORES = 2
@@ -48,7 +56,70 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
                 row["growth"] = round(cpu_s / before_s, 1)
             before_s = cpu_s
             rows.append(row)
-    return [*rows, _boards()]
+    return [*rows, altruism(), _boards()]
+
+
+def altruism(tasks: int = 1_000, rounds: int = 200) -> dict[str, Any]:
+    """Carbyne's logic in a master when the share changes: T_k, the reversed packing, the asks.
+
+    A job of stages like the above, two of them under way; the share moves at every call, so that
+    nothing can be kept. The paper adds at most 10 ms to the master's decision (section 5.2.4).
+    """
+    dag = stage_dag(tasks)
+    work = Work(
+        attempt_id(1, 1), MasterSettings(planner=""), Carbyne(), np.random.default_rng(0),
+        _accepted(dag),
+    )  # fmt: skip
+    work.adopt(None)
+    work.consult(0.0)
+    for stage in work.progress.stages[:2]:
+        stage.state[: len(stage.state) // 2] = bytes([RUNNING]) * (len(stage.state) // 2)
+    took = []
+    for number in range(rounds):
+        level = 0.1 + 0.1 * (number % 7)
+        work.follow_share(tuple(level * amount for amount in work.capacity))
+        began_s = time.process_time()
+        work.consult(float(number))
+        took.append(1e3 * (time.process_time() - began_s))
+    return {
+        "case": "carbyne in the master, a new share",
+        "tasks": dag.tasks,
+        "stages": dag.stages,
+        "median_ms": round(float(np.median(took)), 2),
+        "p99_ms": round(float(np.percentile(took, 99)), 2),
+        "target_ms": 10,
+    }
+
+
+def _accepted(dag: Dag) -> AttemptAccepted:
+    """The Resource Manager's answer to a master of this DAG, on as many machines as stages."""
+    first = dag.first
+    parents: dict[int, list[Edge]] = {}
+    for edge in dag.edges:
+        kind = EdgeKind.ALL_TO_ALL if edge.link is Link.ALL else EdgeKind.ONE_TO_ONE
+        parents.setdefault(edge.child, []).append(Edge(dag.stage_names[edge.parent], kind))
+    stages = tuple(
+        Stage(
+            name, int(first[i + 1] - first[i]), float(dag.duration_s[first[i]]),
+            dict(zip(dag.resources, dag.demand[first[i]].tolist(), strict=True)),
+            tuple(parents.get(i, ())),
+        )
+        for i, name in enumerate(dag.stage_names)
+    )  # fmt: skip
+    types = ResourceTypes(tuple(ResourceType(name, Kind.DIVISIBLE) for name in dag.resources))
+    slot = (1.0,) * len(types)
+    return AttemptAccepted(
+        attempt_id(1, 1),
+        Job("job", stages),
+        types,
+        ((slot, dag.stages),),
+        slot,
+        (),
+        1.0,
+        True,
+        0,
+        0,
+    )
 
 
 def stage_dag(tasks: int, stages: int | None = None, seed: int = 0) -> Dag:

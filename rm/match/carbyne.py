@@ -7,18 +7,19 @@ fit. Work conserving. Source: Carbyne sections 3.3 and 4.2; ALGORITHMS section 1
 
 import numpy as np
 
-from rm.match.candidate_kernels import largest_over, over, steps_of
+from rm.match.candidate_kernels import largest_over, over
 from rm.match.candidates import Candidates, candidates, mean_remaining, needier, placements
+from rm.match.carbyne_kernels import phases
 from rm.match.dominant import entitlements_of, weights
-from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from rm.match.score_kernels import NOBODY, pack_scores, picks_by_turn, tetris_picks
+from rm.match.protocol import NOTHING, BaseMatcher, Match
+from rm.match.score_kernels import tetris_picks
 from rm.view import View
 from weft.dag import Floats, Ints
 from weft.messages import AskType
 
 
 class CarbyneMatcher(BaseMatcher):
-    """No own state: the shares follow from the view."""
+    """Its only state is a memory of the shares, which change when jobs or nodes come and go."""
 
     name = "carbyne"
 
@@ -26,33 +27,41 @@ class CarbyneMatcher(BaseMatcher):
         self.leftover = leftover
         self.packing = packing
         self.remote_penalty = remote_penalty
+        self._told: tuple[bytes, Floats] = (b"", np.zeros((0, 0)))
 
     def match(self, view: View, node: int, now: float) -> Match:
         """DEFAULT asks first, then the leftover."""
         found = candidates(view, node)
         if not len(found.rows):
             return NOTHING
-        spare = view.rows.kind[found.rows] == AskType.ALTRUISTIC
-        if not spare.any():  # as mostly: one phase over all rows
-            picked, terms = self._by_share(view, found)
-            return Match(placements(found.rows, picked, terms, ("dominant_share",)))
-        answer: list[Placement] = []
-        held = over(view.apps.held[: view.app_slots], view.total)
-        must, rest = found.part(np.flatnonzero(~spare)), found.part(np.flatnonzero(spare))
-        if len(must.rows):
-            picked, terms = self._by_share(view, must)
-            answer += placements(must.rows, picked, terms, ("dominant_share",))
-            np.add.at(held, must.app[picked], must.work[picked])
-            rest.free = np.maximum(found.free - must.packing[picked].sum(axis=0), 0.0)
-        if self.leftover == "srtf":
-            picked, terms = self._by_work(view, rest)
-            return Match(answer + placements(rest.rows, picked, terms, ("work",)))
-        picked, terms = self._by_fit(view, rest, held)
-        return Match(answer + placements(rest.rows, picked, terms, ("alignment", "work")))
+        n, srtf, free = view.app_slots, self.leftover == "srtf", found.free.copy()
+        apps = view.apps
+        must, share, spare, work, spares = phases(
+            found.packing, found.work, found.pri, found.pending, found.app, found.rank,
+            found.remote, free, found.rows, view.rows.kind, apps.held[:n], view.total,
+            apps.remaining[:n], apps.queue[:n], apps.active, view.queues.capacity,
+            view.by_queue.apps, self.packing, self.remote_penalty, srtf,
+        )  # fmt: skip
+        answer = placements(found.rows, must, share, ("dominant_share",))
+        if srtf:
+            return Match(answer + placements(found.rows, spare, work, ("work",)))
+        if spares:
+            held = over(apps.held[:n], view.total)
+            np.add.at(held, found.app[must], found.work[must])
+            rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
+            rest.free = free
+            spare, work = self._by_fit(view, rest, held)
+            answer += placements(rest.rows, spare, work, ("alignment", "work"))
+        return Match(answer)
 
     def shares(self, view: View, now: float) -> Floats:
         """DRF shares of whole jobs, told to every master."""
-        return entitlements_of(view)
+        apps, n = view.apps, view.app_slots
+        parts = apps.active[:n], apps.order[:n], apps.queue[:n], view.queues.capacity, view.total
+        key = b"".join(part.tobytes() for part in parts)
+        if key != self._told[0]:
+            self._told = key, entitlements_of(view)
+        return self._told[1]
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """It only takes leftover, or others have a smaller dominant share by weight."""
@@ -62,23 +71,6 @@ class CarbyneMatcher(BaseMatcher):
         before = needier(view, share, int(view.rows.app[row]))
         return f"held by fairness: {before} applications have a smaller share" if before else ""
 
-    def _by_share(self, view: View, part: Candidates) -> tuple[Ints, Floats]:
-        """Least dominant share first; inside the application priScore x alignment."""
-        weight = weights(view)
-        share = largest_over(view.apps.held[: view.app_slots], view.total)
-        return picks_by_turn(
-            part.packing, steps_of(part.work, part.app, weight), self._order(part),
-            part.pending, part.app, part.rank, part.free.copy(), share / weight, 1 << 30, NOBODY,
-        )  # fmt: skip
-
-    def _by_work(self, view: View, part: Candidates) -> tuple[Ints, Floats]:
-        """Shortest remaining work first, then best fit inside the application (SRTF)."""
-        return picks_by_turn(
-            part.packing, np.zeros(len(part.rows)), self._order(part), part.pending, part.app,
-            part.rank, part.free.copy(), view.apps.remaining[: view.app_slots].copy(), 1 << 30,
-            NOBODY,
-        )  # fmt: skip
-
     def _by_fit(self, view: View, part: Candidates, held: Floats) -> tuple[Ints, Floats]:
         """Efficiency before completion time: the best aligned task of anybody."""
         return tetris_picks(
@@ -86,10 +78,3 @@ class CarbyneMatcher(BaseMatcher):
             part.remote, part.free.copy(), view.apps.remaining[: view.app_slots].copy(), held,
             0.0, 0.0, mean_remaining(view), self.remote_penalty, 1 << 30,
         )  # fmt: skip
-
-    def _order(self, part: Candidates) -> Floats:
-        if not self.packing:
-            return part.pri
-        score = np.empty(len(part.rows))
-        pack_scores(part.packing, part.free, part.remote, self.remote_penalty, True, score)
-        return np.asarray(part.pri * np.maximum(score, 0.0))
