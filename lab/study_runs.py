@@ -69,10 +69,10 @@ def spread(jobs: Sequence[Job], mean_s: float, seed: int) -> list[Job]:
     return [replace(job, arrival_s=float(at)) for job, at in zip(jobs, times.tolist(), strict=True)]
 
 
-def machines(count: int) -> ClusterSpec:
-    """Like machines with 1.0 of every resource; memory alone is never shared."""
+def machines(count: int, rigid: str = "memory") -> ClusterSpec:
+    """Like machines with 1.0 of every resource; `rigid` alone ("": none) is never shared."""
     kinds = [
-        {"name": name, "kind": "rigid" if name == "memory" else "divisible"} for name in RESOURCES
+        {"name": name, "kind": "rigid" if name == rigid else "divisible"} for name in RESOURCES
     ]
     nodes = [{"count": count, "capacity": dict.fromkeys(RESOURCES, 1.0)}]
     return cluster_from_dict({"resources": kinds, "nodes": nodes})
@@ -121,6 +121,9 @@ def finished(
     bad = [row for row in recorder.jobs if row.state != "FINISHED"]
     if bad:
         raise InputError(f"job {bad[0].job.name!r}", bad[0].diagnostics or bad[0].state)
+    if recorder.finished_tasks < sum(job.task_count for job in jobs):
+        failed = next(row for row in recorder.jobs if row.diagnostics)
+        raise InputError(f"job {failed.job.name!r}", failed.diagnostics)
     return Run(cluster, recorder.jobs, recorder.columns()), recorder
 
 
