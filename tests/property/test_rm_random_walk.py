@@ -211,7 +211,7 @@ class Master:
                     tuple(asks),
                     remaining_work=float(len(self.tasks)),
                     epoch=self.epoch,
-                )  # fmt: skip
+                )
             )
 
     def hears(self, message: object) -> None:
