@@ -94,7 +94,7 @@ CASES: dict[str, tuple[Callable[[], list[Job]], Callable[[], ClusterSpec], str]]
         lambda: stream(1_000_000, 5, 100, 0.5), thousand, "capacity"
     ),
     "alibaba hour slice, 4,000 nodes": (
-        hour_slice, lambda: cluster_from_text("4000x96vcores,100memory_mb"), "capacity"
+        hour_slice, lambda: cluster_from_text("4000x96vcores,393216memory_mb"), "capacity"
     ),
 }  # fmt: skip
 QUICK = 3

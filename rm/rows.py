@@ -9,6 +9,7 @@ event.
 import numpy as np
 
 from rm.columns import Bools, Columns
+from rm.rows_kernels import floor_of, is_floor
 from weft.dag import Floats, Ints
 from weft.messages import Ask
 
@@ -62,7 +63,8 @@ class AskRows(Columns):
         self.entries: list[AskEntry | None] = []
         self._by_node: dict[str, dict[int, AskEntry]] = {}
         self._by_rack: dict[str, dict[int, AskEntry]] = {}
-        self._floor: Floats | None = None
+        self._floor: Floats = np.full(d, np.inf)
+        self._floor_stale = False
         ints = ("pending", "app", "kind", "stage", "label", "remote", "missed", "serial")
         super().__init__(
             {
@@ -112,7 +114,7 @@ class AskRows(Columns):
             for index, names in ((self._by_node, ask.nodes), (self._by_rack, racks)):
                 for name in names:
                     index.setdefault(name, {})[entry.serial] = entry
-        self._floor = None
+        self._floor_stale = True
         self.changed += 1
 
     def take(self, entry: AskEntry, count: int, now: float) -> None:
@@ -134,7 +136,7 @@ class AskRows(Columns):
         self.entries[row] = None
         entry.row = -1
         self.live -= 1
-        self._floor = None
+        self._floor_stale = True
 
     def compact(self) -> None:
         """Close the holes when they are more than the rows; row numbers change."""
@@ -150,10 +152,14 @@ class AskRows(Columns):
                 entry.row = row
 
     def floor(self) -> Floats:
-        """The least that any pending container needs of each resource, shape (d,)."""
-        if self._floor is None:
-            n = self.count
-            self._floor = self.demand[:n][self.pending[:n] > 0].min(axis=0, initial=np.inf)
+        """The least that any pending container needs of each resource, shape (d,).
+
+        The same object for as long as the amounts stay, so that others may remember it.
+        """
+        if self._floor_stale:
+            self._floor_stale = False
+            if not is_floor(self._floor, self.count, self.pending, self.demand):
+                self._floor = floor_of(self.count, self.pending, self.demand)
         return self._floor
 
     def levels(self, node: str, rack: str) -> Ints:

@@ -106,6 +106,7 @@ class Simulation:
         asker(settings.scheduler.asker, settings.scheduler.asker_options)
         self.recorder.on_done = self.engine.stop
         self._listeners = self.recorder.listeners()
+        self._checks, self._unchecked = settings.checks, 0
         self.checkers: Checkers | None = None
         if settings.checks:
             self.checkers = Checkers(cluster, self._job_of, strict=not self._lossy)
@@ -116,7 +117,7 @@ class Simulation:
 
     def run(self) -> Recorder:
         """Drive to the end of the last job (or `until_s`)."""
-        self.engine.run(self._deliver, self.settings.until_s)
+        self.engine.run(self._hand_over, self._fire, self.settings.until_s)
         if self.checkers is not None:
             self.checkers.finish((row.app, row.state) for row in self.recorder.jobs)
         return self.recorder
@@ -135,18 +136,17 @@ class Simulation:
             if actor.alive:
                 actor.core.check()  # type: ignore[attr-defined]
 
-    def _deliver(self, actor: Actor, event: Any, now: float) -> None:
-        if type(event) is TimerFired:
-            if event.key == HEARTBEAT:
-                if self._idle.leaves_out(actor):
-                    return
-            elif event.key == LIVENESS:
-                self._idle.seen()
+    def _fire(self, actor: Actor, event: TimerFired, now: float) -> None:
+        if event.key == HEARTBEAT:
+            if self._idle.leaves_out(actor):
+                return
+        elif event.key == LIVENESS:
+            self._idle.seen()
         self._hand_over(actor, event, now)
 
     def _hand_over(self, actor: Actor, event: Any, now: float) -> None:
         """Let a core take an event in, and carry out its effects in order."""
-        listeners = self._listeners
+        listeners, watchers = self._listeners, self.watchers
         for effect in actor.handle(event, now):
             kind = type(effect)
             if kind is Note:
@@ -154,8 +154,9 @@ class Simulation:
                 listen = listeners.get(type(fact))
                 if listen is not None:
                     listen(now, fact)
-                for watch in self.watchers:
-                    watch(now, fact)
+                if watchers:
+                    for watch in watchers:
+                        watch(now, fact)
             elif kind is Send:
                 target = self.actors.get(effect.to)
                 if target is not None and self.network.perfect:
@@ -171,7 +172,13 @@ class Simulation:
                 self._rare[kind](actor, effect, now)
         if actor.parked:
             self._idle.heard(actor)
-        if self.settings.checks and hasattr(actor.core, "check"):
+        if self._checks:
+            self._check_one(actor)
+
+    def _check_one(self, actor: Actor) -> None:
+        self._unchecked += 1
+        if self._unchecked >= self.settings.check_every and hasattr(actor.core, "check"):
+            self._unchecked = 0
             actor.core.check()
 
     def _send(self, source: Actor, to: Address, message: Any, now: float) -> None:

@@ -96,8 +96,8 @@ class Engine:
         """Let `run` return after the present event."""
         self._stopped = True
 
-    def run(self, deliver: Deliver, until_s: float = inf) -> None:
-        """Deliver events in order until there are none, `stop` is called or time is up."""
+    def run(self, deliver: Deliver, fire: Deliver, until_s: float = inf) -> None:
+        """Deliver messages and fire timers in order, until none is left, `stop` or time is up."""
         heap, ready = self._heap, self._ready
         self._stopped = False
         while not self._stopped:
@@ -122,5 +122,8 @@ class Engine:
                 if actor.timers.get(event.key) != serial:
                     continue  # replaced or cancelled
                 del actor.timers[event.key]
-            self.events += 1
-            deliver(actor, event, self.now)
+                self.events += 1
+                fire(actor, event, self.now)
+            else:
+                self.events += 1
+                deliver(actor, event, self.now)

@@ -19,11 +19,11 @@ faults nothing is parked, and in prompt pace no master is.
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from itertools import chain, islice
-from math import nextafter
+from math import inf, nextafter
 from typing import Any
 
 from rm.books import Books
-from rm.ledger_kernels import TOLERANCE
+from rm.ledger_kernels import too_small
 from sim.engine import Actor, Engine
 from weft.effects import TimerFired
 
@@ -97,10 +97,9 @@ class IdleBeats:
         self._keys: dict[Actor, Any] = {}
         self._ring: list[tuple[float, int, Beat]] = []  # parked nodes by place in the interval
         self._interval_s = 0.0  # of their beats
+        self._least: Any = None  # the newest floor of the asks that parked nodes were held against
+        self._tight_nodes = 0  # how many of them have no room for it
         self._nodes = 0
-        self._floor: Any = None
-        self._limits: list[tuple[int, float]] = []
-        self._slack: list[float] = []
         self.left_out = 0
 
     def watch(self, books: Books) -> None:
@@ -160,11 +159,11 @@ class IdleBeats:
         node = books.nodes.get(key) if isinstance(key, str) else None
         if node is not None:
             beat.slot = node.slot
+            beat.tight = None
             if node.outbox.fresh or node.outbox.unacknowledged or self._matters(beat):
                 return False
             beat.offset_s = beat.phase_s % beat.interval_s
             self._interval_s = beat.interval_s
-            beat.tight = None
             insort(self._ring, (beat.offset_s, beat.slot, beat))
         else:
             if books.settings.prompt:  # there, any message makes the manager match
@@ -177,6 +176,8 @@ class IdleBeats:
                 return False
         beat.parked = actor.parked = True
         self.left_out += 1
+        if beat.tight is not None and beat.tight is self._least:
+            self._tight_nodes += 1
         return True
 
     def heard(self, actor: Actor) -> None:
@@ -219,6 +220,8 @@ class IdleBeats:
     def _unpark(self, beat: Beat) -> None:
         beat.parked = beat.actor.parked = False
         entry = (beat.offset_s, beat.slot, beat)
+        if beat.tight is not None and beat.tight is self._least:
+            self._tight_nodes -= 1
         if beat.slot >= 0:
             place = bisect_left(self._ring, entry)
             if place < len(self._ring) and self._ring[place][2] is beat:
@@ -237,10 +240,12 @@ class IdleBeats:
             if not prompt and limit_s >= books.reserve_at:
                 self._first_after(books.reserve_at, limit_s)
             return
+        due_s = inf if prompt else books.reserve_at
+        tight = None if prompt or books.waiting or limit_s >= due_s else self._tight()
+        if tight is not None and tight is self._least and self._tight_nodes == len(ring):
+            return
         interval = self._interval_s
         start = bisect_right(ring, (now % interval - _NEAR_S, -1))
-        due_s = float("inf") if prompt else books.reserve_at
-        tight = None if prompt or books.waiting or limit_s >= due_s else self._tight()
         passed: list[Beat] = []  # those at the start of the scan that beat just now come last
         for _, _, beat in self._on_the_way(start, now, limit_s):
             if tight is not None and beat.tight is tight:
@@ -269,6 +274,14 @@ class IdleBeats:
         if books.rows.gangs and books.version != books.gangs_at:
             return None
         return None if self._engine.now >= books.reserve_at else books.rows.floor()
+
+    def _tighten(self, beat: Beat, floor: Any) -> None:
+        """No room for the floor of the asks; a parked node gains none before it beats."""
+        if floor is not self._least:
+            self._least, self._tight_nodes = floor, 0
+        if beat.parked and beat.tight is not floor:
+            self._tight_nodes += 1
+        beat.tight = floor
 
     def _on_the_way(
         self, start: int, now: float, limit_s: float
@@ -314,18 +327,8 @@ class IdleBeats:
             return True
         if not rows.live or node.settled_at == books.version:
             return False
-        floor = rows.floor()
-        if floor is not self._floor:
-            self._floor = floor
-            self._slack = [float(beyond) + TOLERANCE for beyond in books.slack]
-            self._limits = [(r, amount) for r, amount in enumerate(floor.tolist()) if amount > 0]
-        if not self._limits:
-            return True
-        columns, slot = books.ledger.nodes, beat.slot
-        room, capacity = columns.available[slot].tolist(), columns.capacity[slot].tolist()
-        slack = self._slack
-        for r, amount in self._limits:
-            if room[r] < amount - slack[r] * capacity[r]:
-                beat.tight = floor  # a parked node gains no room: this holds until it beats
-                return False
+        columns, floor = books.ledger.nodes, rows.floor()
+        if too_small(beat.slot, columns.available, columns.capacity, floor, books.slack):
+            self._tighten(beat, floor)
+            return False
         return True

@@ -28,7 +28,9 @@ from weft.ids import AppId, ContainerId, NodeId
 from weft.job import Job
 from weft.messages import AskType, Outcome
 
-CHUNK = 65_536  # facts are turned into arrays in chunks: a million tuples would fill the memory
+CHUNK = 1 << 20  # bytes of decisions that are hashed in one go
+_STOPPED = struct.Struct("<qqqqqqqdd")
+_ROW = np.dtype("i8,i8,i8,i8,i8,i8,i8,f8,f8")
 _PLACED = struct.Struct("<dqqii")
 _CLOSED = struct.Struct("<dqiiii")
 ENDED = {"FINISHED", "FAILED", "KILLED"}
@@ -89,10 +91,9 @@ class Recorder:
     plans: dict[AppId, MasterPlanned] = field(default_factory=dict)
     nodes: dict[NodeId, int] = field(default_factory=dict)
     _hash: Any = field(default_factory=hashlib.sha256)
-    _bytes: list[bytes] = field(default_factory=list)
+    _bytes: bytearray = field(default_factory=bytearray)  # of decisions that were not hashed yet
     _names: _Names = field(default_factory=_Names)
-    _stops: list[tuple[float, TaskStopped]] = field(default_factory=list)
-    _chunks: list[tuple[Ints, Floats]] = field(default_factory=list)
+    _stops: bytearray = field(default_factory=bytearray)  # a row a task, as `_STOPPED` packs it
 
     def listeners(self) -> dict[type, Callable[[float, Any], None]]:
         """Who takes a kind of fact: a simulation asks once, and makes no call for other kinds."""
@@ -117,12 +118,17 @@ class Recorder:
             self.log({"t": now, "fact": type(fact).__name__, **_plain(fact)})
 
     def _task_stopped(self, now: float, fact: TaskStopped) -> None:
-        if fact.stage >= 0:
-            self._stops.append((now, fact))
-            if fact.outcome is Outcome.SUCCEEDED:
-                self.finished_tasks += 1
-            if len(self._stops) >= CHUNK:
-                self._pack()
+        container, node, stage, task, attempt, outcome, run_s = fact
+        if stage < 0:
+            return
+        number = self.nodes.get(node)
+        if number is None:
+            number = self.nodes[node] = len(self.nodes)
+        self._stops += _STOPPED.pack(
+            container >> 40, stage, task, attempt, outcome, number, container, now - run_s, now
+        )
+        if outcome is Outcome.SUCCEEDED:
+            self.finished_tasks += 1
 
     def _placed(self, now: float, fact: Placed) -> None:
         container, node, ask, stage, _, kind, _, _ = fact
@@ -145,11 +151,11 @@ class Recorder:
 
     def _decide(self, row: bytes, node: NodeId) -> None:
         rows = self._bytes
-        rows.append(row)
-        rows.append(self._names[node])
+        rows += row
+        rows += self._names[node]
         self.decisions += 1
         if len(rows) >= CHUNK:
-            self._hash.update(b"".join(rows))
+            self._hash.update(rows)
             rows.clear()
 
     def _app_changed(self, now: float, fact: AppChanged) -> None:
@@ -172,42 +178,18 @@ class Recorder:
         if not self.open_jobs and self.on_done is not None:
             self.on_done()
 
-    def _pack(self) -> None:
-        numbers = self.nodes
-        table = np.array(
-            [
-                (
-                    fact.container >> 40,
-                    fact.stage,
-                    fact.task,
-                    fact.attempt,
-                    fact.outcome,
-                    numbers.setdefault(fact.node, len(numbers)),
-                    fact.container,
-                )
-                for _, fact in self._stops
-            ],
-            dtype=np.int64,
-        ).reshape(-1, 7)
-        times = np.array([(now - fact.run_s, now) for now, fact in self._stops], dtype=np.float64)
-        self._chunks.append((table, times.reshape(-1, 2)))
-        self._stops.clear()
-
     def columns(self) -> TaskColumns:
         """The ends of all tasks as arrays."""
-        self._pack()
-        table = np.concatenate([table for table, _ in self._chunks])
-        times = np.concatenate([times for _, times in self._chunks])
-        self._chunks = [(table, times)]
-        app, stage, task, attempt, outcome, node, container = table.T
+        rows = np.frombuffer(bytes(self._stops), dtype=_ROW)
+        columns = [rows[name].copy() for name in _ROW.names or ()]
+        app, stage, task, attempt, outcome, node, container, start_s, end_s = columns
         return TaskColumns(
-            app, stage, task, attempt, outcome, node, container, times[:, 0], times[:, 1],
-            tuple(self.nodes),
-        )  # fmt: skip
+            app, stage, task, attempt, outcome, node, container, start_s, end_s, tuple(self.nodes)
+        )
 
     def digest(self) -> str:
         """A hash of the decision log: who was placed where and when, and how it ended."""
-        self._hash.update(b"".join(self._bytes))
+        self._hash.update(self._bytes)
         self._bytes.clear()
         return str(self._hash.copy().hexdigest())
 

@@ -22,6 +22,7 @@ class SimSettings:
     prompt: bool = False
     skip_idle: bool = True
     checks: bool = False  # every checker after every event: slow
+    check_every: int = 1  # with `checks`: cores check their own books after so many events
     faults: Faults = NO_FAULTS
     node: NodeSettings = field(default_factory=NodeSettings)
     manager: Mapping[str, Any] = field(default_factory=dict)

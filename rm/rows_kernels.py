@@ -1,0 +1,33 @@
+"""Passes over the pending asks, compiled."""
+
+import numpy as np
+
+from weft.compiled import kernel, making_kernel
+from weft.dag import Floats, Ints
+
+
+@kernel
+def _least(r: int, count: int, pending: Ints, demand: Floats) -> float:
+    least = np.inf
+    for row in range(count):
+        if pending[row] > 0 and demand[row, r] < least:
+            least = demand[row, r]
+    return least
+
+
+@making_kernel
+def floor_of(count: int, pending: Ints, demand: Floats) -> Floats:
+    """The least of each resource over rows with something pending, shape (d,); infinite: none."""
+    out = np.empty(demand.shape[1])
+    for r in range(out.shape[0]):
+        out[r] = _least(r, count, pending, demand)
+    return out
+
+
+@kernel
+def is_floor(floor: Floats, count: int, pending: Ints, demand: Floats) -> bool:
+    """Whether `floor_of` would answer just that."""
+    same = True
+    for r in range(floor.shape[0]):
+        same = same and floor[r] == _least(r, count, pending, demand)
+    return same

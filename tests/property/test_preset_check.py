@@ -1,0 +1,17 @@
+"""No preset breaks a rule on a slice of a public workload, with every checker on."""
+
+import pytest
+
+from lab.preset_check import DATA, WORKLOAD, check, workload
+from weft.presets import PRESETS
+
+pytestmark = pytest.mark.skipif(
+    not (DATA / WORKLOAD).exists(), reason=f"no {WORKLOAD} in {DATA} (WEFT_DATA)"
+)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_ends_a_slice_of_a_public_workload(name: str) -> None:
+    jobs = sorted(workload(), key=lambda job: job.task_count)[20:60:10]
+    row = check(name, jobs, nodes=4, every=25)
+    assert f"| {len(jobs)} of {len(jobs)} | {sum(job.task_count for job in jobs)} |" in row
