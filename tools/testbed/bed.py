@@ -16,8 +16,10 @@ from tools.testbed.groups import Groups
 from tools.testbed.host import Host
 from tools.testbed.playbooks import Ansible
 from tools.testbed.words import WHEELHOUSE, hold, run, until
-from weft.client.api import Client
+from weft.client.api import ENDED, Client
+from weft.ids import AppId
 from weft.live.testing import Cluster, Part
+from weft.requests import ApplicationReport
 
 BRIDGE = "weft0"
 CONTROL = "10.77.0.1"
@@ -26,6 +28,7 @@ DELAY_S = 0.04  # each way, between the last host and the Resource Manager
 EXPIRY_S = 6
 VCORES, MEMORY_MB = 4, 1024
 COUNT = 4
+JOB_S = 240.0  # patience with a job
 EVENTS = "/var/lib/weft/nm/events.jsonl"
 
 
@@ -177,6 +180,15 @@ class Bed:
     def wait_for_nodes(self, state: str = "RUNNING") -> None:
         """Wait until all nodes are in a state."""
         until(lambda: self.all_in(state), f"all nodes are {state}")
+
+    def ended(self, app: AppId) -> ApplicationReport:
+        """The report of an application, when it has ended."""
+
+        def asked() -> ApplicationReport | None:
+            report = self.client.application(app)
+            return report if report.state in ENDED else None
+
+        return until(asked, f"{self.client.application(app).name} ends", JOB_S)
 
     def facts(self, *names: str) -> list[dict[str, Any]]:
         """What the Resource Manager and the node managers recorded so far."""

@@ -43,7 +43,7 @@ print(json.dumps({
 }))
 """
 WAIT = f"import socket; socket.create_connection(('10.77.0.1', {Gate.PORT})).recv(1)"
-HOG = "import time\nx = bytearray(600 << 20)\ntime.sleep(600)"
+HOG = "import time\nx = bytearray(600 << 20)\ntime.sleep(60)"
 
 
 def installed(bed: Bed) -> str:
@@ -81,7 +81,7 @@ def limited_job(bed: Bed) -> str:
     )
     lossy.lose(LOSS)
     app = bed.client.submit(job)
-    report = bed.client.wait([app])[app]
+    report = bed.ended(app)
     dropped = lossy.dropped()
     lossy.lose(LOSS, begin=False)
     hold(report.final_status == "SUCCEEDED", f"the job {report.final_status}: {report.diagnostics}")
@@ -123,7 +123,7 @@ def partitioned(bed: Bed) -> str:
     others = {name: state for name, state in bed.states().items() if name != host.name}
     hold(set(others.values()) == {"RUNNING"}, f"it alone is LOST: {others}")
     bed.gate.open()
-    report = bed.client.wait([app])[app]
+    report = bed.ended(app)
     hold(report.final_status == "SUCCEEDED", f"the job {report.final_status}: {report.diagnostics}")
     hold(bed.states()[host.name] == "LOST", f"{host.name} was cut off until the job's end")
     host.cut(False)
@@ -137,7 +137,7 @@ def partitioned(bed: Bed) -> str:
     all_wait(bed, after, 4 * COUNT)
     used = Counter(fact["node"] for fact in running(bed, after))
     bed.gate.open()
-    ended = bed.client.wait([after])[after]
+    ended = bed.ended(after)
     hold(ended.final_status == "SUCCEEDED", f"the next job {ended.final_status}")
     hold(used[host.name] > 0, f"{host.name} is used again: {used}")
     return (
@@ -156,11 +156,11 @@ def hog(bed: Bed) -> str:
     demand = {"vcores": 0.9, "memory_mb": 64.0}
     stage = Stage("eat", 1, 1.0, demand, command=(PYTHON, "-c", HOG))
     bad = bed.client.submit(Job("hog", (stage,), max_task_attempts=1))
-    ended = bed.client.wait([bad])[bad]
+    ended = bed.ended(bad)
     beside = running(bed, good)
     hold(len(beside) == count, f"{len(beside)} of {count} others still run")
     bed.gate.open()
-    others = bed.client.wait([good])[good]
+    others = bed.ended(good)
     hold(ended.final_status == "FAILED", f"the hog {ended.final_status}")
     hold("out of memory" in ended.diagnostics.lower(), f"the hog's end: {ended.diagnostics}")
     hold(others.final_status == "SUCCEEDED", f"the others {others.final_status}")
@@ -208,7 +208,7 @@ def upgraded(bed: Bed) -> str:
         finally:
             bed.gate.open()
         playing.result()
-    report = bed.client.wait([app])[app]
+    report = bed.ended(app)
     hold(report.final_status == "SUCCEEDED", f"the job {report.final_status}: {report.diagnostics}")
     hold(held, f"{host.name} ran nothing when it was drained")
     ends = Counter(

@@ -38,7 +38,7 @@ def run(*command: str, environment: Mapping[str, str] | None = None) -> str:
     return done.stdout
 
 
-def until(condition: Callable[[], T], what: str, patience_s: float = PATIENCE_S) -> T:
+def until(condition: Callable[[], T | None], what: str, patience_s: float = PATIENCE_S) -> T:
     """Wait for a condition and answer it; raises Failure naming it."""
     give_up = time.monotonic() + patience_s
     while not (found := condition()):
