@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from weft.errors import InputError, WeftError
 
-START_S = 60.0  # the first start compiles kernels
+START_S = 180.0  # the first start compiles kernels, on a busy machine for long
 STOP_S = 10.0
 DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 PORTS = {"rm": (8030, 9101), "nm": (8041, 9102), "am": (8050, 9103), "web": (8088, -1)}
