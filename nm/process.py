@@ -64,7 +64,9 @@ class ProcessHost:
         self._on_ended = on_ended
         self._grace_s = grace_s
         self._limits = limits
-        self._environment = dict(os.environ if environment is None else environment)
+        given = os.environ if environment is None else environment
+        # who this node is to the others is no business of its tasks
+        self._environment = {k: v for k, v in given.items() if not k.startswith("WEFT_TLS_")}
         self._environment[ROOT_VARIABLE] = str(self.root)
         self._names: tuple[str, ...] = ()  # the cluster's resource types, once they are known
         self._running: dict[ContainerId, dict[TaskKey, _Process]] = {}

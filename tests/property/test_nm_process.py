@@ -68,6 +68,24 @@ def test_a_command_gets_its_environment_its_folder_and_its_log_files(tmp_path: P
     drive(tmp_path, read, 0)
 
 
+def test_a_command_is_told_nothing_of_the_nodes_keys_and_what_it_used_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_TLS_KEY", "/etc/weft/key.pem")
+    script = 'test -z "$WEFT_TLS_KEY" && dd if=/dev/zero of=/dev/null bs=32M count=100 2>&1'
+
+    async def act(host: ProcessHost) -> None:
+        host.follow(1, ("vcores", "disk_mbps", "memory_mb"))
+        host.start(launch(1, script))
+
+    (end,) = drive(tmp_path, act)
+    assert end.outcome is Outcome.SUCCEEDED
+    cores, disk, memory_mb = end.use
+    assert 0.0 < cores < 1.5
+    assert disk < 0, "not measured"
+    assert 32.0 < memory_mb < 64.0
+
+
 def test_an_exit_code_is_passed_on_and_a_missing_command_is_a_failure(tmp_path: Path) -> None:
     async def act(host: ProcessHost) -> None:
         host.start(launch(2, "exit 7"))
