@@ -74,14 +74,18 @@ def engine() -> Iterator[str]:
     kept = os.environ.get("WEFT_DOCKER_ENGINE_DIR")
     folder = kept or tempfile.mkdtemp(prefix="weft-engine-")
     try:
-        say("starting an engine")
-        started = run(str(HELPER), "start", folder)
-        os.environ.update(re.findall(r"(DOCKER_\w+)=(\S+)", started))
-        for base in BASES:
-            if not present(base):
-                say(f"making {base}")
-                run(str(HELPER), "base", folder, base)
-        yield ""
+        try:
+            say("starting an engine")
+            started = run(str(HELPER), "start", folder)
+            os.environ.update(re.findall(r"(DOCKER_\w+)=(\S+)", started))
+            for base in BASES:
+                if not present(base):
+                    say(f"making {base}")
+                    run(str(HELPER), "base", folder, base)
+            problem = ""
+        except Failure as failure:
+            problem = f"an engine cannot be had here: {failure}"
+        yield problem
     finally:
         run(str(HELPER), "stop", folder)
         if not kept:
