@@ -263,7 +263,7 @@ def sensitivity(what: str, base: Setting, path: Path, plot: str) -> None:
 
 
 def draw(what: str, rows: Sequence[tuple[Any, ...]], path: str) -> None:
-    """The factors of improvement as bars, in the manner of figures 9 to 11."""
+    """The factors of improvement as bars, as in figures 9 to 11, and Jain's index under them."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -275,20 +275,29 @@ def draw(what: str, rows: Sequence[tuple[Any, ...]], path: str) -> None:
         "altruism": "P(Altruism)",
         "promise": "part of T_k within which a job keeps itself to end",
     }
-    figure, axes = plt.subplots(figsize=(5, 3))
+    places = np.arange(len(rows))
+    figure, (axes, below) = plt.subplots(
+        2, 1, figsize=(5, 4.6), sharex=True, height_ratios=(3, 2), layout="constrained"
+    )
+    axes.axhline(1.0, color="grey", linewidth=0.8, zorder=0)
     for place, base in enumerate(("DRF", "Tetris")):
-        at = np.arange(len(rows)) + 0.4 * place - 0.2
-        bars = axes.bar(at, [float(row[1 + place]) for row in rows], 0.38, label=f"over {base}")
-        axes.bar_label(bars, fmt="%.2f", fontsize=7)
-    axes.axhline(1.0, color="black", linewidth=0.8, zorder=0)
-    axes.set_ylim(0, 1.25 * max(float(gain) for row in rows for gain in row[1:3]))
-    axes.set_xticks(np.arange(len(rows)), [row[0] for row in rows])
-    axes.set_xlabel(titles[what])
+        gains = [float(row[1 + place]) for row in rows]
+        bars = axes.bar(places + 0.4 * place - 0.2, gains, 0.38, label=f"over {base}")
+        axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
+    axes.set_ylim(0, 1.3 * max(float(gain) for row in rows for gain in row[1:3]))
     axes.set_ylabel("mean JCT over carbyne's")
     axes.legend(frameon=False, ncols=2, loc="upper left")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
+    for column, name in enumerate(("carbyne", "DRF")):
+        index = [float(row[6].replace("(", "").replace(")", "").split()[column]) for row in rows]
+        below.plot(places, index, marker="o", label=name, color=("black", "C0")[column])
+    below.set_ylim(0, 1.05)
+    below.set_ylabel("Jain's index, 60 s")
+    below.legend(frameon=False, ncols=2, loc="lower left")
+    below.set_xticks(places, [row[0] for row in rows])
+    below.set_xlabel(titles[what])
+    for each in (axes, below):
+        each.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
 
 
 def main() -> None:

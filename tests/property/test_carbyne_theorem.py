@@ -74,6 +74,19 @@ def test_offline_no_job_ends_later_than_alone_in_its_share(seed: int, count: int
         assert jct_s <= alone_s + longest_s * depth_of(job) + 1e-6
 
 
+def test_a_job_without_slack_is_not_put_behind_smaller_ones() -> None:
+    """Its six slots are just enough for its 20 s: all its tasks must start as soon as they can.
+
+    The four others have less work, so leftover goes to them first; served before it, as under
+    shortest remaining work, it would end after 33 s. Twice it may wait for a task of theirs (1 s).
+    """
+    one = {"slots": 1.0}
+    small = [Job(f"small{i}", (Stage("s", 100, 1.0, one),)) for i in range(4)]
+    stages = Stage("a", 6, 10.0, one), Stage("b", 6, 10.0, one, (Edge("a"),))
+    found = jcts(one_node(30.0), [*small, Job("tight", stages)], preset("carbyne"))
+    assert found[-1] <= 20.0 + 2 * 1.0 + 0.1
+
+
 @pytest.mark.parametrize("prompt", [False, True])
 @FEW
 @given(st.integers(0, 2**32))
