@@ -100,6 +100,7 @@ class Setting:
         run, recorder = finished(self.workload_jobs(), cluster, scheduler, options, self.seed)
         shares = dominant_shares(run)
         jain = jain_by_window(run, WINDOW_S, shares)
+        jain = jain if len(jain) else np.ones(1)  # never two jobs for a whole window
         return {
             **asdict(self),
             "jct_s": [jct_s(row) for row in run.jobs],

@@ -28,7 +28,12 @@ def bench(what: str, as_json: bool, quick: bool) -> None:
     from weft.client.show import table
 
     names = list(dict.fromkeys(name for row in rows for name in row))
-    table(names, [[row.get(name, "") for name in names] for row in rows])
+    table(names, [[_told(row.get(name, "")) for name in names] for row in rows])
+
+
+def _told(value: object) -> object:
+    """As it was rounded: milliseconds and ratios have more digits than a table gives."""
+    return f"{value:,.6g}" if isinstance(value, float) else value
 
 
 commands: list[click.Command] = [bench]
