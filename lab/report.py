@@ -189,7 +189,9 @@ def _leftover(run: LoadedRun) -> Figure:
         labels=("DEFAULT: must run", "ALTRUISTIC: runs in leftover"), step="post",
     )  # fmt: skip
     axes.set(xlabel="time, s", ylabel=f"share of {told['resource']}", ylim=(0, 1))
-    return _finish(figure)
+    _finish(figure)
+    axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
+    return figure
 
 
 def _utilisation(runs: Sequence[LoadedRun]) -> Figure:
