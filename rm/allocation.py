@@ -11,7 +11,7 @@ from rm.match.protocol import Placement
 from weft.effects import Note
 from weft.errors import InvariantError
 from weft.facts import Placed
-from weft.messages import AskType, Container, MasterLaunch
+from weft.messages import Container, MasterLaunch
 
 
 def match_node(books: Books, node: Node) -> None:
@@ -71,14 +71,13 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     attempt, ask = app.attempt, entry.ask
     queue = books.queues.paths[app.queue]
     demand = Demand(entry.demand, ask.demand)
-    kind = AskType(ask.kind)
     node_id, ask_id, stage, scores = node.node_id, ask.ask_id, ask.stage, placement.scores
     first = next_ids(books, attempt, count)
     owe, note = attempt.outbox.put, books.out.append
     for number in range(first, first + count):
         hold(books, number, node, attempt, entry, demand)
         owe((GRANT, number), Container(number, node_id, ask_id))
-        note(Note(Placed(number, node_id, ask_id, stage, ask.demand, kind, queue, scores)))
+        note(Note(Placed(number, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores)))
     if ask.stage >= 0:
         app.running[ask.stage] += count
     books.ledger.apps.w["granted_s"][entry.app] = books.now

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rm.columns import Bools, Columns
-from rm.ledger_kernels import TOLERANCE, book, free
+from rm.ledger_kernels import TOLERANCE, await_more, book, free
 from rm.queues import QueueTree
 from weft.dag import Floats, Ints
 from weft.errors import InvariantError
@@ -190,10 +190,10 @@ class Ledger:
 
     def add_pending(self, slot: int, count: int) -> None:
         """Containers asked for (or granted, or withdrawn: negative)."""
-        self.apps.w["pending"][slot] += count
-        pending = self.by_queue.w["pending"]
-        for queue in self.queues.chains[self.apps.queue[slot]]:
-            pending[queue] += count
+        apps, by_queue = self.apps.w, self.by_queue.w
+        await_more(
+            slot, count, apps["pending"], apps["queue"], by_queue["pending"], self.queues.parent
+        )
 
     # -- containers --------------------------------------------------------------------------------
 

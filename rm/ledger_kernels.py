@@ -101,3 +101,15 @@ def free(
             while queue >= 0:
                 queue_held[queue, r] -= amount
                 queue = parent[queue]
+
+
+@kernel
+def await_more(
+    app: int, count: int, app_pending: Ints, app_queue: Ints, queue_pending: Ints, parent: Ints
+) -> None:
+    """Count containers as pending for an application and all queues that it is in."""
+    app_pending[app] += count
+    queue = app_queue[app]
+    while queue >= 0:
+        queue_pending[queue] += count
+        queue = parent[queue]
