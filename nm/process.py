@@ -233,10 +233,16 @@ class ProcessHost:
         self._on_ended(end)
 
     def _use(self, spent: resource.struct_rusage, lasted_s: float) -> Vector:
-        """What a process and those that it waited for used: mean cores, the largest one's memory;
-        nothing is known of other resources."""
+        """What a process and those that it waited for used: mean cores, the largest one's memory.
+
+        Until it called exec, the process was a copy of this one, and its memory counts as its own:
+        what does not go beyond that says nothing. Nothing is known of other resources.
+        """
+        own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         cores = (spent.ru_utime + spent.ru_stime) / max(lasted_s, 1e-3)
-        known = {"vcores": cores, "memory_mb": spent.ru_maxrss / 1024.0}
+        known = {"vcores": cores}
+        if spent.ru_maxrss > own_kb:
+            known["memory_mb"] = spent.ru_maxrss / 1024.0
         return tuple([known.get(name, -1.0) for name in self._names])
 
     def _left(self, process: _Process) -> bool:

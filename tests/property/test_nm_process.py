@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -72,18 +73,21 @@ def test_a_command_is_told_nothing_of_the_nodes_keys_and_what_it_used_is_measure
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEFT_TLS_KEY", "/etc/weft/key.pem")
-    script = 'test -z "$WEFT_TLS_KEY" && dd if=/dev/zero of=/dev/null bs=32M count=100 2>&1'
+    large_mb = 64 + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    script = 'test -z "$WEFT_TLS_KEY" && dd if=/dev/zero of=/dev/null count=1 bs='
 
     async def act(host: ProcessHost) -> None:
         host.follow(1, ("vcores", "disk_mbps", "memory_mb"))
-        host.start(launch(1, script))
+        host.start(launch(1, f"{script}{large_mb}M"))
+        host.start(launch(2, f"{script}1M"))
 
-    (end,) = drive(tmp_path, act)
-    assert end.outcome is Outcome.SUCCEEDED
-    cores, disk, memory_mb = end.use
-    assert 0.0 < cores < 1.5
+    large, small = sorted(drive(tmp_path, act, 2), key=lambda end: end.task)
+    assert large.outcome is small.outcome is Outcome.SUCCEEDED
+    cores, disk, memory_mb = large.use
+    assert cores > 0.0
     assert disk < 0, "not measured"
-    assert 32.0 < memory_mb < 64.0
+    assert large_mb < memory_mb < large_mb + 16
+    assert small.use[2] < 0, "no more than its parent had when it was copied"
 
 
 def test_an_exit_code_is_passed_on_and_a_missing_command_is_a_failure(tmp_path: Path) -> None:
