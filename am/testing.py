@@ -284,7 +284,9 @@ class PretendedCluster:
         _, fresh = owed.take(1e12)
         for item in fresh:
             if isinstance(item, ContainerEnd):
-                self._owed.put(("end", item.container_id), item)
+                # several tasks of one reusable container may have ended
+                what = f"end {item.stage} {item.task} {item.attempt}"
+                self._owed.put((what, item.container_id), item)
 
     def _resync(self) -> None:
         """An attempt that asks what it registered with another manager for is told to register."""
