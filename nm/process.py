@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import resource
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from nm.limits import Limits
 from weft.effects import ProcessEnded
-from weft.ids import AttemptId, ContainerId, app_of_container, format_app, format_container
+from weft.ids import ContainerId, app_of_container, format_app, format_container
 from weft.messages import Outcome, TaskLaunch
 from weft.resources import Vector
 
@@ -183,11 +182,6 @@ class ProcessHost:
         with (self.folder(container_id) / name).open("rb") as file:
             file.seek(offset)
             return file.read(size)
-
-    def remove_app(self, attempt: AttemptId) -> None:
-        """Delete the folders of an attempt's application."""
-        app = format_app(self.cluster_ts, attempt >> 8)
-        shutil.rmtree(self.root / app, ignore_errors=True)
 
     # -- reaping -----------------------------------------------------------------------------------
 

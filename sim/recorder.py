@@ -200,8 +200,3 @@ def _plain(fact: Fact) -> dict[str, Any]:
 
 def _value(value: Any) -> Any:
     return value.name.lower() if hasattr(value, "name") else value
-
-
-def container_app(container: ContainerId) -> AppId:
-    """The application of a container."""
-    return container >> 40

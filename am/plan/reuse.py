@@ -5,7 +5,6 @@ and the request are equal too, so that a reused plan is exactly the one that wou
 """
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,28 +27,6 @@ def plan_key(
     mixed.update(dag.digest().encode())
     mixed.update(np.ascontiguousarray(machines.capacity).tobytes())
     return mixed.hexdigest()
-
-
-class PlanShelf:
-    """The plans built last, by key; the one not used for longest goes first."""
-
-    def __init__(self, plans_max: int = 256) -> None:
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
-        self._plans_max = plans_max
-
-    def get(self, key: str) -> Plan | None:
-        """The plan kept under a key, if any."""
-        plan = self._plans.get(key)
-        if plan is not None:
-            self._plans.move_to_end(key)
-        return plan
-
-    def put(self, key: str, plan: Plan) -> None:
-        """Keep a plan."""
-        self._plans[key] = plan
-        self._plans.move_to_end(key)
-        if len(self._plans) > self._plans_max:
-            self._plans.popitem(last=False)
 
 
 def plan_to_data(plan: Plan) -> dict[str, Any]:

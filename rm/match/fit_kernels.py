@@ -11,35 +11,6 @@ TOLERANCE = 1e-7  # of the node's capacity, as in the ledger
 
 
 @making_kernel
-def allowed_rows(
-    pending: Ints,
-    app: Ints,
-    label: Ints,
-    gang: Bools,
-    serial: Ints,
-    banned: Bools,
-    labels: int,
-    reserved: int,
-) -> Ints:
-    """Rows with something pending that may use a node at all, whether they fit or not."""
-    out = np.empty(pending.shape[0], dtype=np.int64)
-    n = 0
-    for row in range(pending.shape[0]):
-        if pending[row] <= 0 or gang[row] or banned[app[row]]:
-            continue
-        if reserved != 0 and serial[row] != reserved:
-            continue
-        if label[row] == 0:
-            if labels != 0:
-                continue
-        elif labels & label[row] == 0:
-            continue
-        out[n] = row
-        n += 1
-    return out[:n]
-
-
-@making_kernel
 def eligible_rows(
     count: int,
     pending: Ints,
@@ -55,7 +26,9 @@ def eligible_rows(
     available: Floats,
     capacity: Floats,
 ) -> Ints:
-    """`allowed_rows` and `fitting` in one pass over the first `count` rows, for a node slot."""
+    """Those of the first `count` rows with something pending that may use a node slot (label, black
+    list, reservation, gang) and of which at least one container fits.
+    """
     out = np.empty(count, dtype=np.int64)
     n = 0
     for row in range(count):
@@ -80,24 +53,6 @@ def eligible_rows(
     return out[:n]
 
 
-@making_kernel
-def fitting(rows: Ints, demand: Floats, available: Floats, capacity: Floats) -> Ints:
-    """Those of `rows` of which at least one container fits into `available`, shape (d,)."""
-    out = np.empty(rows.shape[0], dtype=np.int64)
-    n = 0
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        fits = True
-        for r in range(available.shape[0]):
-            if demand[row, r] > available[r] + TOLERANCE * capacity[r] and demand[row, r] > 0:
-                fits = False
-                break
-        if fits:
-            out[n] = row
-            n += 1
-    return out[:n]
-
-
 @kernel
 def copies(demand: Floats, available: Floats, capacity: Floats, most: int) -> int:
     """How many containers of a demand fit into `available` together, at most `most`."""
@@ -107,21 +62,6 @@ def copies(demand: Floats, available: Floats, capacity: Floats, most: int) -> in
             room = int(np.floor((available[r] + TOLERANCE * capacity[r]) / demand[r]))
             count = min(count, max(room, 0))
     return count
-
-
-def allowed(view: View, node: int) -> Ints:
-    """Rows that may use a node slot at all: label, black list, reservation, gang."""
-    rows, n, nodes = view.rows, view.rows.count, view.nodes
-    return allowed_rows(
-        rows.pending[:n],
-        rows.app[:n],
-        rows.label[:n],
-        rows.gang[:n],
-        rows.serial[:n],
-        view.banned(node),
-        int(nodes.labels[node]),
-        int(nodes.reserved[node]),
-    )
 
 
 def eligible(view: View, node: int) -> Ints:
