@@ -1,7 +1,5 @@
 """Carbyne live: shares travel to masters and both types of ask back, over gRPC, and can be seen."""
 
-import json
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage
-from weft.live.testing import assert_ran_right, until
+from weft.live.testing import assert_ran_right, recorded, series, until
 from weft.requests import StageExplanation
 
 pytestmark = pytest.mark.xdist_group("live")
@@ -20,9 +18,7 @@ NODE_MB = 16384.0
 
 def grants(cluster: LocalCluster) -> dict[str, float]:
     """What the Resource Manager granted, by type of ask, from its metrics."""
-    address = cluster.ready["rm"]["metrics"]
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = series(cluster.ready["rm"]["metrics"]).splitlines()
     found = [line.split() for line in lines if line.startswith("weft_grants_total{")]
     return {name.split('"')[1]: float(value) for name, value in found}
 
@@ -76,8 +72,7 @@ def test_jobs_end_in_order_and_in_both_types(scheduler: str, pace: str, tmp_path
             apps = [client.submit(job) for job in jobs]
             reports = client.wait(apps)
         assert not cluster.failed()
-    lines = [x for path in cluster.folder.glob("*.events") for x in path.read_text().splitlines()]
-    events = sorted(map(json.loads, lines), key=lambda event: event["now_s"])
+    events = recorded(cluster.folder)
     kinds = set()
     for app, job in zip(apps, jobs, strict=True):
         assert reports[app].final_status == "SUCCEEDED", reports[app].diagnostics

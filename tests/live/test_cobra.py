@@ -1,7 +1,5 @@
 """COBRA live: masters hold reusable containers and run several tasks in each, over gRPC."""
 
-import json
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from weft.client.local import LocalCluster, LocalSettings
 from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage
 from weft.jobfile import job_from_dict
-from weft.live.testing import assert_memory, assert_ran_right, until
+from weft.live.testing import assert_memory, assert_ran_right, recorded, series, until
 
 pytestmark = pytest.mark.xdist_group("live")
 DEMAND = {"vcores": 1.0, "memory_mb": 1024.0}
@@ -31,17 +29,9 @@ def two_stages(name: str, tasks: int, duration_s: float) -> Job:
     )
 
 
-def recorded(folder: Path) -> list[dict[str, Any]]:
-    """What all processes of a stopped cluster recorded, in time order."""
-    lines = [line for path in folder.glob("*.events") for line in path.read_text().splitlines()]
-    return sorted(map(json.loads, lines), key=lambda event: event["now_s"])
-
-
 def counted(cluster: LocalCluster, process: str, name: str) -> float:
     """How often a duration was observed, from the process's metrics."""
-    address = cluster.ready[process]["metrics"]
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = series(cluster.ready[process]["metrics"]).splitlines()
     found = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{name}_count")]
     return float(found[0]) if found else 0.0
 
@@ -104,8 +94,9 @@ def test_real_commands_share_a_container(tmp_path: Path) -> None:
         with Client(cluster.address) as client:
             app = client.submit(job)
             report = client.wait([app])[app]
-        # what table IV measures: looking at containers, and deciding about them
+        # what table IV measures: looking at containers, telling, and deciding about them
         until(lambda: counted(cluster, "nm0", "weft_monitor_seconds"), "containers are looked at")
+        assert counted(cluster, "am", "weft_use_transmission_seconds") > 0
         assert counted(cluster, "am", "weft_holding_seconds") > 0
         assert not cluster.failed()
     events = recorded(cluster.folder)

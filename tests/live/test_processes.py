@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import psutil
@@ -10,7 +9,7 @@ import pytest
 
 from weft.client.api import Client
 from weft.job import Edge, EdgeKind, Job, Stage
-from weft.live.testing import Cluster, chain, until, wait_for_nodes
+from weft.live.testing import Cluster, chain, series, until, wait_for_nodes
 
 NODE = "--cluster=1x8vcores,16384memory_mb,800disk_mbps,1000network_mbps"
 HOST = "--cluster=1x8vcores,16384memory_mb"
@@ -77,9 +76,7 @@ def test_metrics_are_served_and_those_of_gone_jobs_go_away(cluster: Cluster) -> 
     nodes = cluster.nodes(manager, f"--am-host={host.address}", "--nodes=2", NODE)
 
     def metrics(part: object) -> str:
-        address = part.ready["metrics"]  # type: ignore[attr-defined]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
-            return str(answer.read().decode())
+        return series(part.ready["metrics"])  # type: ignore[attr-defined]
 
     with Client(manager.address) as client:
         wait_for_nodes(client, 2)

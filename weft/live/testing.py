@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -122,15 +123,26 @@ class Cluster:
         assert not alive, f"left behind: {alive}"
 
     def events(self) -> list[dict[str, Any]]:
-        """What all processes recorded so far, in time order; a torn last line is left out."""
-        found = []
-        for path in sorted(self.folder.glob("*.jsonl")):
-            for line in path.read_text().splitlines():
-                try:
-                    found.append(json.loads(line))
-                except ValueError:
-                    continue
-        return sorted(found, key=lambda event: event["now_s"])
+        """What all processes recorded so far, in time order."""
+        return recorded(self.folder, "*.jsonl")
+
+
+def recorded(folder: Path, names: str = "*.events") -> list[dict[str, Any]]:
+    """The events of all files, in time order; a torn last line is left out."""
+    found = []
+    for path in sorted(folder.glob(names)):
+        for line in path.read_text().splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+    return sorted(found, key=lambda event: event["now_s"])
+
+
+def series(address: str) -> str:
+    """What a process exposes at host:port."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        return str(answer.read().decode())
 
 
 def wait_for_nodes(client: Client, count: int, state: str = "RUNNING") -> None:
