@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lab.study_runs import Outcome, simulate, spread
+from lab.study_runs import Outcome, run_named, simulate, spread
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.cluster import ClusterSpec, cluster_from_text
@@ -221,15 +221,5 @@ def waits(folder: Path, apps: set[int]) -> list[float]:
 STUDIES = {"compare": compare, "sensitivity": sensitivity, "response": response}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the studies named on the command line."""
-    if not arguments or any(name not in STUDIES for name in arguments):
-        print(f"usage: python -m lab.cobra_study {'|'.join(STUDIES)}", file=sys.stderr)
-        return 2
-    for name in arguments:
-        STUDIES[name]()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_named("lab.cobra_study", STUDIES, sys.argv[1:]))

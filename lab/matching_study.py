@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lab.study_runs import run_named
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.results import Run, dominant_shares, jain, jain_index, jct_s, makespan_s
@@ -257,16 +258,5 @@ def bound_by(kind: str, cluster: ClusterSpec, count: int = 30) -> list[Job]:
 STUDIES = {"kappa": kappa, "eta": eta, "overbook": overbook, "terms": terms}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the studies named on the command line."""
-    unknown = [name for name in arguments if name not in STUDIES]
-    if unknown or not arguments:
-        print(f"usage: python -m lab.matching_study {'|'.join(STUDIES)}", file=sys.stderr)
-        return 2
-    for name in arguments:
-        STUDIES[name]()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_named("lab.matching_study", STUDIES, sys.argv[1:]))

@@ -5,7 +5,8 @@ part of one machine.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,15 @@ def gains(base: Outcome, other: Outcome) -> Floats:
 def factors(base: Outcome, other: Outcome) -> Floats:
     """Carbyne's factor of improvement by job: above 1 means that `other` is faster."""
     return np.asarray(base.jct_s / other.jct_s)
+
+
+def run_named(
+    module: str, studies: Mapping[str, Callable[[], None]], arguments: Sequence[str]
+) -> int:
+    """Run the studies named on the command line; answers the exit code."""
+    if not arguments or any(name not in studies for name in arguments):
+        print(f"usage: python -m {module} {'|'.join(studies)}", file=sys.stderr)
+        return 2
+    for name in arguments:
+        studies[name]()
+    return 0
