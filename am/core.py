@@ -74,25 +74,13 @@ class ApplicationMaster:
         self._noted: tuple[int, ...] = ()
         self._verdict: AttemptFinished | None = None
         self._out: list[Effect] = []
-        self._doors: dict[type, Callable[[Any, float], None]] = {
-            Started: self._started,
-            AttemptAccepted: self._attempt_accepted,
-            PlanReady: self._plan_ready,
-            ContainersGranted: self._containers_granted,
-            StartAnswered: self._start_answered,
-            TasksEnded: self._tasks_ended,
-            AttemptUnregistered: self._unregistered,
-            AttemptStopped: self._stopped,
-            StopRequested: self._stop_requested,
-            TimerFired: self._timer_fired,
-        }
 
     def handle(self, event: Any, now: float) -> list[Effect]:
         """Tell the master what happened; answers with what to do, in order."""
-        door = self._doors.get(type(event))
+        door = _DOORS.get(type(event))
         if door is None:
             raise InvariantError(f"an application master takes no {type(event).__name__}")
-        door(event, now)
+        door(self, event, now)
         work = self._work
         if work is not None and self.state is MasterState.RUNNING:
             self._wake_in(work.settle(now))
@@ -341,5 +329,19 @@ class ApplicationMaster:
     def _cancel(self, *timers: str) -> None:
         self._out.extend(SetTimer(None, key) for key in timers)
 
+
+# Of the class, not bound to each master: one that ended is then freed at once, without a collector.
+_DOORS: dict[type, Callable[[ApplicationMaster, Any, float], None]] = {
+    Started: ApplicationMaster._started,
+    AttemptAccepted: ApplicationMaster._attempt_accepted,
+    PlanReady: ApplicationMaster._plan_ready,
+    ContainersGranted: ApplicationMaster._containers_granted,
+    StartAnswered: ApplicationMaster._start_answered,
+    TasksEnded: ApplicationMaster._tasks_ended,
+    AttemptUnregistered: ApplicationMaster._unregistered,
+    AttemptStopped: ApplicationMaster._stopped,
+    StopRequested: ApplicationMaster._stop_requested,
+    TimerFired: ApplicationMaster._timer_fired,
+}
 
 __all__ = ["ApplicationMaster", "MasterSettings"]

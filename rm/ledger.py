@@ -4,13 +4,14 @@ Nothing is booked beyond a node's capacity; a matcher may overbook divisible res
 up to a limit. A slot is freed with its last container and used again.
 """
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from rm.columns import Bools, Columns
 from rm.ledger_kernels import TOLERANCE, await_more, book, free
 from rm.queues import QueueTree
+from weft.compiled import direct
 from weft.dag import Floats, Ints
 from weft.errors import InvariantError
 from weft.resources import ResourceTypes, Vector
@@ -126,7 +127,7 @@ class Ledger:
         self.rigid: Bools = np.array(types.rigid)
         self._plain: Floats = np.ones(d)
         self._rooms = (0, 0, 0)
-        self._kept: tuple[Any, ...] = ()
+        self._grown()
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -135,6 +136,7 @@ class Ledger:
         slot = self.node_count
         self.node_count += 1
         self.nodes.grow_to(self.node_count)
+        self._grown()
         return slot
 
     def set_node(self, slot: int, capacity: Vector, up: bool) -> None:
@@ -158,6 +160,7 @@ class Ledger:
             slot = self.app_slots
             self.app_slots += 1
             self.apps.grow_to(self.app_slots)
+            self._grown()
         columns = self.apps.w
         columns["active"][slot] = True
         columns["priority"][slot] = priority
@@ -190,10 +193,7 @@ class Ledger:
 
     def add_pending(self, slot: int, count: int) -> None:
         """Containers asked for (or granted, or withdrawn: negative)."""
-        apps, by_queue = self.apps.w, self.by_queue.w
-        await_more(
-            slot, count, apps["pending"], apps["queue"], by_queue["pending"], self.queues.parent
-        )
+        self._await(slot, count)
 
     # -- containers --------------------------------------------------------------------------------
 
@@ -204,10 +204,7 @@ class Ledger:
 
         `limit` has one factor per resource, 1 where None.
         """
-        over = book(
-            node, app, count, demand, self._plain if limit is None else limit, self.queues.parent,
-            *self._arrays(),
-        )  # fmt: skip
+        over = self._book(node, app, count, demand, self._plain if limit is None else limit)
         if over:
             name = self.types.names[over - 1]
             raise InvariantError(
@@ -217,20 +214,25 @@ class Ledger:
 
     def free(self, node: int, app: int, demand: Floats) -> None:
         """Take one container's demand back."""
-        free(node, app, demand, self.queues.parent, *self._arrays())
+        self._free(node, app, demand)
 
-    def _arrays(self) -> tuple[Any, ...]:
-        """What `book` and `free` change; asked for anew where a table has grown."""
+    def _grown(self) -> None:
+        """A table may have moved: bind the kernels to what they change."""
         rooms = (self.nodes.room, self.apps.room, self.users.room)
-        if rooms != self._rooms:
-            nodes, apps, users = self.nodes.w, self.apps.w, self.users.w
-            self._rooms = rooms
-            self._kept = (
-                nodes["capacity"], nodes["held"], nodes["available"], nodes["containers"],
-                apps["held"], apps["containers"], apps["user"], apps["queue"],
-                users["held"], users["containers"], self.by_queue.w["held"],
-            )  # fmt: skip
-        return self._kept
+        if rooms == self._rooms:
+            return
+        self._rooms = rooms
+        nodes, apps, users, queues = self.nodes.w, self.apps.w, self.users.w, self.by_queue.w
+        parent, one = self.queues.parent, self._plain
+        held = (
+            parent, nodes["capacity"], nodes["held"], nodes["available"], nodes["containers"],
+            apps["held"], apps["containers"], apps["user"], apps["queue"],
+            users["held"], users["containers"], queues["held"],
+        )  # fmt: skip
+        asked = (parent, apps["pending"], apps["queue"], queues["pending"])
+        self._book = partial(direct(book, *held, 0, 0, 1, one, one), *held)
+        self._free = partial(direct(free, *held, 0, 0, one), *held)
+        self._await = partial(direct(await_more, *asked, 0, 1), *asked)
 
     # -- invariants --------------------------------------------------------------------------------
 
@@ -271,6 +273,7 @@ class Ledger:
         if key not in self.user_slots:
             self.user_slots[key] = len(self.user_slots)
             self.users.grow_to(len(self.user_slots))
+            self._grown()
             self.users.w["queue"][self.user_slots[key]] = queue
         at = self.user_slots[key]
         self.apps.w["queue"][slot] = queue

@@ -17,11 +17,6 @@ def too_small(node: int, available: Floats, capacity: Floats, least: Floats, sla
 
 @kernel
 def book(
-    node: int,
-    app: int,
-    count: int,
-    demand: Floats,
-    limit: Floats,
     parent: Ints,
     capacity: Floats,
     node_held: Floats,
@@ -34,6 +29,11 @@ def book(
     user_held: Floats,
     user_containers: Ints,
     queue_held: Floats,
+    node: int,
+    app: int,
+    count: int,
+    demand: Floats,
+    limit: Floats,
 ) -> int:
     """Add `count` demands to the node and to all who hold them; answers the resource + 1 that
     would pass `limit` times the node's capacity, 0 when booked. app -1: only the node counts.
@@ -65,9 +65,6 @@ def book(
 
 @kernel
 def free(
-    node: int,
-    app: int,
-    demand: Floats,
     parent: Ints,
     capacity: Floats,
     node_held: Floats,
@@ -80,6 +77,9 @@ def free(
     user_held: Floats,
     user_containers: Ints,
     queue_held: Floats,
+    node: int,
+    app: int,
+    demand: Floats,
 ) -> None:
     """Take one demand back. Who then has no container holds nothing, so that rounding never leaves
     a rest behind.
@@ -105,7 +105,7 @@ def free(
 
 @kernel
 def await_more(
-    app: int, count: int, app_pending: Ints, app_queue: Ints, queue_pending: Ints, parent: Ints
+    parent: Ints, app_pending: Ints, app_queue: Ints, queue_pending: Ints, app: int, count: int
 ) -> None:
     """Count containers as pending for an application and all queues that it is in."""
     app_pending[app] += count

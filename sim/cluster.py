@@ -56,6 +56,7 @@ from weft.messages import (
 )
 from weft.plan import Plan
 from weft.requests import DecommissionNode, RecommissionNode, Refused
+from weft.resources import Vector
 
 OPERATOR = "operator"  # token of the requests about nodes
 REPEAT_S = 5.0  # an order that is refused is given again after so long
@@ -88,6 +89,7 @@ class Simulation:
         self._launched: dict[Address, ContainerId] = {}
         self._records: list[Any] = []
         self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._machines: tuple[Any, Machines] = ((), Machines(np.zeros((0, len(cluster.types)))))
         self._lives = 0  # of the manager
         self._boots: dict[NodeId, int] = {}
         self._rare: dict[type, Callable[[Actor, Any, float], None]] = {
@@ -315,15 +317,21 @@ class Simulation:
             )  # fmt: skip
             plan = self._plans.get(key)
             if plan is None:
-                rows = [capacity for capacity, count in effect.machines for _ in range(count)]
-                rng = np.random.default_rng([self.settings.seed, 4, int(dag.digest()[:12], 16)])
-                machines = Machines(np.array(rows, dtype=np.float64))
+                rng = np.random.default_rng([self.settings.seed, 4, int(key[1][:12], 16)])
+                machines = self._machine_set(effect.machines)
                 request = PlanRequest(dag, machines, rng, effect.options)
                 plan = self._plans[key] = planner(effect.planner)(request)
             ready = PlanReady(plan)
         except WeftError as error:
             ready = PlanReady(None, str(error))
         self.engine.soon(actor, ready)
+
+    def _machine_set(self, classes: tuple[tuple[Vector, int], ...]) -> Machines:
+        """Jobs are told of the same machines until a node comes or goes."""
+        if self._machines[0] != classes:
+            rows = [capacity for capacity, count in classes for _ in range(count)]
+            self._machines = (classes, Machines(np.array(rows, dtype=np.float64)))
+        return self._machines[1]
 
     # -- faults ------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from weft.workloads.documents import load_document
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
-GC_THRESHOLD = 400_000  # the cyclic collector looks rarely: nearly all garbage is freed without it
+GC_THRESHOLD = 5_000_000  # the cyclic collector looks rarely: next to no garbage needs it
 
 
 @dataclass(frozen=True, slots=True)

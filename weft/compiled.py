@@ -83,6 +83,19 @@ def making_kernel(function: Kernel) -> Kernel:
     return _compile(function)
 
 
+def direct(function: Kernel, *arguments: object) -> Kernel:
+    """The machine code of a kernel for arguments like these, without numba's look at each of them.
+
+    That look costs more than a short kernel does. The caller warrants that every later argument is
+    like its example: type, number of dimensions, order in memory, writable or not.
+    """
+    dispatcher: Any = function
+    if not hasattr(dispatcher, "overloads"):  # NUMBA_DISABLE_JIT: plain Python
+        return function
+    typeof: Any = numba.typeof
+    return cast(Kernel, dispatcher.compile(tuple(typeof(value) for value in arguments)))
+
+
 def _compile(function: Kernel, **options: bool) -> Kernel:
     njit: Any = numba.njit
     return cast(Kernel, njit(cache=_KEEP, nogil=True, **options)(function))

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,11 +134,16 @@ def dag_of_job(job: Job, types: ResourceTypes) -> Dag:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Machines:
     """The machines that a job may use; `capacity` has shape (m, d), absolute units."""
 
     capacity: Floats
+
+    @cached_property
+    def kinds(self) -> Floats:
+        """The distinct capacities, shape (kinds, d)."""
+        return np.unique(self.capacity, axis=0)
 
     @property
     def count(self) -> int:
@@ -159,7 +165,7 @@ class Machines:
         if not self.count:
             raise InputError("cluster", "has no machine")
         fits = np.zeros(dag.tasks, dtype=bool)
-        for row in np.unique(self.capacity, axis=0):
+        for row in self.kinds:
             fits |= np.all(dag.demand <= row * (1 + 1e-7) + 1e-12, axis=1)
         if fits.all():
             return

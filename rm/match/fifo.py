@@ -5,7 +5,6 @@ could not hold even when empty do not block it: they wait for another node.
 """
 
 from rm.match.fifo_kernels import pick
-from rm.match.fit_kernels import able
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.view import View
 
@@ -17,18 +16,17 @@ class FifoMatcher(BaseMatcher):
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
-        rows, nodes = view.rows, view.nodes
-        picked, copies = pick(
-            able(view, node), rows.pending, rows.demand, rows.app, rows.pri_score, rows.serial,
-            view.apps.priority, view.apps.order, nodes.available[node], nodes.capacity[node],
+        rows, nodes, apps = view.rows, view.nodes, view.apps
+        picked = pick(
+            rows.count, rows.pending, rows.app, rows.label, rows.gang, rows.serial,
+            view.banned(node), node, nodes.labels, nodes.reserved, rows.demand, nodes.available,
+            nodes.capacity, rows.pri_score, apps.priority, apps.order,
         )  # fmt: skip
         if not len(picked):
             return NOTHING
         return Match(
             [
                 Placement(row, count, (("place", float(place)),))
-                for place, (row, count) in enumerate(
-                    zip(picked.tolist(), copies.tolist(), strict=True)
-                )
+                for place, (row, count) in enumerate(picked.tolist())
             ]
         )

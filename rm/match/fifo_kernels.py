@@ -2,65 +2,74 @@
 
 import numpy as np
 
-from rm.match.fit_kernels import copies
-from weft.compiled import kernel, making_kernel
+from rm.columns import Bools
+from rm.match.fit_kernels import copies, usable
+from weft.compiled import inner_kernel, making_kernel
 from weft.dag import Floats, Ints
 
 
-@kernel
-def head(
-    rows: Ints, app: Ints, pri_score: Floats, serial: Ints, priority: Ints, order: Ints
-) -> int:
-    """The first of `rows`: larger priority, earlier application, larger priScore, smaller serial;
-    -1 where there is none.
-    """
-    best = -1
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        if best < 0:
-            best = row
-            continue
-        a, b = app[row], app[best]
-        if priority[a] != priority[b]:
-            if priority[a] > priority[b]:
-                best = row
-        elif order[a] != order[b]:
-            if order[a] < order[b]:
-                best = row
-        elif pri_score[row] != pri_score[best]:
-            if pri_score[row] > pri_score[best]:
-                best = row
-        elif serial[row] < serial[best]:
-            best = row
-    return best
+@inner_kernel
+def before(
+    a: int, b: int, app: Ints, pri_score: Floats, serial: Ints, priority: Ints, order: Ints
+) -> bool:
+    """Larger priority, earlier application, larger priScore, smaller serial."""
+    x, y = app[a], app[b]
+    if priority[x] != priority[y]:
+        return bool(priority[x] > priority[y])
+    if order[x] != order[y]:
+        return bool(order[x] < order[y])
+    if pri_score[a] != pri_score[b]:
+        return bool(pri_score[a] > pri_score[b])
+    return bool(serial[a] < serial[b])
 
 
 @making_kernel
 def pick(
-    line: Ints,
+    count: int,
     pending: Ints,
-    demand: Floats,
     app: Ints,
-    pri_score: Floats,
+    label: Ints,
+    gang: Bools,
     serial: Ints,
-    priority: Ints,
-    order: Ints,
+    banned: Bools,
+    node: int,
+    labels: Ints,
+    reserved: Ints,
+    demand: Floats,
     available: Floats,
     capacity: Floats,
-) -> tuple[Ints, Ints]:
-    """Rows of the line in order, how many containers of each fit, until the head does not fit."""
-    left, room = line.copy(), available.copy()
-    rows, counts = np.empty_like(line), np.empty_like(line)
-    n = 0
-    while left.shape[0]:
-        first = head(left, app, pri_score, serial, priority, order)
-        count = copies(demand[first], room, capacity, pending[first])
-        if count > 0:
-            rows[n], counts[n] = first, count
+    pri_score: Floats,
+    priority: Ints,
+    order: Ints,
+) -> Ints:
+    """Those of the first `count` rows that are served on a node, in order until the head of the
+    line does not fit any more, and how many containers of each, shape (k, 2). Rows that an empty
+    node could not hold do not wait.
+    """
+    room = available[node].copy()
+    picked = np.empty((count, 2), dtype=np.int64)
+    n, last = 0, -1
+    while True:
+        head = -1
+        for row in range(count):
+            if last >= 0 and not before(last, row, app, pri_score, serial, priority, order):
+                continue
+            if head >= 0 and before(head, row, app, pri_score, serial, priority, order):
+                continue
+            if row != last and usable(
+                row, pending, app, label, gang, serial, banned, node, labels, reserved, demand,
+                capacity, capacity,
+            ):  # fmt: skip
+                head = row
+        if head < 0:
+            break
+        copied = copies(demand[head], room, capacity[node], pending[head])
+        if copied > 0:
+            picked[n, 0], picked[n, 1] = head, copied
             n += 1
             for r in range(room.shape[0]):
-                room[r] -= count * demand[first, r]
-        if count < pending[first]:
+                room[r] -= copied * demand[head, r]
+        if copied < pending[head]:
             break
-        left = left[left != first]
-    return rows[:n], counts[:n]
+        last = head
+    return picked[:n]
