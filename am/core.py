@@ -5,7 +5,7 @@ doubled or late: what is owed is repeated until answered, what is known is dropp
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from weft.messages import (
     TasksEnded,
 )
 
+_RUNNING: Final = MasterState.RUNNING
 REGISTER, PLAN, HEARTBEAT, ASK, WAKE, FINISH = TIMERS = (
     "register", "plan", "heartbeat", "ask", "wake", "finish",
 )  # fmt: skip
@@ -82,7 +83,7 @@ class ApplicationMaster:
             raise InvariantError(f"an application master takes no {type(event).__name__}")
         door(self, event, now)
         work = self._work
-        if work is not None and self.state is MasterState.RUNNING:
+        if work is not None and self.state is _RUNNING:
             self._wake_in(work.settle(now))
             if work.verdict is not None:
                 self._finish(work, *work.verdict)
@@ -102,7 +103,7 @@ class ApplicationMaster:
         work = self._work
         return (
             work is not None
-            and self.state is MasterState.RUNNING
+            and self.state is _RUNNING
             and not self._registering
             and not self._settings.speculate
             and work.silent
@@ -203,7 +204,7 @@ class ApplicationMaster:
 
     @property
     def _may_ask(self) -> bool:
-        return self.state is MasterState.RUNNING and not self._registering
+        return self.state is _RUNNING and not self._registering
 
     def _ask(self, work: Work, now: float) -> None:
         self._wake_in(work.consult(now))

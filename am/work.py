@@ -3,6 +3,8 @@
 One task per container here; `am.reuse` keeps containers for several tasks (COBRA).
 """
 
+from typing import Final
+
 import numpy as np
 
 from am.ask.registry import Asker
@@ -33,6 +35,7 @@ from weft.messages import (
 from weft.plan import Plan
 from weft.resources import Vector
 
+_SUCCEEDED: Final = Outcome.SUCCEEDED
 TELL_BELOW = 0.9  # remaining work is told again when it fell below this part of the last told
 
 
@@ -274,7 +277,7 @@ class Work:
             self._unknown_ended(end)
             return
         self.launcher.unanswered.pop(end.container_id, None)
-        if end.outcome is Outcome.SUCCEEDED:
+        if end.outcome is _SUCCEEDED:
             self._succeeded(held, end.run_s)
         elif held.stopping or end.outcome not in (Outcome.FAILED, Outcome.OUT_OF_MEMORY):
             self.progress.give_back(held.stage, held.task)

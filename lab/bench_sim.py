@@ -2,6 +2,7 @@
 
 Each case is one run, in a process of its own: the time of the run without reading the workload, and
 the process's peak memory. `ratio` sets the time per task of the largest run against the smallest.
+After `make native` every case runs twice: as plain Python, and with the cores compiled.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from lab.native import ROOT, native_build
 from sim.cluster import Simulation
 from sim.command import quiet_collector
 from sim.recorder import Recorder
@@ -101,14 +103,19 @@ QUICK = 3
 
 
 def run(quick: bool = False) -> list[Row]:
-    """All cases, each in its own process."""
-    rows = [_in_process(name) for name in list(CASES)[: QUICK if quick else None]]
-    by = {str(row["case"]): row for row in rows}
-    small, large = by.get("capacity, 10,000 tasks"), by.get("capacity, 1,000,000 tasks")
-    if small and large:
-        large["ratio"] = round(
-            float(str(large["us_per_task"])) / float(str(small["us_per_task"])), 2
-        )
+    """All cases, each in its own process; where there is a native build of this code, with both."""
+    builds = {"python": ROOT, "native": native_build()}
+    rows = []
+    for name in list(CASES)[: QUICK if quick else None]:
+        rows += [
+            {"build": build} | _in_process(name, root) for build, root in builds.items() if root
+        ]
+    by = {(row["build"], row["case"]): row for row in rows}
+    for build in builds:
+        small = by.get((build, "capacity, 10,000 tasks"), {}).get("us_per_task")
+        large = by.get((build, "capacity, 1,000,000 tasks"), {}).get("us_per_task")
+        if isinstance(small, float) and isinstance(large, float):
+            by[build, "capacity, 1,000,000 tasks"]["ratio"] = round(large / small, 2)
     return rows
 
 
@@ -146,9 +153,13 @@ def case(name: str) -> Row:
     }
 
 
-def _in_process(name: str) -> Row:
+def _in_process(name: str, root: Path = ROOT) -> Row:
     code = f"import json; from lab.bench_sim import case; print(json.dumps(case({name!r})))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    paths = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": paths},
+    )  # fmt: skip
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or ["no output"]
         return {"case": name, "failed": last[0]}

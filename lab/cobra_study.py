@@ -2,7 +2,7 @@
 
 Source: COBRA section VII and tables I and IV. `compare` and `sensitivity` simulate the whole stack
 in YARN's pace on 100 machines of 8 cores and 16 GB; `response` starts a live cluster. Each takes
-less than three minutes on one core, so the workloads are subsets (docs/cobra.md says which).
+minutes on one core (`compare` six), so the workloads are subsets (docs/cobra.md says which).
 """
 
 import json

@@ -6,7 +6,7 @@ for some time after. A stop order that overtakes its start is remembered and the
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -45,6 +45,8 @@ from weft.messages import (
 from weft.outbox import Outbox
 from weft.resources import ResourceTypes, Vector
 
+_RUNNING: Final = NodeState.RUNNING
+_STOPPED: Final = NodeState.STOPPED
 HEARTBEAT, REPORT, REGISTER, TASKS = "heartbeat", "report", "register", "tasks"
 
 
@@ -96,7 +98,7 @@ class NodeManager:
     def handle(self, event: Any, now: float) -> list[Effect]:
         """Tell the node what happened; `now` in s. Raises KeyError for an unknown event."""
         effects: list[Effect] = []
-        if self.state is NodeState.STOPPED:
+        if self.state is _STOPPED:
             return effects
         if self._timer_s <= now:  # what was due before comes first, even if its timer is late
             self._runner.end_due(now, effects)
@@ -113,7 +115,7 @@ class NodeManager:
         """Whether a heartbeat now would say nothing (the simulator leaves such beats out)."""
         box = self._outbox
         return (
-            self.state is NodeState.RUNNING
+            self.state is _RUNNING
             and not (box.fresh or box.unacknowledged or self._acks or self._runner.reusable)
             and (not self._settings.report_use or self._runner.use() == self._use)
         )
@@ -171,7 +173,7 @@ class NodeManager:
             self._register(effects)
 
     def _beat(self, now: float, effects: list[Effect], *, periodic: bool) -> None:
-        if self.state is not NodeState.RUNNING:
+        if self.state is not _RUNNING:
             return
         runner = self._runner
         number, items = self._outbox.take(now)
@@ -218,12 +220,7 @@ class NodeManager:
         if next_s != self._timer_s:
             self._timer_s = next_s
             effects.append(SetTimer(None if next_s == inf else max(0.0, next_s - now), TASKS))
-        if (
-            self._prompt
-            and not self._reporting
-            and self._outbox.fresh
-            and self.state is NodeState.RUNNING
-        ):
+        if self._prompt and not self._reporting and self._outbox.fresh and self.state is _RUNNING:
             self._reporting = True
             effects.append(SetTimer(0.0, REPORT))
 

@@ -1,6 +1,6 @@
 """Running what a node was told to run: containers start once, end once, and every end is owed."""
 
-from typing import Any
+from typing import Any, Final
 
 from nm.containers import Book, Held, TaskKey, measure_all, never_started
 from nm.emulation import Emulation, Work
@@ -24,6 +24,8 @@ from weft.messages import (
 from weft.outbox import Outbox
 from weft.resources import ResourceTypes, Vector
 
+_SUCCEEDED: Final = Outcome.SUCCEEDED
+_OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
 OOM_EXIT_CODE = 137  # 128 + SIGKILL, as a shell shows it
 Report = ContainerEnd | TaskEnd
 
@@ -140,7 +142,7 @@ class Runner:
         containers = self.book.containers
         for work, end_s in self.emulation.due(now):
             held = containers[work.item.container_id]
-            self._end_task(held, work, Outcome.SUCCEEDED, end_s, effects)
+            self._end_task(held, work, _SUCCEEDED, end_s, effects)
 
     def _end_task(
         self,
@@ -160,7 +162,7 @@ class Runner:
         item = work.item
         container, stage, task, attempt = item.container_id, item.stage, item.task, item.attempt
         run_s = now - work.start_s
-        if outcome is Outcome.OUT_OF_MEMORY and not message:
+        if outcome is _OUT_OF_MEMORY and not message:
             exit_code, message = OOM_EXIT_CODE, "out of memory: the node has no more"
         fact = TaskStopped(container, self.node_id, stage, task, attempt, outcome, run_s)
         effects.append(Note(fact))

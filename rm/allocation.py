@@ -1,5 +1,7 @@
 """Matching: snapshot, filter, score, place (the matcher), grant (here)."""
 
+from typing import Final
+
 import numpy as np
 
 from rm.applications import move_attempt
@@ -13,10 +15,12 @@ from weft.errors import InvariantError
 from weft.facts import Placed
 from weft.messages import Container, MasterLaunch
 
+_RUNNING: Final = NodeState.RUNNING
+
 
 def match_node(books: Books, node: Node) -> None:
     """Grant what can be granted on one node now."""
-    if node.state is not NodeState.RUNNING:
+    if node.state is not _RUNNING:
         return
     if books.waiting:
         _place_masters(books, node)

@@ -127,7 +127,8 @@ def finish_attempt(books: Books, attempt: Attempt, succeeded: bool, diagnostics:
 def kill_app(books: Books, app: App, why: str) -> None:
     """Stop an application on a client's order."""
     attempt = app.attempt
-    if attempt is not None and attempt.state not in (*DEAD, AttemptState.FINISHING):
+    over = attempt is None or attempt.state in DEAD or attempt.state is AttemptState.FINISHING
+    if attempt is not None and not over:
         move_attempt(books, attempt, AttemptEvent.KILL, why)
         _retire(books, attempt, why)
     end_app(books, app, AppEvent.KILL, "KILLED", why)

@@ -1,6 +1,6 @@
 """Containers begin and end here, once each: books, counters, journal, relay."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rm.books import EPOCH_BITS, EPOCHS, App, Attempt, Books, Holding, Node
 from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
@@ -19,11 +19,15 @@ _HOW = {
     Outcome.KILLED: ContainerEvent.WAS_KILLED,
     Outcome.LOST: ContainerEvent.WAS_KILLED,
 }
-_FAULTS = (Outcome.FAILED, Outcome.OUT_OF_MEMORY, Outcome.LOST)
-_BEGUN = {
-    event: CONTAINER.next(ContainerState.NEW, event)
-    for event in (ContainerEvent.START, ContainerEvent.RECOVER)
-}
+_FAULTS: Final = (Outcome.FAILED, Outcome.OUT_OF_MEMORY, Outcome.LOST)
+# looked up here once: to find a member in its enum costs as much as a call
+_SUCCEEDED: Final = Outcome.SUCCEEDED
+_ENDED: Final = ContainerEvent.ENDED
+_START: Final = ContainerEvent.START
+_RECOVER: Final = ContainerEvent.RECOVER
+_RUNNING: Final = AttemptState.RUNNING
+_ALLOCATED: Final = AttemptState.ALLOCATED
+_BEGUN = {event: CONTAINER.next(ContainerState.NEW, event) for event in (_START, _RECOVER)}
 
 
 class Demand(NamedTuple):
@@ -50,12 +54,12 @@ def hold(
     attempt: Attempt | None,
     entry: AskEntry | None,
     demand: Demand,
-    event: ContainerEvent = ContainerEvent.START,
+    event: ContainerEvent = _START,
 ) -> Holding:
     """Write a container into the books; its demand is booked by the caller."""
     array, vector = demand
     holding = Holding(number, node, attempt, entry, array, vector, books.now, _BEGUN[event])
-    holding.adopted = event is ContainerEvent.RECOVER
+    holding.adopted = event is _RECOVER
     books.holdings[number] = holding
     node.holdings[number] = holding
     if node.runs is not None:
@@ -81,7 +85,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
         # given back by nobody: its master has to hear that it is gone
         outcome = Outcome.LOST if end.outcome is Outcome.RELEASED else Outcome.KILLED
         end = end._replace(outcome=outcome, message=holding.lost)
-    holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, ContainerEvent.ENDED))
+    holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, _ENDED))
     del books.holdings[number]
     del node.holdings[number]
     if node.runs is not None:
@@ -108,7 +112,7 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
     app.closed.append((holding, end, books.now))
     if holding.stage >= 0:
         app.running[holding.stage] -= 1
-    if end.outcome is Outcome.SUCCEEDED:
+    if end.outcome is _SUCCEEDED:
         journal(books, app, end.stage, end.task, end.run_s)
     elif 0 <= end.stage < len(app.failed) and end.outcome in _FAULTS:
         app.failed[end.stage] += 1
@@ -119,7 +123,7 @@ def relay_task(books: Books, done: TaskEnd) -> None:
     """Relay the end of a task in a reusable container: the node's own word may be lost."""
     holding = books.holdings.get(done.container_id)
     attempt = None if holding is None else holding.attempt
-    if attempt is None or attempt.master is holding or attempt.state is not AttemptState.RUNNING:
+    if attempt is None or attempt.master is holding or attempt.state is not _RUNNING:
         return
     end = ContainerEnd(
         done.container_id, done.outcome, done.exit_code, done.stage, done.task, done.attempt,
@@ -149,7 +153,7 @@ def relay_lost(books: Books, attempt: Attempt, number: ContainerId) -> None:
 
 def relay(books: Books, attempt: Attempt, end: ContainerEnd) -> None:
     """Owe a live master the end of a container."""
-    if attempt.state is AttemptState.RUNNING or attempt.state is AttemptState.ALLOCATED:
+    if attempt.state is _RUNNING or attempt.state is _ALLOCATED:
         attempt.outbox.put((END, end.container_id), end)
         if attempt.attempt_id not in books.dirty_attempts:
             books.dirty_attempts[attempt.attempt_id] = attempt

@@ -1,5 +1,7 @@
 """What application masters say: registration, asks, the end of their job."""
 
+from typing import Final
+
 import numpy as np
 
 from rm.applications import (
@@ -34,6 +36,9 @@ from weft.messages import (
     master_address,
 )
 
+_RUNNING: Final = AttemptState.RUNNING
+_UNTOLD: Final = Container_.ALLOCATED
+_TOLD: Final = CONTAINER.next(Container_.ALLOCATED, ContainerEvent.ACQUIRED)
 _SAY_AGAIN = 8  # answers after which share and headroom are told although unchanged
 
 
@@ -84,7 +89,7 @@ def asked(books: Books, event: ContainersAsked) -> None:
     if attempt is None:
         return
     attempt.seen_s = books.now
-    if attempt.state is not AttemptState.RUNNING or event.epoch != books.epoch:
+    if attempt.state is not _RUNNING or event.epoch != books.epoch:
         # also where a late registration overtook the news of the restart: its master would go on
         # believing that asks of before were heard
         if attempt.state in (AttemptState.ALLOCATED, AttemptState.RUNNING):
@@ -145,8 +150,8 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
             if several_racks:
                 racks[item.node_id] = node.rack
             holding = attempt.holdings.get(item.container_id)
-            if holding is not None and holding.state is Container_.ALLOCATED:
-                holding.state = CONTAINER.next(holding.state, ContainerEvent.ACQUIRED)
+            if holding is not None and holding.state is _UNTOLD:
+                holding.state = _TOLD
         else:
             ended.append(item)
     share, headroom = books.share_of(attempt.app), books.headroom_of(attempt.app)

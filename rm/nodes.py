@@ -1,5 +1,7 @@
 """What node managers say, and what silence means."""
 
+from typing import Final
+
 import numpy as np
 
 from rm.allocation import match_node
@@ -27,6 +29,8 @@ from weft.messages import (
 )
 from weft.outbox import Outbox
 from weft.resources import Vector
+
+_LEAVES: Final = NodeState.DECOMMISSIONING
 
 
 def register(books: Books, event: NodeRegistered) -> None:
@@ -97,7 +101,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
             container_ended(books, holding, end)
         elif holding is None:
             _unknown_ended(books, end)
-    if node.state is NodeState.DECOMMISSIONING:
+    if node.state is _LEAVES:
         drain(books, node)
     if not books.settings.prompt:
         books.rows.compact()
@@ -225,7 +229,8 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
         attempt is None
         or attempt.attempt_id != attempt_of_container(number)
         or not attempt.recovered
-        or attempt.state in (*DEAD, AttemptState.FINISHING)
+        or attempt.state in DEAD
+        or attempt.state is AttemptState.FINISHING
         or number in node.lost
         or node.state is NodeState.DECOMMISSIONED  # it was given up, and the master told
     ):

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import numpy as np
 
@@ -33,6 +33,8 @@ _STOPPED = struct.Struct("<qqqqqqqdd")
 _ROW = np.dtype("i8,i8,i8,i8,i8,i8,i8,f8,f8")
 _PLACED = struct.Struct("<dqqii")
 _CLOSED = struct.Struct("<dqiiii")
+_SUCCEEDED: Final = Outcome.SUCCEEDED
+_ALTRUISTIC: Final = AskType.ALTRUISTIC
 ENDED = {"FINISHED", "FAILED", "KILLED"}
 
 
@@ -127,12 +129,12 @@ class Recorder:
         self._stops += _STOPPED.pack(
             container >> 40, stage, task, attempt, outcome, number, container, now - run_s, now
         )
-        if outcome is Outcome.SUCCEEDED:
+        if outcome is _SUCCEEDED:
             self.finished_tasks += 1
 
     def _placed(self, now: float, fact: Placed) -> None:
         container, node, ask, stage, _, kind, _, _ = fact
-        if kind is AskType.ALTRUISTIC:
+        if kind is _ALTRUISTIC:
             self.altruistic.append(container)
         self._decide(_PLACED.pack(now, container, ask, stage, kind), node)
 

@@ -1,0 +1,68 @@
+"""Compile the hot cores with mypyc: `build/native` then holds the same packages, only faster.
+
+    make native
+    PYTHONPATH=build/native .venv/bin/weft simulate ...
+
+The code is the same, and so are its decisions (`tools/check_native.py`); the checkout itself stays
+plain Python, so that an edit never meets a stale library. Needs a C compiler.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.native import PACKAGES, STAMP, sources_digest
+
+ROOT = Path(__file__).resolve().parents[1]
+# What every event of a simulation or a service passes through. Kernels stay numba's, and messages,
+# facts and effects are tuples and dataclasses, which gain nothing.
+MODULES = {
+    "weft": "ids lifecycle outbox",
+    "rm": "allocation applications books containers core ledger masters nodes reserve rows runs"
+    " view",
+    "rm/match": "candidates capacity carbyne dominant drf fair fairness fifo graphene protocol sjf"
+    " tetris",
+    "am": "asking core demands estimates launching lots progress remaining_path reuse work",
+    "nm": "containers core emulation runner",
+    "sim": "cluster engine idle network recorder",
+}
+BUILD = """
+import sys
+from mypyc.build import mypycify
+from setuptools import setup
+
+setup(
+    name="weft-native",
+    packages=[],
+    ext_modules=mypycify(
+        ["--config-file", "pyproject.toml", *sys.argv.pop().split()],
+        opt_level="2", debug_level="0", group_name="weft.native",
+    ),
+)
+"""
+
+
+def make(folder: Path) -> None:
+    """Fill a folder with the packages, the hot modules compiled beside their sources."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    shutil.copy2(ROOT / "pyproject.toml", folder)
+    files = " ".join(f"{at}/{name}.py" for at, names in MODULES.items() for name in names.split())
+    command = [sys.executable, "-c", BUILD, "--quiet", "build_ext", "--inplace", files]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        shutil.rmtree(folder)
+        raise SystemExit(f"native build failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    for left in ("build", ".mypy_cache", "weft_native.egg-info"):
+        shutil.rmtree(folder / left, ignore_errors=True)
+    (folder / "pyproject.toml").unlink()
+    (folder / STAMP).write_text(sources_digest(folder) + "\n")
+
+
+if __name__ == "__main__":
+    make(ROOT / "build/native")
+    print("build/native is ready: PYTHONPATH=build/native .venv/bin/weft ...")
