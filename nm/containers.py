@@ -1,7 +1,7 @@
 """What a node holds: its containers, what they were granted, and tombstones of those that ended."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from nm.emulation import Work
 from nm.lifecycle import CONTAINER, ContainerEvent, ContainerState
@@ -12,7 +12,8 @@ from weft.resources import Vector
 
 TaskKey = tuple[int, int, int]  # stage, task, attempt
 _LAUNCHED = CONTAINER.next(ContainerState.NEW, ContainerEvent.LAUNCH)
-_NONE_ENDED: set[TaskKey] = set()  # shared and never changed, as the two that follow
+_NONE_ENDED: set[TaskKey] = set()  # shared and never changed, as the three that follow
+_NONE_RUN: dict[TaskKey, Work] = {}
 _UNUSED: list[float] = []
 _UNMETERED: dict[TaskKey, float] = {}
 RIGID_SLACK = 1e-7  # relative, as ALGORITHMS section 0 compares capacities
@@ -21,8 +22,8 @@ RIGID_SLACK = 1e-7  # relative, as ALGORITHMS section 0 compares capacities
 class Held:
     """One container on this node with the tasks inside."""
 
-    __slots__ = ("container_id", "ended", "granted", "master", "metered", "reusable", "state",
-                 "tasks", "used")  # fmt: skip
+    __slots__ = ("_one", "_several", "container_id", "ended", "granted", "master", "metered",
+                 "reusable", "state", "used")  # fmt: skip
 
     def __init__(
         self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool
@@ -32,11 +33,32 @@ class Held:
         self.granted = granted
         self.reusable = reusable
         self.master = master
-        self.tasks: dict[TaskKey, Work] = {}
         # what only a reusable container keeps; one for each task would cost more than the rest
+        self._one: Work | None = None
+        self._several: dict[TaskKey, Work] = {} if reusable else _NONE_RUN
         self.ended = set() if reusable else _NONE_ENDED  # tasks that already ended inside
         self.used = _UNUSED  # amount x s since the last measurement, of ended tasks; replaced
         self.metered = {} if reusable else _UNMETERED  # work done at the last measurement, s
+
+    @property
+    def tasks(self) -> Mapping[TaskKey, Work]:
+        """What runs inside."""
+        one = self._one
+        if one is None:
+            return self._several
+        return {(one.item.stage, one.item.task, one.item.attempt): one}
+
+    def begin(self, key: TaskKey, work: Work) -> None:
+        """A task runs inside from now on."""
+        if self.reusable:
+            self._several[key] = work
+        else:
+            self._one = work
+
+    def end(self, key: TaskKey) -> None:
+        """A task of a reusable container ended."""
+        self._several.pop(key, None)
+        self.ended.add(key)
 
     def step(self, event: ContainerEvent) -> None:
         """Take a step of the life cycle; raises InvariantError where there is none."""

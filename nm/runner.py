@@ -80,7 +80,7 @@ class Runner:
         if self.emulated:
             self._emulate(held, key, item, now, effects)
         else:
-            held.tasks[key] = Work(item, item.demand, item.duration_s, now, 0)
+            held.begin(key, Work(item, item.demand, item.duration_s, now, 0))
             effects.append(Note(TaskStarted(container, self.node_id, *key, item.demand)))
             effects.append(Launch(item))
         return ""
@@ -100,7 +100,7 @@ class Runner:
             killed = Work(item, demand, item.duration_s, now, -1)
             self._end_task(held, killed, Outcome.OUT_OF_MEMORY, now, effects)
             return
-        held.tasks[key] = work
+        held.begin(key, work)
 
     def _from_afar(self, demand: Vector) -> Vector:
         """A demand with what reading the input over the network costs on top."""
@@ -175,8 +175,7 @@ class Runner:
             return
         key = (stage, task, attempt)
         held.meter(key, work, now)
-        held.tasks.pop(key, None)
-        held.ended.add(key)
+        held.end(key)
         use = work.demand if self.emulated else use
         ended = TaskEnd(container, stage, task, attempt, outcome, exit_code, run_s, message, use)
         self.outbox.put((container, key), ended)

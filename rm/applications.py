@@ -167,6 +167,7 @@ def settle(books: Books, app: App) -> None:
     books.ledger.close_app(app.slot)
     books.app_at[app.slot] = None
     app.slot = -1
+    app.finished = []
     books.version += 1
     if app.attempt is not None and app.attempt.state is AttemptState.FINISHING:
         move_attempt(books, app.attempt, AttemptEvent.CONTAINERS_GONE)

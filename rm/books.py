@@ -175,7 +175,8 @@ class App:
         self.started_s = 0.0
         self.finished_s = 0.0
         self.progress = 0.0
-        self.finished: dict[tuple[int, int], float] = {}  # (stage, task) -> run time, s
+        # by stage: task -> run time, s; only while it may matter to a later attempt
+        self.finished: list[dict[int, float]] = [{} for _ in range(stages)]
         self.finished_by_stage = [0] * stages
         self.running = [0] * stages
         self.failed = [0] * stages

@@ -136,10 +136,12 @@ def relay_task(books: Books, done: TaskEnd) -> None:
 
 def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> None:
     """A task finished: a later attempt, or a restarted manager, must know."""
-    key = (stage, task)
-    if not (0 <= stage < len(app.finished_by_stage)) or task < 0 or key in app.finished:
+    if not 0 <= stage < len(app.finished) or task < 0:
+        return  # of no task, or the application is over
+    done = app.finished[stage]
+    if task in done:
         return
-    app.finished[key] = run_s
+    done[task] = run_s
     app.finished_by_stage[stage] += 1
     if books.settings.recovery:
         books.finished.setdefault(app.app_id, []).append([stage, task, run_s])

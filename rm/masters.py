@@ -62,7 +62,11 @@ def register(books: Books, event: AttemptRegistered) -> None:
             if number not in books.holdings:
                 books.missing[number] = (attempt, node_id, books.now)
     attempt.share = books.share_of(app)
-    finished = tuple(FinishedTask(s, t, run) for (s, t), run in sorted(app.finished.items()))
+    finished = tuple(
+        FinishedTask(stage, task, run_s)
+        for stage, done in enumerate(app.finished)
+        for task, run_s in sorted(done.items())
+    )
     classes: dict[tuple[float, ...], int] = {}
     for (capacity, _), count in sorted(books.classes.items()):
         classes[capacity] = classes.get(capacity, 0) + count

@@ -129,7 +129,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
         _recover_ended(books, app, by_kind["final"])
         return
     for stage, task, run_s in by_kind.get("tasks", {"tasks": ()})["tasks"]:
-        app.finished[int(stage), int(task)] = float(run_s)
+        app.finished[int(stage)][int(task)] = float(run_s)
         app.finished_by_stage[int(stage)] += 1
     move_app(books, app, AppEvent.SUBMIT)
     open_app(books, app)
