@@ -89,14 +89,17 @@ class Held:
 class Book:
     """The containers of one node, by id, and for `tombstone_s` after their end."""
 
-    __slots__ = ("_graves", "_rigid", "containers", "granted", "tombstone_s", "tombstones")
+    __slots__ = (
+        "_buried", "_buried_s", "_rigid", "containers", "granted", "tombstone_s", "tombstones",
+    )  # fmt: skip
 
     def __init__(self, tombstone_s: float) -> None:
         self.tombstone_s = tombstone_s
         self.containers: dict[ContainerId, Held] = {}
         self.tombstones: dict[ContainerId, ContainerEnd] = {}
         self.granted: list[float] = []  # of rigid resources, by position
-        self._graves: deque[tuple[float, ContainerId]] = deque()
+        self._buried: deque[ContainerId] = deque()  # in the order of their ends, and ...
+        self._buried_s: deque[float] = deque()  # ... when that was
         self._rigid: list[tuple[int, float]] = []  # (position, limit)
 
     def size(self, capacity: Vector, rigid: tuple[bool, ...]) -> None:
@@ -138,12 +141,14 @@ class Book:
 
     def bury(self, end: ContainerEnd, now: float) -> None:
         """Remember that a container ended, or must never start."""
-        graves, tombstones = self._graves, self.tombstones
-        tombstones[end.container_id] = end
-        graves.append((now, end.container_id))
+        buried, buried_s, number = self._buried, self._buried_s, end.container_id
+        self.tombstones[number] = end
+        buried.append(number)
+        buried_s.append(now)
         before = now - self.tombstone_s
-        while graves[0][0] < before:
-            tombstones.pop(graves.popleft()[1], None)
+        while buried_s[0] < before:
+            buried_s.popleft()
+            self.tombstones.pop(buried.popleft(), None)
 
     def running(self) -> tuple[RunningContainer, ...]:
         """What a registration carries."""
