@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test check format bench proto diagrams dashboards dashboards-check image image-test wheelhouse testbed native clean help
+.PHONY: demo test check format bench proto diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -67,6 +67,9 @@ testbed: $(VENV)/.dev ## install on four hosts made of namespaces, run real jobs
 
 native: $(VENV)/.dev ## compile the cores into build/native (needs a C compiler), up to twice as fast
 	$(BIN)/python -m tools.make_native
+
+native-test: native ## does the native build decide as plain Python does?
+	$(BIN)/python -m tools.check_native
 
 bench: $(VENV)/.dev ## every benchmark of the README
 	for what in match plan sim live codec; do $(BIN)/weft bench $$what || exit 1; done

@@ -100,6 +100,7 @@ CASES: dict[str, tuple[Callable[[], list[Job]], Callable[[], ClusterSpec], str]]
     ),
 }  # fmt: skip
 QUICK = 3
+WARM_UP = 20  # jobs that run before, so that no kernel is loaded while the clock runs
 
 
 def run(quick: bool = False) -> list[Row]:
@@ -129,11 +130,7 @@ def case(name: str) -> Row:
     if not jobs:
         return {"case": name, "skipped": f"no data in {DATA}"}
     cluster = make_cluster()
-    warm = Simulation(
-        cluster_from_text(f"2x{NODE}"), stream(100, 2, 25, 1.0),
-        SimSettings(scheduler=preset(scheduler)), Recorder(),
-    )  # fmt: skip
-    warm.run()
+    Simulation(cluster, jobs[:WARM_UP], SimSettings(scheduler=preset(scheduler))).run()
     recorder = Recorder()
     simulation = Simulation(cluster, jobs, SimSettings(scheduler=preset(scheduler)), recorder)
     with quiet_collector():
