@@ -6,7 +6,7 @@ import numpy as np
 
 from rm.applications import move_attempt
 from rm.books import Attempt, Books, Node
-from rm.containers import GRANT, Demand, hold, next_ids
+from rm.containers import Demand, hold, next_ids
 from rm.ledger_kernels import TOLERANCE, too_small
 from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
 from rm.match.protocol import Placement
@@ -80,7 +80,7 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     owe, note = attempt.outbox.put, books.out.append
     for number in range(first, first + count):
         hold(books, number, node, attempt, entry, demand)
-        owe((GRANT, number), Container(number, node_id, ask_id))
+        owe(number, Container(number, node_id, ask_id))
         note(Note(Placed(number, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores)))
     if ask.stage >= 0:
         app.running[ask.stage] += count

@@ -111,7 +111,9 @@ class Attempt:
         self.attempt_id = attempt_id
         self.app = app
         self.state = AttemptState.NEW
-        self.outbox: Outbox[tuple[int, ...], Container | ContainerEnd] = outbox
+        # a grant's key is the container's number, an end's the same below zero, and that of a task's
+        # end inside a reusable container (number, stage, task, attempt)
+        self.outbox: Outbox[int | tuple[int, ...], Container | ContainerEnd] = outbox
         self.master: Holding | None = None
         self.master_id: ContainerId = 0
         self.holdings: dict[ContainerId, Holding] = {}

@@ -12,8 +12,6 @@ from weft.ids import ContainerId, container_id
 from weft.messages import ContainerEnd, Outcome, TaskEnd
 from weft.resources import Vector
 
-GRANT, END, TASK_END = 0, 1, 2  # kinds of items in an attempt's outbox
-
 _HOW = {
     Outcome.RELEASED: ContainerEvent.GIVEN_BACK,
     Outcome.KILLED: ContainerEvent.WAS_KILLED,
@@ -129,7 +127,7 @@ def relay_task(books: Books, done: TaskEnd) -> None:
         done.container_id, done.outcome, done.exit_code, done.stage, done.task, done.attempt,
         done.run_s, done.message,
     )  # fmt: skip
-    key = (TASK_END, done.container_id, done.stage, done.task, done.attempt)
+    key = (done.container_id, done.stage, done.task, done.attempt)
     attempt.outbox.put(key, end)
     books.dirty_attempts[attempt.attempt_id] = attempt
 
@@ -156,6 +154,6 @@ def relay_lost(books: Books, attempt: Attempt, number: ContainerId) -> None:
 def relay(books: Books, attempt: Attempt, end: ContainerEnd) -> None:
     """Owe a live master the end of a container."""
     if attempt.state is _RUNNING or attempt.state is _ALLOCATED:
-        attempt.outbox.put((END, end.container_id), end)
+        attempt.outbox.put(-end.container_id, end)
         if attempt.attempt_id not in books.dirty_attempts:
             books.dirty_attempts[attempt.attempt_id] = attempt
