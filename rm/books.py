@@ -111,7 +111,7 @@ class Attempt:
         self.attempt_id = attempt_id
         self.app = app
         self.state = AttemptState.NEW
-        # a grant's key is the container's number, an end's the same below zero, and that of a task's
+        # keys: a grant's is the container's number, an end's the same below zero, that of a task's
         # end inside a reusable container (number, stage, task, attempt)
         self.outbox: Outbox[int | tuple[int, ...], Container | ContainerEnd] = outbox
         self.master: Holding | None = None
