@@ -99,25 +99,34 @@ CASES: dict[str, tuple[Callable[[], list[Job]], Callable[[], ClusterSpec], str]]
         hour_slice, lambda: cluster_from_text("4000x96vcores,393216memory_mb"), "capacity"
     ),
 }  # fmt: skip
-QUICK = 3
+QUICK, SHORT, REPEATS = 3, 4, 3  # of the cases: the first look, the short ones, how often those
 WARM_UP = 20  # jobs that run before, so that no kernel is loaded while the clock runs
 
 
 def run(quick: bool = False) -> list[Row]:
-    """All cases, each in its own process; where there is a native build of this code, with both."""
+    """All cases, each in its own process; where there is a native build of this code, with both.
+
+    The short ones run three times in turn, and the fastest counts: a busy machine only slows down.
+    """
     builds = {"python": ROOT, "native": native_build()}
-    rows = []
-    for name in list(CASES)[: QUICK if quick else None]:
-        rows += [
-            {"build": build} | _in_process(name, root) for build, root in builds.items() if root
-        ]
-    by = {(row["build"], row["case"]): row for row in rows}
-    for build in builds:
+    roots = {build: root for build, root in builds.items() if root is not None}
+    by = {}
+    for place, name in enumerate(list(CASES)[: QUICK if quick else None]):
+        times = REPEATS if place < SHORT and not quick else 1
+        tried = [{b: _in_process(name, root) for b, root in roots.items()} for _ in range(times)]
+        for build in roots:
+            found = [row[build] for row in tried]
+            spent = [us for row in found if isinstance(us := row.get("us_per_task"), float)]
+            best = min(found, key=lambda row: float(str(row.get("us_per_task", 0.0))))
+            by[build, name] = {"build": build} | best
+            if len(spent) > 1:
+                by[build, name]["slowest_us"] = max(spent)
+    for build in roots:
         small = by.get((build, "capacity, 10,000 tasks"), {}).get("us_per_task")
         large = by.get((build, "capacity, 1,000,000 tasks"), {}).get("us_per_task")
         if isinstance(small, float) and isinstance(large, float):
             by[build, "capacity, 1,000,000 tasks"]["ratio"] = round(large / small, 2)
-    return rows
+    return list(by.values())
 
 
 def case(name: str) -> Row:
