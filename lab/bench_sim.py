@@ -28,8 +28,8 @@ from weft.presets import preset
 
 Row = dict[str, object]
 DATA = Path(os.environ.get("WEFT_DATA", "../shared/data"))
-# s between jobs of a stream that 1,000 nodes keep up with (load 0.88), so that growth with the number
-# of tasks is not that of a backlog; with 0.5 s they have twice as much to do as they can.
+# s between jobs of a stream that 1,000 nodes keep up with (load 0.88), so that growth with the
+# tasks is not growth of a backlog; with 0.5 s they have twice as much to do as they can.
 KEPT_UP_S = 1.2
 NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 
