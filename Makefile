@@ -71,7 +71,8 @@ native: $(VENV)/.dev ## compile the cores into build/native (needs a C compiler)
 native-test: native ## does the native build decide as plain Python does?
 	$(BIN)/python -m tools.check_native
 
-bench: $(VENV)/.dev ## every benchmark of the README
+bench: $(VENV)/.dev ## every benchmark of the README, natively as well where there is a C compiler
+	-$(BIN)/python -m tools.make_native
 	for what in match plan sim live codec; do $(BIN)/weft bench $$what || exit 1; done
 
 clean: ## remove what the targets made
