@@ -1,9 +1,12 @@
 """Jobs through real processes, told from what the processes recorded."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import psutil
 import pytest
 
 from weft.client.api import Client
+from weft.errors import WeftError
 from weft.ids import attempt_of_container
 from weft.live.testing import Cluster, assert_ran_right, chain, until, wait_for_nodes
 
@@ -116,12 +119,18 @@ def test_accepted_jobs_survive_a_killed_resource_manager(cluster: Cluster) -> No
         until(lambda: client.application(app).finished_tasks >= 40, "a stage is done")
         later = client.submit(waiting)
         manager.kill()
-    again = cluster.manager(state, f"--port={port}")
+        with ThreadPoolExecutor(1) as pool:
+            third = pool.submit(client.submit, waiting)
+            with Client(manager.address) as stranger, pytest.raises(WeftError, match="no Resource"):
+                stranger.submit(waiting)  # has no job there, so it is not patient
+            assert not third.done()  # the other is
+            again = cluster.manager(state, f"--port={port}")
+            assert third.result(60.0) == later + 1
     assert again.ready["cluster_ts"] == manager.ready["cluster_ts"]
     with Client(again.address) as client:
         reports = client.wait([app, later])
         assert {r.final_status for r in reports.values()} == {"SUCCEEDED"}, reports
-        assert client.submit(waiting) == later + 1
+        assert client.submit(waiting) == later + 2
     nodes.stop()
     assert_ran_right(cluster.events(), app, job, MEMORY_MB)
     assert_ran_right(cluster.events(), later, waiting, MEMORY_MB)

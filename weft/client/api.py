@@ -53,7 +53,7 @@ from weft.requests import (
 DEFAULT_ADDRESS = "127.0.0.1:8030"
 ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
 DRAIN_S = 3600.0  # YARN's default for a graceful decommission
-WAIT_PATIENCE_S = 60.0  # wall clock: with a Resource Manager that is gone while jobs are awaited
+WAIT_PATIENCE_S = 60.0  # wall clock: with a Resource Manager that went while it had jobs of ours
 
 T = TypeVar("T")
 
@@ -91,8 +91,10 @@ class AsyncClient:
         """Close the connection."""
         await self._connection.close()
 
-    async def _ask(self, request: ClientRequest, answer: type[T] | None = None) -> T:
-        got: Any = await self._connection.ask(request)
+    async def _ask(
+        self, request: ClientRequest, answer: type[T] | None = None, patience_s: float = 0.0
+    ) -> T:
+        got: Any = await self._connection.ask(request, patience_s)
         if isinstance(got, Refused):
             raise RefusedError(got)
         if answer is not None and not isinstance(got, answer):
@@ -109,10 +111,12 @@ class AsyncClient:
         """Submit a job; once this returns, the job survives the loss of any process.
 
         Give your own `submission_id` to make a repeated submission safe over restarts of yours;
-        `app` is an id from `new_application`, 0 for the next.
+        `app` is an id from `new_application`, 0 for the next. A Resource Manager that took a job of
+        this client before, and is started again meanwhile, is waited for.
         """
         request = SubmitApplication(job, submission_id or uuid.uuid4().hex, app)
-        accepted = await self._ask(request, ApplicationAccepted)
+        patience_s = WAIT_PATIENCE_S if self.cluster_ts else 0.0
+        accepted = await self._ask(request, ApplicationAccepted, patience_s)
         self.cluster_ts = accepted.cluster_ts
         return accepted.app_id
 

@@ -37,8 +37,11 @@ class ManagerConnection:
         """Close the connection; calls under way are cancelled."""
         await self._channel.close()
 
-    async def ask(self, request: ClientRequest) -> ClientAnswer:
-        """Ask and wait for the answer; raises WeftError if there is none in time."""
+    async def ask(self, request: ClientRequest, patience_s: float = 0.0) -> ClientAnswer:
+        """Ask and wait for the answer; raises WeftError if there is none in time.
+
+        `patience_s` is of this call, where it is more than usual.
+        """
         row = CALLS[type(request)]
         message = row.encode_request(request)
         what = "job" if isinstance(request, SubmitApplication) else row.method
@@ -46,8 +49,9 @@ class ManagerConnection:
         method = getattr(self._stub, row.method)
         try:
             answer = await wire.call(
-                method, message, _MANAGER, self.address, self.deadline_s, self.patience_s
-            )
+                method, message, _MANAGER, self.address, self.deadline_s,
+                max(self.patience_s, patience_s),
+            )  # fmt: skip
         except grpc.aio.AioRpcError as error:
             return self._refused(error, what)
         return row.decode_answer(answer)  # type: ignore[no-any-return]
