@@ -30,7 +30,7 @@ from weft.messages import (
 from weft.outbox import Outbox
 from weft.resources import Vector
 
-_LEAVES: Final = NodeState.DECOMMISSIONING
+_DRAINING: Final = NodeState.DECOMMISSIONING
 
 
 def register(books: Books, event: NodeRegistered) -> None:
@@ -101,7 +101,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
             container_ended(books, holding, end)
         elif holding is None:
             _unknown_ended(books, end)
-    if node.state is _LEAVES:
+    if node.state is _DRAINING:
         drain(books, node)
     if not books.settings.prompt:
         books.rows.compact()

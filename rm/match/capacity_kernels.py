@@ -5,6 +5,7 @@ import numpy as np
 from rm.columns import Bools
 from rm.match.delay_kernels import waits
 from rm.match.limit_kernels import full_queue, user_allows
+from rm.match.line_kernels import turn
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
@@ -22,14 +23,10 @@ def _before(
     priority: Ints,
     order: Ints,
 ) -> bool:
-    """Priority, then submission, then the application's own order, then nearness."""
-    x, y = app[a], app[b]
-    if priority[x] != priority[y]:
-        return bool(priority[x] > priority[y])
-    if order[x] != order[y]:
-        return bool(order[x] < order[y])
-    if pri_score[a] != pri_score[b]:
-        return bool(pri_score[a] > pri_score[b])
+    """The line's order, then nearness, then the smaller serial."""
+    first = turn(a, b, app, pri_score, priority, order)
+    if first != 0:
+        return first < 0
     if level[a] != level[b]:
         return bool(level[a] < level[b])
     return bool(serial[a] < serial[b])

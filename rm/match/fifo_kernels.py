@@ -4,6 +4,7 @@ import numpy as np
 
 from rm.columns import Bools
 from rm.match.fit_kernels import copies, usable
+from rm.match.line_kernels import turn
 from weft.compiled import inner_kernel, making_kernel
 from weft.dag import Floats, Ints
 
@@ -12,14 +13,10 @@ from weft.dag import Floats, Ints
 def before(
     a: int, b: int, app: Ints, pri_score: Floats, serial: Ints, priority: Ints, order: Ints
 ) -> bool:
-    """Larger priority, earlier application, larger priScore, smaller serial."""
-    x, y = app[a], app[b]
-    if priority[x] != priority[y]:
-        return bool(priority[x] > priority[y])
-    if order[x] != order[y]:
-        return bool(order[x] < order[y])
-    if pri_score[a] != pri_score[b]:
-        return bool(pri_score[a] > pri_score[b])
+    """The line's order, then the smaller serial."""
+    first = turn(a, b, app, pri_score, priority, order)
+    if first != 0:
+        return first < 0
     return bool(serial[a] < serial[b])
 
 

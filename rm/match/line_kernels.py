@@ -1,0 +1,20 @@
+"""The line in which asks stand where nothing else decides: priority, submission, preferred order."""
+
+from weft.compiled import inner_kernel
+from weft.dag import Floats, Ints
+
+
+@inner_kernel
+def turn(a: int, b: int, app: Ints, pri_score: Floats, priority: Ints, order: Ints) -> int:
+    """Below 0 where row `a` goes before row `b`, above 0 the other way round, 0 side by side.
+
+    The larger priority goes first, then the earlier application, then the larger priScore.
+    """
+    x, y = app[a], app[b]
+    if priority[x] != priority[y]:
+        return -1 if priority[x] > priority[y] else 1
+    if order[x] != order[y]:
+        return -1 if order[x] < order[y] else 1
+    if pri_score[a] != pri_score[b]:
+        return -1 if pri_score[a] > pri_score[b] else 1
+    return 0
