@@ -1,4 +1,4 @@
-"""The line in which asks stand where nothing else decides: priority, submission, preferred order."""
+"""The line of asks where nothing else decides: priority, submission, preferred order."""
 
 from weft.compiled import inner_kernel
 from weft.dag import Floats, Ints
