@@ -2,7 +2,7 @@
 
 import sys
 
-from am.service import HostService, MasterService
+from am.process.service import HostService, MasterService
 from weft.errors import InputError, WeftError
 from weft.ids import AttemptId
 from weft.live.process import Process, run

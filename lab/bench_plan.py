@@ -16,6 +16,7 @@ import numpy as np
 
 from am.ask.carbyne import Carbyne
 from am.plan import search
+from am.plan.bounds.paths import levels, ties_of
 from am.plan.part import Grid
 from am.plan.registry import PlanRequest, planner
 from am.progress import RUNNING
@@ -25,7 +26,6 @@ from weft.dag import Dag, Ints, Link, Machines, StageEdge
 from weft.ids import attempt_id
 from weft.job import Edge, EdgeKind, Job, Stage
 from weft.messages import AttemptAccepted
-from weft.paths import levels, ties_of
 from weft.resources import Kind, ResourceType, ResourceTypes
 
 SIZES = (1_000, 10_000, 100_000)

@@ -82,9 +82,9 @@ def plan(
         raise InputError("--time-limit-s", f"expected a number from 0, got {time_limit_s}")
     job, spec, dag = _load(job_file, cluster, name)
 
+    from am.plan.bounds.bounds import bounds_of
     from lab.kept_plans import KeptPlans
     from lab.plan_file import plan_data
-    from weft.bounds import bounds_of
 
     machines = spec.machines()
     bounds = bounds_of(dag, machines)
@@ -117,7 +117,7 @@ def plan(
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
 def bounds(job_file: str, cluster: str, name: str, as_json: bool) -> None:
     """Print the lower bounds of a job's makespan."""
-    from weft.bounds import bounds_of
+    from am.plan.bounds.bounds import bounds_of
 
     job, spec, dag = _load(job_file, cluster, name)
     found = bounds_of(dag, spec.machines())

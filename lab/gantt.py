@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.bounds import Bounds
-from weft.cuts import cut
+from am.plan.bounds.bounds import Bounds
+from am.plan.bounds.cuts import cut
 from weft.dag import Dag, Floats, Ints
 from weft.errors import WeftError
 from weft.plan import Plan

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.bounds import Bounds
+from am.plan.bounds.bounds import Bounds
 from weft.cluster import ClusterSpec
 from weft.dag import Dag, Floats, Ints
 from weft.errors import InputError

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from am.plan.bounds.bounds import bounds_of
+from am.plan.bounds.paths import ties_of
 from am.plan.registry import PlanRequest, planner
 from am.plan.validate import violations
-from weft.bounds import bounds_of
 from weft.dag import Dag, Machines, dag_of_job
 from weft.errors import InputError, InvariantError
 from weft.job import Job
-from weft.paths import ties_of
 from weft.resources import ResourceType, ResourceTypes, guess_kind
 from weft.workloads.imported import Imported
 from weft.workloads.registry import AUTO, import_jobs

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 
-from nm.service import NodeService
+from nm.process.service import NodeService
 from weft.cluster import ClusterSpec, NodeSpec
 from weft.errors import InputError, WeftError
 from weft.live.process import Process, run

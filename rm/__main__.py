@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from rm.core import ResourceManager
-from rm.instruments import MeteredStore, instrument
 from rm.match.protocol import Matcher
 from rm.match.registry import make_matcher
+from rm.process.instruments import MeteredStore, instrument
+from rm.process.service import ManagerService
+from rm.process.store import Journal
+from rm.process.warm import warm
 from rm.recovery import compact
-from rm.service import ManagerService
 from rm.settings import ManagerSettings
-from rm.store import Journal
-from rm.warm import warm
 from weft.cluster import DEFAULT_QUEUES, QueueSpec
 from weft.effects import Recovered
 from weft.errors import WeftError

@@ -7,7 +7,7 @@ import numpy as np
 from rm.applications import move_attempt
 from rm.books import Attempt, Books, Node
 from rm.containers import Demand, hold, next_ids
-from rm.ledger_kernels import TOLERANCE, too_small
+from rm.ledger.ledger_kernels import TOLERANCE, too_small
 from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
 from rm.match.protocol import Placement
 from weft.effects import Note

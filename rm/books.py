@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from rm.ledger import Ledger
+from rm.ledger.asks import AskEntry, AskRows
+from rm.ledger.ledger import Ledger
+from rm.ledger.queues import QueueTree
+from rm.ledger.running import Runs
+from rm.ledger.view import View
 from rm.lifecycle import AppState, AttemptState, ContainerState, NodeState
 from rm.match.limit_kernels import headroom
 from rm.match.protocol import Matcher
-from rm.queues import QueueTree
-from rm.rows import AskEntry, AskRows
-from rm.runs import Runs
 from rm.settings import ManagerSettings
-from rm.view import View
 from weft.cluster import QueueSpec
 from weft.dag import Floats
 from weft.effects import Effect, Note, Persist

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
-from rm import explain, reports
 from rm.applications import OVER, kill_app, move_app, open_app, schedule_attempt
 from rm.books import App, Books, Node
 from rm.leaving import decommission, recommission
 from rm.lifecycle import AppEvent, reported
+from rm.report import explain, reports
 from weft.effects import ClientRequested, Send
 from weft.errors import InputError
 from weft.ids import AppId, NodeId

@@ -3,8 +3,8 @@
 from typing import Final, NamedTuple
 
 from rm.books import EPOCH_BITS, EPOCHS, App, Attempt, Books, Holding, Node
+from rm.ledger.asks import AskEntry
 from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
-from rm.rows import AskEntry
 from weft.dag import Floats
 from weft.effects import Note
 from weft.facts import Closed

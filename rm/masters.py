@@ -13,9 +13,9 @@ from rm.applications import (
 )
 from rm.books import Attempt, Books
 from rm.containers import order_stop
+from rm.ledger.asks import AskEntry
 from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent
 from rm.lifecycle import ContainerState as Container_
-from rm.rows import AskEntry
 from weft.effects import Send
 from weft.errors import InputError
 from weft.facts import Remark

@@ -8,11 +8,11 @@ import numpy as np
 
 from rm.allocation import grant
 from rm.books import Books
-from rm.columns import Bools
-from rm.ledger_kernels import TOLERANCE
+from rm.ledger.asks import AskEntry
+from rm.ledger.columns import Bools
+from rm.ledger.ledger_kernels import TOLERANCE
 from rm.match.limit_kernels import full_queue, user_allows
 from rm.match.protocol import Placement
-from rm.rows import AskEntry
 from weft.dag import Floats, Ints
 
 _NODES_PER_RESERVATION = 20  # so that nodes kept empty cost at most a twentieth of the cluster

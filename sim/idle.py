@@ -23,7 +23,7 @@ from math import inf, nextafter
 from typing import Any
 
 from rm.books import Books
-from rm.ledger_kernels import too_small
+from rm.ledger.ledger_kernels import too_small
 from sim.engine import Actor, Engine
 from weft.effects import TimerFired
 

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # facts and effects are tuples and dataclasses, which gain nothing.
 MODULES = {
     "weft": "ids lifecycle outbox",
-    "rm": "allocation applications books containers core ledger masters nodes reserve rows runs"
-    " view",
+    "rm": "allocation applications books containers core masters nodes reserve",
+    "rm/ledger": "asks ledger running view",
     "rm/match": "candidates capacity carbyne dominant drf fair fairness fifo graphene protocol sjf"
     " tetris",
     "am": "asking core demands estimates launching lots progress remaining_path reuse work",

@@ -19,6 +19,7 @@ from weft.resources import ResourceTypes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 class Link(StrEnum):

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dag import Dag, Floats, Ints
-from weft.paths import Flags
+from weft.dag import Dag, Flags, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from am.plan.bounds.paths import levels, ties_of
 from am.plan.list_schedule import in_order
 from am.plan.registry import PlanRequest
-from weft.paths import levels, ties_of
 from weft.plan import Plan, plan_of_starts
 
 

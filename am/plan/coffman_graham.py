@@ -9,11 +9,11 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from am.plan.bounds.paths import Tie, Ties, precede, ties_of, whole_ancestors
 from am.plan.list_schedule import in_order
 from am.plan.registry import PlanRequest
-from weft.dag import Dag, Ints
+from weft.dag import Dag, Flags, Ints
 from weft.errors import InputError
-from weft.paths import Flags, Tie, Ties, precede, ties_of, whole_ancestors
 from weft.plan import Plan, plan_of_starts
 
 _STAGES_MAX = 2000  # beyond that the transitive edges stay: they only move labels

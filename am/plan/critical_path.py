@@ -1,8 +1,8 @@
 """CPSched: the task with the longest path to the job's end first (Graphene section 2.2)."""
 
+from am.plan.bounds.paths import tails, ties_of
 from am.plan.list_schedule import by_key, in_order
 from am.plan.registry import PlanRequest
-from weft.paths import tails, ties_of
 from weft.plan import Plan, plan_of_starts
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from am.plan.bounds.paths import ties_of
 from am.plan.list_schedule import Placement
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.errors import InputError
-from weft.paths import ties_of
 
 _UNITS = 1_000_000_000  # a machine's capacity in whole units
 _SLACK = 50  # units of rounding that a full machine may hold: 5e-8 of it, half the tolerance

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from am.plan.bounds.paths import ties_of
 from am.plan.options import SearchOptions, read_options, read_value
 from am.plan.registry import PlanRequest, planner
 from am.plan.search import Field, Schedule, fields_of, insert, search, simple
 from weft.dag import Dag, Ints, Link, StageEdge
 from weft.errors import InputError
-from weft.paths import ties_of
 from weft.plan import Plan, plan_of_starts
 
 _STARTS = ("critical_path", "bfs", "tetris", "coffman_graham", "strip_part", "random")

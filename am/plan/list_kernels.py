@@ -10,8 +10,7 @@ import numpy as np
 
 from am.plan.heap_kernels import pop, pop_end, push, push_end
 from weft.compiled import inner_kernel, making_kernel
-from weft.dag import Floats, Ints
-from weft.paths import Flags
+from weft.dag import Flags, Floats, Ints
 
 
 class Flow(NamedTuple):

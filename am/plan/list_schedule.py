@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from am.plan.bounds.fragmentation import demand_classes
+from am.plan.bounds.paths import Ties, heads, ties_of
 from am.plan.list_kernels import Flow, run_in_order, run_packing
 from weft.dag import Dag, Floats, Ints, Machines
-from weft.paths import Ties, heads, ties_of
-from weft.slots import demand_classes
 
 _LEAVES_MAX = 1 << 24  # scores kept at once, 8 bytes each and as much again above them
 

@@ -9,12 +9,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from am.plan.bounds.bounds import bounds_of
+from am.plan.bounds.paths import tails, ties_of
 from am.plan.exact_model import ExactModel
 from am.plan.list_schedule import Placement, by_key, in_order
 from am.plan.registry import PlanRequest
-from weft.bounds import bounds_of
 from weft.errors import InputError
-from weft.paths import tails, ties_of
 from weft.plan import Plan, plan_of_starts
 
 _OPTIONS = {"time_limit_s": 60.0, "effort": 0.0}

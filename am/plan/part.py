@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from am.plan.bounds.paths import ties_of
 from am.plan.part_kernels import topological
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.errors import InputError
-from weft.paths import ties_of
 
 _SPAN_BITS = 59  # every time of the space stays below 2 ** 60 ticks
 _UNIT_BITS = 40  # the largest machine has 2 ** 40 units of each resource

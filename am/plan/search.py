@@ -13,6 +13,8 @@ import numpy as np
 from am.plan import search_kernels as kernels
 from am.plan.board import grown, scratch_of, space_of
 from am.plan.board_kernels import FAR, OVERFLOW, Space
+from am.plan.bounds.bounds import bounds_of
+from am.plan.bounds.cuts import cut, split
 from am.plan.options import SearchOptions
 from am.plan.part import Grid, Part, Ranks, kinds_of, part_of, ranks_of
 from am.plan.part_kernels import T, longest
@@ -26,8 +28,6 @@ from am.plan.scores import (
     steady_scores,
 )
 from am.plan.subsets import Candidate, Labels, candidates
-from weft.bounds import bounds_of
-from weft.cuts import cut, split
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.plan import ranges_of
 

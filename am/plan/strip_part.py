@@ -7,11 +7,11 @@ path are independent, so they form a level between those that end below and thos
 
 import numpy as np
 
+from am.plan.bounds.cuts import split
+from am.plan.bounds.paths import heads, ties_of
 from am.plan.list_schedule import by_key, in_order
 from am.plan.registry import PlanRequest
-from weft.cuts import split
 from weft.dag import Dag, Ints, Machines
-from weft.paths import heads, ties_of
 from weft.plan import Plan, plan_of_starts
 
 

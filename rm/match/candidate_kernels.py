@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from rm.columns import Bools
+from rm.ledger.asks import NODE_LOCAL
+from rm.ledger.columns import Bools
 from rm.match.fit_kernels import TOLERANCE
-from rm.rows import NODE_LOCAL
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 

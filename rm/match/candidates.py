@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rm.ledger.view import View
 from rm.match.candidate_kernels import gather, mean_of_busy
 from rm.match.protocol import Placement, Scores
-from rm.view import View
 from weft.dag import Floats, Ints
 
 NONE: Floats = np.zeros(0)

@@ -6,11 +6,11 @@ application: its own preferred order. An ask with a preference lets opportunitie
 scheduling, Zaharia et al., EuroSys 2010): first for its nodes, then for its racks.
 """
 
+from rm.ledger.view import View
 from rm.match.capacity_kernels import pick
 from rm.match.delay_kernels import delays
 from rm.match.fit_kernels import eligible
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from rm.view import View
 
 
 class CapacityMatcher(BaseMatcher):

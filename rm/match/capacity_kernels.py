@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rm.columns import Bools
+from rm.ledger.columns import Bools
 from rm.match.delay_kernels import waits
 from rm.match.limit_kernels import full_queue, user_allows
 from rm.match.line_kernels import turn

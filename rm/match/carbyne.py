@@ -7,13 +7,13 @@ fit. Work conserving. Source: Carbyne sections 3.3 and 4.2; ALGORITHMS section 1
 
 import numpy as np
 
+from rm.ledger.view import View
 from rm.match.candidate_kernels import largest_over, over
 from rm.match.candidates import Candidates, candidates, mean_remaining, needier, placements
 from rm.match.carbyne_kernels import phases
 from rm.match.dominant import entitlements_of, weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import tetris_picks
-from rm.view import View
 from weft.dag import Floats, Ints
 from weft.messages import AskType
 

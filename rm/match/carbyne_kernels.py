@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rm.columns import Bools
+from rm.ledger.columns import Bools
 from rm.match.candidate_kernels import largest_over, steps_of, weights_of
 from rm.match.score_kernels import pack_scores, picks_by_turn
 from weft.compiled import making_kernel

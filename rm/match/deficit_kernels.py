@@ -6,7 +6,7 @@ in words of arrays, and a test holds both to each other.
 
 import numpy as np
 
-from rm.columns import Bools
+from rm.ledger.columns import Bools
 from rm.match.score_kernels import book_deficit, dominant_factor
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints

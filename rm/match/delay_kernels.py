@@ -6,8 +6,8 @@ their racks. How often an ask let go is in `view.rows.missed`; the core counts i
 
 import numpy as np
 
-from rm.columns import Bools
-from rm.view import View
+from rm.ledger.columns import Bools
+from rm.ledger.view import View
 from weft.compiled import kernel, making_kernel
 from weft.dag import Ints
 

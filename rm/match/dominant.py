@@ -6,10 +6,10 @@ none of some resource (ALGORITHMS section 10).
 
 import numpy as np
 
+from rm.ledger.view import View
 from rm.match.candidate_kernels import wanted_of, weights_of
 from rm.match.candidates import shares_of
 from rm.match.fairness import drf_closed_form, drf_progressive
-from rm.view import View
 from weft.dag import Floats
 
 

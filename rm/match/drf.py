@@ -4,12 +4,12 @@ Ghodsi et al., NSDI 2011, progressive filling in whole containers; between leaf 
 capacity as weight first, then between the applications of a queue.
 """
 
+from rm.ledger.view import View
 from rm.match.candidate_kernels import largest_over, steps_of
 from rm.match.candidates import candidates, needier, placements
 from rm.match.dominant import drf_shares_of, weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import NOBODY, picks_by_turn
-from rm.view import View
 from weft.dag import Floats
 
 

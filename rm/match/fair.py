@@ -8,12 +8,12 @@ not counted. Asks with a preference wait for a nearer node (delay scheduling, `d
 
 import numpy as np
 
+from rm.ledger.view import View
 from rm.match.candidates import candidates, needier, placements
 from rm.match.delay_kernels import delays, waiting_rows
 from rm.match.dominant import weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import picks_by_turn
-from rm.view import View
 
 MASTER = 1  # containers that no task runs in
 

@@ -4,9 +4,9 @@ The order is priority, then submission, then the application's preferred order. 
 could not hold even when empty do not block it: they wait for another node.
 """
 
+from rm.ledger.view import View
 from rm.match.fifo_kernels import pick
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from rm.view import View
 
 
 class FifoMatcher(BaseMatcher):

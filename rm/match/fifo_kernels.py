@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rm.columns import Bools
+from rm.ledger.columns import Bools
 from rm.match.fit_kernels import copies, usable
 from rm.match.line_kernels import turn
 from weft.compiled import inner_kernel, making_kernel

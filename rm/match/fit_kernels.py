@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from rm.columns import Bools
-from rm.view import View
+from rm.ledger.columns import Bools
+from rm.ledger.view import View
 from weft.compiled import inner_kernel, kernel, making_kernel
 from weft.dag import Floats, Ints
 

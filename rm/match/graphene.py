@@ -7,7 +7,8 @@ Source: Graphene sections 5 and 7; ALGORITHMS sections 7 and 8.
 
 import numpy as np
 
-from rm.columns import Bools
+from rm.ledger.columns import Bools
+from rm.ledger.view import View
 from rm.match.candidate_kernels import next_is_one
 from rm.match.candidates import Candidates, candidates, mean_remaining, placements
 from rm.match.deficit_kernels import book_placed, group_state
@@ -15,7 +16,6 @@ from rm.match.fairness import Deficits
 from rm.match.overbook_kernels import sooner, what_if
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import graphene_picks, neediest
-from rm.view import View
 from weft.dag import Floats, Ints
 
 TERMS = ("perf", "pack", "overbook", "work", "deficit")

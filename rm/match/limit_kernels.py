@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rm.columns import Bools
+from rm.ledger.columns import Bools
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 

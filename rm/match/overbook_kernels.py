@@ -6,7 +6,7 @@ capacity / demand; a task runs at its lowest rate over resources; rates change a
 
 import numpy as np
 
-from rm.columns import Bools
+from rm.ledger.columns import Bools
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats
 

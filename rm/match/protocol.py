@@ -26,8 +26,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from rm.ledger.view import View
 from rm.match.limit_kernels import guarantees
-from rm.view import View
 from weft.dag import Floats
 
 Scores = tuple[tuple[str, float], ...]

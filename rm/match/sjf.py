@@ -6,10 +6,10 @@ is judged by its remaining work.
 
 import numpy as np
 
+from rm.ledger.view import View
 from rm.match.candidates import candidates, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import NOBODY, picks_by_turn
-from rm.view import View
 
 
 class SjfMatcher(BaseMatcher):

@@ -6,11 +6,11 @@ Score = alignment - epsilon x remaining work (Tetris sections 3.2 and 3.3); the 
 
 import numpy as np
 
+from rm.ledger.view import View
 from rm.match.candidate_kernels import largest_over, over
 from rm.match.candidates import candidates, mean_remaining, needier, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import tetris_picks
-from rm.view import View
 
 
 class TetrisMatcher(BaseMatcher):

@@ -11,8 +11,8 @@ import pytest
 from am.ask.carbyne import Carbyne, Intra, schedule
 from am.ask.remaining import Remaining, declared_s, shape_of
 from am.settings import MasterSettings
-from am.testing import ATTEMPT, accepted
 from am.work import Work
+from testkit.master import ATTEMPT, accepted
 from weft.ids import container_id
 from weft.job import Edge, Job, Stage
 from weft.messages import Container

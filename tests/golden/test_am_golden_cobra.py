@@ -19,7 +19,7 @@ from am.ask.registry import Asker, HoldAsker
 from am.ask.static import Static
 from am.core import ApplicationMaster
 from am.settings import MasterSettings
-from am.testing import accepted
+from testkit.master import accepted
 from weft.effects import Send, SetTimer, Started, TimerFired
 from weft.ids import AttemptId, attempt_id, container_id
 from weft.job import Edge, Job, Stage

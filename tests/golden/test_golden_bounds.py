@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from am.plan.bounds.bounds import bounds_of
+from am.plan.bounds.cuts import cut
 from am.plan.registry import PlanRequest, planner
 from am.plan.validate import violations
-from weft.bounds import bounds_of
-from weft.cuts import cut
 from weft.dag import Dag, Link, Machines, StageEdge
 
 FAMILIES = {"bounds", "fig2", "fig9", "fig10", "fig18", "lemma1"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.live.testing import Cluster
+from testkit.live import Cluster
 
 
 @pytest.fixture

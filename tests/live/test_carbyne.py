@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from testkit.live import assert_ran_right, recorded, series, until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage
-from weft.live.testing import assert_ran_right, recorded, series, until
 from weft.requests import StageExplanation
 
 pytestmark = pytest.mark.xdist_group("live")

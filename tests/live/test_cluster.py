@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
+from testkit.live import Cluster, assert_ran_right, chain, until, wait_for_nodes
 from weft.client.api import Client
 from weft.errors import WeftError
 from weft.ids import attempt_of_container
-from weft.live.testing import Cluster, assert_ran_right, chain, until, wait_for_nodes
 
 MEMORY_MB = 16384.0
 NODE = f"--cluster=1x8vcores,{MEMORY_MB:.0f}memory_mb,800disk_mbps,1000network_mbps"

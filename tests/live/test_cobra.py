@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from testkit.live import assert_memory, assert_ran_right, recorded, series, until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage
 from weft.jobfile import job_from_dict
-from weft.live.testing import assert_memory, assert_ran_right, recorded, series, until
 
 pytestmark = pytest.mark.xdist_group("live")
 DEMAND = {"vcores": 1.0, "memory_mb": 1024.0}

@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
+from testkit.live import Cluster, Part, assert_ran_right, chain, until, wait_for_nodes
 from weft.client.api import Client
-from weft.live.testing import Cluster, Part, assert_ran_right, chain, until, wait_for_nodes
 
 MEMORY_MB = 16384.0
 NODE = f"--cluster=1x8vcores,{MEMORY_MB:.0f}memory_mb,800disk_mbps,1000network_mbps"

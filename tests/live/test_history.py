@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from am.history import HistoryBook
+from am.process.history import HistoryBook
 from weft.errors import WeftError
 
 RUN = {"s0": {"run_s": 4.0, "tasks": 10.0, "input_mb": 100.0}}

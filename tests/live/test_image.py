@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from weft.live.testing import Cluster
+from testkit.live import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from nm.cgroups import Cgroups, Use, find, find_disk
-from nm.limits import Limits
+from nm.process.cgroups import Cgroups, Use, find, find_disk
+from nm.process.limits import Limits
+from testkit.live import Cluster, until, wait_for_nodes
 from weft.client.api import Client
 from weft.job import Job, Stage
-from weft.live.testing import Cluster, until, wait_for_nodes
 
 HOST = "--cluster=1x8vcores,16384memory_mb"
 GROUPS, REASON = find(f"test-{os.getpid()}")
@@ -168,7 +168,7 @@ def test_use_of_the_disk_is_a_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     limits = Limits(["disk_mbps", "vcores"], groups)
     limits.enter(1, "c1", (5.0, 1.0), ("true",), os.environ, tmp_path)
     clock = iter((10.0, 14.0))
-    monkeypatch.setattr("nm.limits.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("nm.process.limits.time.monotonic", lambda: next(clock))
     stat = tmp_path / "g/c1/io.stat"
     stat.write_text("8:0 rbytes=1000000 wbytes=0\n")
     assert limits.measure({1: []}) == ((1, (0.0, 0.0)),)

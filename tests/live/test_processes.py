@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from testkit.live import Cluster, chain, series, until, wait_for_nodes
 from weft.client.api import Client
 from weft.job import Edge, EdgeKind, Job, Stage
-from weft.live.testing import Cluster, chain, series, until, wait_for_nodes
 
 NODE = "--cluster=1x8vcores,16384memory_mb,800disk_mbps,1000network_mbps"
 HOST = "--cluster=1x8vcores,16384memory_mb"

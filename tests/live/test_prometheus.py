@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
+from testkit.live import chain, until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.live.testing import chain, until
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus"

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from weft.bounds import bounds_of
+from am.plan.bounds.bounds import bounds_of
+from testkit.recorded import TOLERANCE_S, Recorded
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.dag import Machines, dag_of_job
 from weft.job import Job
-from weft.live.recorded import TOLERANCE_S, Recorded
 from weft.resources import DEFAULT_RESOURCE_TYPES
 from weft.workloads import tpch, wfformat
 

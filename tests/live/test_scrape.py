@@ -12,13 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rm.__main__ import make_manager
 from rm.core import ResourceManager
-from rm.instruments import instrument
-from rm.metrics import ManagerMetrics
+from rm.process.instruments import instrument
+from rm.process.metrics import ManagerMetrics
+from testkit.live import chain
 from weft.effects import ClientRequested, Note, Recovered, Send, SetTimer, TimerFired
 from weft.errors import WeftError
 from weft.live.exposition import SERIES_MAX, Exposition, base_unit
 from weft.live.settings import RmSettings
-from weft.live.testing import chain
 from weft.messages import (
     Ask,
     AskType,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rm.store import Journal
+from rm.process.store import Journal
 from weft.errors import WeftError
 
 
@@ -52,7 +52,7 @@ def test_damage_in_the_middle_is_an_error_with_its_line(tmp_path: Path) -> None:
 def test_it_is_compacted_when_read_and_when_it_grew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rm.store.GROWTH_BYTES", 1000)
+    monkeypatch.setattr("rm.process.store.GROWTH_BYTES", 1000)
     journal = Journal(tmp_path, lambda records: list(records)[-1:])
     for n in range(500):
         journal.append([{"n": n}])
@@ -62,12 +62,10 @@ def test_it_is_compacted_when_read_and_when_it_grew(
 
 
 def test_two_managers_cannot_share_a_folder(tmp_path: Path) -> None:
-    code = (
-        f"from rm.store import Journal; from pathlib import Path; Journal(Path({str(tmp_path)!r}))"
-    )
+    code = "import pathlib, sys, rm.process.store as s; s.Journal(pathlib.Path(sys.argv[1]))"
     journal = Journal(tmp_path)
     other = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert "in use by another Resource Manager" in other.stderr
     journal.close()

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from testkit.live import until
 from weft.live.settings import AmSettings, NmSettings, ProcessSettings, RmSettings, WebSettings
-from weft.live.testing import until
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from testkit.live import Cluster, assert_ran_right, chain, wait_for_nodes
 from weft.client.api import Client
 from weft.client.certificates import make
 from weft.client.local import LocalCluster, LocalSettings
-from weft.live.testing import Cluster, assert_ran_right, chain, wait_for_nodes
 from weft.wire import tls
 
 MEMORY_MB = 16384.0

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from testkit.web import CLUSTER_TS, NOW_S, FakeClient
 from weft.ids import attempt_id, container_id
 from weft.live.settings import WebSettings
 from weft.web.server import make_app
-from weft.web.testing import CLUSTER_TS, NOW_S, FakeClient
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -8,10 +8,10 @@ from urllib.request import urlopen
 
 import pytest
 
+from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.job import Job, Stage
-from weft.live.testing import until
 
 yarn_api_client = pytest.importorskip("yarn_api_client", reason="yarn-api-client is not installed")
 

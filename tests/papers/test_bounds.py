@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from weft.bounds import bounds_of
-from weft.cuts import cut
+from am.plan.bounds.bounds import bounds_of
+from am.plan.bounds.cuts import cut
+from am.plan.bounds.parallel_rounds import span_s
 from weft.dag import Dag, Link, Machines, StageEdge
-from weft.waves import span_s
 
 ONE = Machines.alike(1, [1.0])
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from am.plan.bounds.bounds import bounds_of
 from am.plan.options import read_options
 from am.plan.part import Grid
 from am.plan.registry import PlanRequest, planner
@@ -12,7 +13,6 @@ from am.plan.scores import frag_scores, long_scores, steady_scores
 from am.plan.search import Field, _choices
 from am.plan.subsets import thresholds
 from am.plan.validate import violations
-from weft.bounds import bounds_of
 from weft.dag import Dag, Link, Machines, StageEdge
 from weft.errors import InputError
 from weft.plan import Plan

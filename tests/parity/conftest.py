@@ -18,7 +18,7 @@ import pytest
 
 from am.ask.registry import asker
 from am.core import ApplicationMaster
-from am.planning import make_plan
+from am.process.planning import make_plan
 from am.settings import MasterSettings
 from nm.core import NodeManager
 from nm.settings import NodeSettings

@@ -9,8 +9,8 @@ from am.ask.carbyne import Carbyne, Intra, schedule
 from am.ask.remaining import Remaining, declared_s, pool_of, shape_of
 from am.ask.view import Wish
 from am.settings import MasterSettings
-from am.testing import ATTEMPT, PretendedCluster, accepted, assert_ran_in_order, chain, stage
 from am.work import Work
+from testkit.master import ATTEMPT, PretendedCluster, accepted, assert_ran_in_order, chain, stage
 from weft.ids import container_id
 from weft.job import Edge, EdgeKind, Job, one_to_one_parents
 from weft.messages import AskType, Container, ContainersAsked

@@ -15,7 +15,7 @@ from am.ask.view import HoldView, HoldWish
 from am.demands import Demands
 from am.lots import Lot
 from am.settings import MasterSettings
-from am.testing import PretendedCluster, accepted, assert_ran_in_order, chain, stage
+from testkit.master import PretendedCluster, accepted, assert_ran_in_order, chain, stage
 from weft.errors import InputError
 from weft.job import NO_PREFERENCE, Edge, Job, Preference
 from weft.messages import AskType, ContainersAsked, Outcome

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from am.settings import MasterSettings
-from am.testing import PretendedCluster, assert_ran_in_order, chain, stage
+from testkit.master import PretendedCluster, assert_ran_in_order, chain, stage
 from weft.dag import dag_of_job
 from weft.effects import MakePlan
 from weft.job import Edge, Job, Preference, TaskOverride

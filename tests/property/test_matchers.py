@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rm.match.registry import MATCHERS
-from rm.yard import THREE, TWO_QUEUES, Yard
+from testkit.matching import THREE, TWO_QUEUES, Yard
 from weft.messages import Ask, AskType
 
 QUICK = settings(

@@ -13,11 +13,11 @@ import pytest
 from rm.core import ResourceManager
 from rm.match.registry import MATCHERS, make_matcher
 from rm.settings import ManagerSettings
+from testkit.builders import TWO_TYPES, FakeMaster, FakeNode, ask, job, node_registered, stage
 from weft.cluster import QueueSpec
 from weft.effects import ClientRequested, Recovered, Send, TimerFired
 from weft.messages import AttemptFinished, AttemptRegistered, ContainerEnd, MasterLaunch, Outcome
 from weft.requests import SubmitApplication
-from weft.testing import TWO_TYPES, FakeMaster, FakeNode, ask, job, node_registered, stage
 
 QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
 NODES, LIVE_MAX, STEP_S = 4, 14, 0.25

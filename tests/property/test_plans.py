@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from am.plan.bounds.bounds import bounds_of
+from am.plan.bounds.cuts import cut, split
+from am.plan.bounds.paths import heads, levels, tails, ties_of
 from am.plan.registry import PLANNERS, PlanRequest, planner
 from am.plan.reuse import plan_from_data, plan_key, plan_to_data
 from am.plan.validate import violations
-from weft.bounds import bounds_of
-from weft.cuts import cut, split
 from weft.dag import Dag, Link, Machines, StageEdge
-from weft.paths import heads, levels, tails, ties_of
 from weft.plan import Plan
 
 FAST = [name for name in PLANNERS if name not in ("optimal", "graphene_plus")]

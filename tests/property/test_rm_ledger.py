@@ -6,13 +6,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rm.ledger import Ledger
-from rm.queues import QueueTree
-from rm.rows import AskEntry, AskRows
+from rm.ledger.asks import AskEntry, AskRows
+from rm.ledger.ledger import Ledger
+from rm.ledger.queues import QueueTree
+from testkit.builders import TWO_TYPES, ask
 from weft.cluster import QueueSpec
 from weft.dag import Floats
 from weft.errors import InvariantError
-from weft.testing import TWO_TYPES, ask
 
 TREE = QueueTree(
     QueueSpec(

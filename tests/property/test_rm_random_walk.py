@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from rm.core import ResourceManager
+from rm.ledger.view import View
 from rm.match.protocol import Match
 from rm.match.registry import MATCHERS, make_matcher
 from rm.settings import ManagerSettings
-from rm.view import View
+from testkit.builders import TWO_TYPES, ask, job, stage
 from weft.cluster import QueueSpec
 from weft.effects import ClientRequested, Persist, Recovered, Send, SetTimer, TimerFired
 from weft.ids import attempt_of_container
@@ -42,7 +43,6 @@ from weft.messages import (
 )
 from weft.outbox import Outbox
 from weft.requests import ApplicationReport, GetApplication, KillApplication, SubmitApplication
-from weft.testing import TWO_TYPES, ask, job, stage
 
 QUEUES = QueueSpec(
     "root",

@@ -1,6 +1,6 @@
 """A master runs a job from registration to its acknowledged end."""
 
-from am.testing import PretendedCluster, assert_ran_in_order, chain, finished, stage
+from testkit.master import PretendedCluster, assert_ran_in_order, chain, finished, stage
 from weft.job import Job
 
 

@@ -8,7 +8,7 @@ from am.core import ApplicationMaster
 from am.estimates import Estimates, EstimateSettings, merge_history
 from am.lifecycle import MasterState
 from am.settings import MasterSettings
-from am.testing import (
+from testkit.master import (
     ATTEMPT,
     PretendedCluster,
     accepted,

@@ -10,15 +10,16 @@ import pytest
 
 from am.progress import Progress
 from am.remaining_path import RemainingPath
-from am.testing import stage as plain_stage
 from nm.core import NodeManager
 from nm.settings import NodeSettings
 from rm.match.registry import MATCHERS, make_matcher
 from rm.settings import ManagerSettings
-from rm.testing import Rig
 from sim.cluster import Simulation
 from sim.faults import faults_from_dict
 from sim.settings import SimSettings
+from testkit.builders import ask, job, noted, stage, succeeded
+from testkit.manager import Rig
+from testkit.master import stage as plain_stage
 from weft.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec, QueueSpec
 from weft.effects import Note, Started
 from weft.facts import Placed, TaskStarted
@@ -27,7 +28,6 @@ from weft.messages import NodeAccepted, StartContainers, TaskLaunch
 from weft.presets import preset
 from weft.requests import Explain
 from weft.resources import DEFAULT_RESOURCE_TYPES
-from weft.testing import ask, job, noted, stage, succeeded
 
 FREE = ManagerSettings(master_demand={"vcores": 0.0})
 GOLDEN = Path(

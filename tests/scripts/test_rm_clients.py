@@ -5,7 +5,8 @@ import math
 import pytest
 
 from rm.settings import ManagerSettings
-from rm.testing import Rig
+from testkit.builders import ask, chain, job, stage, succeeded
+from testkit.manager import Rig
 from weft.cluster import QueueSpec
 from weft.job import Job, Preference, TaskOverride
 from weft.requests import (
@@ -24,7 +25,6 @@ from weft.requests import (
     SetPriority,
     SubmitApplication,
 )
-from weft.testing import ask, chain, job, stage, succeeded
 
 TREE = QueueSpec(
     "root",

@@ -5,7 +5,18 @@ import pytest
 from rm.lifecycle import AppState, NodeState
 from rm.recovery import compact
 from rm.settings import ManagerSettings
-from rm.testing import Rig
+from testkit.builders import (
+    FakeMaster,
+    ask,
+    job,
+    node_registered,
+    noted,
+    sent,
+    stage,
+    succeeded,
+    timers,
+)
+from testkit.manager import Rig
 from weft.effects import TimerFired
 from weft.facts import NodeChanged, Placed
 from weft.ids import attempt_id
@@ -25,17 +36,6 @@ from weft.requests import (
     ListNodes,
     RecommissionNode,
     Refused,
-)
-from weft.testing import (
-    FakeMaster,
-    ask,
-    job,
-    node_registered,
-    noted,
-    sent,
-    stage,
-    succeeded,
-    timers,
 )
 
 FREE = ManagerSettings(master_demand={}, node_expiry_s=10.0, master_expiry_s=1000.0)

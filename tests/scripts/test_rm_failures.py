@@ -5,7 +5,8 @@ import pytest
 from rm.lifecycle import AppState, AttemptState
 from rm.recovery import compact
 from rm.settings import ManagerSettings
-from rm.testing import Rig
+from testkit.builders import FakeMaster, ask, job, node_registered, noted, sent, stage, succeeded
+from testkit.manager import Rig
 from weft.effects import TimerFired
 from weft.facts import AppChanged, NodeChanged
 from weft.ids import attempt_id
@@ -26,7 +27,6 @@ from weft.messages import (
     RunningContainer,
 )
 from weft.requests import GetApplication, KillApplication
-from weft.testing import FakeMaster, ask, job, node_registered, noted, sent, stage, succeeded
 
 FREE = ManagerSettings(master_demand={}, node_expiry_s=10.0, master_expiry_s=12.0)
 

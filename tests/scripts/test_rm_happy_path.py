@@ -6,20 +6,7 @@ import pytest
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
-from weft.cluster import DEFAULT_QUEUES
-from weft.effects import ClientRequested, Effect, Recovered, TimerFired
-from weft.facts import AppChanged, Placed
-from weft.ids import attempt_id, number_of_container
-from weft.messages import (
-    AttemptAccepted,
-    AttemptFinished,
-    AttemptRegistered,
-    AttemptUnregistered,
-    NodeAccepted,
-    NodeAnswered,
-)
-from weft.requests import ApplicationAccepted, GetApplication, SubmitApplication
-from weft.testing import (
+from testkit.builders import (
     TWO_TYPES,
     FakeMaster,
     FakeNode,
@@ -33,6 +20,19 @@ from weft.testing import (
     succeeded,
     timers,
 )
+from weft.cluster import DEFAULT_QUEUES
+from weft.effects import ClientRequested, Effect, Recovered, TimerFired
+from weft.facts import AppChanged, Placed
+from weft.ids import attempt_id, number_of_container
+from weft.messages import (
+    AttemptAccepted,
+    AttemptFinished,
+    AttemptRegistered,
+    AttemptUnregistered,
+    NodeAccepted,
+    NodeAnswered,
+)
+from weft.requests import ApplicationAccepted, GetApplication, SubmitApplication
 
 
 def deliver(

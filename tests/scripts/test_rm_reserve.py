@@ -3,9 +3,9 @@
 import pytest
 
 from rm.settings import ManagerSettings
-from rm.testing import Rig
+from testkit.builders import ask, job, noted, stage, succeeded
+from testkit.manager import Rig
 from weft.facts import Placed
-from weft.testing import ask, job, noted, stage, succeeded
 
 NO_MASTER = {"vcores": 0.0}
 

@@ -9,16 +9,16 @@ import pytest
 from am.ask.carbyne import Carbyne, pool_level
 from am.ask.view import JobView, Wish
 from am.settings import MasterSettings
-from am.testing import ATTEMPT, accepted, stage
 from am.work import Work
 from rm.settings import ManagerSettings
-from rm.testing import Rig
+from testkit.builders import ask
+from testkit.builders import job as one_job
+from testkit.builders import stage as one_stage
+from testkit.manager import Rig
+from testkit.master import ATTEMPT, accepted, stage
 from weft.errors import InputError
 from weft.job import Job
 from weft.messages import AskType
-from weft.testing import ask
-from weft.testing import job as one_job
-from weft.testing import stage as one_stage
 
 SLOTS = ((160.0, 655360.0, 8000.0, 10000.0), 1)
 LEVEL = 16.0  # a tenth of the cluster, in vcores

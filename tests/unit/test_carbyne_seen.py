@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from lab.report import write_report
-from rm.metrics import ManagerMetrics
+from rm.process.metrics import ManagerMetrics
 from rm.settings import ManagerSettings
-from rm.testing import Rig
 from sim.cluster import Simulation
 from sim.outputs import summarise, write_run
 from sim.recorder import Recorder
 from sim.results import Run
 from sim.settings import SimSettings
+from testkit.builders import ask, job, stage
+from testkit.manager import Rig
 from weft.client.show import show_explanation
 from weft.cluster import cluster_from_text
 from weft.facts import Closed, Placed
@@ -22,7 +23,6 @@ from weft.live.exposition import Exposition
 from weft.messages import AskType, Outcome
 from weft.presets import preset
 from weft.requests import Explain
-from weft.testing import ask, job, stage
 from weft.wire.codec_reports import decode_explanation, encode_explanation
 
 FREE = ManagerSettings(master_demand={"vcores": 0.0})

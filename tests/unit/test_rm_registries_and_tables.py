@@ -8,7 +8,7 @@ import pytest
 
 from rm.lifecycle import LIFECYCLES
 from rm.match.registry import MATCHERS, make_matcher
-from rm.warm import warm
+from rm.process.warm import warm
 from weft.errors import InputError
 from weft.resources import DEFAULT_RESOURCE_TYPES
 

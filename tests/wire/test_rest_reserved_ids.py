@@ -3,7 +3,8 @@
 import pytest
 
 from rm.settings import ManagerSettings
-from rm.testing import Rig
+from testkit.builders import job
+from testkit.manager import Rig
 from weft.requests import (
     ApplicationAccepted,
     ApplicationJob,
@@ -13,7 +14,6 @@ from weft.requests import (
     Refused,
     SubmitApplication,
 )
-from weft.testing import job
 
 
 def test_a_reserved_id_is_the_one_the_application_gets() -> None:

@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import pytest
 from aiohttp import ClientSession, web
 
+from testkit.web import CLUSTER_TS, FakeClient
 from weft.errors import InputError
 from weft.live.settings import WebSettings
 from weft.web.change_routes import job_of
 from weft.web.server import make_app
-from weft.web.testing import CLUSTER_TS, FakeClient
 
 BASE = "/ws/v1/cluster"
 APP = f"application_{CLUSTER_TS}_0006"  # runs

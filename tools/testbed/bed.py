@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from testkit.live import Cluster, Part
 from tools.testbed.groups import Groups
 from tools.testbed.host import Host
 from tools.testbed.playbooks import Ansible
 from tools.testbed.words import WHEELHOUSE, hold, run, until
 from weft.client.api import ENDED, Client
 from weft.ids import AppId
-from weft.live.testing import Cluster, Part
 from weft.requests import ApplicationReport
 
 BRIDGE = "weft0"

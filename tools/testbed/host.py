@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from nm.cgroups import ENTER
+from nm.process.cgroups import ENTER
 from tools.testbed.groups import Groups
 from tools.testbed.words import ROOT, Failure, Skip, hold, run, until
 

@@ -11,12 +11,12 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from testkit.live import assert_ran_right
 from tools.testbed.bed import COUNT, MEMORY_MB, Bed, Gate
 from tools.testbed.host import Host
 from tools.testbed.words import NEXT_WHEELHOUSE, WHEELHOUSE, hold, until
 from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage
-from weft.live.testing import assert_ran_right
 
 PYTHON = "/opt/weft/current/bin/python"
 LOSS = 0.05

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from nm.process import ProcessHost
+from nm.process.host import ProcessHost
 from weft.effects import ProcessEnded
 from weft.ids import ContainerId
 from weft.live.settings import NmSettings

@@ -7,8 +7,8 @@ else they need, and that resource's work bounds the time as any other's does.
 
 import numpy as np
 
+from am.plan.bounds.paths import Ties
 from weft.dag import Dag, Floats, Ints, Machines
-from weft.paths import Ties
 
 _COLUMNS_MAX = 48
 _VALUES_MAX = 16

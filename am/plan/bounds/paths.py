@@ -4,12 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from weft.dag import Dag, Floats, Ints, Link, StageEdge
+from weft.dag import Dag, Flags, Floats, Ints, Link, StageEdge
 from weft.errors import InputError
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

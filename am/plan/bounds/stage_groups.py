@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from am.plan.bounds.paths import Ties, heads
 from weft.dag import Dag, Floats
-from weft.paths import Ties, heads
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from nm.limits import Limits
+from nm.process.limits import Limits
 from weft.effects import ProcessEnded
 from weft.ids import ContainerId, app_of_container, format_app, format_container
 from weft.messages import Outcome, TaskLaunch

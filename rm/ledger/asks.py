@@ -8,8 +8,8 @@ event.
 
 import numpy as np
 
-from rm.columns import Bools, Columns
-from rm.rows_kernels import floor_of, is_floor
+from rm.ledger.asks_kernels import floor_of, is_floor
+from rm.ledger.columns import Bools, Columns
 from weft.dag import Floats, Ints
 from weft.messages import Ask
 

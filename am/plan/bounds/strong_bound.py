@@ -7,10 +7,10 @@ h + (their work) + q bounds the time, for every h and q.
 
 import numpy as np
 
+from am.plan.bounds.fragmentation import loads, waves_s
+from am.plan.bounds.parallel_rounds import in_slots_s
+from am.plan.bounds.paths import Ties, heads, relax, ties_of, whole_ancestors
 from weft.dag import Dag, Floats, Ints, Machines
-from weft.paths import Ties, heads, relax, ties_of, whole_ancestors
-from weft.slots import loads, waves_s
-from weft.waves import in_slots_s
 
 _STAGES_MAX = 1000  # the ancestor sets of more stages cost more than they give
 _CUTOFFS_MAX = 64

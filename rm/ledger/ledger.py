@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from rm.columns import Bools, Columns
-from rm.ledger_kernels import TOLERANCE, await_more, book, free
-from rm.queues import QueueTree
+from rm.ledger.columns import Bools, Columns
+from rm.ledger.ledger_kernels import TOLERANCE, await_more, book, free
+from rm.ledger.queues import QueueTree
 from weft.compiled import direct
 from weft.dag import Floats, Ints
 from weft.errors import InvariantError

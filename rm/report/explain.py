@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 
 from rm.books import App, Books
+from rm.ledger.asks import AskEntry
 from rm.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
 from rm.match.limit_kernels import full_queue, user_allows
 from rm.match.protocol import Match
-from rm.rows import AskEntry
 from weft.messages import AskType
 from weft.requests import Explanation, StageExplanation
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from rm.books import Books
 from rm.core import ResourceManager
-from rm.ledger_kernels import TOLERANCE
+from rm.ledger.ledger_kernels import TOLERANCE
+from rm.ledger.view import View
 from rm.lifecycle import AppState, NodeState
 from rm.match.protocol import Match, Matcher
-from rm.reports import dominant
-from rm.store import Journal
-from rm.view import View
+from rm.process.store import Journal
+from rm.report.reports import dominant
 from weft.dag import Floats
 from weft.ids import format_app
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition, base_unit

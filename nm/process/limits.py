@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from nm.cgroups import ENTER, Cgroups, Use
+from nm.process.cgroups import ENTER, Cgroups, Use
 from weft.ids import ContainerId
 from weft.resources import Vector
 

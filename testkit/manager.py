@@ -9,14 +9,7 @@ from rm.core import ResourceManager
 from rm.match.protocol import Matcher
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
-from weft.cluster import DEFAULT_QUEUES, QueueSpec
-from weft.effects import ClientRequested, Effect, Recovered, Send, TimerFired
-from weft.ids import attempt_id
-from weft.job import Job
-from weft.messages import Ask, AttemptRegistered, ContainerEnd
-from weft.requests import ApplicationAccepted, SubmitApplication
-from weft.resources import ResourceTypes
-from weft.testing import (
+from testkit.builders import (
     TWO_TYPES,
     FakeMaster,
     FakeNode,
@@ -26,6 +19,13 @@ from weft.testing import (
     sent,
     timers,
 )
+from weft.cluster import DEFAULT_QUEUES, QueueSpec
+from weft.effects import ClientRequested, Effect, Recovered, Send, TimerFired
+from weft.ids import attempt_id
+from weft.job import Job
+from weft.messages import Ask, AttemptRegistered, ContainerEnd
+from weft.requests import ApplicationAccepted, SubmitApplication
+from weft.resources import ResourceTypes
 
 
 class Rig:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rm.columns import Bools
-from rm.ledger import AppColumns, Ledger, NodeColumns, QueueColumns, UserColumns
-from rm.queues import QueueTree
-from rm.rows import AskRows
-from rm.runs import Runs
+from rm.ledger.asks import AskRows
+from rm.ledger.columns import Bools
+from rm.ledger.ledger import AppColumns, Ledger, NodeColumns, QueueColumns, UserColumns
+from rm.ledger.queues import QueueTree
+from rm.ledger.running import Runs
 from weft.dag import Floats, Ints
 from weft.resources import ResourceTypes
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from nm.cgroups import find
 from nm.core import NodeManager
-from nm.limits import DISK, Limits
-from nm.masters import HostedMasters, ProcessMasters
-from nm.metrics import NodeMetrics
-from nm.process import ProcessHost, kill_orphans
+from nm.process.cgroups import find
+from nm.process.host import ProcessHost, kill_orphans
+from nm.process.limits import DISK, Limits
+from nm.process.masters import HostedMasters, ProcessMasters
+from nm.process.metrics import NodeMetrics
 from nm.settings import Mode, NodeSettings
 from weft.cluster import NodeSpec
 from weft.effects import ContainersMeasured, ProcessEnded, Started, StopRequested

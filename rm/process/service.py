@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from rm.metrics import ManagerMetrics
+from rm.process.metrics import ManagerMetrics
 from weft.effects import ClientRequested
 from weft.facts import Fact
 from weft.live.factlines import fact_line

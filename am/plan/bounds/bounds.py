@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from weft.cuts import cut, split
+from am.plan.bounds.cuts import cut, split
+from am.plan.bounds.paths import Ties, heads, ties_of
+from am.plan.bounds.stage_groups import Groups, groups_of, work_s
+from am.plan.bounds.strong_bound import strong_bound_s
 from weft.dag import Dag, Floats, Machines
-from weft.groups import Groups, groups_of, work_s
-from weft.paths import Ties, heads, ties_of
-from weft.strong_bound import strong_bound_s
 
 
 @dataclass(frozen=True, slots=True)

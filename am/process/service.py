@@ -10,9 +10,9 @@ import numpy as np
 
 from am.ask.registry import HoldAsker, asker
 from am.core import ApplicationMaster
-from am.history import HistoryBook
-from am.metrics import MasterMetrics
-from am.planning import Planning
+from am.process.history import HistoryBook
+from am.process.metrics import MasterMetrics
+from am.process.planning import Planning
 from am.settings import MasterSettings
 from weft.effects import MakePlan, Started
 from weft.errors import WeftError

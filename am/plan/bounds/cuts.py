@@ -6,8 +6,8 @@ that every task before a cut is an ancestor of every task after it.
 
 import numpy as np
 
+from am.plan.bounds.paths import Tie, Ties, levels, ties_of
 from weft.dag import Dag, Ints, Link, StageEdge
-from weft.paths import Tie, Ties, levels, ties_of
 
 
 def cut(dag: Dag) -> list[Ints]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rm.runs_kernels import insert, remove
+from rm.ledger.running_kernels import insert, remove
 from weft.dag import Floats, Ints
 from weft.ids import ContainerId
 

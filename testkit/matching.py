@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from rm.ledger import Ledger
+from rm.ledger.asks import AskEntry, AskRows
+from rm.ledger.ledger import Ledger
+from rm.ledger.queues import QueueTree
+from rm.ledger.running import Runs
+from rm.ledger.view import View
 from rm.match.protocol import Match, Matcher
 from rm.match.registry import make_matcher
-from rm.queues import QueueTree
-from rm.rows import AskEntry, AskRows
-from rm.runs import Runs
-from rm.view import View
 from weft.cluster import QueueSpec
 from weft.messages import Ask
 from weft.resources import Kind, ResourceType, ResourceTypes, Vector

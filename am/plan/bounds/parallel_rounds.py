@@ -1,15 +1,15 @@
 """Lower bounds for tasks of which only K run at once: identical parallel machines.
 
-Fragmentation turns machines into slots (`weft.slots`): of the tasks that all need at least some
-demand, K run at once. How long they take together is then the classical problem P||Cmax, whose
+Fragmentation turns machines into slots (`fragmentation.py`): of the tasks that all need at least
+some demand, K run at once. How long they take together is then the classical problem P||Cmax, whose
 bounds see what work divided by K does not: 136 tasks in 135 slots need two rounds.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
+from am.plan.bounds.fragmentation import demand_classes, slots_at_once, thresholds
 from weft.dag import Dag, Floats, Ints, Machines
-from weft.slots import demand_classes, slots_at_once, thresholds
 
 _WINDOWS_MAX = 5  # cut-offs of heads, and of tails, tried for one set of tasks
 _ROUNDS_MAX = 8  # beyond so many rounds work divided by K is as good

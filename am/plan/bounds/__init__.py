@@ -1,0 +1,1 @@
+"""Lower bounds of a job's makespan, and the structure that they are read from."""

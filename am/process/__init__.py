@@ -1,0 +1,1 @@
+"""Everything of the Application Master that touches the world."""

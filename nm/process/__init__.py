@@ -1,0 +1,1 @@
+"""Everything of the Node Manager that touches the world."""

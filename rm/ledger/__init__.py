@@ -1,0 +1,1 @@
+"""What is held, asked and free, as columns: the only books of the manager."""

@@ -1,0 +1,1 @@
+"""Everything of the Resource Manager that touches the world."""

@@ -1,0 +1,1 @@
+"""What tests are built with: builders, rigs, live clusters. Not part of the product."""
