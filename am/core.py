@@ -140,7 +140,7 @@ class ApplicationMaster:
         if self.state is MasterState.REGISTERING:
             self._begin(event)
         else:
-            self._accepted_again(event)
+            self._accepted_again(event, now)
 
     def _begin(self, event: AttemptAccepted) -> None:
         settings, asker = self._settings, self._asker
@@ -164,12 +164,12 @@ class ApplicationMaster:
         )
         self._out.append(SetTimer(settings.plan_wait_s, PLAN))
 
-    def _accepted_again(self, event: AttemptAccepted) -> None:
+    def _accepted_again(self, event: AttemptAccepted, now: float) -> None:
         """The manager restarted and took the attempt back; it journalled what was finished."""
         work = self._work
         if work is None:
             return
-        work.restart()
+        work.restart(now)
         work.book.epoch = event.epoch
         work.follow_share(event.share)
         for done in event.finished:

@@ -10,7 +10,13 @@ from am.progress import StageProgress
 from weft.effects import Effect, Send
 from weft.ids import AttemptId, ContainerId, NodeId
 from weft.job import Job, Stage
-from weft.messages import StartContainers, StopContainers, TaskLaunch, node_address
+from weft.messages import (
+    QueryContainers,
+    StartContainers,
+    StopContainers,
+    TaskLaunch,
+    node_address,
+)
 from weft.resources import ResourceTypes, Vector
 
 
@@ -112,14 +118,21 @@ class Truth:
 class Launcher:
     """Held containers by id; start orders are repeated until the node answers."""
 
-    __slots__ = ("_attempt", "_batches", "_stops", "held", "truths", "unanswered")
+    __slots__ = (
+        "_attempt", "_batches", "_queries", "_stops", "asked", "held", "stopped", "truths",
+        "unanswered",
+    )  # fmt: skip
 
     def __init__(self, attempt_id: AttemptId) -> None:
         self._attempt = attempt_id
         self.truths: list[Truth] = []
         self.held: dict[Hashable, Held] = {}
         self.unanswered: dict[Hashable, Held] = {}  # in the order of sending
+        # stops and queries that no node has answered yet: the node, when it was told last
+        self.stopped: dict[ContainerId, tuple[NodeId, float]] = {}
+        self.asked: dict[ContainerId, tuple[NodeId, float]] = {}
         self._batches: dict[NodeId, list[TaskLaunch]] = {}
+        self._queries: dict[NodeId, list[ContainerId]] = {}
         self._stops: dict[NodeId, list[ContainerId]] = {}
 
     def prepare(self, job: Job, types: ResourceTypes) -> None:
@@ -142,6 +155,11 @@ class Launcher:
         else:
             batch.append(launch)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a node owes an answer, so that something may have to be said again."""
+        return bool(self.unanswered or self.stopped or self.asked)
+
     def stop(self, held: Held) -> None:
         """Order the end of one container."""
         held.stopping = True
@@ -153,11 +171,27 @@ class Launcher:
         if container_id not in stops:
             stops.append(container_id)
 
+    def stop_surely(self, node: NodeId, container_id: ContainerId, now: float) -> None:
+        """Order the end of a container until its node answers: nobody else may know of it."""
+        self.stop_container(node, container_id)
+        self.stopped[container_id] = (node, now)
+
+    def query(self, node: NodeId, container_id: ContainerId, now: float) -> None:
+        """Ask what runs and what ended in a container, until its node answers."""
+        self._queries.setdefault(node, []).append(container_id)
+        self.asked[container_id] = (node, now)
+
+    def answered(self, container_id: ContainerId) -> None:
+        """A node answered for a container as a whole."""
+        self.stopped.pop(container_id, None)
+        self.asked.pop(container_id, None)
+
     def stop_all(self) -> None:
         """Order the end of everything held; the manager frees what these orders miss."""
         for held in self.held.values():
             self.stop(held)
         self.unanswered.clear()
+        self.asked.clear()
 
     def repeat(self, now: float, resend_after_s: float) -> None:
         """Order again what was not answered for too long."""
@@ -171,6 +205,12 @@ class Launcher:
                 self.stop_container(held.node, held.container_id)
             else:
                 self._order(held)
+        for container_id, (node, sent_s) in list(self.stopped.items()):
+            if now - sent_s >= resend_after_s:
+                self.stop_surely(node, container_id, now)
+        for container_id, (node, sent_s) in list(self.asked.items()):
+            if now - sent_s >= resend_after_s:
+                self.query(node, container_id, now)
 
     def flush(self, effects: list[Effect]) -> None:
         """Turn the collected orders into one message per node."""
@@ -184,3 +224,8 @@ class Launcher:
                 stop = StopContainers(self._attempt, node, tuple(containers))
                 effects.append(Send(node_address(node), stop))
             self._stops = {}
+        if self._queries:
+            for node, containers in self._queries.items():
+                query = QueryContainers(self._attempt, node, tuple(containers))
+                effects.append(Send(node_address(node), query))
+            self._queries = {}

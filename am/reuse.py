@@ -102,6 +102,7 @@ class HoldingWork(Work):
         self.base = container_size(asker.container, accepted.types, accepted.machines)
         self.demands = Demands(asker.over_estimate, self.base)
         self.pool: dict[ContainerId, Pooled] = {}
+        self._leaving: dict[ContainerId, NodeId] = {}  # given back, their ends not heard yet
         self._sizes: dict[tuple[Vector, str], Lot] = {}  # what is asked for, by size and label
         self._waiting: dict[int, Lot] = {}
         self._due = True  # the asker must look again
@@ -185,6 +186,7 @@ class HoldingWork(Work):
     def _give_back(self, pooled: Pooled) -> None:
         """Return a container; whatever ran in it is ready again."""
         del self.pool[pooled.container_id]
+        self._leaving[pooled.container_id] = pooled.node
         self.book.release(pooled.container_id)
         self.launcher.stop_container(pooled.node, pooled.container_id)
         self._lose_tasks(pooled)
@@ -211,7 +213,7 @@ class HoldingWork(Work):
     @property
     def silent(self) -> bool:
         """Whether the next heartbeat would say nothing that the manager does not know."""
-        return self.book.silent and not (self.launcher.unanswered or self._due)
+        return self.book.silent and not (self.launcher.waits or self._due)
 
     def message(self, now: float) -> ContainersAsked:
         """The next request; remaining work and path are of the available stages only."""
@@ -233,11 +235,22 @@ class HoldingWork(Work):
         """The containers held, with their nodes."""
         return tuple((pooled.container_id, pooled.node) for pooled in self.pool.values())
 
-    def restart(self) -> None:
-        """The manager restarted; containers that no node was seen to run are given up."""
+    def restart(self, now: float) -> None:
+        """The manager restarted; containers that no node was seen to run are given up.
+
+        So are those that were given back before, as that may not have been heard. And ends of tasks
+        may have been lost on their way through the manager: the nodes know them.
+        """
+        self.progress.now = now
         self.book.restart()
         for pooled in [p for p in self.pool.values() if not p.confirmed]:
             self._give_back(pooled)
+        for container_id, node in self._leaving.items():
+            self.book.release(container_id)
+            self.launcher.stop_surely(node, container_id, now)
+        for pooled in self.pool.values():
+            if pooled.tasks:
+                self.launcher.query(pooled.node, pooled.container_id, now)
         if self.nodes.avoided:
             self.book.blacklist(tuple(sorted(self.nodes.avoided)))
         self._due = True
@@ -269,11 +282,15 @@ class HoldingWork(Work):
         """What was answered runs; a container that refuses is given up."""
         self.progress.now = now
         for item in event.items:
+            if item.stage < 0:
+                self.launcher.answered(item.container_id)
             pooled = self.pool.get(item.container_id)
             if pooled is None:
+                self._leaving.pop(item.container_id, None)
                 continue
             if item.error:
                 self._give_back(pooled)
+                self._refused(pooled.node, item.error)
                 continue
             pooled.confirmed = True
             held = pooled.tasks.get((item.stage, item.task))
@@ -306,6 +323,8 @@ class HoldingWork(Work):
                 now,
             )  # fmt: skip
             return
+        self._leaving.pop(end.container_id, None)
+        self.launcher.answered(end.container_id)
         pooled = self.pool.pop(end.container_id, None)
         if pooled is None:
             self._unknown_ended(end)

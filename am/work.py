@@ -23,6 +23,7 @@ from weft.facts import Fact, Remark
 from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
 from weft.job import EdgeKind
 from weft.messages import (
+    NODE_FULL,
     AttemptAccepted,
     Container,
     ContainerEnd,
@@ -114,7 +115,7 @@ class Work:
         """Whether the next heartbeat would say nothing that the manager does not know."""
         progress = self.progress
         return (
-            not (self.review or progress.changed or self.launcher.unanswered)
+            not (self.review or progress.changed or self.launcher.waits)
             and not self.asker.follows_share
             and self.book.silent
             and progress.remaining_work == self._told_work
@@ -181,7 +182,7 @@ class Work:
         """The containers held, with their nodes."""
         return tuple((held.container_id, held.node) for held in self.launcher.held.values())
 
-    def restart(self) -> None:
+    def restart(self, now: float) -> None:
         """The manager restarted and knows no ask, release or blacklist any more.
 
         Nor does it know of containers that their node had not started by then: those are given up.
@@ -189,7 +190,7 @@ class Work:
         self.book.restart()
         for held in list(self.launcher.unanswered.values()):
             if not held.stopping:
-                self.launcher.stop(held)
+                self.launcher.stop_surely(held.node, held.container_id, now)
                 self._give_up(held)
         for held in self.launcher.held.values():
             if held.stopping:
@@ -253,9 +254,22 @@ class Work:
         """What was refused runs elsewhere."""
         unanswered = self.launcher.unanswered
         for item in event.items:
+            if item.stage < 0:
+                self.launcher.answered(item.container_id)
             held = unanswered.pop(item.container_id, None)
             if held is not None and item.error:
                 self._give_up(held)
+                self._refused(held.node, item.error)
+
+    def _refused(self, node: NodeId, error: str) -> None:
+        """A node that has less room than the manager believes is as bad as one that fails tasks."""
+        if error == NODE_FULL and self.nodes.count(node):
+            self._avoid(node, "refused starts")
+
+    def _avoid(self, node: NodeId, what: str) -> None:
+        self.book.blacklist(tuple(sorted(self.nodes.avoided)))
+        text = f"node {node} is avoided after {self.nodes.failures_on(node)} {what}"
+        self.notes.append(Remark("warning", text))
 
     def _give_up(self, held: Held) -> None:
         """A container that never runs its task; the task is ready again."""
@@ -311,10 +325,7 @@ class Work:
         failures = stage.failures[task] = stage.failures.get(task, 0) + 1
         self.progress.give_back(stage, task)
         if self.nodes.count(held.node):
-            self.book.blacklist(tuple(sorted(self.nodes.avoided)))
-            count = self.nodes.failures_on(held.node)
-            text = f"node {held.node} is avoided after {count} failed tasks"
-            self.notes.append(Remark("warning", text))
+            self._avoid(held.node, "failed tasks")
         if failures >= self.job.max_task_attempts and self.verdict is None:
             name = self.job.stages[stage.position].name
             why = diagnose(

@@ -7,12 +7,12 @@ from nm.emulation import Work
 from nm.lifecycle import CONTAINER, ContainerEvent, ContainerState
 from weft.errors import InvariantError
 from weft.ids import ContainerId
-from weft.messages import ContainerEnd, ContainerUse, Outcome, RunningContainer
+from weft.messages import ContainerEnd, ContainerUse, Outcome, RunningContainer, TaskEnd
 from weft.resources import Vector
 
 TaskKey = tuple[int, int, int]  # stage, task, attempt
 _LAUNCHED = CONTAINER.next(ContainerState.NEW, ContainerEvent.LAUNCH)
-_NONE_ENDED: set[TaskKey] = set()  # shared and never changed, as the three that follow
+_NONE_ENDED: dict[TaskKey, TaskEnd] = {}  # shared and never changed, as the three that follow
 _NONE_RUN: dict[TaskKey, Work] = {}
 _UNUSED: list[float] = []
 _UNMETERED: dict[TaskKey, float] = {}
@@ -36,7 +36,8 @@ class Held:
         # what only a reusable container keeps; one for each task would cost more than the rest
         self._one: Work | None = None
         self._several: dict[TaskKey, Work] = {} if reusable else _NONE_RUN
-        self.ended = set() if reusable else _NONE_ENDED  # tasks that already ended inside
+        # tasks that already ended inside: a master that missed their ends asks for them
+        self.ended: dict[TaskKey, TaskEnd] = {} if reusable else _NONE_ENDED
         self.used = _UNUSED  # amount x s since the last measurement, of ended tasks; replaced
         self.metered = {} if reusable else _UNMETERED  # work done at the last measurement, s
 
@@ -55,10 +56,10 @@ class Held:
         else:
             self._one = work
 
-    def end(self, key: TaskKey) -> None:
+    def end(self, key: TaskKey, end: TaskEnd) -> None:
         """A task of a reusable container ended."""
         self._several.pop(key, None)
-        self.ended.add(key)
+        self.ended[key] = end
 
     def step(self, event: ContainerEvent) -> None:
         """Take a step of the life cycle; raises InvariantError where there is none."""

@@ -41,17 +41,25 @@ from weft.messages import (
     StartContainers,
     StopContainers,
     TaskEnd,
+    TasksEnded,
 )
 from weft.outbox import Outbox
 from weft.resources import ResourceTypes, Vector
 
 _RUNNING: Final = NodeState.RUNNING
 _STOPPED: Final = NodeState.STOPPED
+BOOT_MAX = 1 << 53
+BOOTS, REPORT_BITS = 1 << 31, 22  # of a process's name, what its reports' numbers begin with
+PROBE_BEATS = 3.0  # a report that is not answered for so many intervals is waited for no longer
 HEARTBEAT, REPORT, REGISTER, TASKS = "heartbeat", "report", "register", "tasks"
 
 
 class NodeManager:
-    """One node. `rng` spreads the heartbeats of many nodes over their interval."""
+    """One node. `rng` spreads the heartbeats of many nodes over their interval.
+
+    `boot` names this process of the node: another one has another, or the Resource Manager takes
+    what both say for the words of one. By default it is drawn from `rng`.
+    """
 
     def __init__(
         self,
@@ -62,6 +70,7 @@ class NodeManager:
         labels: tuple[str, ...],
         settings: NodeSettings,
         rng: np.random.Generator,
+        boot: int = 0,
     ) -> None:
         self.node_id = node_id
         self.state = NODE.initial
@@ -72,7 +81,12 @@ class NodeManager:
         self._outbox = self._runner.outbox
         self._acks: list[int] = []
         self._types: ResourceTypes | None = None  # known once accepted
-        self._boot_s = 0.0
+        self._boot = boot or int(rng.spawn(1)[0].integers(1, BOOT_MAX))
+        self._life = 0  # of the manager that accepted the node, or asked it to register
+        self._token = 0  # what that manager wants to be told again
+        self._expiry_s = inf
+        self._heard_s = 0.0  # when the newest report was sent that the manager answered
+        self._probe = (0, 0.0)  # a report whose answer is waited for: number, when it was sent
         self._heartbeat_s = 0.0
         self._beating = False
         self._prompt = False
@@ -129,9 +143,9 @@ class NodeManager:
 
     def _on_started(self, event: Started, now: float, effects: list[Effect]) -> None:
         self.state = NODE.next(self.state, NodeEvent.STARTED)
-        self._boot_s = now
-        resend_after_s = self._settings.resend_after_s
-        self._outbox = Outbox(resend_after_s, 1 + int(now * 1000))  # not the numbers of a past life
+        self._heard_s = now
+        first = 1 + (self._boot % BOOTS << REPORT_BITS)  # not the numbers of a past life
+        self._outbox = Outbox(self._settings.resend_after_s, first)
         self._runner.outbox = self._outbox
         self._register(effects)
 
@@ -139,12 +153,26 @@ class NodeManager:
         address, rack, labels, capacity = self._registration
         running = self._runner.book.running()
         message = NodeRegistered(
-            self.node_id, address, rack, labels, capacity, running, self._boot_s
-        )
+            self.node_id, address, rack, labels, capacity, running,
+            self._boot, self._life, self._token,
+        )  # fmt: skip
         effects.append(Send(MANAGER, message))
         effects.append(SetTimer(self._settings.register_retry_s, REGISTER))
 
+    def _resync(self, life: int, token: int, effects: list[Effect]) -> None:
+        """The manager does not know what runs here: tell it."""
+        self._life, self._token = life or self._life, token
+        self.state = NODE.next(self.state, NodeEvent.RESYNC)
+        self._register(effects)
+
     def _on_accepted(self, event: NodeAccepted, now: float, effects: list[Effect]) -> None:
+        if event.life and self._life and event.life != self._life:
+            # a manager that restarted took a late copy of an earlier registration for ours
+            self._resync(event.life, 0, effects)
+            return
+        self._life = self._runner.life = event.life or self._life
+        self._heard_s, self._probe = now, (0, 0.0)
+        self._expiry_s = event.expiry_s or inf
         if self.state is NodeState.REGISTERING:
             effects.append(SetTimer(None, REGISTER))
         self.state = NODE.next(self.state, NodeEvent.ACCEPTED)
@@ -177,6 +205,8 @@ class NodeManager:
             return
         runner = self._runner
         number, items = self._outbox.take(now)
+        if not self._probe[0] or now - self._probe[1] > PROBE_BEATS * self._heartbeat_s:
+            self._probe = (number, now)
         ended: tuple[Any, ...] = tuple(items)
         tasks_ended: tuple[TaskEnd, ...] = ()
         if runner.reusable:
@@ -198,8 +228,20 @@ class NodeManager:
 
     def _on_answer(self, event: NodeAnswered, now: float, effects: list[Effect]) -> None:
         runner = self._runner
+        if event.resync:
+            if not event.token or self.state is NodeState.REGISTERING:
+                self._resync(event.life, event.token, effects)
+            return
+        if event.life and event.life != self._life:
+            # of an earlier life of the manager, or of a later one that has not asked yet; either
+            # way the manager of today says whether it knows this node
+            if self.state is _RUNNING:
+                self._resync(event.life, 0, effects)
+            return
         if event.acks:
             self._outbox.acknowledge(event.acks)
+            if self._probe[0] in event.acks:
+                self._heard_s, self._probe = self._probe[1], (0, 0.0)
         if event.next_heartbeat_s:
             self._heartbeat_s = event.next_heartbeat_s
         if (event.start or event.stop) and self._types is not None:  # else it is said again
@@ -211,9 +253,6 @@ class NodeManager:
                     runner.stop(container, now, effects)
         if event.shutdown:
             self._leave(event.shutdown, now, effects)
-        elif event.resync:
-            self.state = NODE.next(self.state, NodeEvent.RESYNC)
-            self._register(effects)
 
     def _set_timers(self, now: float, effects: list[Effect]) -> None:
         next_s = self._runner.emulation.next_end_s
@@ -227,8 +266,10 @@ class NodeManager:
     # -- orders of masters -------------------------------------------------------------------------
 
     def _on_start(self, event: StartContainers, now: float, effects: list[Effect]) -> None:
-        if self._types is None:
-            return  # not accepted yet; the sender repeats
+        if self.state is not _RUNNING or self._types is None:
+            return  # what runs here was told to the manager, or is about to be; the sender repeats
+        if now - self._heard_s >= self._expiry_s and self._settings.lease:
+            return  # the manager has given up what it granted here; it will have us register again
         answers = []
         for item in event.items:
             error = self._runner.start(item, now, effects)
@@ -247,14 +288,19 @@ class NodeManager:
         effects.append(Send(self._runner.master(event.attempt_id), message))
 
     def _on_query(self, event: QueryContainers, now: float, effects: list[Effect]) -> None:
-        answers = []
+        answers: list[ItemAnswer] = []
+        ended: list[TaskEnd] = []
         for container in event.containers:
             held = self._runner.book.containers.get(container)
             if held is None:
                 answers.append(ItemAnswer(container, error="no such container runs here"))
                 continue
-            keys = list(held.tasks) or [(-1, -1, 0)]
-            answers.extend(ItemAnswer(container, stage, task) for stage, task, _ in keys)
+            answers.append(ItemAnswer(container))
+            answers.extend(ItemAnswer(container, stage, task) for stage, task, _ in held.tasks)
+            ended.extend(held.ended.values())
+        if ended:  # first, so that the answer finds nothing that it would have to guess
+            told = TasksEnded(self.node_id, event.attempt_id, tuple(ended), (), now)
+            effects.append(Send(self._runner.master(event.attempt_id), told))
         message = StartAnswered(self.node_id, event.attempt_id, tuple(answers))
         effects.append(Send(self._runner.master(event.attempt_id), message))
 

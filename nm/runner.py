@@ -9,8 +9,9 @@ from nm.settings import Mode, NodeSettings
 from weft.effects import ContainersMeasured, Effect, Kill, Launch, Note, ProcessEnded, Send
 from weft.errors import InvariantError
 from weft.facts import TaskStarted, TaskStopped
-from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
+from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container, granted_before
 from weft.messages import (
+    NODE_FULL,
     Address,
     ContainerEnd,
     ContainerUse,
@@ -39,6 +40,7 @@ class Runner:
         self.book = Book(settings.tombstone_s)
         self.emulation = Emulation((), ())
         self.emulated = settings.mode is Mode.EMULATED
+        self.life = 0  # of the manager that accepted the node, the first being 1; 0: none did
         self.reusable = False  # a reusable container was ever seen
         self._settings = settings
         self._remote = self._read = -1  # positions: what remote reads use, and what tells how much
@@ -71,9 +73,12 @@ class Runner:
             end = book.tombstones.get(container)
             if end is not None:
                 return "stopped before it was started" if never_started(end) else ""
+            if self.life and granted_before(container, self.life - 1):
+                # the manager was told what runs here without it, so it will not free it
+                return "granted before the Resource Manager's last start"
             if not book.fits(item.granted):
                 self._bury(container, now)
-                return "a rigid resource of the node would be over capacity"
+                return NODE_FULL
             held = book.add(container, item.granted or item.demand, item.reusable, False)
             if item.reusable:
                 self.reusable = True
@@ -175,9 +180,9 @@ class Runner:
             return
         key = (stage, task, attempt)
         held.meter(key, work, now)
-        held.end(key)
         use = work.demand if self.emulated else use
         ended = TaskEnd(container, stage, task, attempt, outcome, exit_code, run_s, message, use)
+        held.end(key, ended)
         self.outbox.put((container, key), ended)
         owner = attempt_of_container(container)
         told = TasksEnded(self.node_id, owner, (ended,), (), now)

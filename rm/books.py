@@ -32,8 +32,6 @@ from weft.resources import ResourceTypes, Vector
 
 LABELS_MAX = 62
 ENDED_SHOWN_MAX = 200
-EPOCH_BITS = 24  # below them a container's number in one life of the manager
-EPOCHS = 1 << 8
 
 
 class Holding:
@@ -191,8 +189,9 @@ class Node:
     __slots__ = (
         "acks",
         "address",
-        "boot_s",
+        "boot",
         "capacity",
+        "challenge",
         "drain_until_s",
         "holdings",
         "labels",
@@ -206,6 +205,7 @@ class Node:
         "settled_at",
         "slot",
         "state",
+        "sure",
         "use",
     )
 
@@ -222,7 +222,9 @@ class Node:
         self.use: Vector = ()
         self.present = False  # it registered in this life of the manager, and is not given up
         self.drain_until_s = -1.0  # when what a leaving node runs is stopped; below 0: never
-        self.boot_s = 0.0
+        self.boot = 0  # names the node manager's process
+        self.challenge = (0, 0)  # which other process says to be this node, what it must answer
+        self.sure = False  # it registered for this life of the manager, not by a late copy
         self.holdings: dict[ContainerId, Holding] = {}
         self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them
         self.acks: list[int] = []
@@ -257,8 +259,8 @@ class Books:
         self.nodes: dict[NodeId, Node] = {}
         self.node_at: list[Node] = []
         self.holdings: dict[ContainerId, Holding] = {}
-        # held before a restart and not seen since: whose, where, waited for since
-        self.missing: dict[ContainerId, tuple[Attempt, NodeId, float]] = {}
+        # held before a restart and not seen since, by node: whose, waited for since
+        self.missing: dict[NodeId, dict[ContainerId, tuple[Attempt, float]]] = {}
         self.expected: dict[NodeId, list[Attempt]] = {}  # masters that lived before a restart
         self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
         self.masters: Floats = np.zeros(len(types))  # held by masters together
@@ -266,6 +268,7 @@ class Books:
         self.labels: dict[str, int] = {"": 0}
         self.next_app = 1
         self.next_serial = 1
+        self.next_token = 1  # of the question whether a node manager lives
         self.epoch = 0  # starts of the manager before this one
         self.version = 0  # grows with whatever may make a fruitless match fruitful
         self.dirty_attempts: dict[AttemptId, Attempt] = {}

@@ -2,13 +2,13 @@
 
 from typing import Final, NamedTuple
 
-from rm.books import EPOCH_BITS, EPOCHS, App, Attempt, Books, Holding, Node
+from rm.books import App, Attempt, Books, Holding, Node
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
 from weft.dag import Floats
 from weft.effects import Note
 from weft.facts import Closed
-from weft.ids import ContainerId, container_id
+from weft.ids import EPOCH_BITS, EPOCHS, ContainerId, container_id
 from weft.messages import ContainerEnd, Outcome, TaskEnd
 from weft.resources import Vector
 

@@ -58,9 +58,11 @@ def register(books: Books, event: AttemptRegistered) -> None:
         move_attempt(books, attempt, AttemptEvent.REGISTERED)
         move_app(books, app, AppEvent.ATTEMPT_REGISTERED)
         app.started_s = app.started_s or books.now
+    if attempt.recovered:  # whenever it says so: a late copy of before may have come first
         for number, node_id in event.held:
             if number not in books.holdings:
-                books.missing[number] = (attempt, node_id, books.now)
+                missing = books.missing.setdefault(node_id, {})
+                missing.setdefault(number, (attempt, books.now))
     attempt.share = books.share_of(app)
     finished = tuple(
         FinishedTask(stage, task, run_s)

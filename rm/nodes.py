@@ -42,14 +42,22 @@ def register(books: Books, event: NodeRegistered) -> None:
         answer = NodeAnswered(event.node_id, 0, shutdown=str(error))
         books.out.append(Send(node_address(event.node_id), answer))
         return
+    life = books.epoch + 1
+    if event.life not in (0, life):
+        _ask_to_register(books, event.node_id)  # told to an earlier life: it may be long ago
+        return
     node = books.nodes.get(event.node_id) or _new_node(books, event.node_id)
-    if event.boot_s < node.boot_s:
-        return  # sent by an earlier process
-    fresh = event.boot_s > node.boot_s
-    node.boot_s = event.boot_s
-    if node.present and not fresh:
+    if node.present and event.boot != node.boot and (event.boot, event.token) != node.challenge:
+        # a node manager that started anew, or a late word of an earlier one: the living answers
+        if node.challenge[0] != event.boot:
+            node.challenge = (event.boot, books.next_token)
+            books.next_token += 1
+        _ask_to_register(books, event.node_id, node.challenge[1])
+        return
+    if node.present and event.boot == node.boot and (event.life == 0 or node.sure):
         _accept(books, node)  # said again: the answer was lost, nothing else is new
         return
+    node.boot, node.sure, node.challenge = event.boot, event.life == life, (0, 0)
     _describe(books, node, event, capacity, mask)
     running = {item.container_id for item in event.running}
     for holding in list(node.holdings.values()):
@@ -65,9 +73,10 @@ def register(books: Books, event: NodeRegistered) -> None:
     node.lost.clear()
     books.version += 1
     _accept(books, node)
-    for number, (attempt, where, _) in list(books.missing.items()):
-        if where == node.node_id:  # ends that the node still owes come with its next heartbeats
-            books.missing[number] = (attempt, where, books.now)
+    missing = books.missing.get(node.node_id)
+    if missing:  # ends that the node still owes come with its next heartbeats
+        waiting = {n: (a, books.now) for n, (a, _) in missing.items() if n not in books.holdings}
+        books.missing[node.node_id] = waiting
     for attempt in books.expected.pop(node.node_id, ()):
         if attempt.state is AttemptState.ALLOCATED and attempt.master is None:
             # the order to launch it, if it is still on its way, must find it stopped
@@ -81,8 +90,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     """A node's report: ends first, then a match on what is free, then the answer."""
     node = books.nodes.get(event.node_id)
     if node is None or not node.present:
-        answer = NodeAnswered(event.node_id, 0, resync=True)
-        books.out.append(Send(node_address(event.node_id), answer))
+        _ask_to_register(books, event.node_id)
         return
     books.ledger.nodes.w["seen_s"][node.slot] = books.now
     if event.acks:
@@ -100,7 +108,10 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         if holding is not None and holding.node is node:
             container_ended(books, holding, end)
         elif holding is None:
-            _unknown_ended(books, end)
+            _unknown_ended(books, node, end)
+    for number, _ in event.container_use:
+        if number not in books.holdings:  # nobody would ever free it
+            node.outbox.put(number, number)
     if node.state is _DRAINING:
         drain(books, node)
     if not books.settings.prompt:
@@ -139,17 +150,21 @@ def _give_up_missing(books: Books, limit_s: float) -> None:
     A node that is back gets the time to send the ends that it owes again, should they be lost.
     """
     patience_s = 3 * books.settings.resend_after_s
-    for number, (attempt, where, since_s) in list(books.missing.items()):
+    for where, missing in list(books.missing.items()):
         node = books.nodes.get(where)
-        if number in books.holdings:
-            del books.missing[number]
-        elif node is not None and node.present:
-            if books.now - since_s >= patience_s:
-                del books.missing[number]
+        back = node is not None and node.present
+        for number, (attempt, since_s) in list(missing.items()):
+            if number in books.holdings:
+                del missing[number]
+            elif books.now - (since_s if back else books.started_s) >= (
+                patience_s if back else limit_s
+            ):
+                del missing[number]
                 relay_lost(books, attempt, number)
-        elif books.now - books.started_s >= limit_s:
-            del books.missing[number]
-            relay_lost(books, attempt, number)
+                if node is not None:  # should it be there all the same, or be started yet
+                    node.outbox.put(number, number)
+        if not missing:
+            del books.missing[where]
 
 
 def answer_node(books: Books, node: Node) -> None:
@@ -160,9 +175,9 @@ def answer_node(books: Books, node: Node) -> None:
     if items:
         start = tuple(item for item in items if isinstance(item, MasterLaunch))
         stop = tuple(item for item in items if not isinstance(item, MasterLaunch))
-        answer = NodeAnswered(node.node_id, number, acks, start, stop)
+        answer = NodeAnswered(node.node_id, number, acks, start, stop, life=books.epoch + 1)
     else:
-        answer = NodeAnswered(node.node_id, number, acks)
+        answer = NodeAnswered(node.node_id, number, acks, life=books.epoch + 1)
     books.out.append(Send(node_address(node.node_id), answer))
 
 
@@ -213,9 +228,16 @@ def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector,
 def _accept(books: Books, node: Node) -> None:
     settings = books.settings
     answer = NodeAccepted(
-        node.node_id, books.types, settings.heartbeat_s, settings.prompt, books.cluster_ts
-    )
+        node.node_id, books.types, settings.heartbeat_s, settings.prompt, books.cluster_ts,
+        books.epoch + 1, settings.node_expiry_s,
+    )  # fmt: skip
     books.out.append(Send(node_address(node.node_id), answer))
+
+
+def _ask_to_register(books: Books, name: NodeId, token: int = 0) -> None:
+    """Have a node say what it runs; with a `token`, only a process that registers answers."""
+    answer = NodeAnswered(name, 0, resync=True, life=books.epoch + 1, token=token)
+    books.out.append(Send(node_address(name), answer))
 
 
 def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
@@ -265,9 +287,11 @@ def _book_as_is(
     return hold(books, number, node, attempt, None, both, ContainerEvent.RECOVER)
 
 
-def _unknown_ended(books: Books, end: ContainerEnd) -> None:
+def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
     """Ended before this life of the manager heard of it: a master that lived through it is told."""
-    books.missing.pop(end.container_id, None)
+    missing = books.missing.get(node.node_id)
+    if missing:
+        missing.pop(end.container_id, None)
     app = books.apps.get(app_of_container(end.container_id))
     attempt = None if app is None else app.attempt
     if (

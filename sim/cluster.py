@@ -83,6 +83,8 @@ class Simulation:
         self.actors: dict[Address, Actor] = {}
         skip = settings.skip_idle and not self._lossy
         self._idle = IdleBeats(self.engine, self._hand_over, skip=skip)
+        # beats that are left out are not answered, which is no reason to stand still
+        self._node_settings = replace(settings.node, lease=False) if skip else settings.node
         self._specs = {spec.node_id: spec for spec in cluster.nodes}
         self._hosts: dict[Address, NodeId] = {}  # masters -> the node that they run on
         self._masters: dict[ContainerId, Actor] = {}
@@ -246,7 +248,7 @@ class Simulation:
             self.cluster.types.mapping(spec.capacity),
             spec.rack,
             spec.labels,
-            self.settings.node,
+            self._node_settings,
             np.random.default_rng([self.settings.seed, 2, number, boots]),
         )
         address = node_address(spec.node_id)

@@ -23,7 +23,7 @@ from weft.cluster import DEFAULT_QUEUES, QueueSpec
 from weft.effects import ClientRequested, Effect, Recovered, Send, TimerFired
 from weft.ids import attempt_id
 from weft.job import Job
-from weft.messages import Ask, AttemptRegistered, ContainerEnd
+from weft.messages import Ask, AttemptRegistered, ContainerEnd, NodeAnswered
 from weft.requests import ApplicationAccepted, SubmitApplication
 from weft.resources import ResourceTypes
 
@@ -74,6 +74,17 @@ class Rig:
         self.nodes[name] = FakeNode(name)
         self.tell(node_registered(name, vcores, memory_mb, **more))
         return self.nodes[name]
+
+    def restart_node(self, name: str, boot: int, **more: Any) -> list[Effect]:
+        """A node's process starts anew: it says so until it is believed; all that followed."""
+        effects = self.tell(node_registered(name, boot=boot, **more))
+        for answer in sent(effects, NodeAnswered):
+            if answer.token:
+                said = node_registered(
+                    name, boot=boot, life=answer.life, token=answer.token, **more
+                )
+                effects = self.tell(said)
+        return effects
 
     def ask_manager(self, request: object) -> Any:
         """A client's request; its answer."""

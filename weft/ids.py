@@ -16,6 +16,8 @@ NodeId = str  # the host's name, unique in the cluster
 
 ATTEMPT_BITS = 8
 CONTAINER_BITS = 32
+EPOCH_BITS = 24  # below them a container's number in one life of the Resource Manager
+EPOCHS = 1 << 8  # its lives are counted modulo this
 
 
 def attempt_id(app: AppId, attempt: int) -> AttemptId:
@@ -51,6 +53,15 @@ def app_of_container(container: ContainerId) -> AppId:
 def number_of_container(container: ContainerId) -> int:
     """Return the container's number in its attempt."""
     return container & ((1 << CONTAINER_BITS) - 1)
+
+
+def granted_before(container: ContainerId, epoch: int) -> bool:
+    """Whether a container was granted in a life of the manager before the one after `epoch` starts.
+
+    Lives are counted modulo `EPOCHS`, so what is fewer than half of them behind is earlier.
+    """
+    behind = (epoch - (number_of_container(container) >> EPOCH_BITS)) % EPOCHS
+    return 0 < behind < EPOCHS // 2
 
 
 def format_app(cluster_ts: int, app: AppId) -> str:

@@ -263,7 +263,9 @@ class NodeRegistered:
     labels: tuple[str, ...]
     capacity: dict[str, float]  # by resource name
     running: tuple[RunningContainer, ...] = ()
-    boot_s: float = 0.0  # when this node manager started; a later one lost what ran before
+    boot: int = 0  # drawn at random by each process of this node; another one lost what ran before
+    life: int = 0  # of the manager that asked for it, the first being 1; 0: nobody asked
+    token: int = 0  # of the resync that asked a process to show that it is the one that lives
 
 
 @record
@@ -298,6 +300,8 @@ class NodeAccepted:
     heartbeat_s: float
     prompt: bool  # send an out-of-band heartbeat when a container ends
     cluster_ts: int
+    life: int = 0  # of the manager, the first being 1; 0: not told
+    expiry_s: float = 0.0  # a node that goes so long without an answer is LOST; 0: not told
 
 
 @record
@@ -312,6 +316,8 @@ class NodeAnswered:
     next_heartbeat_s: float = 0.0  # 0: unchanged
     resync: bool = False  # unknown node: register again
     shutdown: str = ""  # a reason: leave
+    life: int = 0  # of the manager, the first being 1; 0: not told
+    token: int = 0  # with `resync`: to be told again by a process that says to be this node
 
 
 # -- Application Master <-> Node Manager -----------------------------------------------------------
@@ -344,8 +350,15 @@ class QueryContainers:
     containers: tuple[ContainerId, ...]
 
 
+NODE_FULL = "a rigid resource of the node would be over capacity"
+
+
 class ItemAnswer(NamedTuple):
-    """The answer for one item of a bulk call; an empty error means done."""
+    """The answer for one item of a bulk call; an empty error means done.
+
+    The answer to a stop or a query names no task; that to a query is followed by one for each task
+    that runs in the container.
+    """
 
     container_id: ContainerId
     stage: int = -1

@@ -1,6 +1,7 @@
 """Node managers on the wire: many nodes share one process, one port and one stream."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nm.core import NodeManager
+from nm.core import BOOT_MAX, NodeManager
 from nm.process.cgroups import find
 from nm.process.host import ProcessHost, kill_orphans
 from nm.process.limits import DISK, Limits
@@ -104,6 +105,7 @@ class NodeService(Outside):
                 spec.labels,
                 core_settings,
                 np.random.default_rng([settings.seed, settings.first_node + number]),
+                boot=1 + secrets.randbelow(BOOT_MAX),
             )
             self.shell.add(node_address(spec.node_id), core)
             self.shell.post(node_address(spec.node_id), Started())

@@ -77,11 +77,12 @@ class Host:
     def __init__(self, world: "World", name: str, rack: str) -> None:
         self.world, self.name, self.rack = world, name, rack
         self.up = False
-        self.boot_s = 0.0
+        self.boot = 0
         self.start()
 
     def start(self) -> None:
-        self.up, self.boot_s = True, self.world.now + 1e-3
+        self.up, self.boot = True, self.boot + 1
+        self.life = self.token = 0
         self.registered = False
         self.running: dict[int, tuple[tuple[float, ...], int, int]] = {}
         self.done: set[int] = set()
@@ -98,7 +99,8 @@ class Host:
             )
             self.world.to_manager(
                 NodeRegistered(
-                    self.name, "", self.rack, (), dict(CAPACITY), carried, self.boot_s
+                    self.name, "", self.rack, (), dict(CAPACITY), carried, self.boot,
+                    self.life, self.token,
                 )
             )  # fmt: skip
             return
@@ -110,10 +112,14 @@ class Host:
         if not self.up:
             return
         if isinstance(message, NodeAccepted):
-            self.registered = True
+            self.registered = self.life in (0, message.life)
+            self.life = message.life
         if isinstance(message, NodeAnswered):
-            if message.resync:
-                self.registered = False
+            asked = message.resync and not (message.token and self.registered)
+            if asked or message.life != self.life:
+                self.registered, self.life = False, message.life
+                self.token = message.token
+            if message.resync or not self.registered:
                 return
             if message.response_id:
                 self.acks.append(message.response_id)

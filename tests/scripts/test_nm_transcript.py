@@ -19,7 +19,7 @@ from weft.effects import (
     TimerFired,
 )
 from weft.facts import TaskStopped
-from weft.ids import attempt_id, container_id
+from weft.ids import EPOCH_BITS, attempt_id, container_id
 from weft.messages import (
     MasterLaunch,
     NodeAccepted,
@@ -235,7 +235,79 @@ def test_a_query_answers_what_runs_and_what_does_not() -> None:
     start(node, 0.0, task(2, 9.0))
     ids = (task(2).container_id, task(3).container_id)
     (answer,) = sent(node.handle(QueryContainers(ATTEMPT, "n1", ids), 1.0))
-    assert [bool(item.error) for item in answer.message.items] == [False, True]
+    said = [(item.container_id, item.task, bool(item.error)) for item in answer.message.items]
+    assert said == [(ids[0], -1, False), (ids[0], 2, False), (ids[1], -1, True)]
+
+
+def test_a_query_tells_again_what_ended_in_a_reusable_container() -> None:
+    node = build()
+    own = task(2, 1.0, reusable=True)
+    start(node, 0.0, own, own._replace(task=3, duration_s=9.0))
+    node.handle(TimerFired(TASKS), 1.0)
+    ends, answer = sent(node.handle(QueryContainers(ATTEMPT, "n1", (own.container_id,)), 2.0))
+    assert [(end.task, end.outcome) for end in ends.message.ended] == [(2, Outcome.SUCCEEDED)]
+    assert [item.task for item in answer.message.items] == [-1, 3]
+
+
+def accepted(life: int, expiry_s: float = 0.0) -> NodeAccepted:
+    return NodeAccepted("n1", DEFAULT_RESOURCE_TYPES, 1.0, False, 0, life, expiry_s)
+
+
+def granted(life: int, number: int, **more) -> TaskLaunch:
+    return task(number, **more)._replace(
+        container_id=container_id(ATTEMPT, (life - 1) << EPOCH_BITS | number)
+    )
+
+
+def test_what_an_earlier_life_of_the_manager_granted_is_not_started_unknown_to_the_next() -> None:
+    node = build()
+    node.handle(accepted(1), 0.0)
+    running = granted(1, 2, duration_s=60.0, reusable=True)
+    assert start(node, 0.0, running) == [""]
+    (asked,) = sent(node.handle(NodeAnswered("n1", 0, resync=True, life=2), 1.0))
+    assert (asked.message.life, len(asked.message.running)) == (2, 1)
+    late = StartContainers(ATTEMPT, "n1", (granted(1, 3),))
+    assert not sent(node.handle(late, 1.5)), "the manager was told what runs here without it"
+    node.handle(accepted(2), 2.0)
+    assert "last start" in start(node, 2.5, granted(1, 3))[0]
+    assert start(node, 2.5, running._replace(task=7), granted(2, 4)) == ["", ""]
+
+
+def test_an_acceptance_by_a_manager_that_took_a_late_registration_is_answered_by_a_true_one() -> (
+    None
+):
+    node = build()
+    node.handle(accepted(1), 0.0)
+    start(node, 0.0, granted(1, 2, duration_s=60.0))
+    (again,) = sent(node.handle(accepted(2), 1.0))
+    assert isinstance(again.message, NodeRegistered)
+    assert (again.message.life, len(again.message.running)) == (2, 1)
+    node.handle(accepted(2), 1.1)
+    (again,) = sent(node.handle(NodeAnswered("n1", 9, acks=(1,), stop=(5,), life=1), 2.0))
+    assert isinstance(again.message, NodeRegistered), "a late word is not obeyed, but asked after"
+
+
+def test_only_a_process_that_registers_answers_whether_it_lives() -> None:
+    node = build()
+    node.handle(accepted(1), 0.0)
+    assert not sent(node.handle(NodeAnswered("n1", 0, resync=True, life=1, token=4), 1.0))
+    fresh = NodeManager("n1", "", CAPACITY, "r", (), NodeSettings(), np.random.default_rng(2))
+    first = sent(fresh.handle(Started(), 0.0))[0].message
+    told = sent(fresh.handle(NodeAnswered("n1", 0, resync=True, life=1, token=4), 1.0))[0].message
+    assert (first.token, told.token) == (0, 4)
+    assert first.boot == told.boot > 0
+
+
+def test_a_node_that_had_no_answer_for_the_expiry_starts_nothing_until_it_is_accepted() -> None:
+    node = build()
+    node.handle(accepted(1, expiry_s=10.0), 0.0)
+    first = beat(node, 4.0)
+    node.handle(NodeAnswered("n1", 1, acks=(first.request_id,), life=1), 12.0)
+    assert start(node, 13.0, granted(1, 2)) == [""], "what was sent at 4 s was answered"
+    late = StartContainers(ATTEMPT, "n1", (granted(1, 3),))
+    assert not sent(node.handle(late, 14.5))
+    node.handle(accepted(1, expiry_s=10.0), 15.0)
+    assert start(node, 15.5, granted(1, 3)) == [""]
 
 
 def test_leaving_stops_everything() -> None:

@@ -181,21 +181,21 @@ def test_a_node_that_is_put_back_is_matched_again() -> None:
 
 def test_a_decommissioned_node_serves_again_without_a_restart_or_after_one() -> None:
     rig = Rig(settings=FREE)
-    rig.add_node("n1", boot_s=1.0)
+    rig.add_node("n1", boot=1)
     decommission(rig)
     rig.beat("n1")
     assert recommission(rig) == "RUNNING"
     decommission(rig)
     rig.tell(NodeUnregistered("n1"))
     assert state(rig) == "DECOMMISSIONED"
-    rig.tell(node_registered("n1", boot_s=2.0))
+    rig.restart_node("n1", 2)
     assert state(rig) == "DECOMMISSIONED", "starting its process does not put it back"
     assert recommission(rig) == "RUNNING"
     decommission(rig)
     rig.tell(NodeUnregistered("n1"))
     assert recommission(rig) == "SHUTDOWN", "it is away"
     assert sent(rig.tell(rig.nodes["n1"].heartbeat()), NodeAnswered)[0].resync
-    rig.tell(node_registered("n1", boot_s=3.0))
+    rig.restart_node("n1", 3)
     assert state(rig) == "RUNNING"
 
 
@@ -410,11 +410,11 @@ def test_masters_that_are_lost_with_their_nodes_are_not_counted() -> None:
 
 def test_a_node_that_is_started_anew_takes_its_master_along_uncounted() -> None:
     rig = Rig(settings=FREE)
-    rig.add_node("n1", boot_s=1.0)
+    rig.add_node("n1", boot=1)
     rig.submit()
     rig.beat()
     _, own = launched(rig)
-    rig.tell(node_registered("n1", boot_s=2.0))
+    rig.restart_node("n1", 2)
     rig.beat("n1", ContainerEnd(own, Outcome.RELEASED))
     assert not rig.manager.books.apps[1].attempts[0].counts
 
@@ -440,12 +440,12 @@ def test_a_restarted_manager_remembers_which_attempts_counted() -> None:
 def test_attempts_are_numbered_by_a_byte_and_end_with_it() -> None:
     """However often nodes are lost, an attempt's id stays its own."""
     rig = Rig(settings=FREE)
-    rig.add_node("n1", boot_s=1.0)
+    rig.add_node("n1", boot=1)
     rig.submit()
     for boot in range(2, 258):
         rig.beat("n1")
         _, own = launched(rig)
-        rig.tell(node_registered("n1", boot_s=float(boot)))
+        rig.restart_node("n1", boot)
         rig.beat("n1", ContainerEnd(own, Outcome.RELEASED))
         if rig.manager.books.apps[1].state is AppState.FAILED:
             break

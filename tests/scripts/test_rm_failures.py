@@ -76,15 +76,15 @@ def test_a_silent_node_is_lost_and_its_ends_are_relayed() -> None:
 
 def test_a_repeated_registration_changes_nothing_a_restarted_node_lost_all() -> None:
     rig = Rig(settings=FREE)
-    rig.add_node("n1", boot_s=5.0)
+    rig.add_node("n1", boot=5)
     master = running(rig)
-    effects = rig.tell(node_registered("n1", boot_s=5.0))
+    effects = rig.restart_node("n1", 5)
     assert sent(effects, NodeAccepted)
     rig.beat()
     assert not rig.nodes["n1"].stops
-    assert not sent(rig.tell(node_registered("n1", boot_s=4.0)), NodeAccepted), "an old message"
+    assert not sent(rig.tell(node_registered("n1", boot=4)), NodeAccepted), "an old message"
 
-    rig.tell(node_registered("n1", boot_s=6.0))
+    rig.restart_node("n1", 6)
     rig.beat()
     assert set(rig.nodes["n1"].stops) >= set(master.containers)
     rig.beat("n1", *[ContainerEnd(c, Outcome.RELEASED) for c in rig.nodes["n1"].stops])

@@ -76,6 +76,8 @@ def encode_orders(messages: Iterable[NodeOrder]) -> pb.TrackerOrders:
                     heartbeat_s=message.heartbeat_s,
                     prompt=message.prompt,
                     cluster_ts=message.cluster_ts,
+                    life=message.life,
+                    expiry_s=message.expiry_s,
                 )
             )
     return batch
@@ -97,6 +99,8 @@ def decode_orders(batch: pb.TrackerOrders) -> list[NodeOrder]:
                     to.heartbeat_s,
                     to.prompt,
                     to.cluster_ts,
+                    to.life,
+                    to.expiry_s,
                 )
             )
         else:
@@ -150,7 +154,9 @@ def _encode_registered(message: NodeRegistered) -> pb.RegisterNode:
             )
             for running in message.running
         ],
-        boot_s=message.boot_s,
+        boot=message.boot,
+        life=message.life,
+        token=message.token,
     )
 
 
@@ -169,7 +175,9 @@ def _decode_registered(item: pb.RegisterNode) -> NodeRegistered:
             )
             for running in item.running
         ),
-        item.boot_s,
+        item.boot,
+        item.life,
+        item.token,
     )
 
 
@@ -185,6 +193,8 @@ def _fill_answered(to: pb.NodeHeartbeatResponse, message: NodeAnswered) -> None:
     to.next_heartbeat_s = message.next_heartbeat_s
     to.resync = message.resync
     to.shutdown = message.shutdown
+    to.life = message.life
+    to.token = message.token
 
 
 def _decode_answered(item: pb.NodeHeartbeatResponse) -> NodeAnswered:
@@ -197,4 +207,6 @@ def _decode_answered(item: pb.NodeHeartbeatResponse) -> NodeAnswered:
         item.next_heartbeat_s,
         item.resync,
         item.shutdown,
+        item.life,
+        item.token,
     )

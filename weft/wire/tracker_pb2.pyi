@@ -131,13 +131,19 @@ class RegisterNode(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
-    BOOT_S_FIELD_NUMBER: _builtins.int
+    BOOT_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     address: _builtins.str
     """host:port of the node manager's service"""
     rack: _builtins.str
-    boot_s: _builtins.float
-    """when this node manager started, s on the cluster's clock"""
+    boot: _builtins.int
+    """drawn at random by each process of the node"""
+    life: _builtins.int
+    """of the manager that asked for it, the first being 1; 0: nobody asked"""
+    token: _builtins.int
+    """of the resync that asked for it, if it carried one"""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -155,11 +161,13 @@ class RegisterNode(_message.Message):
         labels: _abc.Iterable[_builtins.str] | None = ...,
         capacity: _abc.Iterable[_words_pb2.Amount] | None = ...,
         running: _abc.Iterable[Global___RunningContainer] | None = ...,
-        boot_s: _builtins.float = ...,
+        boot: _builtins.int = ...,
+        life: _builtins.int = ...,
+        token: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_s", b"boot_s", "capacity", b"capacity", "labels", b"labels", "node_id", b"node_id", "rack", b"rack", "running", b"running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "capacity", b"capacity", "labels", b"labels", "life", b"life", "node_id", b"node_id", "rack", b"rack", "running", b"running", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -297,6 +305,8 @@ class NodeRegistration(_message.Message):
     HEARTBEAT_S_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     CLUSTER_TS_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
+    EXPIRY_S_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     heartbeat_s: _builtins.float
     """pace of the node's heartbeats, s"""
@@ -304,6 +314,10 @@ class NodeRegistration(_message.Message):
     """send an out-of-band heartbeat when a container ends"""
     cluster_ts: _builtins.int
     """start of the cluster, ms since the epoch"""
+    life: _builtins.int
+    """of the manager, the first being 1"""
+    expiry_s: _builtins.float
+    """a node that goes so long without an answer is LOST, s"""
     @_builtins.property
     def types(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.ResourceType]: ...
     def __init__(
@@ -314,10 +328,12 @@ class NodeRegistration(_message.Message):
         heartbeat_s: _builtins.float = ...,
         prompt: _builtins.bool = ...,
         cluster_ts: _builtins.int = ...,
+        life: _builtins.int = ...,
+        expiry_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_ts", b"cluster_ts", "heartbeat_s", b"heartbeat_s", "node_id", b"node_id", "prompt", b"prompt", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_ts", b"cluster_ts", "expiry_s", b"expiry_s", "heartbeat_s", b"heartbeat_s", "life", b"life", "node_id", b"node_id", "prompt", b"prompt", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -335,6 +351,8 @@ class NodeHeartbeatResponse(_message.Message):
     NEXT_HEARTBEAT_S_FIELD_NUMBER: _builtins.int
     RESYNC_FIELD_NUMBER: _builtins.int
     SHUTDOWN_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     response_id: _builtins.int
     next_heartbeat_s: _builtins.float
@@ -343,6 +361,10 @@ class NodeHeartbeatResponse(_message.Message):
     """unknown node: register again"""
     shutdown: _builtins.str
     """a reason: leave"""
+    life: _builtins.int
+    """of the manager, the first being 1"""
+    token: _builtins.int
+    """with resync: to be told again in the registration"""
     @_builtins.property
     def acks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """request ids received since the last answer"""
@@ -364,10 +386,12 @@ class NodeHeartbeatResponse(_message.Message):
         next_heartbeat_s: _builtins.float = ...,
         resync: _builtins.bool = ...,
         shutdown: _builtins.str = ...,
+        life: _builtins.int = ...,
+        token: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "next_heartbeat_s", b"next_heartbeat_s", "node_id", b"node_id", "response_id", b"response_id", "resync", b"resync", "shutdown", b"shutdown", "start", b"start", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "life", b"life", "next_heartbeat_s", b"next_heartbeat_s", "node_id", b"node_id", "response_id", b"response_id", "resync", b"resync", "shutdown", b"shutdown", "start", b"start", "stop", b"stop", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,42 @@
+"""Reusable containers live through restarts of the Resource Manager without ghosts and orphans."""
+
+import pytest
+
+from sim.cluster import Simulation
+from sim.faults import Fault, FaultKind, Faults
+from sim.network import LinkSettings
+from sim.settings import SimSettings
+from weft.cluster import cluster_from_text
+from weft.job import Job, Stage
+from weft.messages import node_address
+from weft.presets import preset
+
+
+@pytest.mark.parametrize("scheduler", ["srs", "drs", "cobra"])
+def test_a_task_whose_end_only_the_journal_kept_leaves_its_container(scheduler: str) -> None:
+    """Its end was acknowledged by the manager before the restart, its own word was cut off."""
+    jobs = [Job("one", (Stage("a", 20, 3.0, {"vcores": 1, "memory_mb": 1024}),))]
+    script = (
+        Fault(5.0, FaultKind.PARTITION, ("n2",), for_s=7.0),
+        Fault(10.0, FaultKind.RESTART_MANAGER, for_s=0.5),
+    )
+    settings = SimSettings(preset(scheduler), faults=Faults(script), checks=True, until_s=120.0)
+    simulation = Simulation(cluster_from_text("3x4vcores,4096memory_mb"), jobs, settings)
+    assert [row.state for row in simulation.run().jobs] == ["FINISHED"]
+
+
+@pytest.mark.parametrize("prompt", [False, True], ids=["yarn", "prompt"])
+def test_a_node_that_refuses_what_is_granted_is_avoided(prompt: bool) -> None:
+    """It holds something that the manager does not know: it is granted few containers, not many."""
+    jobs = [Job("j", (Stage("a", 12, 5.0, {"vcores": 1, "memory_mb": 2048}),), arrival_s=5.0)]
+    settings = SimSettings(
+        preset("capacity"), prompt=prompt, until_s=120.0,
+        faults=Faults(network=LinkSettings(0.01, 0.01)),
+    )  # fmt: skip
+    simulation = Simulation(cluster_from_text("4x8vcores,8192memory_mb"), jobs, settings)
+    simulation.engine.run(simulation._hand_over, simulation._fire, 3.0)
+    node = simulation.actors[node_address("n1")].core
+    node._runner.book.add(999 << 40 | 1, (1.0, 7000.0), False, False)  # type: ignore[attr-defined]
+    recorder = simulation.run()
+    assert [row.state for row in recorder.jobs] == ["FINISHED"]
+    assert recorder.decisions < 80, "12 tasks, a master, and what n1 refused before it was avoided"

@@ -1,0 +1,131 @@
+"""What a restarted Resource Manager hears late, twice or not at all costs no job its end."""
+
+from rm.settings import ManagerSettings
+from testkit.builders import job, node_registered, sent, stage
+from testkit.manager import Rig
+from weft.effects import Send, TimerFired
+from weft.ids import attempt_id, container_id
+from weft.messages import (
+    AttemptRegistered,
+    ContainersGranted,
+    ContainerUse,
+    NodeAccepted,
+    NodeAnswered,
+    Outcome,
+    RunningContainer,
+)
+
+FREE = ManagerSettings(master_demand={})
+
+
+def restarted(rig: Rig) -> Rig:
+    """The next life of a manager, with the same nodes and masters around it."""
+    again = Rig(settings=rig.manager.books.settings, records=rig.records)
+    again.now = rig.now
+    again.nodes, again.masters = rig.nodes, rig.masters
+    return again
+
+
+def lost(effects: list) -> list[int]:
+    """Which containers masters are told to be lost."""
+    return [
+        end.container_id
+        for answer in sent(effects, ContainersGranted)
+        for end in answer.ended
+        if end.outcome is Outcome.LOST
+    ]
+
+
+def wait(rig: Rig, seconds: float, attempt: int) -> list[int]:
+    """Let time pass; what the master was told to be lost."""
+    told: list[int] = []
+    for _ in range(int(seconds)):
+        rig.now += 1.0
+        rig.tell(TimerFired("liveness"))
+        rig.beat()
+        told += lost(rig.allocate(rig.masters[attempt]))
+    return told
+
+
+def test_what_a_master_holds_counts_though_a_late_copy_of_its_registration_came_first() -> None:
+    rig = Rig(settings=ManagerSettings(node_expiry_s=600.0))
+    for name in ("n1", "n2"):
+        rig.add_node(name, boot=1)
+    master = rig.start(job("j", stage("w", 3)))
+    (home,) = [name for name, node in rig.nodes.items() if node.masters]
+    (own,) = rig.nodes[home].masters
+    other = {"n1": "n2", "n2": "n1"}[home]
+    held = container_id(master.attempt_id, 7)  # on the other node, which crashed meanwhile
+
+    again = restarted(rig)
+    vector = again.manager.books.master_vector
+    carried = (RunningContainer(own, vector, ()),)
+    again.tell(node_registered(home, boot=1, running=carried))
+    again.tell(AttemptRegistered(master.attempt_id))
+    assert sent(again.allocate(master, epoch=0), ContainersGranted)[0].resync
+    again.tell(AttemptRegistered(master.attempt_id, "", ((held, other),)))
+    again.tell(node_registered(other, boot=2))
+    assert wait(again, 15, master.attempt_id) == [held]
+    assert held in again.nodes[other].stops, "should it be started all the same"
+    assert not again.manager.books.missing
+
+
+def test_a_container_that_a_node_reports_and_nobody_knows_is_stopped() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    orphan = container_id(attempt_id(9, 1), 3)
+    rig.tell(rig.nodes["n1"].heartbeat(container_use=(ContainerUse(orphan, (0.0, 0.0)),)))
+    assert rig.nodes["n1"].stops == [orphan]
+
+
+def test_a_node_manager_that_starts_anew_is_taken_in_whatever_its_clock_says() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1", boot=77)
+    effects = rig.tell(node_registered("n1", boot=5))
+    (asked,) = sent(effects, NodeAnswered)
+    assert asked.resync
+    assert asked.token, "an earlier process may have sent it: which one lives?"
+    again = rig.tell(node_registered("n1", boot=5))
+    assert sent(again, NodeAnswered)[0].token == asked.token, "one question for one process"
+    told = node_registered("n1", boot=5, life=asked.life, token=asked.token)
+    assert sent(rig.tell(told), NodeAccepted)
+    assert not sent(rig.tell(node_registered("n1", boot=77)), NodeAccepted), "that one is dead"
+    assert rig.manager.books.nodes["n1"].boot == 5
+
+
+def test_a_registration_for_an_earlier_life_of_the_manager_is_asked_for_again() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1", boot=1)
+    again = restarted(rig)
+    (asked,) = sent(again.tell(node_registered("n1", boot=1, life=1)), NodeAnswered)
+    assert (asked.resync, asked.life) == (True, 2)
+    # a copy of its very first registration says nothing of what it runs by now
+    assert sent(again.tell(node_registered("n1", boot=1)), NodeAccepted)[0].life == 2
+    carried = (RunningContainer(container_id(attempt_id(1, 1), 4), (1.0, 1024.0), ()),)
+    again.tell(node_registered("n1", boot=1, life=2, running=carried))
+    again.beat()
+    assert again.nodes["n1"].stops == [carried[0].container_id]
+
+
+def test_who_returns_first_after_a_restart_makes_no_difference_to_the_work() -> None:
+    """What masters wait for is kept by node, so that a node's return looks at its own only."""
+    rig = Rig(settings=FREE)
+    for n in range(40):
+        rig.add_node(f"n{n}", vcores=8, memory_mb=8192)
+    master = rig.start(job("j", stage("w", 200)))
+    again = restarted(rig)
+    held = tuple((container_id(master.attempt_id, 2 + i), f"n{i % 40}") for i in range(200))
+    again.tell(AttemptRegistered(master.attempt_id, "", held))
+    waiting = again.manager.books.missing
+    assert {name: len(numbers) for name, numbers in waiting.items()} == {
+        f"n{n}": 5 for n in range(40)
+    }
+    for n in range(40):
+        carried = [
+            RunningContainer(c, (1.0, 1024.0), ((0, 0, 0),)) for c, at in held if at == f"n{n}"
+        ]
+        again.tell(node_registered(f"n{n}", 8, 8192, running=carried))
+    again.tell(TimerFired("liveness"))
+    assert not waiting
+    assert len(again.manager.books.apps[1].attempts[0].holdings) == 200
+    assert not [e for e in again.effects if isinstance(e, Send)]
