@@ -34,12 +34,14 @@ class Yard:
         matcher: str = "graphene",
         parameters: Mapping[str, Any] | None = None,
         queues: QueueSpec = TWO_QUEUES,
+        types: ResourceTypes = THREE,
     ) -> None:
+        self.types = types
         self.tree = QueueTree(queues)
-        self.ledger = Ledger(THREE, self.tree)
-        self.rows = AskRows(len(THREE))
+        self.ledger = Ledger(types, self.tree)
+        self.rows = AskRows(len(types))
         self.runs: list[Runs] = []
-        self.view = View(THREE, self.tree, self.ledger, self.rows, lambda slot: self.runs[slot])
+        self.view = View(types, self.tree, self.ledger, self.rows, lambda slot: self.runs[slot])
         self.matcher: Matcher = make_matcher(matcher, parameters)
         self.now = 0.0
         self.held: dict[int, tuple[int, int, Any]] = {}  # container -> node, app, demand
@@ -49,7 +51,7 @@ class Yard:
     def add_node(self, capacity: Vector, rack: str = "r1", label: str = "") -> int:
         """A node slot."""
         slot = self.ledger.add_node()
-        self.runs.append(Runs(len(THREE)))
+        self.runs.append(Runs(len(self.types)))
         self.view.node_names.append(f"n{slot}")
         if rack not in self.view.rack_names:
             self.view.rack_names.append(rack)
@@ -72,6 +74,22 @@ class Yard:
         self.rows.open(entry, self.labels[ask.label], racks, self.now)
         self.ledger.add_pending(app, entry.pending)
         return entry
+
+    def owe(self, deficits: Mapping[str, float]) -> None:
+        """Set Graphene's deficit counters of leaf queues, as an example states them."""
+        counters = np.zeros(len(self.tree))
+        for name, value in deficits.items():
+            counters[self.tree.leaf(name)] = value
+        state: Any = self.matcher
+        state._counters.resize(self.tree.capacity)
+        state._counters.value[:] = counters
+
+    def owed(self) -> dict[str, float]:
+        """The deficit counters by queue, by the last part of its path."""
+        found = self.matcher.deficits(self.view)
+        return {
+            path.split(".")[-1]: value for path, value in zip(self.tree.paths, found, strict=True)
+        }
 
     def match(self, node: int) -> Match:
         """Ask the matcher, changing nothing."""

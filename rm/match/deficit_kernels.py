@@ -1,7 +1,7 @@
 """Deficit counters in one call each: the groups' state for a decision, and booking a placement.
 
-Figure 15 line 28 with the rules of ALGORITHMS section 7; `rm.match.fairness.Deficits` says the same
-in words of arrays, and a test holds both to each other.
+Figure 15 line 28 with the rules of ALGORITHMS section 7. The worked examples drive these functions
+through the matcher's `granted`.
 """
 
 import numpy as np

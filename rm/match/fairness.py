@@ -1,10 +1,9 @@
-"""Fairness, shared by matchers: deficit counters, dominant resource shares, Jain's index.
+"""Fairness, shared by matchers: deficit counters and dominant resource shares.
 
 Sources: Graphene section 5.1 and figure 15 line 28; DRF (Ghodsi et al.; closed form by Parkes et
 al.); ALGORITHMS sections 7 and 10.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,24 +34,11 @@ class Deficits:
         self.share = np.asarray(share, dtype=np.float64).copy()
         self.value = grown
 
-    def book(self, group: int, factor: float, pending: Bools) -> None:
-        """Book one placed task of `group`; `factor` is 1 (slots) or its dominant demand (DRF)."""
-        active = pending.copy()
-        active[group] = True
-        share = self.active_share(active)
-        self.value += factor * share
-        self.value[group] -= factor
-
     def active_share(self, active: Bools) -> Floats:
         """Shares renormalised over the active groups, 0 elsewhere; shape (groups,)."""
         share = np.where(active, self.share, 0.0)
         total = share.sum()
         return share / total if total > 0 else share
-
-    def idle(self, group: int, active: Bools) -> None:
-        """A group has nothing pending: credit above 0 goes to the active ones by share."""
-        if self.value[group] > 0:
-            self._spread(group, active)
 
     def leave(self, group: int, active: Bools) -> None:
         """A group departs: its counter, credit or debt, is spread over the rest by share."""
@@ -62,11 +48,9 @@ class Deficits:
         others = active.copy()
         others[group] = False
         share = self.active_share(others)
-        if share.sum() > 0:
+        if share.sum() > 0:  # else nobody to owe it: kept, so that the sum stays 0
             self.value += self.value[group] * share
             self.value[group] = 0.0
-        elif len(self.value) == 1 or not others.any():
-            return  # nobody to owe it: kept, so that the sum stays 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +116,3 @@ def normalised_demand(total: Floats, demand: Floats) -> Floats:
     )
     top = share.max(axis=1, initial=0.0)
     return np.asarray(share / np.where(top > 0, top, 1.0)[:, None])
-
-
-def jain(values: Iterable[float]) -> float:
-    """Jain's index: (sum x)^2 / (n sum x^2); 1 when all are equal, 1/n when one has everything."""
-    x = np.asarray(list(values), dtype=np.float64)
-    squares = float((x * x).sum())
-    return float(x.sum()) ** 2 / (len(x) * squares) if squares > 0 else 1.0

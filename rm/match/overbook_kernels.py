@@ -56,27 +56,6 @@ def _slowdown(demand: Floats, total: Floats, capacity: Floats) -> float:
 
 
 @making_kernel
-def overbooking_score(
-    remaining: Floats,
-    demand: Floats,
-    capacity: Floats,
-    count: int,
-    task_duration: float,
-    task_demand: Floats,
-    next_opportunity: float,
-) -> tuple[float, float, float]:
-    """(oScore, benefit, cost) in s, of starting a task beside the first `count` running ones.
-
-    benefit = nextSchedOpp + duration - after(t); cost = sum over running tasks of after - before;
-    oScore = max(0, benefit - cost). `next_opportunity` is in s from now: the earliest time at which
-    the task fits anywhere without overbooking.
-    """
-    many, left = _room_for_one(remaining, demand, count)
-    before = fluid_ends(left, many, capacity, count)
-    return _weigh(left, many, before, capacity, count, task_duration, task_demand, next_opportunity)
-
-
-@making_kernel
 def _room_for_one(remaining: Floats, demand: Floats, count: int) -> tuple[Floats, Floats]:
     """Demands (count + 1, d) and run times left (count + 1,) with an empty last place."""
     many = np.empty((count + 1, demand.shape[1]))

@@ -1,8 +1,5 @@
-"""Worked examples of Carbyne's intra-job scheduler, and their jobs' completion under leftovers."""
+"""Worked examples of Carbyne: the master's decision, and completion times of the whole stack."""
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,26 +9,23 @@ from am.ask.carbyne import Carbyne, Intra, schedule
 from am.ask.remaining import Remaining, declared_s, shape_of
 from am.settings import MasterSettings
 from am.work import Work
+from sim.cluster import Simulation
+from sim.results import jct_s
+from sim.settings import SimSettings
+from testkit.examples import Table, examples, reading
 from testkit.master import ATTEMPT, accepted
-from weft.ids import container_id
+from weft.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec
+from weft.facts import Placed
 from weft.job import Edge, Job, Stage
-from weft.messages import Container
+from weft.messages import AskType
+from weft.presets import preset
 from weft.resources import Kind, ResourceType, ResourceTypes
 
-FOLDER = Path(os.environ.get("WEFT_GOLDEN", "../shared/golden"))
-CASES = [
-    case
-    for path in sorted(FOLDER.glob("*.json"))
-    if (case := json.loads(path.read_text())).get("family", "").startswith("carbyne")
-]
-if not CASES:
-    pytest.skip(f"no worked examples of Carbyne in {FOLDER}", allow_module_level=True)
 
-
-def read_job(given: dict[str, Any]) -> Job:
+def read_job(given: Table) -> Job:
     stages = tuple(
         Stage(
-            s["name"], s["num_tasks"], s["duration"], s["demand"],
+            s["name"], s["num_tasks"], s["duration"], dict(s["demand"].items()),
             tuple(Edge(p) for p in s.get("parents", ())),
         )
         for s in given["stages"]
@@ -39,97 +33,59 @@ def read_job(given: dict[str, Any]) -> Job:
     return Job(given["name"], stages)
 
 
-class Player:
-    """One job of an example, played by hand."""
-
-    def __init__(self, job: Job, types: ResourceTypes, total: float, share: float) -> None:
-        answer = accepted(job, types=types, machines=(((total,), 1),), share=(share,))
-        self.work = Work(
-            ATTEMPT, MasterSettings(planner=""), Carbyne(), np.random.default_rng(0), answer
-        )
-        self.work.adopt(None)
-        self.ends: list[tuple[float, Any]] = []
-        self.finish_s = -1.0
-
-    def intra(self, now: float, share: float) -> Intra:
-        self.work.share = (share,)
-        view = self.work._view()
-        remaining = Remaining(shape_of(view), declared_s(view), view, now)
-        return schedule(remaining, (share,), view.capacity, False)
-
-    def start(self, lot_number: int, now: float, number: int) -> float:
-        lot = self.work.progress.lots[lot_number]
-        self.work.review = True
-        self.work.progress.mark(lot)
-        self.work.consult(now)
-        row = next(r for r in lot.rows if r is not None and r.wanted)
-        container = container_id(ATTEMPT, number)
-        self.work.take((Container(container, "n", row.ask_id),), now)
-        self.ends.append((now + lot.declared_of(0), container))
-        return float(lot.demand[0])
+def decided(job: Job, types: ResourceTypes, total: float, share: float) -> tuple[Work, Intra]:
+    """What a master decides that may count on `share` of a pool of `total`."""
+    answer = accepted(job, types=types, machines=(((total,), 1),), share=(share,))
+    work = Work(ATTEMPT, MasterSettings(planner=""), Carbyne(), np.random.default_rng(0), answer)
+    work.adopt(None)
+    view = work._view()
+    remaining = Remaining(shape_of(view), declared_s(view), view, 0.0)
+    return work, schedule(remaining, (share,), view.capacity, False)
 
 
-def play(players: list[Player], total: float, strict: bool) -> list[float]:
-    """Equal shares; must-start first, then leftovers by shortest remaining work."""
-    now, number, free = 0.0, 1, total
-    while any(p.finish_s < 0 for p in players):
-        alive = [p for p in players if p.finish_s < 0]
-        share = total / (len(players) if strict else len(alive))
-        wanted: list[tuple[Player, int, int]] = []
-        for p in alive:
-            intra = p.intra(now, share)
-            shape = shape_of(p.work._view())
-            due = intra.ready & (intra.start <= 1e-9) if strict else intra.must
-            for lot, count in enumerate(np.bincount(shape.kind[due], minlength=len(shape.need))):
-                wanted.append((p, lot, int(count)))
-        for p, lot, count in wanted:
-            for _ in range(count):
-                number += 1
-                free -= p.start(lot, now, number)
-        for p in sorted(alive, key=lambda p: p.work.progress.remaining_work):
-            lots = sorted(p.work.progress.lots, key=lambda lot: -lot.demand[0])
-            for lot in [] if strict else lots:
-                while lot.ready and lot.demand[0] <= free + 1e-9:
-                    number += 1
-                    free -= p.start(lot.number, now, number)
-        now = min(end for p in alive for end, _ in p.ends)
-        for p in alive:
-            for end, container in [e for e in p.ends if e[0] <= now + 1e-9]:
-                p.ends.remove((end, container))
-                held = p.work.launcher.held.pop(container)
-                free += held.lot.demand[0]
-                p.work.progress.finish(held.stage, held.task)
-            if p.work.progress.done:
-                p.finish_s = now
-    return [p.finish_s for p in players]
+def simulated(
+    jobs: list[Job], types: ResourceTypes, room: float
+) -> tuple[list[float], list[Placed]]:
+    """Completion times of all cores together on one machine, and what was placed at time 0."""
+    cluster = ClusterSpec(types, (NodeSpec("n", (room,), "k"),), DEFAULT_QUEUES)
+    settings = SimSettings(scheduler=preset("carbyne"), prompt=True, checks=True)
+    simulation = Simulation(cluster, jobs, settings)
+    placed: list[Placed] = []
+    simulation.watchers.append(
+        lambda now, fact: placed.append(fact) if now == 0 and isinstance(fact, Placed) else None
+    )
+    return [jct_s(row) for row in simulation.run().jobs], placed
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c["id"])
+@examples("carbyne")
 def test_worked_example(case: dict[str, Any]) -> None:
-    given, expected = case["input"], case["expected"]
-    tolerance = case["tolerance"].get("abs", 1e-6)
-    types = ResourceTypes(tuple(ResourceType(n, Kind.RIGID) for n in given["capacity"]))
-    total = next(iter(given["capacity"].values()))
-    jobs = [read_job(job) for job in given["jobs"]]
-
-    def players() -> list[Player]:
-        shares = given["share"]
-        return [Player(j, types, total, s * total) for j, s in zip(jobs, shares, strict=True)]
-
-    for number, player in enumerate(players()):
-        intra = player.intra(0.0, given["share"][number] * total)
-        assert intra.t_k == pytest.approx(expected["T"][number], abs=tolerance)
-        assert intra.leftover[0] == pytest.approx(expected["leftover"][number], abs=tolerance)
-        shape = shape_of(player.work._view())
-        musts = np.bincount(shape.stage[intra.must], minlength=len(player.work.job.stages))
-        named = {
-            stage.name: int(count)
-            for stage, count in zip(player.work.job.stages, musts, strict=True)
-            if count
-        }
-        assert named == expected["must_start_counts"][number]
-    finish = play(players(), total, strict=False)
-    assert finish == pytest.approx(expected["carbyne_jct"], abs=tolerance)
-    assert np.mean(finish) == pytest.approx(expected["carbyne_avg"], abs=tolerance)
-    alone = play(players(), total, strict=True)
-    assert np.mean(alone) == pytest.approx(expected["strict_share_avg"], abs=tolerance)
+    """T_k, must-start tasks, leftovers; then the jobs' ends with the leftover given out by SRTF."""
+    with reading(case) as (given, expected, tolerance):
+        close = {"abs": tolerance.get("abs", 1e-6)}
+        (total,) = given["capacity"].values()
+        types = ResourceTypes(tuple(ResourceType(n, Kind.RIGID) for n in given["capacity"]))
+        for job in given["jobs"]:
+            assert job["resources"] == list(types.names)
+        jobs = [read_job(job) for job in given["jobs"]]
+        rooms = [share * total for share in given["share"]]
+        for number, (job, room) in enumerate(zip(jobs, rooms, strict=True)):
+            work, intra = decided(job, types, total, room)
+            assert intra.t_k == pytest.approx(expected["T"][number], **close)
+            assert intra.leftover[0] == pytest.approx(expected["leftover"][number], **close)
+            stages = shape_of(work._view()).stage[intra.must]
+            musts = np.bincount(stages, minlength=len(job.stages))
+            stated = expected["must_start_counts"][number]
+            found = {s.name: int(n) for s, n in zip(job.stages, musts, strict=True)}
+            assert found == {s.name: stated.get(s.name, 0) for s in job.stages}
+        ends, placed = simulated(jobs, types, total)
+        assert ends == pytest.approx(expected["carbyne_jct"], **close)
+        assert np.mean(ends) == pytest.approx(expected["carbyne_avg"], **close)
+        lent = [p.demand[0] for p in placed if p.kind is AskType.ALTRUISTIC]
+        if "after_srtf_left" in expected:
+            left = sum(expected["leftover"]) - lent[0]
+            assert left == pytest.approx(expected["after_srtf_left"], **close)
+        alone = [simulated([job], types, room)[0][0] for job, room in zip(jobs, rooms, strict=True)]
+        assert np.mean(alone) == pytest.approx(expected["strict_share_avg"], **close)
+        if "improvement" in expected:
+            ratio = np.mean(alone) / np.mean(ends)
+            assert ratio == pytest.approx(expected["improvement"], **close)

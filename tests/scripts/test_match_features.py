@@ -1,8 +1,5 @@
 """What stands beside the scores: labels, black lists, gangs, reservations, locality, reasons."""
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,16 +20,13 @@ from testkit.master import stage as plain_stage
 from weft.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec, QueueSpec
 from weft.effects import Note, Started
 from weft.facts import Placed, TaskStarted
-from weft.job import Edge, Job, Preference, Stage
+from weft.job import Job, Preference, Stage
 from weft.messages import NodeAccepted, StartContainers, TaskLaunch
 from weft.presets import preset
 from weft.requests import Explain
 from weft.resources import DEFAULT_RESOURCE_TYPES
 
 FREE = ManagerSettings(master_demand={"vcores": 0.0})
-GOLDEN = Path(
-    os.environ.get("WEFT_GOLDEN", Path(__file__).resolve().parents[2].parent / "shared/golden")
-)
 every_matcher = pytest.mark.parametrize("matcher", list(MATCHERS))
 
 
@@ -270,32 +264,3 @@ def test_sjf_goes_by_the_path_not_by_the_work() -> None:
     rig.beat()
     rig.allocate(wide)
     assert len(wide.containers) == 1
-
-
-def srpt_cases() -> list[Any]:
-    found = [json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))]
-    chosen = [pytest.param(c, id=c["id"]) for c in found if c["family"] == "srpt"]
-    skip = pytest.mark.skip(reason=f"no worked examples of srpt in {GOLDEN}")
-    return chosen or [pytest.param(None, marks=skip)]
-
-
-@pytest.mark.parametrize("case", srpt_cases())
-def test_srpt_is_duration_times_the_l1_norm(case: dict[str, Any]) -> None:
-    """The master's remaining work is the worked example's (figure 15 line 20)."""
-    from am.lots import LotLimits, build_lots
-    from weft.resources import Kind, ResourceType, ResourceTypes
-
-    capacity = tuple(case["input"]["capacity"])
-    types = ResourceTypes(
-        tuple(ResourceType(f"r{i}", Kind.DIVISIBLE) for i in range(len(capacity)))
-    )
-    parts = tuple(
-        Stage(f"s{i}", 1, duration, types.mapping(tuple(demand)), tuple([Edge("s0")] * (i > 0)))
-        for i, (duration, demand) in enumerate(case["input"]["pending"])
-    )
-    made = Job("j", parts)
-    progress = Progress(made)
-    base = [part.duration_s for part in parts]
-    progress.adopt(build_lots(made, types, capacity, None, base, LotLimits()))
-    tolerance = case["tolerance"]["abs"]
-    assert progress.remaining_work == pytest.approx(case["expected"]["srpt"], abs=tolerance)
