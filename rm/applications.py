@@ -152,9 +152,21 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
             "started_s": app.started_s,
             "finished_s": app.finished_s,
             "progress": app.progress,
+            "held_s": books.types.mapping(held_until_now(books, app)),
             "attempt": 0 if app.attempt is None else app.attempt.attempt_id,
         }
     )
+
+
+def held_until_now(books: Books, app: App) -> list[float]:
+    """Amount x s of all that an application held so far, masters included; in the types' order."""
+    held_s = list(app.held_s)
+    for attempt in app.attempts:
+        for holding in attempt.holdings.values():
+            lasted_s = books.now - holding.started_s
+            for r, amount in enumerate(holding.vector):
+                held_s[r] += amount * lasted_s
+    return held_s
 
 
 def settle(books: Books, app: App) -> None:

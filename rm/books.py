@@ -146,6 +146,7 @@ class App:
         "finished",
         "finished_by_stage",
         "finished_s",
+        "held_s",
         "job",
         "priority",
         "progress",
@@ -158,7 +159,9 @@ class App:
         "submitted_s",
     )
 
-    def __init__(self, app_id: AppId, job: Job, submission_id: str, queue: int, now: float) -> None:
+    def __init__(
+        self, app_id: AppId, job: Job, submission_id: str, queue: int, now: float, resources: int
+    ) -> None:
         stages = len(job.stages)
         self.app_id = app_id
         self.job = job
@@ -174,6 +177,7 @@ class App:
         self.submitted_s = now
         self.started_s = 0.0
         self.finished_s = 0.0
+        self.held_s = [0.0] * resources  # amount x s of containers that ended, masters included
         self.progress = 0.0
         # by stage: task -> run time, s; only while it may matter to a later attempt
         self.finished: list[dict[int, float]] = [{} for _ in range(stages)]

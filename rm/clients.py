@@ -83,7 +83,7 @@ def _submit(books: Books, request: SubmitApplication) -> Any:
     number = request.app_id or books.next_app
     if request.app_id and (number >= books.next_app or number in books.apps):
         raise InputError("app_id", f"{number} is not reserved, or another submission has it")
-    app = App(number, job, request.submission_id, queue, books.now)
+    app = App(number, job, request.submission_id, queue, books.now, len(books.types))
     books.next_app = max(books.next_app, number + 1)
     books.apps[app.app_id] = app
     if request.submission_id:

@@ -12,6 +12,8 @@ from weft.ids import EPOCH_BITS, EPOCHS, ContainerId, container_id
 from weft.messages import ContainerEnd, Outcome, TaskEnd
 from weft.resources import Vector
 
+MESSAGE_MAX = 200  # characters of an end's reason in a fact
+
 _HOW = {
     Outcome.RELEASED: ContainerEvent.GIVEN_BACK,
     Outcome.KILLED: ContainerEvent.WAS_KILLED,
@@ -96,12 +98,18 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
         del attempt.holdings[number]
         _of_attempt(books, attempt, holding, end)
         books.matcher.ended(books.view, node.slot, slot, holding.demand, books.now)
-    closed = Closed(number, node.node_id, end.outcome, end.stage, end.task, end.attempt)
+    closed = Closed(
+        number, node.node_id, end.outcome, end.stage, end.task, end.attempt, end.exit_code,
+        end.run_s, end.message[:MESSAGE_MAX],
+    )  # fmt: skip
     books.out.append(Note(closed))
 
 
 def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: ContainerEnd) -> None:
     app = attempt.app
+    lasted_s, held_s = books.now - holding.started_s, app.held_s
+    for r, amount in enumerate(holding.vector):
+        held_s[r] += amount * lasted_s
     if attempt.master is holding:
         books.masters -= holding.demand
         if not books.masters.any() or books.masters.max() < 1e-9:

@@ -120,7 +120,8 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     except InputError:  # the queue is gone from the settings: any leaf is better than none
         queue = next(slot for slot in range(len(books.queues)) if books.queues.is_leaf[slot])
     job = job_from_dict(first["job"])
-    app = App(number, job, str(first["submission_id"]), queue, float(first["submitted_s"]))
+    at_s, submission_id = float(first["submitted_s"]), str(first["submission_id"])
+    app = App(number, job, submission_id, queue, at_s, len(books.types))
     app.priority = int(first["priority"])
     books.apps[number] = app
     if app.submission_id:
@@ -131,6 +132,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     for stage, task, run_s in by_kind.get("tasks", {"tasks": ()})["tasks"]:
         app.finished[int(stage)][int(task)] = float(run_s)
         app.finished_by_stage[int(stage)] += 1
+    app.held_s = _held_by_finished(books, app)
     move_app(books, app, AppEvent.SUBMIT)
     open_app(books, app)
     move_app(books, app, AppEvent.ACCEPT)
@@ -159,4 +161,20 @@ def _recover_ended(books: Books, app: App, record: Record) -> None:
     app.progress = float(record["progress"])
     for stage, count in record.get("finished", ()):
         app.finished_by_stage[int(stage)] = int(count)
+    held_s = record.get("held_s", {})
+    app.held_s = [float(held_s.get(name, 0.0)) for name in books.types.names]
     move_app(books, app, _FINAL[str(record["state"])], str(record["diagnostics"]))
+
+
+def _held_by_finished(books: Books, app: App) -> list[float]:
+    """What the journal proves that an application held so far: its finished tasks, s x amount.
+
+    What its master, failed tries and containers under way held before a restart is not known.
+    """
+    held_s = [0.0] * len(books.types)
+    for stage, done in zip(app.job.stages, app.finished, strict=True):
+        for task, run_s in done.items():
+            for name, amount in stage.demand_of(task).items():
+                if name in books.types.names:
+                    held_s[books.types.names.index(name)] += amount * run_s
+    return held_s

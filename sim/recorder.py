@@ -139,7 +139,7 @@ class Recorder:
         self._decide(_PLACED.pack(now, container, ask, stage, kind), node)
 
     def _closed(self, now: float, fact: Closed) -> None:
-        container, node, outcome, stage, task, attempt = fact
+        container, node, outcome, stage, task, attempt, *_ = fact
         self._decide(_CLOSED.pack(now, container, outcome, stage, task, attempt), node)
 
     def _remark(self, now: float, fact: Remark) -> None:

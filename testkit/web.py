@@ -81,10 +81,10 @@ class FakeClient:
         self._called("nodes")
         return self._nodes
 
-    async def applications(self, *_: Any) -> tuple[ApplicationReport, ...]:
-        """All applications, whatever is asked."""
+    async def applications(self, states: Iterable[str] = ()) -> tuple[ApplicationReport, ...]:
+        """The applications in the given states; none: all."""
         self._called("applications")
-        return tuple(self._apps.values())
+        return tuple(a for a in self._apps.values() if not states or a.state in states)
 
     async def application(self, app: AppId) -> ApplicationReport:
         """One application with its stages."""
@@ -144,10 +144,13 @@ class FakeClient:
         root = QueueReport("root", 1.0, 1.0, 0.63, "RUNNING", 100, 100, held, 77)
         return replace(root, children=(prod, dev))
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
+    async def event_batches(
+        self, after: int = 0
+    ) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
         """The facts that a test puts into `facts`."""
         while True:
-            yield await self.facts.get()
+            yield max(after, 1), [await self.facts.get()]
+            after = max(after, 1) + 1
 
     async def kill(self, app: AppId, diagnostics: str = "") -> str:
         """It ends at once."""

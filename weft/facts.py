@@ -58,6 +58,9 @@ class Closed(NamedTuple):
     stage: int
     task: int
     attempt: int
+    exit_code: int = 0
+    run_s: float = 0.0  # of the task itself, 0: not told
+    message: str = ""  # why it ended, where that is no success
 
 
 class TaskStarted(NamedTuple):

@@ -210,6 +210,7 @@ class ApplicationReport:
     diagnostics: str = ""
     stages: tuple[StageReport, ...] = ()  # only in the answer to GetApplication
     cluster_ts: int = 0  # for the id's string
+    held_s: dict[str, float] = field(default_factory=dict)  # amount x s so far, masters included
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +267,7 @@ class ClusterMetrics:
     containers_running: int
     containers_pending: int
     cluster_ts: int = 0  # for the strings of ids
+    use: dict[str, float] = field(default_factory=dict)  # measured on the nodes that run
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +303,9 @@ class ContainerReport:
     started_s: float
     finished_s: float
     node_address: str = ""
+    exit_code: int = 0
+    run_s: float = 0.0  # of the task itself, 0: not told
+    message: str = ""  # why it ended, where that is no success
 
 
 ClientAnswer = (

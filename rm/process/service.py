@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -27,6 +28,8 @@ from weft.wire.services import add_client_service, add_master_service, add_track
 
 ANSWER_S = 60.0  # a client that was not answered for so long is told so
 WATCHED_MAX = 50_000  # facts that wait for one watcher; a slower one loses the oldest
+KEPT_MAX = 50_000  # facts kept for a watcher that comes back
+BATCH_MAX = 1_000
 CLIENT = client_address("")
 
 
@@ -41,6 +44,9 @@ class ManagerService(Outside):
         self._clients: dict[Address, asyncio.Future[Any]] = {}
         self._tokens = itertools.count(1)
         self._watchers: set[_Watcher] = set()
+        self._kept: deque[tuple[float, Fact]] = deque(maxlen=KEPT_MAX)
+        # of the newest fact; a restarted manager goes on above, as no facts come one a microsecond
+        self._number = int(time.time() * 1e6)
         self._shell: Shell | None = None
         add_client_service(server, self.ask, self.watch)
         add_tracker_service(server, self._from_nodes, self._closed)
@@ -102,9 +108,14 @@ class ManagerService(Outside):
         finally:
             self._clients.pop(address, None)
 
-    async def watch(self) -> AsyncIterator[list[str]]:
-        """Batches of facts as JSON, from now on."""
-        watcher = _Watcher()
+    async def watch(self, after: int = 0) -> AsyncIterator[tuple[int, list[str]]]:
+        """Batches of facts as JSON, each with the number of its first, from now on.
+
+        `after`: the kept facts with larger numbers come first; 0: none.
+        """
+        oldest = self._number - len(self._kept) + 1
+        skip = max(0, after + 1 - oldest) if after else len(self._kept)
+        watcher = _Watcher(self._number, list(itertools.islice(self._kept, skip, None)))
         self._watchers.add(watcher)
         try:
             while True:
@@ -141,6 +152,8 @@ class ManagerService(Outside):
         """Log, count, and tell the watchers."""
         self._process.note(fact, now)
         self._metrics.note(fact, now)
+        self._kept.append((now, fact))
+        self._number += 1
         if self._watchers:
             line = fact_line(fact, now)
             for watcher in self._watchers:
@@ -155,17 +168,27 @@ class ManagerService(Outside):
 class _Watcher:
     """Facts on their way to one client."""
 
-    def __init__(self) -> None:
+    def __init__(self, newest: int, kept: list[tuple[float, Fact]]) -> None:
+        self._kept = deque(kept)  # older than `newest`, rendered as they are taken
+        self._next = newest - len(kept) + 1
+        self._newest = newest
         self._lines: deque[str] = deque(maxlen=WATCHED_MAX)
         self._wake = asyncio.Event()
 
     def put(self, line: str) -> None:
         self._lines.append(line)
+        self._newest += 1
         self._wake.set()
 
-    async def take(self) -> list[str]:
+    async def take(self) -> tuple[int, list[str]]:
+        """The number of the first fact, and the facts."""
+        if self._kept:
+            first, count = self._next, min(len(self._kept), BATCH_MAX)
+            self._next += count
+            found = [self._kept.popleft() for _ in range(count)]
+            return first, [fact_line(fact, now) for now, fact in found]
         while not self._lines:
             self._wake.clear()
             await self._wake.wait()
-        lines = [self._lines.popleft() for _ in range(min(len(self._lines), 1_000))]
-        return lines
+        first, count = self._newest - len(self._lines) + 1, min(len(self._lines), BATCH_MAX)
+        return first, [self._lines.popleft() for _ in range(count)]

@@ -1,12 +1,15 @@
 """What clients are told, built from the books on demand."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
+from rm.applications import held_until_now
 from rm.books import App, Books, Holding
 from rm.lifecycle import AppState, reported
 from weft.dag import Floats
+from weft.messages import ContainerEnd
 from weft.requests import (
     ApplicationReport,
     ClusterMetrics,
@@ -45,6 +48,7 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
         allocated=books.types.mapping(amounts),
         diagnostics=app.diagnostics,
         stages=_stages(app) if stages else (),
+        held_s=books.types.mapping(held_until_now(books, app)),
     )
 
 
@@ -118,24 +122,31 @@ def dominant(held: Floats, total: Floats) -> float:
 
 def queue(books: Books, slot: int) -> QueueReport:
     """A queue's report with all below it."""
-    columns, tree = books.ledger.by_queue, books.queues
     counts = Counter(
-        app.state is AppState.RUNNING
+        (above, app.state is AppState.RUNNING)
         for app in books.app_at
-        if app is not None and slot in tree.chains[app.queue]
+        if app is not None
+        for above in books.queues.chains[app.queue]
     )
+    return _queue(books, slot, counts, books.matcher.deficits(books.view))
+
+
+def _queue(
+    books: Books, slot: int, counts: Counter[tuple[int, bool]], deficits: Floats
+) -> QueueReport:
+    columns, tree = books.ledger.by_queue, books.queues
     return QueueReport(
         name=tree.paths[slot],
         capacity=float(tree.capacity[slot]),
         max_capacity=float(tree.max_capacity[slot]),
         used=dominant(columns.held[slot], books.ledger.total),
         state="RUNNING",
-        running_apps=counts[True],
-        pending_apps=counts[False],
+        running_apps=counts[slot, True],
+        pending_apps=counts[slot, False],
         allocated=books.types.mapping(columns.held[slot].tolist()),
         pending_containers=int(columns.pending[slot]),
-        deficit=float(books.matcher.deficits(books.view)[slot]),
-        children=tuple(queue(books, child) for child in tree.children[slot]),
+        deficit=float(deficits[slot]),
+        children=tuple(_queue(books, child, counts, deficits) for child in tree.children[slot]),
     )
 
 
@@ -143,7 +154,9 @@ def metrics(books: Books) -> ClusterMetrics:
     """Counts over the whole cluster."""
     names, columns = books.types.mapping, books.ledger.nodes
     n = books.ledger.node_count
-    held = columns.held[:n][columns.up[:n]].sum(axis=0)
+    up = columns.up[:n]
+    held = columns.held[:n][up].sum(axis=0)
+    measured = [node.use for node in books.node_at if node.use and up[node.slot]]
     return ClusterMetrics(
         cluster_ts=books.cluster_ts,
         scheduler=books.matcher.name,
@@ -155,31 +168,39 @@ def metrics(books: Books) -> ClusterMetrics:
         allocated=names(held.tolist()),
         containers_running=len(books.holdings),
         containers_pending=int(books.ledger.by_queue.pending[0]),
+        use=names(np.array(measured).sum(axis=0).tolist()) if measured else {},
     )
 
 
 def containers(books: Books, app: App) -> tuple[ContainerReport, ...]:
     """An application's containers: those held, then the last ended ones, the newest first."""
     held = [h for attempt in app.attempts for h in attempt.holdings.values()]
-    running = [_container(app, h, h.stage, -1, 0, h.state.name, 0.0) for h in held]
-    ended = [
-        _container(app, h, end.stage, end.task, end.attempt, end.outcome.name, at)
-        for h, end, at in reversed(app.closed)
-    ]
+    running = [_container(app, h, h.stage, h.state.name) for h in held]
+    ended = [_ended(app, holding, end, ended_s) for holding, end, ended_s in reversed(app.closed)]
     return (*running, *ended)
 
 
-def _container(
-    app: App, holding: Holding, stage: int, task: int, attempt: int, state: str, ended_s: float
-) -> ContainerReport:
+def _ended(app: App, holding: Holding, end: ContainerEnd, ended_s: float) -> ContainerReport:
+    return replace(
+        _container(app, holding, end.stage, end.outcome.name),
+        index=end.task,
+        attempt=end.attempt,
+        finished_s=ended_s,
+        exit_code=end.exit_code,
+        run_s=end.run_s,
+        message=end.message,
+    )
+
+
+def _container(app: App, holding: Holding, stage: int, state: str) -> ContainerReport:
     return ContainerReport(
         container_id=holding.container_id,
         node_id=holding.node.node_id,
         stage=app.job.stages[stage].name if 0 <= stage < len(app.job.stages) else "",
-        index=task,
-        attempt=attempt,
+        index=-1,
+        attempt=0,
         state=state,
         started_s=holding.started_s,
-        finished_s=ended_s,
+        finished_s=0.0,
         node_address=holding.node.address,
     )

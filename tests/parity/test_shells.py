@@ -86,7 +86,9 @@ def decisions(facts: Facts, *kinds: type[Any]) -> list[tuple[float, Any]]:
 
 
 def bare(fact: Any) -> Any:
-    """A fact without its scores, which differ by rounding: they depend on the time."""
+    """A fact without its scores or measured time, which differ by rounding: they depend on time."""
+    if isinstance(fact, Closed):
+        return fact._replace(run_s=0.0)
     return fact._replace(scores=()) if isinstance(fact, Placed) else fact
 
 
@@ -94,6 +96,8 @@ def assert_same(one: list[tuple[float, Any]], other: list[tuple[float, Any]]) ->
     for place, ((then, left), (now, right)) in enumerate(zip(one, other, strict=False)):
         assert bare(left) == bare(right), f"decision {place} at {then:g} s"
         assert then == pytest.approx(now, abs=SAME_S), f"decision {place}: {left}"
+        if isinstance(left, Closed):
+            assert left.run_s == pytest.approx(right.run_s, abs=SAME_S), f"decision {place}: {left}"
         if isinstance(left, Placed):
             ours, theirs = dict(left.scores), dict(right.scores)
             assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9), f"decision {place}: {left}"

@@ -51,8 +51,8 @@ async def manager(
     heard: list[Any] = []
     lanes: list[Lane] = []
 
-    async def watch() -> AsyncIterator[list[str]]:
-        yield ['{"fact":"Remark","now_s":1.0}', '{"fact":"Gauge","now_s":2.0}']
+    async def watch(after: int) -> AsyncIterator[tuple[int, list[str]]]:
+        yield after + 1, ['{"fact":"Remark","now_s":1.0}', '{"fact":"Gauge","now_s":2.0}']
 
     def on_batch(lane: Lane, batch: Any) -> None:
         heard.extend(batch)
@@ -207,8 +207,9 @@ def test_events_are_watched() -> None:
     async def main() -> None:
         async with manager(nobody) as (address, _, _):
             connection = ManagerConnection(address)
-            facts = [event["fact"] async for event in connection.watch()]
-            assert facts == ["Remark", "Gauge"]
+            batches = [batch async for batch in connection.watch(after=7)]
+            assert [first for first, _ in batches] == [8]
+            assert [event["fact"] for _, batch in batches for event in batch] == ["Remark", "Gauge"]
             await connection.close()
 
     asyncio.run(main())

@@ -179,9 +179,23 @@ class AsyncClient:
         """Containers of an application, running and ended."""
         return await self._ask(ListContainers(app), tuple)
 
-    def events(self) -> AsyncIterator[dict[str, Any]]:
-        """The cluster's facts as they happen, as plain data with `fact` and `now_s`."""
-        return self._connection.watch()
+    async def events(self, after: int = 0) -> AsyncIterator[dict[str, Any]]:
+        """The cluster's facts as they happen, as plain data with `fact` and `now_s`.
+
+        `after`: as in `event_batches`.
+        """
+        async for _, batch in self._connection.watch(after):
+            for fact in batch:
+                yield fact
+
+    def event_batches(self, after: int = 0) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
+        """Facts in batches, each with the number of its first; numbers count on by one.
+
+        `after` is the last number that was read: the facts since come first, as far as the manager
+        still keeps them (0: from now on; 1: all that it keeps). A jump between two batches is a
+        loss.
+        """
+        return self._connection.watch(after)
 
     async def wait(
         self,

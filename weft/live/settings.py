@@ -236,6 +236,9 @@ class WebSettings(ProcessSettings):
         20.0, ge=0, description="A preferred schedule may take so long to draw, s; 0: none are."
     )
     watch: bool = Field(True, description="Keep tasks' times from the manager's facts.")
+    history: Path | None = Field(
+        None, description="File (SQLite) that keeps them over restarts of this process."
+    )
 
 
 Settings = TypeVar("Settings", bound=ProcessSettings)

@@ -122,6 +122,8 @@ async def read_body(request: web.Request) -> dict[str, Any]:
         raise RestError(415, f"expected application/json, got {request.content_type}")
     try:
         data = json.loads(await request.text())
+    except LookupError:
+        raise RestError(415, f"unknown charset {request.charset!r}") from None
     except (ValueError, RecursionError) as error:
         raise RestError(400, f"invalid JSON: {error}") from None
     if not isinstance(data, dict):

@@ -11,7 +11,6 @@ from weft.requests import ApplicationReport, NodeReport
 from weft.web import yarn
 from weft.web.answers import RestError, answer
 from weft.web.context import (
-    HISTORY,
     app_of,
     attempt_of,
     container_of,
@@ -148,11 +147,6 @@ def _filters(request: web.Request) -> list[Test]:
     return tests
 
 
-def _held(request: web.Request, app: int) -> list[float]:
-    track = request.app[HISTORY].tracks.get(app)
-    return track.held_s if track is not None else []
-
-
 @routes.get(BASE + "/apps")
 @routes.get(BASE + "/apps/")
 async def apps(request: web.Request) -> web.Response:
@@ -163,7 +157,7 @@ async def apps(request: web.Request) -> web.Response:
     if limit is not None:
         found = found[-limit:]
     now_s, own = (await read.metrics()).now_s, face(request)
-    rows = [yarn.app(own, r, now_s, _held(request, r.app_id)) for r in found]
+    rows = [yarn.app(own, r, now_s) for r in found]
     hidden = [
         field
         for text in request.query.getall("deSelects", [])
@@ -200,7 +194,7 @@ async def app(request: web.Request) -> web.Response:
     """One application."""
     read, number = source(request), await app_of(request)
     report, now_s = await read.app(number), (await read.metrics()).now_s
-    found = yarn.app(face(request), report, now_s, _held(request, number))
+    found = yarn.app(face(request), report, now_s)
     return answer(request, {"app": found})
 
 

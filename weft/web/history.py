@@ -1,24 +1,22 @@
-"""When tasks ran and how full the cluster was, kept by watching; bounded, and lost at a restart.
+"""When tasks ran and how full the cluster was, learned from the manager's facts; bounded.
 
-The Resource Manager itself keeps an application's newest ended containers only.
+The Resource Manager itself keeps an application's newest ended containers only. What is not known
+whole says so (`Track.is_whole`): facts that were missed are never made up.
 """
 
-import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.client.api import AsyncClient
-from weft.errors import WeftError
-from weft.ids import AppId, ContainerId, app_of_container
-from weft.requests import ClusterMetrics, ContainerReport
+from weft.ids import AppId, ContainerId, app_of_attempt, app_of_container
+from weft.requests import ContainerReport
+from weft.web.series import Series
 
 APPS_MAX = 300
-SPANS_MAX = 5_000  # of one application
-SAMPLES_MAX = 450
-SAMPLE_S = 2.0
-RETRY_S = 1.0
+SPANS_MAX = 300_000  # of all applications; the oldest application goes first
+SPANS_OF_ONE_MAX = 50_000
+_SAME_S = 1e-3  # times of facts are rounded
 
 
 @dataclass(slots=True)
@@ -33,16 +31,23 @@ class Span:
     task: int = -1  # known at the end
     attempt: int = 0
     state: str = "RUNNING"
-    demand: tuple[float, ...] = ()
+    exit_code: int = 0
+    run_s: float = 0.0  # of the task itself, 0: not told
+    message: str = ""
 
 
 @dataclass(slots=True)
 class Track:
     """What was seen of one application."""
 
+    since_s: float  # its first fact that was seen
     spans: "OrderedDict[ContainerId, Span]" = field(default_factory=OrderedDict)
-    held_s: list[float] = field(default_factory=list)  # demand x time of ended ones, per resource
-    planner: Mapping[str, Any] = field(default_factory=dict)
+    lost_at_s: float = -1.0  # facts may have been missed up to then; below 0: none were
+    dropped: int = 0  # spans that were too many to keep
+
+    def is_whole(self, submitted_s: float) -> bool:
+        """Whether every container of the application since its submission is here."""
+        return self.since_s <= submitted_s + _SAME_S and self.lost_at_s < 0 and not self.dropped
 
 
 class History:
@@ -50,56 +55,153 @@ class History:
 
     def __init__(self) -> None:
         self.tracks: OrderedDict[AppId, Track] = OrderedDict()
-        self.samples: deque[dict[str, Any]] = deque(maxlen=SAMPLES_MAX)
+        self.series = Series()
         self.version = 0  # grows with whatever a page might show
         self.reachable = True
         self.problem = ""
         self.cluster_ts = 0
+        self.number = 0  # of the newest fact that was learned
+        self.now_s = 0.0  # when it happened
         self.on_new_cluster: list[Callable[[], None]] = []
+        # what a file has to be told: spans and tracks that changed, applications that are gone
+        self.changed: dict[ContainerId, Span] = {}
+        self.touched: set[AppId] = set()
+        self.gone: set[AppId] = set()
+        self._count = 0
 
     # -- facts -------------------------------------------------------------------------------------
+
+    def belong(self, cluster_ts: int) -> None:
+        """What follows is of this cluster; of another one than before: forget all else."""
+        if cluster_ts == self.cluster_ts:
+            return
+        if self.cluster_ts:
+            self.gone.update(self.tracks)
+            self.tracks.clear()
+            self.changed.clear()
+            self.touched.clear()
+            self.series.clear()
+            self.number, self._count = 0, 0
+            for forget in self.on_new_cluster:
+                forget()
+        self.cluster_ts = cluster_ts
+
+    def learn_batch(self, first: int, facts: Sequence[Mapping[str, Any]]) -> bool:
+        """Take facts whose numbers count on from `first`; False where some before are missing."""
+        following = not self.number or first <= self.number + 1
+        if not following:
+            self.miss()
+        for number, fact in enumerate(facts, first):
+            if number > self.number:  # what is told twice is known
+                self.learn(fact)
+                self.number = number
+        return following
 
     def learn(self, fact: Mapping[str, Any]) -> None:
         """Take one fact of the manager."""
         kind = fact["fact"]
+        self.now_s = max(self.now_s, fact["now_s"])
         if kind == "Placed":
             self._placed(fact)
         elif kind == "Closed":
             self._closed(fact)
-        elif kind not in ("AppChanged", "AttemptChanged", "NodeChanged"):
+        elif kind == "AppChanged":
+            self._track(int(fact["app"]), fact["now_s"])
+        elif kind == "AttemptChanged":
+            self._track(app_of_attempt(int(fact["attempt"])), fact["now_s"])
+        elif kind != "NodeChanged":
             return
         self.version += 1
 
-    def _track(self, app: AppId) -> Track:
+    def miss(self) -> None:
+        """Facts were lost: of applications with open containers not all is known any more."""
+        for app, track in self.tracks.items():
+            track.lost_at_s = self.now_s
+            self.touched.add(app)
+
+    def _track(self, app: AppId, now_s: float) -> Track:
         track = self.tracks.get(app)
         if track is None:
-            track = self.tracks[app] = Track()
+            track = self.tracks[app] = Track(now_s)
+            self.touched.add(app)
+            self.gone.discard(app)
             if len(self.tracks) > APPS_MAX:
-                self.tracks.popitem(last=False)
+                self._forget_oldest()
         return track
+
+    def _forget_oldest(self) -> None:
+        app, track = self.tracks.popitem(last=False)
+        self._count -= len(track.spans)
+        self.gone.add(app)
+        self.touched.discard(app)
+
+    def put(self, app: AppId, span: Span) -> None:
+        """Add a span to an application's track."""
+        track = self._track(app, span.start_s)
+        self._count += span.container not in track.spans
+        track.spans[span.container] = span
+        if len(track.spans) > SPANS_OF_ONE_MAX:
+            self.changed.pop(track.spans.popitem(last=False)[0], None)
+            track.dropped += 1
+            self._count -= 1
+            self.touched.add(app)
+        while self._count > SPANS_MAX and len(self.tracks) > 1:
+            self._forget_oldest()
 
     def _placed(self, fact: Mapping[str, Any]) -> None:
         number = int(fact["container"])
-        track = self._track(app_of_container(number))
-        track.spans[number] = Span(
-            number, fact["node"], int(fact["stage"]), fact["now_s"], demand=tuple(fact["demand"])
-        )
-        if len(track.spans) > SPANS_MAX:
-            track.spans.popitem(last=False)
+        span = Span(number, fact["node"], int(fact["stage"]), fact["now_s"])
+        self.put(app_of_container(number), span)
+        self.changed[number] = span
 
     def _closed(self, fact: Mapping[str, Any]) -> None:
         number = int(fact["container"])
         track = self.tracks.get(app_of_container(number))
         span = track.spans.get(number) if track is not None else None
-        if track is None or span is None:
+        if span is None:  # a master, or granted before the watch began
             return
         span.end_s, span.state = fact["now_s"], fact["outcome"]
         span.task, span.attempt = int(fact["task"]), int(fact["attempt"])
-        held = [amount * (span.end_s - span.start_s) for amount in span.demand]
-        track.held_s = [a + b for a, b in zip(track.held_s, held, strict=True)] or held
+        span.exit_code, span.run_s = fact.get("exit_code", 0), fact.get("run_s", 0.0)
+        span.message = fact.get("message", "")
+        self.changed[number] = span
+
+    # -- what the manager reports ------------------------------------------------------------------
+
+    def in_doubt(self) -> list[AppId]:
+        """Applications with containers that may have ended while facts were missed."""
+        return [
+            app
+            for app, track in self.tracks.items()
+            if track.lost_at_s >= 0 and any(_doubtful(s, track) for s in track.spans.values())
+        ]
+
+    def settle(self, app: AppId, reports: Iterable[ContainerReport]) -> None:
+        """End what ended unseen: the manager tells all that an application holds.
+
+        Ends that it does not remember any more have no time: those containers are left out.
+        """
+        track = self.tracks.get(app)
+        if track is None:
+            return
+        known = {report.container_id: report for report in reports}
+        for number, span in list(track.spans.items()):
+            if not _doubtful(span, track):
+                continue
+            report = known.get(number)
+            if report is None:
+                del track.spans[number]
+                self._count -= 1
+                track.dropped += 1
+                self.changed.pop(number, None)
+            elif report.finished_s:
+                _end(span, report)
+                self.changed[number] = span
+        self.touched.add(app)
+        self.version += 1
 
     def spans(
-        self, app: AppId, reports: tuple[ContainerReport, ...], stages: Sequence[str]
+        self, app: AppId, reports: Iterable[ContainerReport], stages: Sequence[str]
     ) -> list[Span]:
         """What was seen of an application's containers, and what its manager still knows."""
         position = {name: number for number, name in enumerate(stages)}
@@ -110,63 +212,18 @@ class History:
             if span is None:
                 stage = position.get(report.stage, -1)
                 span = Span(report.container_id, report.node_id, stage, report.started_s)
-                span.end_s, span.task, span.attempt = (
-                    report.finished_s, report.index, report.attempt,
-                )  # fmt: skip
                 span.state = report.state
                 found[report.container_id] = span
-            elif span.end_s == 0 and report.finished_s:
-                span.end_s, span.state = report.finished_s, report.state
-                span.task, span.attempt = report.index, report.attempt
+            if span.end_s == 0 and report.finished_s:
+                _end(span, report)
         return sorted(found.values(), key=lambda s: (s.start_s, s.container))
 
-    # -- samples -----------------------------------------------------------------------------------
 
-    def sample(self, metrics: ClusterMetrics) -> None:
-        """Keep how full the cluster is now; of another cluster than before, forget all else."""
-        if metrics.cluster_ts != self.cluster_ts:
-            if self.cluster_ts:
-                self.tracks.clear()
-                self.samples.clear()
-                for forget in self.on_new_cluster:
-                    forget()
-            self.cluster_ts = metrics.cluster_ts
-        shares = {
-            name: round(metrics.allocated.get(name, 0.0) / total, 4) if total else 0.0
-            for name, total in metrics.capacity.items()
-        }
-        last = self.samples[-1] if self.samples else None
-        one = {
-            "now_s": round(metrics.now_s, 3),
-            "shares": shares,
-            "running": metrics.containers_running,
-            "pending": metrics.containers_pending,
-        }
-        if last is None or any(last[key] != one[key] for key in ("shares", "running", "pending")):
-            self.version += 1
-        self.samples.append(one)
+def _doubtful(span: Span, track: Track) -> bool:
+    return not span.end_s and span.start_s <= track.lost_at_s
 
 
-async def watch(history: History, client: AsyncClient) -> None:
-    """Follow the manager's facts for good, over its restarts."""
-    while True:
-        try:
-            async for fact in client.events():
-                history.learn(fact)
-        except WeftError:
-            pass
-        await asyncio.sleep(RETRY_S)
-
-
-async def sample(history: History, client: AsyncClient) -> None:
-    """Sample the manager's metrics for good; says whether it can be reached."""
-    while True:
-        try:
-            history.sample(await client.metrics())
-            reachable, problem = True, ""
-        except WeftError as error:
-            reachable, problem = False, str(error)
-        if reachable != history.reachable:
-            history.reachable, history.problem = reachable, problem
-            history.version += 1
-        await asyncio.sleep(SAMPLE_S)
+def _end(span: Span, report: ContainerReport) -> None:
+    span.end_s, span.state = report.finished_s, report.state
+    span.task, span.attempt = report.index, report.attempt
+    span.exit_code, span.run_s, span.message = report.exit_code, report.run_s, report.message

@@ -2,25 +2,29 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from weft.errors import WeftError
-from weft.ids import format_app, format_attempt, format_container
-from weft.job import Job
-from weft.requests import ApplicationReport, ContainerReport, NodeReport, QueueReport
-from weft.web.answers import RestError, answer
-from weft.web.context import HISTORY, LISTENERS, PLANS, app_of, find_node, source
+from weft.client.api import DRAIN_S, ENDED
+from weft.ids import format_app
+from weft.requests import ApplicationReport, NodeReport, QueueReport
+from weft.web.answers import RestError, answer, read_body
+from weft.web.app_routes import app_row, span_row
+from weft.web.context import HISTORY, LISTENERS, find_node, source
 from weft.web.history import Span
+from weft.web.series import RINGS
 
 routes = web.RouteTableDef()
 STATIC = Path(__file__).parent / "static"
 LIVE_S = 1.0  # a page is told of changes at most so often
 QUIET_S = 15.0  # and that the connection lives at least so often
 LISTENERS_MAX = 500
+MASTERS_MAX = 50  # on one node, that its page asks for
+PAGE = re.compile(r"(apps|nodes|queues|scheduler|app/[^/]+(/stage/\d+)?|node/[^/]+)?/?")
 
 
 @routes.get("/")
@@ -32,8 +36,22 @@ async def home(request: web.Request) -> web.Response:
 @routes.get("/cluster")
 @routes.get("/cluster/{page:.*}")
 async def page(request: web.Request) -> web.FileResponse:
-    """The one document; its script shows what the path names."""
-    return web.FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+    """The one document; its script shows what the path names, or that it names nothing."""
+    known = PAGE.fullmatch(request.match_info.get("page", "")) is not None
+    headers = {"Cache-Control": "no-cache"}
+    return web.FileResponse(STATIC / "index.html", status=200 if known else 404, headers=headers)
+
+
+def _ring(request: web.Request) -> int:
+    text = request.query.get("ring", "0")
+    if text not in [str(number) for number in range(len(RINGS))]:
+        raise RestError(400, f"ring: expected 0 to {len(RINGS) - 1}, got {text}")
+    return int(text)
+
+
+def _rings(request: web.Request) -> list[float]:
+    """How far each ring of samples reaches back, s on the cluster's clock."""
+    return [ring.span_s * source(request).time_scale for ring in RINGS]
 
 
 @routes.get("/api/overview")
@@ -52,127 +70,13 @@ async def overview(request: web.Request) -> web.Response:
         "allocated": metrics.allocated,
         "running": metrics.containers_running,
         "pending": metrics.containers_pending,
-        "samples": list(history.samples),
+        "use": metrics.use,
+        "samples": list(history.series.samples(_ring(request))),
+        "rings": _rings(request),
         "queues": _queue(root),
-        "recent": [_row(report) for report in (await read.apps())[-8:][::-1]],
+        "recent": [app_row(report) for report in (await read.apps())[-8:][::-1]],
     }
     return answer(request, data, root="overview")
-
-
-def _row(report: ApplicationReport) -> dict[str, Any]:
-    return {
-        "id": format_app(report.cluster_ts, report.app_id),
-        "number": report.app_id,
-        "name": report.name,
-        "user": report.user,
-        "queue": report.queue,
-        "priority": report.priority,
-        "state": report.state,
-        "final": report.final_status,
-        "progress": round(report.progress, 4),
-        "tasks": report.tasks,
-        "finished": report.finished_tasks,
-        "running": report.running_containers,
-        "pending": report.pending_containers,
-        "submitted_s": round(report.submitted_s, 3),
-        "started_s": round(report.started_s, 3),
-        "finished_s": round(report.finished_s, 3),
-    }
-
-
-@routes.get("/api/apps")
-async def apps(request: web.Request) -> web.Response:
-    """Every application, the newest first."""
-    read = source(request)
-    rows = [_row(report) for report in reversed(await read.apps())]
-    return answer(request, {"now_s": (await read.metrics()).now_s, "apps": rows}, root="apps")
-
-
-def _span(span: Span, cluster_ts: int) -> list[Any]:
-    return [
-        span.stage, span.task, span.attempt, span.node,
-        round(span.start_s, 3), round(span.end_s, 3), span.state,
-        format_container(cluster_ts, span.container),
-    ]  # fmt: skip
-
-
-def _stages(report: ApplicationReport, job: Job) -> list[dict[str, Any]]:
-    known = {stage.name: stage for stage in job.stages}
-    return [
-        {
-            "name": stage.name,
-            "tasks": stage.tasks,
-            "pending": stage.pending,
-            "running": stage.running,
-            "finished": stage.finished,
-            "failed": stage.failed_attempts,
-            "parents": [{"stage": name, "edge": edge} for name, edge in stage.parents],
-            "duration_s": known[stage.name].duration_s if stage.name in known else 0.0,
-            "demand": dict(known[stage.name].demand) if stage.name in known else {},
-        }
-        for stage in report.stages
-    ]
-
-
-@routes.get("/api/apps/{app}")
-async def app(request: web.Request) -> web.Response:
-    """One application: its stages, when its tasks ran, and why it is pending."""
-    read, number = source(request), await app_of(request)
-    report, job = await read.app(number), await read.job(number)
-    explained = await read.explain(number)
-    reports: tuple[ContainerReport, ...] = await read.containers(number)
-    spans = request.app[HISTORY].spans(number, reports, [s.name for s in job.stages])
-    attempt, ts = report.attempt_id, report.cluster_ts
-    data = {
-        "now_s": (await read.metrics()).now_s,
-        "app": _row(report)
-        | {
-            "attempt": format_attempt(ts, attempt) if attempt else "",
-            "attempts": attempt & 0xFF,
-            "master_node": report.master_node,
-            "diagnostics": report.diagnostics,
-            "allocated": report.allocated,
-        },
-        "stages": _stages(report, job),
-        "explain": {
-            "text": explained.text,
-            "stages": [
-                {
-                    "stage": s.stage,
-                    "pending": s.pending,
-                    "reasons": s.reasons,
-                    "altruistic": s.altruistic,
-                }
-                for s in explained.stages
-            ],
-        },
-        "spans": [_span(span, ts) for span in spans],
-    }
-    return answer(request, data, root="application")
-
-
-@routes.get("/api/apps/{app}/plan")
-async def plan(request: web.Request) -> web.Response:
-    """The preferred schedule, where one can be drawn; its machines are numbers."""
-    read, number = source(request), await app_of(request)
-    job, plans = await read.job(number), request.app[PLANS]
-    try:
-        made = await plans.draw(number, job, await read.nodes())
-    except WeftError as error:  # no failure of the page: it says so in its place
-        return answer(request, {"problem": str(error)}, root="plan")
-    position = {stage.name: i for i, stage in enumerate(job.stages)}
-    rows = [
-        [position[t["stage"]], t["index"], t["machine"], t["start_s"], t["end_s"]]
-        for t in made["tasks"]
-    ]
-    bounds = made.get("bounds") or {}
-    data = {
-        "planner": made["planner"],
-        "makespan_s": made["makespan_s"],
-        "bound_s": bounds.get("new_lb_s", 0.0),
-        "tasks": rows,
-    }
-    return answer(request, data, root="plan")
 
 
 def _node_row(report: NodeReport, types: Sequence[str]) -> list[Any]:
@@ -203,27 +107,61 @@ async def nodes(request: web.Request) -> web.Response:
 
 @routes.get("/api/nodes/{node}")
 async def node(request: web.Request) -> web.Response:
-    """What runs on one node now, as far as it was watched."""
-    found = await find_node(request, request.match_info["node"])
+    """What runs on one node now, as far as it was watched; the masters are asked for."""
+    found, read = await find_node(request, request.match_info["node"]), source(request)
     history = request.app[HISTORY]
-    names = {r.app_id: r for r in await source(request).apps()}
-    rows = []
+    names = {r.app_id: r for r in await read.apps()}
+    rows: dict[int, list[Any]] = {}
     for number, track in history.tracks.items():
         report = names.get(number)
-        if report is None:
+        if report is None or report.state in ENDED:
             continue
-        for span in track.spans.values():
-            if span.node == found.node_id and not span.end_s:
-                row = [format_app(report.cluster_ts, number), report.name]
-                rows.append(row + _span(span, report.cluster_ts))
+        spans = [s for s in track.spans.values() if s.node == found.node_id and not s.end_s]
+        rows |= {s.container: _held_row(report, s) for s in spans}
+    mastered = [
+        r for r in names.values() if r.master_node == found.node_id and r.state not in ENDED
+    ]
+    for report in mastered[:MASTERS_MAX]:
+        for span in history.spans(report.app_id, await read.containers(report.app_id), ()):
+            if span.stage < 0 and span.node == found.node_id and not span.end_s:
+                rows.setdefault(span.container, _held_row(report, span))
     types = list(found.capacity)
     data = {
-        "now_s": (await source(request).metrics()).now_s,
+        "now_s": (await read.metrics()).now_s,
         "types": types,
         "row": _node_row(found, types),
-        "containers": rows,
+        "containers": list(rows.values()),
     }
     return answer(request, data, root="node")
+
+
+def _held_row(report: ApplicationReport, span: Span) -> list[Any]:
+    return [
+        format_app(report.cluster_ts, report.app_id),
+        report.name,
+        *span_row(span, report.cluster_ts),
+    ]
+
+
+@routes.post("/api/nodes/{node}/decommission")
+async def decommission(request: web.Request) -> web.Response:
+    """Take a node out of service: `timeout_s` on the cluster's clock, below 0 for ever."""
+    found, body = await find_node(request, request.match_info["node"]), await read_body(request)
+    timeout_s = body.get("timeout_s", DRAIN_S)
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+        raise RestError(400, f"timeout_s: expected seconds, got {timeout_s!r}")
+    state = await source(request).client.decommission(found.node_id, float(timeout_s))
+    source(request).forget()
+    return answer(request, {"state": state}, root="nodeState")
+
+
+@routes.post("/api/nodes/{node}/recommission")
+async def recommission(request: web.Request) -> web.Response:
+    """Put a node back into service."""
+    found, _ = await find_node(request, request.match_info["node"]), await read_body(request)
+    state = await source(request).client.recommission(found.node_id)
+    source(request).forget()
+    return answer(request, {"state": state}, root="nodeState")
 
 
 def _queue(report: QueueReport) -> dict[str, Any]:
@@ -251,6 +189,12 @@ async def queues(request: web.Request) -> web.Response:
         "scheduler": metrics.scheduler,
         "capacity": metrics.capacity,
         "root": _queue(await read.queues()),
+        "now_s": metrics.now_s,
+        "samples": [
+            {"now_s": one["now_s"], "queues": one["queues"]}
+            for one in request.app[HISTORY].series.samples(_ring(request))
+        ],
+        "rings": _rings(request),
     }
     return answer(request, data, root="queues")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -11,10 +12,18 @@ from weft.errors import WeftError
 from weft.live.process import Process
 from weft.live.settings import WebSettings
 from weft.presets import preset
-from weft.web import change_routes, cluster_routes, history, node_routes, page_routes
+from weft.web import (
+    app_routes,
+    change_routes,
+    cluster_routes,
+    following,
+    node_routes,
+    page_routes,
+)
 from weft.web.answers import Handler, errors, remote_exception
 from weft.web.context import HISTORY, LISTENERS, PLANS, SETTINGS, SOURCE
 from weft.web.history import History
+from weft.web.keeping import Keeper
 from weft.web.plans import Plans
 from weft.web.source import Source
 
@@ -37,7 +46,7 @@ def make_app(settings: WebSettings, client: AsyncClient) -> web.Application:
     app[PLANS] = Plans(preset(settings.scheduler).planner, settings.plan_limit_s)
     app[LISTENERS] = {"count": 0}
     app[HISTORY].on_new_cluster += [app[SOURCE].forget_jobs, app[PLANS].forget]
-    for table in (cluster_routes, change_routes, page_routes):
+    for table in (cluster_routes, change_routes, app_routes, page_routes):
         app.add_routes(table.routes)
     app.add_routes(node_routes.routes())
     app.router.add_static("/static", page_routes.STATIC)
@@ -47,14 +56,27 @@ def make_app(settings: WebSettings, client: AsyncClient) -> web.Application:
 
 async def _following(app: web.Application) -> AsyncIterator[None]:
     known, client = app[HISTORY], app[SOURCE].client
-    tasks = [asyncio.create_task(history.sample(known, client))]
+    file = app[SETTINGS].history
+    keeper = Keeper(file) if file is not None else None
+    if keeper is not None:
+        keeper.load(known)
+    works = {"sampling the manager": following.sample}
     if app[SETTINGS].watch:
-        tasks.append(asyncio.create_task(history.watch(known, client)))
+        works["watching the manager"] = following.watch
+    tasks = [
+        asyncio.create_task(following.for_good(what, partial(work, known, client)))
+        for what, work in works.items()
+    ]
+    if keeper is not None:
+        save = following.for_good("keeping the history", partial(keeper.follow, known))
+        tasks.append(asyncio.create_task(save))
     yield
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await app[PLANS].close()
+    if keeper is not None:
+        await keeper.close(known)
 
 
 @web.middleware

@@ -182,13 +182,12 @@ def node(face: Face, report: NodeReport) -> Data:
     return data
 
 
-def app(face: Face, report: ApplicationReport, now_s: float, held_s: Sequence[float] = ()) -> Data:
-    """An `app` object; `held_s` is demand x time by resource, as far as it was watched."""
+def app(face: Face, report: ApplicationReport, now_s: float) -> Data:
+    """An `app` object; what it held over time is counted in seconds of the wall clock."""
     source, number = face.source, format_app(report.cluster_ts, report.app_id)
     ended = report.state in ENDED
     end_s = report.finished_s if ended else now_s
     begun_s = report.started_s or report.submitted_s
-    amounts = dict(zip(report.allocated, held_s, strict=False))
     master = report.attempt_id
     logs = ""
     if master and report.master_node:
@@ -220,8 +219,8 @@ def app(face: Face, report: ApplicationReport, now_s: float, held_s: Sequence[fl
         "reservedMB": 0,
         "reservedVCores": 0,
         "runningContainers": report.running_containers,
-        "memorySeconds": round(amounts.get("memory_mb", 0.0) / source.time_scale),
-        "vcoreSeconds": round(amounts.get("vcores", 0.0) / source.time_scale),
+        "memorySeconds": round(report.held_s.get("memory_mb", 0.0) / source.time_scale),
+        "vcoreSeconds": round(report.held_s.get("vcores", 0.0) / source.time_scale),
         "preemptedResourceMB": 0,
         "preemptedResourceVCores": 0,
         "numNonAMContainerPreempted": 0,
@@ -310,7 +309,7 @@ def container(
         "startedTime": source.unix_ms(report.started_s),
         "finishedTime": source.unix_ms(report.finished_s),
         "elapsedTime": source.wall_ms(end_s - report.started_s),
-        "diagnosticsInfo": "" if report.state in ("RUNNING", "SUCCEEDED") else report.state,
+        "diagnosticsInfo": _why_ended(report),
         "logUrl": f"{base}/containerlogs/{number}/{user or '-'}",
         "containerExitStatus": exit_status(report),
         "containerState": "COMPLETE" if report.finished_s else "RUNNING",
@@ -324,12 +323,18 @@ def container(
 
 
 def exit_status(report: ContainerReport) -> int:
-    """YARN's numbers: -1000 not yet, 0 right, -100 ended by the framework, 1 wrong."""
+    """YARN's numbers: -1000 not yet, 0 right, -100 ended by the framework; else the command's."""
     if not report.finished_s:
         return -1000
     if report.state == "SUCCEEDED":
         return 0
-    return 1 if report.state == "FAILED" else -100
+    return report.exit_code or 1 if report.state in ("FAILED", "OUT_OF_MEMORY") else -100
+
+
+def _why_ended(report: ContainerReport) -> str:
+    if not report.finished_s or report.state == "SUCCEEDED":
+        return ""
+    return report.message or report.state
 
 
 def scheduler(root: QueueReport, name: str, apps: Sequence[ApplicationReport]) -> Data:

@@ -10,12 +10,11 @@ import grpc.aio
 from weft.errors import InputError, WeftError
 from weft.requests import ClientAnswer, ClientRequest, Refused, SubmitApplication
 from weft.wire import channel as wire
-from weft.wire.client_pb2 import Events
+from weft.wire.client_pb2 import Events, WatchEventsRequest
 from weft.wire.client_pb2_grpc import ResourceManagerClientStub
 from weft.wire.codec import CALLS
 from weft.wire.containers_pb2 import LogChunk, ReadLogRequest
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
-from weft.wire.words_pb2 import Nothing
 
 _MANAGER = "Resource Manager"
 
@@ -71,16 +70,19 @@ class ManagerConnection:
             f"the {_MANAGER} at {self.address} failed: {error.code().name}: {error.details()}"
         ) from None
 
-    async def watch(self) -> AsyncIterator[dict[str, Any]]:
-        """Facts as they happen, as plain data; ends with WeftError when the connection breaks."""
-        stream = self._stub.WatchEvents(Nothing())
+    async def watch(self, after: int = 0) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
+        """Batches of facts as they happen, as plain data, each with the number of its first.
+
+        `after`: the facts with larger numbers that are still kept come first; 0: none. Ends with
+        WeftError when the connection breaks.
+        """
+        stream = self._stub.WatchEvents(WatchEventsRequest(after=after))
         try:
             while True:
                 batch = await stream.read()
                 if not isinstance(batch, Events):  # grpc.aio.EOF
                     return
-                for line in batch.json:
-                    yield json.loads(line)
+                yield batch.first, [json.loads(line) for line in batch.json]
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.CANCELLED:
                 return

@@ -467,6 +467,7 @@ class ApplicationReport(_message.Message):
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
     CLUSTER_TS_FIELD_NUMBER: _builtins.int
+    HELD_S_FIELD_NUMBER: _builtins.int
     app_id: _builtins.int
     name: _builtins.str
     user: _builtins.str
@@ -499,6 +500,10 @@ class ApplicationReport(_message.Message):
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageReport]:
         """in the answer to GetApplication only"""
 
+    @_builtins.property
+    def held_s(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]:
+        """amount x s on the cluster's clock so far, masters included"""
+
     def __init__(
         self,
         *,
@@ -523,10 +528,11 @@ class ApplicationReport(_message.Message):
         diagnostics: _builtins.str = ...,
         stages: _abc.Iterable[Global___StageReport] | None = ...,
         cluster_ts: _builtins.int = ...,
+        held_s: _abc.Iterable[_words_pb2.Amount] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "app_id", b"app_id", "attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "diagnostics", b"diagnostics", "final_status", b"final_status", "finished_s", b"finished_s", "finished_tasks", b"finished_tasks", "master_node", b"master_node", "name", b"name", "pending_containers", b"pending_containers", "priority", b"priority", "progress", b"progress", "queue", b"queue", "running_containers", b"running_containers", "stages", b"stages", "started_s", b"started_s", "state", b"state", "submitted_s", b"submitted_s", "tasks", b"tasks", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "app_id", b"app_id", "attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "diagnostics", b"diagnostics", "final_status", b"final_status", "finished_s", b"finished_s", "finished_tasks", b"finished_tasks", "held_s", b"held_s", "master_node", b"master_node", "name", b"name", "pending_containers", b"pending_containers", "priority", b"priority", "progress", b"progress", "queue", b"queue", "running_containers", b"running_containers", "stages", b"stages", "started_s", b"started_s", "state", b"state", "submitted_s", b"submitted_s", "tasks", b"tasks", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -717,6 +723,7 @@ class ClusterMetrics(_message.Message):
     CONTAINERS_RUNNING_FIELD_NUMBER: _builtins.int
     CONTAINERS_PENDING_FIELD_NUMBER: _builtins.int
     CLUSTER_TS_FIELD_NUMBER: _builtins.int
+    USE_FIELD_NUMBER: _builtins.int
     scheduler: _builtins.str
     started_s: _builtins.float
     """s on the cluster's clock"""
@@ -738,6 +745,10 @@ class ClusterMetrics(_message.Message):
     def capacity(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]: ...
     @_builtins.property
     def allocated(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]: ...
+    @_builtins.property
+    def use(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]:
+        """measured on the nodes that run"""
+
     def __init__(
         self,
         *,
@@ -751,10 +762,11 @@ class ClusterMetrics(_message.Message):
         containers_running: _builtins.int = ...,
         containers_pending: _builtins.int = ...,
         cluster_ts: _builtins.int = ...,
+        use: _abc.Iterable[_words_pb2.Amount] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "apps", b"apps", "capacity", b"capacity", "cluster_ts", b"cluster_ts", "containers_pending", b"containers_pending", "containers_running", b"containers_running", "nodes", b"nodes", "now_s", b"now_s", "scheduler", b"scheduler", "started_s", b"started_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "apps", b"apps", "capacity", b"capacity", "cluster_ts", b"cluster_ts", "containers_pending", b"containers_pending", "containers_running", b"containers_running", "nodes", b"nodes", "now_s", b"now_s", "scheduler", b"scheduler", "started_s", b"started_s", "use", b"use"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -835,6 +847,9 @@ class ContainerReport(_message.Message):
     STARTED_S_FIELD_NUMBER: _builtins.int
     FINISHED_S_FIELD_NUMBER: _builtins.int
     NODE_ADDRESS_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    RUN_S_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     node_id: _builtins.str
     stage: _builtins.str
@@ -849,6 +864,11 @@ class ContainerReport(_message.Message):
     """s on the cluster's clock, 0: not yet"""
     node_address: _builtins.str
     """host:port of the node manager's service"""
+    exit_code: _builtins.int
+    run_s: _builtins.float
+    """of the task itself, s on the cluster's clock, 0: not told"""
+    message: _builtins.str
+    """why it ended, where that is no success"""
     def __init__(
         self,
         *,
@@ -861,10 +881,13 @@ class ContainerReport(_message.Message):
         started_s: _builtins.float = ...,
         finished_s: _builtins.float = ...,
         node_address: _builtins.str = ...,
+        exit_code: _builtins.int = ...,
+        run_s: _builtins.float = ...,
+        message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "container_id", b"container_id", "finished_s", b"finished_s", "index", b"index", "node_address", b"node_address", "node_id", b"node_id", "stage", b"stage", "started_s", b"started_s", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "container_id", b"container_id", "exit_code", b"exit_code", "finished_s", b"finished_s", "index", b"index", "message", b"message", "node_address", b"node_address", "node_id", b"node_id", "run_s", b"run_s", "stage", b"stage", "started_s", b"started_s", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -891,10 +914,37 @@ class ContainerReports(_message.Message):
 Global___ContainerReports: _TypeAlias = ContainerReports  # noqa: Y015
 
 @_typing.final
+class WatchEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    """Last number that was read: the facts after it come first, as far as they are still kept.
+    0: from now on; 1: all that are kept.
+    """
+    def __init__(
+        self,
+        *,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchEventsRequest: _TypeAlias = WatchEventsRequest  # noqa: Y015
+
+@_typing.final
 class Events(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JSON_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """Number of the first of them; they count on by one, and grow over restarts of the manager. A
+    jump from one message to the next is a loss: the reader was too slow, or the manager restarted.
+    """
     @_builtins.property
     def json(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """one fact each: a JSON object with `fact` and `now_s`"""
@@ -903,10 +953,11 @@ class Events(_message.Message):
         self,
         *,
         json: _abc.Iterable[_builtins.str] | None = ...,
+        first: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["json", b"json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "json", b"json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

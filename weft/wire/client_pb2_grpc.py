@@ -112,7 +112,7 @@ class ResourceManagerClientStub:
                 _registered_method=True)
         self.WatchEvents = channel.unary_stream(
                 '/weft.ResourceManagerClient/WatchEvents',
-                request_serializer=weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
+                request_serializer=weft_dot_wire_dot_client__pb2.WatchEventsRequest.SerializeToString,
                 response_deserializer=weft_dot_wire_dot_client__pb2.Events.FromString,
                 _registered_method=True)
 
@@ -225,7 +225,7 @@ class ResourceManagerClientServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvents(self, request, context):
-        """The Resource Manager's facts as they happen, from now on.
+        """The Resource Manager's facts as they happen: from now on, or first the kept ones since a number.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -311,7 +311,7 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
             ),
             'WatchEvents': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchEvents,
-                    request_deserializer=weft_dot_wire_dot_words__pb2.Nothing.FromString,
+                    request_deserializer=weft_dot_wire_dot_client__pb2.WatchEventsRequest.FromString,
                     response_serializer=weft_dot_wire_dot_client__pb2.Events.SerializeToString,
             ),
     }
@@ -745,7 +745,7 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/WatchEvents',
-            weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
+            weft_dot_wire_dot_client__pb2.WatchEventsRequest.SerializeToString,
             weft_dot_wire_dot_client__pb2.Events.FromString,
             options,
             channel_credentials,

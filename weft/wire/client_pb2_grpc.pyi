@@ -66,8 +66,8 @@ class ResourceManagerClientStub:
     """Why each pending stage of an application is pending."""
     ListContainers: _grpc.UnaryUnaryMultiCallable[_client_pb2.ListContainersRequest, _client_pb2.ContainerReports]
     """Containers of an application, running and ended."""
-    WatchEvents: _grpc.UnaryStreamMultiCallable[_words_pb2.Nothing, _client_pb2.Events]
-    """The Resource Manager's facts as they happen, from now on."""
+    WatchEvents: _grpc.UnaryStreamMultiCallable[_client_pb2.WatchEventsRequest, _client_pb2.Events]
+    """The Resource Manager's facts as they happen: from now on, or first the kept ones since a number."""
 
 @_typing.type_check_only
 class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
@@ -101,8 +101,8 @@ class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     """Why each pending stage of an application is pending."""
     ListContainers: _aio.UnaryUnaryMultiCallable[_client_pb2.ListContainersRequest, _client_pb2.ContainerReports]  # type: ignore[assignment]
     """Containers of an application, running and ended."""
-    WatchEvents: _aio.UnaryStreamMultiCallable[_words_pb2.Nothing, _client_pb2.Events]  # type: ignore[assignment]
-    """The Resource Manager's facts as they happen, from now on."""
+    WatchEvents: _aio.UnaryStreamMultiCallable[_client_pb2.WatchEventsRequest, _client_pb2.Events]  # type: ignore[assignment]
+    """The Resource Manager's facts as they happen: from now on, or first the kept ones since a number."""
 
 class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -227,9 +227,9 @@ class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def WatchEvents(
         self,
-        request: _words_pb2.Nothing,
+        request: _client_pb2.WatchEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_client_pb2.Events], _abc.AsyncIterator[_client_pb2.Events]]:
-        """The Resource Manager's facts as they happen, from now on."""
+        """The Resource Manager's facts as they happen: from now on, or first the kept ones since a number."""
 
 def add_ResourceManagerClientServicer_to_server(servicer: ResourceManagerClientServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -72,6 +72,7 @@ def encode_application(report: ApplicationReport) -> pb.ApplicationReport:
         diagnostics=report.diagnostics,
         stages=[_encode_stage(stage) for stage in report.stages],
         cluster_ts=report.cluster_ts,
+        held_s=encode_amounts(report.held_s),
     )
 
 
@@ -99,6 +100,7 @@ def decode_application(item: pb.ApplicationReport) -> ApplicationReport:
         diagnostics=item.diagnostics,
         stages=tuple(_decode_stage(stage) for stage in item.stages),
         cluster_ts=item.cluster_ts,
+        held_s=decode_amounts(item.held_s),
     )
 
 
@@ -181,6 +183,7 @@ def encode_metrics(metrics: ClusterMetrics) -> pb.ClusterMetrics:
         containers_running=metrics.containers_running,
         containers_pending=metrics.containers_pending,
         cluster_ts=metrics.cluster_ts,
+        use=encode_amounts(metrics.use),
     )
 
 
@@ -197,6 +200,7 @@ def decode_metrics(item: pb.ClusterMetrics) -> ClusterMetrics:
         item.containers_running,
         item.containers_pending,
         item.cluster_ts,
+        decode_amounts(item.use),
     )
 
 
@@ -245,6 +249,9 @@ def encode_container(report: ContainerReport) -> pb.ContainerReport:
         started_s=report.started_s,
         finished_s=report.finished_s,
         node_address=report.node_address,
+        exit_code=report.exit_code,
+        run_s=report.run_s,
+        message=report.message,
     )
 
 
@@ -260,4 +267,7 @@ def decode_container(item: pb.ContainerReport) -> ContainerReport:
         item.started_s,
         item.finished_s,
         item.node_address,
+        item.exit_code,
+        item.run_s,
+        item.message,
     )

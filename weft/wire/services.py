@@ -28,14 +28,14 @@ from weft.wire.lanes import Lane, serve
 from weft.wire.server import Server
 
 Ask = Callable[[ClientRequest], Awaitable[Any]]
-Watch = Callable[[], AsyncIterator[list[str]]]
+Watch = Callable[[int], AsyncIterator[tuple[int, list[str]]]]
 OnBatch = Callable[[Lane, Any], None]
 OnClosed = Callable[[Lane], None]
 _STATUS = {code.name.lower(): code for code in grpc.StatusCode}
 
 
 def add_client_service(server: Server, ask: Ask, watch: Watch) -> None:
-    """Serve ResourceManagerClient: `ask` answers requests, `watch` yields lines of JSON."""
+    """Serve ResourceManagerClient: `ask` answers requests, `watch` numbered lines of JSON."""
 
     def method(row: codec.Call) -> Callable[[Any, Any], Awaitable[Any]]:
         async def answer(message: Any, context: Any) -> Any:
@@ -49,9 +49,9 @@ def add_client_service(server: Server, ask: Ask, watch: Watch) -> None:
 
         return answer
 
-    async def watch_events(_: Any, context: Any) -> None:
-        async for lines in watch():
-            await context.write(client_pb2.Events(json=lines))
+    async def watch_events(request: Any, context: Any) -> None:
+        async for first, lines in watch(request.after):
+            await context.write(client_pb2.Events(json=lines, first=first))
 
     methods: dict[str, Any] = {row.method: method(row) for row in codec.CALLS.values()}
     servicer = SimpleNamespace(**methods, WatchEvents=watch_events)
