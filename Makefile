@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test check format bench proto diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: demo test check format bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ format: $(VENV)/.dev ## format and mend what the linter can
 
 proto: $(VENV)/.dev ## regenerate the stubs
 	$(BIN)/python tools/make_proto.py
+
+gangs: $(VENV)/.dev ## does every gang start whole? 1,000 random workloads under every preset
+	$(BIN)/python -m sim gangs 0 1000
 
 diagrams: $(VENV)/.dev ## redraw the life cycles in docs/
 	$(BIN)/python tools/draw_lifecycles.py

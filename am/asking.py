@@ -131,6 +131,7 @@ class AskBook:
     ) -> ContainersAsked:
         """The next request: changed asks, releases, acknowledgements; also the heartbeat."""
         put = self._outbox.put
+        self._whole_gangs()
         for row in self._dirty.values():
             lot = row.lot
             row.told = row.granted + row.wanted
@@ -156,6 +157,15 @@ class AskBook:
             attempt_id, number, acks, tuple(asks), tuple(releases),
             progress, remaining_work, blacklist, remaining_path_s, self.epoch,
         )  # fmt: skip
+
+    def _whole_gangs(self) -> None:
+        """A gang's asks are told in one message, so that the manager never sees a part of it."""
+        stages = {row.lot.stage for row in self._dirty.values() if row.lot.gang}
+        if not stages:
+            return
+        for ask_id, row in self.rows.items():
+            if row.lot.gang and row.lot.stage in stages and (row.told or row.wanted):
+                self._dirty[ask_id] = row
 
     def check(self) -> None:
         """Rows and lots agree; raises InvariantError."""

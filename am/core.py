@@ -231,10 +231,12 @@ class ApplicationMaster:
         work.book.received(event.response_id, event.acks)
         if event.racks:
             work.racks.update(event.racks)
-        if event.containers:
+        if event.containers and not work.gangs.stages:
             work.take(event.containers, now)
         for end in event.ended:
             work.container_ended(end, now)
+        if event.containers and work.gangs.stages:  # what ended already spoils a gang's start
+            work.take(event.containers, now)
         if event.share:
             work.follow_share(event.share)
 

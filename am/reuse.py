@@ -124,6 +124,7 @@ class HoldingWork(Work):
         progress = self.progress
         if not self.planned or self.verdict is not None or not (self._due or progress.changed):
             return None
+        self.gangs.ask()
         for number, lot in progress.changed.items():
             if lot.ready:
                 self._waiting[number] = lot
@@ -135,9 +136,13 @@ class HoldingWork(Work):
         wish = self.holder.hold(view, now, self.rng)
         for container_id, number in wish.start:
             self._start(self.pool[container_id], progress.lots[number], now)
-        for container_id in wish.give_back:
+        target, give_back = wish.target, wish.give_back
+        if self.gangs.stages and not self._waiting and self.gangs.waiting:
+            # what stands idle may be just the room that the gang waits for
+            target, give_back = 0, [c for c, pooled in self.pool.items() if not pooled.tasks]
+        for container_id in give_back:
             self._give_back(self.pool[container_id])
-        self._want(view.size, wish.target)
+        self._want(view.size, target)
         return wish.wake_after_s
 
     def _hold_view(self) -> HoldView:
@@ -233,7 +238,14 @@ class HoldingWork(Work):
 
     def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
         """The containers held, with their nodes."""
-        return tuple((pooled.container_id, pooled.node) for pooled in self.pool.values())
+        pooled = tuple((pooled.container_id, pooled.node) for pooled in self.pool.values())
+        return (*pooled, *((held.container_id, held.node) for held in self._alone()))
+
+    def _alone(self) -> list[Held]:
+        """Tasks of gangs: each has a container of its own, as all of a gang starts at once."""
+        if not self.gangs.stages:
+            return []
+        return [held for held in self.launcher.held.values() if not held.size]
 
     def restart(self, now: float) -> None:
         """The manager restarted; containers that no node was seen to run are given up.
@@ -243,6 +255,10 @@ class HoldingWork(Work):
         """
         self.progress.now = now
         self.book.restart()
+        for held in self._alone():
+            if held.key in self.launcher.unanswered:
+                self.launcher.stop(held)
+                self._give_up(held)
         for pooled in [p for p in self.pool.values() if not p.confirmed]:
             self._give_back(pooled)
         for container_id, node in self._leaving.items():
@@ -260,6 +276,11 @@ class HoldingWork(Work):
     def take(self, containers: tuple[Container, ...], now: float) -> None:
         """Add new containers to the pool; the asker fills them."""
         self.progress.now = now
+        if self.gangs.stages:
+            own = [c for c in containers if self._is_gangs(c.ask_id)]
+            super().take(tuple(own), now)
+            containers = tuple(c for c in containers if not self._is_gangs(c.ask_id))
+            self._due = True
         for container_id, node, ask_id in containers:
             if container_id in self._seen:
                 self._granted_late(container_id, ask_id)
@@ -272,8 +293,14 @@ class HoldingWork(Work):
                 continue
             self.pool[container_id] = Pooled(container_id, node, row.lot.grant, now)
 
+    def _is_gangs(self, ask_id: int) -> bool:
+        row = self.book.rows.get(ask_id)
+        return row is not None and row.lot.gang
+
     def _granted_late(self, container_id: ContainerId, ask_id: int) -> None:
-        if container_id in self._ended_first:
+        if self._is_gangs(ask_id):
+            super()._granted_late(container_id, ask_id)
+        elif container_id in self._ended_first:
             self._ended_first.discard(container_id)
             self.book.granted(ask_id)
             self._due = True
@@ -281,6 +308,8 @@ class HoldingWork(Work):
     def start_answered(self, event: StartAnswered, now: float) -> None:
         """What was answered runs; a container that refuses is given up."""
         self.progress.now = now
+        if self.gangs.stages:
+            super().start_answered(event, now)
         for item in event.items:
             if item.stage < 0:
                 self.launcher.answered(item.container_id)
@@ -313,6 +342,10 @@ class HoldingWork(Work):
     def container_ended(self, end: ContainerEnd, now: float) -> None:
         """A container ended, or one of its tasks if the end names it."""
         self.progress.now = now
+        if end.container_id in self.launcher.held:  # of a gang
+            super().container_ended(end, now)
+            self._due = True
+            return
         # a lost node takes the whole container along, whatever task its end names
         if end.stage >= 0 and end.outcome is not Outcome.LOST and end.container_id in self._seen:
             self._task_ended(
@@ -363,7 +396,11 @@ class HoldingWork(Work):
             self.progress.give_back(held.stage, held.task)
 
     def _stop_copies(self, stage: StageProgress, task: int) -> None:
-        """A task cannot be stopped alone: what runs twice runs to its end."""
+        """A task in a pool cannot be stopped alone: what runs twice runs to its end."""
+        for held in self._alone():
+            if held.task == task and held.stage is stage and not held.stopping:
+                self.launcher.stop(held)
+                self.book.release(held.container_id)
 
     def speculate(self, now: float) -> None:
         """No copies here, for the same reason."""
@@ -372,6 +409,8 @@ class HoldingWork(Work):
         """Order the end of every container."""
         for pooled in self.pool.values():
             self.launcher.stop_container(pooled.node, pooled.container_id)
+        for held in self._alone():
+            self.launcher.stop(held)
         self.launcher.unanswered.clear()
 
     # -- the books ---------------------------------------------------------------------------------
@@ -380,14 +419,17 @@ class HoldingWork(Work):
         """Raise InvariantError where pool, progress and asks contradict each other."""
         self.book.check()
         self.progress.check()
-        _check_pool(self.pool, self.progress, self.verdict is None)
-        held = sum(len(pooled.tasks) for pooled in self.pool.values())
+        alone = len(self._alone())
+        _check_pool(self.pool, self.progress, self.verdict is None, alone)
+        held = alone + sum(len(pooled.tasks) for pooled in self.pool.values())
         if held != len(self.launcher.held):
             raise InvariantError(f"{held} tasks in containers, {len(self.launcher.held)} are held")
 
 
-def _check_pool(pool: dict[ContainerId, Pooled], progress: Progress, running: bool) -> None:
-    tasks = 0
+def _check_pool(
+    pool: dict[ContainerId, Pooled], progress: Progress, running: bool, alone: int
+) -> None:
+    tasks = alone
     for pooled in pool.values():
         used = [0.0] * len(pooled.size)
         for key, held in pooled.tasks.items():

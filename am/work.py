@@ -12,6 +12,7 @@ from am.ask.view import JobView, RunningTask
 from am.asking import AskBook
 from am.estimates import Estimates
 from am.failures import NodeFailures, diagnose
+from am.gangs import Gangs
 from am.launching import Held, Launcher
 from am.lots import Lot, build_lots
 from am.progress import RUNNING, Progress, StageProgress
@@ -64,6 +65,7 @@ class Work:
         self.progress = Progress(job, accepted.finished, self.estimates.factor)
         self.path = RemainingPath(job, self.estimates.base_s)
         self.book = AskBook(settings.resend_s)
+        self.gangs = Gangs(job, self.progress, self.book)
         self.launcher = Launcher(attempt_id)
         self.launcher.prepare(job, accepted.types)
         nodes = sum(count for _, count in accepted.machines)
@@ -93,7 +95,8 @@ class Work:
         option = getattr(self.asker, "container", None)
         if option is not None:
             size = container_size(option, self.accepted.types, self.accepted.machines)
-            for lot in [lot for stage in lots for lot in stage]:
+            # a gang that was accepted fits by what its tasks need, larger containers might not
+            for lot in [lot for stage in lots for lot in stage if not lot.gang]:
                 lot.grant = at_least(size, lot.demand)
         self.progress.adopt(lots)
         self.planned = True
@@ -144,6 +147,7 @@ class Work:
         progress = self.progress
         if not self.planned or not (progress.changed or self.review):
             return None
+        self.gangs.hold_back()
         wish = self.asker.ask(self._view(), now, self.rng)
         for lot, containers, kind in wish.rows:
             self.book.want(progress.lots[lot], kind, containers)
@@ -157,7 +161,9 @@ class Work:
             return JobView(progress.changed, (), self.share, self.capacity)
         return JobView(
             changed=progress.changed,
-            available=[lot for lot in progress.lots if lot.ready],
+            available=[
+                lot for lot in progress.lots if lot.ready and not self.gangs.awaits_parents(lot)
+            ],
             share=self.share,
             capacity=self.capacity,
             lots=progress.lots,
@@ -204,6 +210,9 @@ class Work:
         """Start a task in every new container, or give the container back."""
         seen, book, progress, launcher = self._seen, self.book, self.progress, self.launcher
         avoided = self.nodes.avoided
+        spoilt = (
+            self.gangs.spoilt(containers, avoided, self._ended_first) if self.gangs.stages else ()
+        )
         for container_id, node, ask_id in containers:
             if container_id in seen:
                 self._granted_late(container_id, ask_id)
@@ -214,7 +223,7 @@ class Work:
                 book.release(container_id)
                 continue
             lot = row.lot
-            if node in avoided:
+            if node in avoided or lot.stage in spoilt:
                 book.release(container_id)
                 progress.mark(lot)
                 continue

@@ -42,6 +42,8 @@ def make_manager(settings: RmSettings, cluster_ts: int) -> ResourceManager:
             node_expiry_s=settings.node_expiry_s,
             master_expiry_s=settings.master_expiry_s,
             resend_after_s=settings.resend_after_s,
+            reserve_after_s=settings.reserve_after_s,
+            gang_nodes_max=settings.gang_nodes_max,
             takeover_wait_s=settings.takeover_wait_s,
             max_attempts=settings.max_attempts,
             master_demand={

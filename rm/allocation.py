@@ -7,6 +7,8 @@ import numpy as np
 from rm.applications import move_attempt
 from rm.books import Attempt, Books, Node
 from rm.containers import Demand, hold, next_ids
+from rm.gang_room import spoils
+from rm.hosting import hosts
 from rm.ledger.ledger_kernels import TOLERANCE, too_small
 from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
 from rm.match.protocol import Placement
@@ -96,18 +98,23 @@ def _place_masters(books: Books, node: Node) -> None:
     """Masters go before other asks, spread over the nodes, up to their share of the cluster."""
     ledger, demand = books.ledger, books.master_demand
     columns, slot = ledger.nodes, node.slot
-    if columns.labels[slot] or columns.reserved[slot]:
+    if columns.reserved[slot] or (node.capacity, int(columns.labels[slot])) not in hosts(books):
         return
     up = max(1, sum(books.classes.values()))
     for _ in range(-(-len(books.waiting) // up)):
         room = columns.available[slot] + TOLERANCE * columns.capacity[slot]
         if (demand > room).any() or not _masters_may_grow(books):
             return
-        attempt = next((a for a in books.waiting if up == 1 or a.avoid != node.node_id), None)
+        attempt = next((a for a in books.waiting if _may_start(books, a, node, up)), None)
         if attempt is None:
             return
         books.waiting.remove(attempt)
         _start_master(books, node, attempt)
+
+
+def _may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
+    """Whether a node is one for an attempt's master: nothing failed there, no gang needs it all."""
+    return (up == 1 or attempt.avoid != node.node_id) and not spoils(books, attempt.app, node)
 
 
 def _masters_may_grow(books: Books) -> bool:

@@ -6,6 +6,8 @@ from typing import Any
 
 from rm.applications import OVER, kill_app, move_app, open_app, schedule_attempt
 from rm.books import App, Books, Node
+from rm.gang_room import check_gangs
+from rm.hosting import check_master
 from rm.leaving import decommission, recommission
 from rm.lifecycle import AppEvent, reported
 from rm.report import explain, reports
@@ -80,6 +82,8 @@ def _submit(books: Books, request: SubmitApplication) -> Any:
     job = request.job
     queue = books.queues.leaf(job.queue)
     _check_fits(books, job)
+    check_master(books)
+    check_gangs(books, job, queue)
     number = request.app_id or books.next_app
     if request.app_id and (number >= books.next_app or number in books.apps):
         raise InputError("app_id", f"{number} is not reserved, or another submission has it")

@@ -1,18 +1,17 @@
 """Preconditions of the loop: gangs that start together, and nodes kept for asks that starve.
 
-A matcher sees neither: rows of gangs are hidden from it, and on a reserved node it sees the one row
-that the node is kept for (Graphene section 5, co-existing features; YARN's reservations).
+A matcher sees neither: rows of gangs are hidden from it (`rm.gangs`), and on a reserved node it
+sees the one row that the node is kept for (Graphene section 5, co-existing features; YARN's
+reservations).
 """
 
 import numpy as np
 
-from rm.allocation import grant
+from rm import gangs
 from rm.books import Books
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import TOLERANCE
-from rm.match.limit_kernels import full_queue, user_allows
-from rm.match.protocol import Placement
 from weft.dag import Floats, Ints
 
 _NODES_PER_RESERVATION = 20  # so that nodes kept empty cost at most a twentieth of the cluster
@@ -22,52 +21,36 @@ _PATIENCE = 10  # times `reserve_after_s`: a reservation that did not help goes
 def before_match(books: Books) -> None:
     """Start the gangs that fit, and keep nodes for what has starved for too long."""
     if books.rows.gangs and books.version != books.gangs_at:
-        _start_gangs(books)
+        for serial in gangs.start(books):
+            _release(books, serial)
         books.gangs_at = books.version
     if books.now >= books.reserve_at:
         books.reserve_at = books.now + books.settings.reserve_after_s / 4
         _clear(books)
         if books.rows.live:
             _reserve(books)
-
-
-def _start_gangs(books: Books) -> None:
-    for entry in _in_line(books, gangs=True):
-        room = _room(books, entry, books.ledger.nodes.available)
-        wanted = entry.pending
-        if int(room.sum()) < wanted or not _within_limits(books, entry, wanted):
-            continue
-        for slot in np.argsort(-room, kind="stable").tolist():
-            count = min(int(room[slot]), entry.pending)
-            if count <= 0:
-                break
-            grant(books, books.node_at[slot], Placement(entry.row, count, (("gang", wanted),)))
-            if entry.row < 0:
-                break
-        _release(books, entry.serial)
+            gangs.reserve(books)
 
 
 def _reserve(books: Books) -> None:
-    """The longest-waiting ask that fits nowhere, though others were served, gets a node or more."""
+    """The longest-waiting ask that fits nowhere, though others were served, gets a node."""
     columns, n = books.ledger.nodes, books.ledger.node_count
     most = max(1, int(columns.up[:n].sum()) // _NODES_PER_RESERVATION)
-    if len(books.reserved) >= most:
+    if len(books.reserved) - gangs.reservations(books) >= most:
         return
     late = books.now - books.settings.reserve_after_s
     for entry in sorted(_in_line(books), key=lambda e: (books.rows.since_s[e.row], e.serial)):
         if books.rows.since_s[entry.row] > late:
             return
-        if entry.serial in books.reserved or not _starved(books, entry):
+        if entry.ask.gang or entry.serial in books.reserved or not _starved(books, entry):
             continue
-        wanted = entry.pending if entry.ask.gang else 1
-        if not _within_limits(books, entry, wanted):
+        if not gangs.within_limits(books, entry.app, entry.demand):
             continue
-        free = np.maximum(columns.available, 0.0)
         able = _room(books, entry, columns.capacity)
-        if int(able.sum()) < wanted:
-            continue
-        _keep(books, entry, _nearest(entry, free[:n], able), able, wanted)
-        return
+        nearest = _nearest(entry, np.maximum(columns.available, 0.0)[:n], able)
+        if nearest:
+            gangs.keep(books, entry.serial, nearest[:1])
+            return
 
 
 def _starved(books: Books, entry: AskEntry) -> bool:
@@ -81,22 +64,7 @@ def _starved(books: Books, entry: AskEntry) -> bool:
     behind &= apps.active[:n] & (apps.queue[:n] == apps.queue[slot])
     if not (apps.granted_s[:n][behind] > books.rows.since_s[entry.row]).any():
         return False
-    wanted = entry.pending if entry.ask.gang else 1
-    return int(_room(books, entry, books.ledger.nodes.available).sum()) < wanted
-
-
-def _keep(books: Books, entry: AskEntry, order: list[int], able: Ints, wanted: int) -> None:
-    """Reserve nodes in order until they could hold what is wanted once they are empty."""
-    found = 0
-    slots = []
-    for slot in order:
-        if found >= wanted:
-            break
-        found += int(able[slot])
-        books.ledger.nodes.w["reserved"][slot] = entry.serial
-        slots.append(slot)
-    books.reserved[entry.serial] = (books.now, slots)
-    books.version += 1
+    return not _room(books, entry, books.ledger.nodes.available).any()
 
 
 def _nearest(entry: AskEntry, free: Floats, able: Ints) -> list[int]:
@@ -134,12 +102,11 @@ def _entry_of(books: Books, serial: int) -> AskEntry | None:
     return rows.entries[int(at[0])] if len(at) else None
 
 
-def _in_line(books: Books, *, gangs: bool = False) -> list[AskEntry]:
+def _in_line(books: Books) -> list[AskEntry]:
     """Asks with something pending: larger priority, earlier application, larger priScore first."""
     rows, apps = books.rows, books.ledger.apps
-    found = [e for e in rows.entries if e is not None and (e.ask.gang or not gangs)]
     return sorted(
-        found,
+        (entry for entry in rows.entries if entry is not None),
         key=lambda e: (-apps.priority[e.app], apps.order[e.app], -e.ask.pri_score, e.serial),
     )
 
@@ -162,20 +129,3 @@ def _room(books: Books, entry: AskEntry, amounts: Floats) -> Ints:
         if name in books.nodes:
             usable[books.nodes[name].slot] = False
     return np.asarray(np.where(usable, np.maximum(most, 0.0), 0.0).astype(np.int64))
-
-
-def _within_limits(books: Books, entry: AskEntry, count: int) -> bool:
-    """Whether its queues and its user may hold so many more."""
-    ledger, tree = books.ledger, books.queues
-    demand = entry.demand * count
-    leaf, user = int(ledger.apps.queue[entry.app]), int(ledger.apps.user[entry.app])
-    held, total = ledger.by_queue.held, ledger.total
-    # a queue that may use the whole cluster is limited by room only, which others will give back
-    most = np.where(tree.max_capacity >= 1, np.inf, tree.max_capacity)
-    return full_queue(
-        leaf, demand, total, held, most, tree.parent
-    ) < 0 and user_allows(
-        demand, total, held[leaf], ledger.users.held[user], float(tree.capacity[leaf]),
-        int(ledger.by_queue.users[leaf]), float(tree.user_limit[leaf]),
-        float(tree.user_limit_factor[leaf]),
-    )  # fmt: skip

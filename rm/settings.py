@@ -25,6 +25,9 @@ class ManagerSettings:
     )  # names that the cluster does not have are left out
     master_share_max: float = 0.5  # dominant share of the cluster that masters may hold together
     reserve_after_s: float = 30.0  # an ask that fits nowhere for so long gets a node reserved
+    gang_nodes_max: float = (
+        0.5  # part of the nodes that may be kept at a time for gangs to start on
+    )
     overbook_limit: float = 1.25  # divisible resources, times capacity, when a matcher overbooks
     completed_apps_max: int = 10_000  # ended applications kept for reports
     recovery: bool = True  # write what a restarted manager needs

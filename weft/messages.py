@@ -72,7 +72,7 @@ class Ask(NamedTuple):
     nodes: tuple[NodeId, ...] = ()  # preferred nodes; empty: anywhere
     racks: tuple[str, ...] = ()  # preferred racks
     label: str = ""  # node label
-    gang: bool = False  # grant all pending together or none
+    gang: bool = False  # with the stage's other gang asks: all at once or none; told together
 
 
 class Container(NamedTuple):

@@ -4,7 +4,9 @@ from collections import Counter
 
 import numpy as np
 
+from rm import gangs
 from rm.books import App, Books
+from rm.gang_room import capacity_of, free_of, most_of, pack
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
 from rm.match.limit_kernels import full_queue, user_allows
@@ -34,7 +36,9 @@ def application(books: Books, app: App) -> Explanation:
         entries = by_stage.get(position, [])
         if entries:
             reasons: Counter[str] = Counter()
-            for entry in entries:
+            if entries[0].ask.gang:
+                reasons.update(_of_gang(books, entries[0]))
+            for entry in entries if not entries[0].ask.gang else ():
                 reasons.update(_reasons(books, app, entry, answers))
             pending = sum(entry.pending for entry in entries)
             yielding = sum(e.pending for e in entries if e.ask.kind is AskType.ALTRUISTIC)
@@ -94,17 +98,35 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
         need = entry.demand[r]
         if need > 0:
             close(need > available[:, r] + _EPS * capacity[:, r], f"does not fit: {name}")
-    limit = _limit(books, app, entry) if books.matcher.limits or entry.ask.gang else ""
+    limit = _limit(books, app, entry) if books.matcher.limits else ""
     if limit:
         close(np.ones(n, dtype=np.bool_), limit)
-    if entry.ask.gang:
-        close(np.ones(n, dtype=np.bool_), "waiting for room for the whole gang")
     slots = np.flatnonzero(open_nodes).tolist()
     for slot in slots[:_LOOK_MAX]:
         reasons[_of_match(books, slot, entry, answers)] += 1
     if len(slots) > _LOOK_MAX:
         reasons["would fit: not looked at one by one"] += len(slots) - _LOOK_MAX
     return reasons
+
+
+def _of_gang(books: Books, entry: AskEntry) -> Counter[str]:
+    """Why a gang waits: one reason for all of it, over the nodes in service."""
+    gang = gangs.of_entry(books, entry)
+    need, capacity = gangs.need_of(books, gang), capacity_of(books)
+    size, up = int(need.wanted.sum()), int(books.ledger.nodes.up[: books.ledger.node_count].sum())
+    kept = books.reserved.get(gang.serial)
+    if pack(need.on(books.ledger.nodes.up[: len(capacity)]), capacity, capacity) is None:
+        return Counter({"even an empty cluster could not hold the whole gang": up})
+    if not gangs.within_limits(books, gang.app, need.total):
+        return Counter({"its queue or user may not hold the whole gang now": up})
+    if kept is not None:
+        return Counter({"kept for the gang until they are empty enough": len(kept[1])})
+    why = "waiting for room for the whole gang"
+    if size > 1:
+        why += f": {most_of(need, free_of(books))} of {size} would fit"
+    if len(gangs.nodes_for(books, gang, need)) > gangs.nodes_max(books):
+        why += f"; it needs more nodes than may be kept for gangs ({gangs.nodes_max(books)})"
+    return Counter({why: up})
 
 
 def _of_match(books: Books, slot: int, entry: AskEntry, answers: dict[int, Match]) -> str:

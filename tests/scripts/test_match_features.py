@@ -48,15 +48,20 @@ def test_labels_and_black_lists_bind_under_every_matcher(matcher: str) -> None:
 
 @every_matcher
 def test_a_gang_starts_whole_under_every_matcher(matcher: str) -> None:
-    """Six do not fit on the first node, so none starts before the second one is there."""
+    """Six do not fit beside another job's task, so none starts before that one ends."""
     rig = Rig(matcher, FREE)
     rig.add_node("n1")
-    master = rig.start(job("gang", stage(tasks=6, gang=True)))
+    rig.add_node("n2", vcores=2.0)
+    other, master = rig.start(), rig.start(job("gang", stage(tasks=6, gang=True)))
+    rig.allocate(other, ask())
+    rig.beat()
+    rig.allocate(other)
+    (busy,) = other.containers.values()
     rig.allocate(master, ask(total=6, gang=True))
     rig.beat()
     rig.allocate(master)
     assert not master.containers
-    rig.add_node("n2")
+    rig.beat(busy.node_id, succeeded(busy.container_id))
     rig.beat()
     rig.allocate(master)
     assert len(master.containers) == 6

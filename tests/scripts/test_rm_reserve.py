@@ -1,6 +1,4 @@
-"""Gangs start whole or not at all, and a large ask is not passed over for ever."""
-
-import pytest
+"""A large ask is not passed over for ever."""
 
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, noted, stage, succeeded
@@ -8,24 +6,6 @@ from testkit.manager import Rig
 from weft.facts import Placed
 
 NO_MASTER = {"vcores": 0.0}
-
-
-@pytest.mark.parametrize("matcher", ["fifo", "capacity"])
-@pytest.mark.parametrize("prompt", [False, True])
-def test_a_gang_starts_only_when_all_of_it_fits(matcher: str, prompt: bool) -> None:
-    rig = Rig(matcher, ManagerSettings(prompt=prompt, master_demand=NO_MASTER))
-    rig.add_node("n1")
-    master = rig.start(job("gang", stage(tasks=6, gang=True)))
-    rig.allocate(master, ask(total=6, gang=True))
-    rig.beat()
-    rig.allocate(master)
-    assert not master.containers, "four would fit, six do not"
-
-    rig.add_node("n2")
-    rig.beat()
-    rig.allocate(master)
-    assert len(master.containers) == 6
-    assert {c.node_id for c in master.containers.values()} == {"n1", "n2"}
 
 
 def test_a_large_ask_gets_a_node_kept_when_small_ones_pass_it() -> None:

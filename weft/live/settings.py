@@ -124,6 +124,12 @@ class RmSettings(ProcessSettings):
     takeover_wait_s: float = Field(
         3.0, ge=0, description="A new attempt waits so long for the old one's containers, s."
     )
+    reserve_after_s: float = Field(
+        30.0, gt=0, description="An ask or gang that fits nowhere for so long gets nodes kept, s."
+    )
+    gang_nodes_max: float = Field(
+        0.5, ge=0, le=1, description="Part of the nodes that may be kept at a time for gangs."
+    )
     max_attempts: int = Field(2, ge=1, le=255, description="Attempts of an application.")
     master_vcores: float = Field(0.1, ge=0, description="vcores of a master's container.")
     master_memory_mb: float = Field(256.0, ge=0, description="Memory of a master's container, MB.")

@@ -295,7 +295,7 @@ class Ask(_message.Message):
     label: _builtins.str
     """node label"""
     gang: _builtins.bool
-    """grant all pending together or none"""
+    """with all asks of the stage that say so: granted at once or not at all; tell them in one message"""
     @_builtins.property
     def demand(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """absolute, of one container"""
