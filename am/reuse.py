@@ -12,7 +12,7 @@ from am.ask.view import HoldView, JobView, WaitingTasks, Wish
 from am.demands import Demands
 from am.launching import Held
 from am.lots import Lot
-from am.progress import READY, Progress, StageProgress
+from am.progress import RUNNING, Progress, StageProgress
 from am.settings import MasterSettings
 from am.sizes import at_least, container_size, pool_max
 from am.work import Work
@@ -433,14 +433,14 @@ def _check_pool(
     for pooled in pool.values():
         used = [0.0] * len(pooled.size)
         for key, held in pooled.tasks.items():
-            tasks += held.stage.state[held.task] > READY
+            tasks += held.stage.state[held.task] == RUNNING  # not one that finished elsewhere
             used = [u + d for u, d in zip(used, pooled.needs[key], strict=True)]
         for u, f, s in zip(used, pooled.free, pooled.size, strict=True):
             if abs(u + f - s) > 1e-6 * (1.0 + s):
                 raise InvariantError(f"container {pooled.container_id}: {u} used, {f} free of {s}")
             if u > s * (1 + 1e-6) + 1e-9:
                 raise InvariantError(f"container {pooled.container_id} holds more than its size")
-    if running and tasks < progress.running:
+    if running and tasks != progress.running:
         raise InvariantError(f"{progress.running} tasks run, {tasks} are in a container")
 
 

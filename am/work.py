@@ -345,6 +345,9 @@ class Work:
     def _unknown_ended(self, end: ContainerEnd) -> None:
         """A doubled end, one that overtook its grant, or one of an earlier attempt's tasks."""
         attempt = attempt_of_container(end.container_id)
+        if end.outcome is Outcome.SUCCEEDED and end.stage >= 0 and end.container_id in self._seen:
+            # its node was thought to be lost, and came back with it
+            self.finish_early(FinishedTask(end.stage, end.task, end.run_s))
         if attempt == self.attempt_id:
             if end.container_id not in self._seen:
                 self._seen.add(end.container_id)

@@ -8,7 +8,7 @@ from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
 from weft.dag import Floats
 from weft.effects import Note
 from weft.facts import Closed
-from weft.ids import EPOCH_BITS, EPOCHS, ContainerId, container_id
+from weft.ids import EPOCH_BITS, EPOCHS, ContainerId, app_of_container, container_id
 from weft.messages import ContainerEnd, Outcome, TaskEnd
 from weft.resources import Vector
 
@@ -127,30 +127,47 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
 
 def relay_task(books: Books, done: TaskEnd) -> None:
     """Relay the end of a task in a reusable container: the node's own word may be lost."""
-    holding = books.holdings.get(done.container_id)
-    attempt = None if holding is None else holding.attempt
-    if attempt is None or attempt.master is holding or attempt.state is not _RUNNING:
-        return
     end = ContainerEnd(
         done.container_id, done.outcome, done.exit_code, done.stage, done.task, done.attempt,
         done.run_s, done.message,
     )  # fmt: skip
+    holding = books.holdings.get(done.container_id)
+    attempt = None if holding is None else holding.attempt
+    if attempt is None or attempt.master is holding or attempt.state is not _RUNNING:
+        late_success(books, end)
+        return
+    if done.outcome is _SUCCEEDED:
+        journal(books, attempt.app, done.stage, done.task, done.run_s)
     key = (done.container_id, done.stage, done.task, done.attempt)
     attempt.outbox.put(key, end)
     books.dirty_attempts[attempt.attempt_id] = attempt
 
 
-def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> None:
-    """A task finished: a later attempt, or a restarted manager, must know."""
+def late_success(books: Books, end: ContainerEnd) -> None:
+    """A task succeeded in a container that was given up: it counts if the task is still open.
+
+    Its node was cut off, or its master was replaced; whoever runs the job now is told, so that the
+    task is not run once more for nothing.
+    """
+    app = books.apps.get(app_of_container(end.container_id))
+    if app is None or end.outcome is not _SUCCEEDED or app.attempt is None:
+        return
+    if journal(books, app, end.stage, end.task, end.run_s):
+        relay(books, app.attempt, end)
+
+
+def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool:
+    """A task finished: a later attempt, or a restarted manager, must know; False if it is known."""
     if not 0 <= stage < len(app.finished) or task < 0:
-        return  # of no task, or the application is over
+        return False  # of no task, or the application is over
     done = app.finished[stage]
     if task in done:
-        return
+        return False
     done[task] = run_s
     app.finished_by_stage[stage] += 1
     if books.settings.recovery:
         books.finished.setdefault(app.app_id, []).append([stage, task, run_s])
+    return True
 
 
 def relay_lost(books: Books, attempt: Attempt, number: ContainerId) -> None:

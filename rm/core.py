@@ -48,6 +48,7 @@ class ResourceManager:
     ) -> None:
         self.books = Books(cluster_ts, types, queues, matcher, settings, rng)
         self._watching = False
+        self._watch_s = self._watch_at = 0.0
         self._handlers: dict[type, Callable[[Books, Any], None]] = {
             NodeHeartbeated: nodes.heartbeat,
             ContainersAsked: masters.asked,
@@ -81,6 +82,7 @@ class ResourceManager:
         if event.key == MATCH:
             self._match()
         elif event.key == LIVENESS:
+            self._forgive()
             nodes.expire(self.books)
             masters.expire(self.books)
             self._gauges()
@@ -118,7 +120,19 @@ class ResourceManager:
         settings = self.books.settings
         shortest = min(settings.node_expiry_s, settings.master_expiry_s)
         self._watching = True
-        self.books.out.append(SetTimer(max(shortest / 20, 0.05), LIVENESS))
+        self._watch_s = max(shortest / 20, 0.05)
+        self._watch_at = self.books.now + self._watch_s
+        self.books.out.append(SetTimer(self._watch_s, LIVENESS))
+
+    def _forgive(self) -> None:
+        """A look that comes far too late finds a manager that was paused, not silent nodes.
+
+        What they said meanwhile waits to be heard: nobody's time ran while the manager's stood.
+        """
+        late_s = self.books.now - self._watch_at
+        if late_s > self._watch_s:
+            nodes.forgive(self.books, late_s)
+            masters.forgive(self.books, late_s)
 
     def _gauges(self) -> None:
         books = self.books

@@ -191,6 +191,13 @@ def expire(books: Books) -> None:
             order_stop_if_held(books, attempt)
 
 
+def forgive(books: Books, pause_s: float) -> None:
+    """The manager was paused: that time counts for nobody's silence."""
+    for app in books.app_at:
+        if app is not None and app.attempt is not None:
+            app.attempt.seen_s = min(app.attempt.seen_s + pause_s, books.now)
+
+
 def order_stop_if_held(books: Books, attempt: Attempt) -> None:
     """Stop a master's own container if it is still there."""
     if attempt.master is not None and attempt.master.container_id in books.holdings:

@@ -7,7 +7,16 @@ import numpy as np
 from rm.allocation import match_node
 from rm.applications import DEAD, container_ended, fail_attempt
 from rm.books import Attempt, Books, Holding, Node
-from rm.containers import Demand, hold, journal, order_stop, relay, relay_lost, relay_task
+from rm.containers import (
+    Demand,
+    hold,
+    journal,
+    late_success,
+    order_stop,
+    relay,
+    relay_lost,
+    relay_task,
+)
 from rm.leaving import LEAVING, count_class, drain, persist, set_alarm, step
 from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
 from rm.reserve import before_match
@@ -99,13 +108,12 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     if event.use:
         node.use = event.use
     for done in event.tasks_ended:
-        app = books.apps.get(app_of_container(done.container_id))
-        if app is not None and done.outcome is Outcome.SUCCEEDED:
-            journal(books, app, done.stage, done.task, done.run_s)
         relay_task(books, done)
     for end in event.ended:
         holding = books.holdings.get(end.container_id)
         if holding is not None and holding.node is node:
+            if holding.attempt is None:
+                late_success(books, end)
             container_ended(books, holding, end)
         elif holding is None:
             _unknown_ended(books, node, end)
@@ -142,6 +150,16 @@ def expire(books: Books) -> None:
         waited = node.present or node.state is NodeState.DECOMMISSIONING
         if node.state in LEAVING and waited and books.now - ledger.nodes.seen_s[node.slot] >= limit:
             _gone(books, node, NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
+
+
+def forgive(books: Books, pause_s: float) -> None:
+    """The manager was paused: that time counts for nobody's silence."""
+    seen_s = books.ledger.nodes.w["seen_s"]
+    n = books.ledger.node_count
+    seen_s[:n] = np.minimum(seen_s[:n] + pause_s, books.now)
+    for missing in books.missing.values():
+        for number, (attempt, since_s) in missing.items():
+            missing[number] = (attempt, min(since_s + pause_s, books.now))
 
 
 def _give_up_missing(books: Books, limit_s: float) -> None:
@@ -300,6 +318,7 @@ def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
         or not attempt.recovered
         or attempt.attempt_id != attempt_of_container(end.container_id)
     ):
+        late_success(books, end)
         return
     if end.outcome is Outcome.SUCCEEDED:
         journal(books, app, end.stage, end.task, end.run_s)

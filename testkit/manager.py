@@ -50,9 +50,14 @@ class Rig:
         self.effects: list[Effect] = []
         self.tell(Recovered(tuple(records)))
 
-    def tell(self, event: object, later_s: float = 0.0) -> list[Effect]:
-        """Hand in an event; all that followed."""
+    def tell(self, event: object, later_s: float = 0.0, *, paused: bool = False) -> list[Effect]:
+        """Hand in an event; all that followed.
+
+        A look for silent nodes is on time, as if those before it had been as well, unless `paused`.
+        """
         self.now += later_s
+        if event == TimerFired("liveness") and not paused:
+            self.manager._watch_at = self.now
         effects = self.manager.handle(event, self.now)
         self.manager.check()
         for timer in timers(effects):

@@ -1,7 +1,7 @@
 """What a restarted Resource Manager hears late, twice or not at all costs no job its end."""
 
 from rm.settings import ManagerSettings
-from testkit.builders import job, node_registered, sent, stage
+from testkit.builders import ask, job, node_registered, sent, stage, succeeded
 from testkit.manager import Rig
 from weft.effects import Send, TimerFired
 from weft.ids import attempt_id, container_id
@@ -129,3 +129,47 @@ def test_who_returns_first_after_a_restart_makes_no_difference_to_the_work() -> 
     assert not waiting
     assert len(again.manager.books.apps[1].attempts[0].holdings) == 200
     assert not [e for e in again.effects if isinstance(e, Send)]
+
+
+def test_a_manager_that_was_paused_hears_what_waits_before_it_declares_anyone_lost() -> None:
+    rig = Rig(settings=ManagerSettings(node_expiry_s=10.0, master_expiry_s=10.0, master_demand={}))
+    rig.add_node("n1")
+    master = rig.start(job("j", stage("w", 3)))
+    rig.tell(TimerFired("liveness"), 0.5)
+    rig.tell(TimerFired("liveness"), 600.0, paused=True)
+    assert rig.manager.books.nodes["n1"].present
+    rig.beat("n1")
+    rig.allocate(master)
+    rig.tell(TimerFired("liveness"), 9.0)
+    assert rig.manager.books.nodes["n1"].present
+    rig.allocate(master)
+    rig.tell(TimerFired("liveness"), 1.5)
+    assert not rig.manager.books.nodes["n1"].present, "who stays silent is lost all the same"
+
+
+def test_a_success_that_a_lost_node_brings_back_counts_while_its_task_is_open() -> None:
+    rig = Rig(settings=ManagerSettings(node_expiry_s=10.0, master_demand={}))
+    rig.add_node("n1")
+    rig.add_node("n2")
+    master = rig.start(job("j", stage("w", 8)))
+    rig.allocate(master, ask(total=8))
+    for name in rig.nodes:
+        rig.beat(name)
+    rig.allocate(master)
+    away = next(n for n in rig.nodes if not rig.nodes[n].masters)
+    first, second, *_ = sorted(c for c, held in master.containers.items() if held.node_id == away)
+    (stays,) = set(rig.nodes) - {away}
+    rig.beat(stays, later_s=11.0)
+    rig.tell(TimerFired("liveness"))
+    assert first in lost(rig.allocate(master))
+    rig.records.clear()
+    rig.tell(node_registered(away))
+    rig.beat(away, succeeded(first, 0, 3), succeeded(second, 0, 4))
+    rig.beat(away, succeeded(first, 0, 3))
+    tasks = [r["tasks"] for r in rig.records if r["kind"] == "tasks"]
+    assert tasks == [[[0, 3, 10.0], [0, 4, 10.0]]], "journalled, once"
+    told = [end for m in sent(rig.allocate(master), ContainersGranted) for end in m.ended]
+    assert {(end.container_id, end.outcome) for end in told} == {
+        (first, Outcome.SUCCEEDED),
+        (second, Outcome.SUCCEEDED),
+    }
