@@ -71,7 +71,6 @@ class ApplicationMaster:
         self._prompt = False
         self._ask_armed = False
         self._registering = False
-        self._requests = 0  # heartbeats while there is no work yet
         self._noted: tuple[int, ...] = ()
         self._verdict: AttemptFinished | None = None
         self._out: list[Effect] = []

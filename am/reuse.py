@@ -106,7 +106,6 @@ class HoldingWork(Work):
         self._sizes: dict[tuple[Vector, str], Lot] = {}  # what is asked for, by size and label
         self._waiting: dict[int, Lot] = {}
         self._due = True  # the asker must look again
-        self._wake_after_s: float | None = None
 
     def adopt(self, plan: Plan | None) -> None:
         """Begin, in the order in which tasks become ready."""

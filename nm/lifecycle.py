@@ -37,7 +37,6 @@ class ContainerEvent(IntEnum):
     """What moves a container."""
 
     LAUNCH = auto()
-    REFUSE = auto()  # never started: stopped before, or it does not fit
     STOP = auto()
     EXIT = auto()
 
@@ -62,7 +61,6 @@ CONTAINER: Lifecycle[ContainerState, ContainerEvent] = Lifecycle(
     ContainerState.NEW,
     {
         (ContainerState.NEW, ContainerEvent.LAUNCH): ContainerState.RUNNING,
-        (ContainerState.NEW, ContainerEvent.REFUSE): ContainerState.DONE,
         (ContainerState.RUNNING, ContainerEvent.EXIT): ContainerState.DONE,
         (ContainerState.RUNNING, ContainerEvent.STOP): ContainerState.STOPPING,
         (ContainerState.STOPPING, ContainerEvent.STOP): ContainerState.STOPPING,

@@ -16,7 +16,6 @@ class NodeSettings:
     """One node's settings; times in s on the cluster's clock."""
 
     mode: Mode = Mode.EMULATED
-    launch: str = "hosted"  # how masters run, for the shell: "hosted" or "process"
     register_retry_s: float = 2.0
     resend_after_s: float = 3.0  # an unacknowledged report is repeated
     tombstone_s: float = 600.0  # how long an ended container is remembered

@@ -147,23 +147,6 @@ def cluster_from_text(text: str) -> ClusterSpec:
     return cluster_from_dict({"nodes": groups}, "cluster")
 
 
-def cluster_to_dict(cluster: ClusterSpec) -> dict[str, Any]:
-    """Write a cluster as its file's data, one entry a node; `cluster_from_dict` reads it back."""
-    return {
-        "resources": [{"name": t.name, "kind": t.kind.value} for t in cluster.types],
-        "nodes": [
-            {
-                "name": node.node_id,
-                "capacity": cluster.types.mapping(node.capacity),
-                "rack": node.rack,
-                "labels": list(node.labels),
-            }
-            for node in cluster.nodes
-        ],
-        "queues": {cluster.queues.name: _queue_to_dict(cluster.queues)},
-    }
-
-
 def _types(value: object, place: str) -> ResourceTypes:
     if not isinstance(value, list) or not value:
         raise InputError(place, "expected a list of at least one resource type")
@@ -274,14 +257,3 @@ def _fraction(table: Mapping[str, Any], key: str, default: float, place: str) ->
     if number > 1:
         raise InputError(f"{place}.{key}", f"expected a fraction from 0 to 1, got {number:g}")
     return number
-
-
-def _queue_to_dict(queue: QueueSpec) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "capacity": queue.capacity,
-        "max_capacity": queue.max_capacity,
-        "user_limit": queue.user_limit,
-    }
-    if queue.user_limit_factor != math.inf:
-        data["user_limit_factor"] = queue.user_limit_factor
-    return data | {child.name: _queue_to_dict(child) for child in queue.children}

@@ -103,11 +103,6 @@ class Stage:
             return own.actual_demand
         return self.actual_demand if self.actual_demand is not None else self.demand_of(index)
 
-    def prefer_of(self, index: int) -> Preference:
-        """Where a task's input lies."""
-        own = self.override(index).prefer
-        return self.prefer if own is None else own
-
     def command_of(self, index: int) -> tuple[str, ...]:
         """The command that a real host runs for a task."""
         own = self.override(index).command

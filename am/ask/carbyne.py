@@ -162,8 +162,6 @@ class Carbyne:
         self._ends_s = np.inf  # the promised end
         self._level = 0.0  # the dominant share under which it was promised, 0: nothing promised
         self._left = 0  # tasks that had not started then
-        self.rounds = 0
-        self.reversed_rounds = 0  # rounds in which the reversed packing held T_k
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
         """Must-start tasks and the rest, by lot; wakes when the next one falls due."""
@@ -211,8 +209,6 @@ class Carbyne:
             self._ends_s = now + min(within_s, self._intra.t_k)
             self._level, self._left = level, left
             self._known, self._at_s = known, now
-            self.rounds += 1
-            self.reversed_rounds += self._intra.reversed_holds
         return self._intra
 
     def _within_s(self, level: float, now: float) -> float:

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from am.plan.part import Part
-from am.plan.part_kernels import C, P, S, T, divide
+from am.plan.part_kernels import T, divide
 from weft.dag import Floats
 
 Labels = NDArray[np.int8]
-
-NAMES = {T: "T", S: "S", P: "P", C: "C"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

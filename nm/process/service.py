@@ -91,7 +91,6 @@ class NodeService(Outside):
             self._masters = ProcessMasters(self._processes, settings)
         core_settings = NodeSettings(
             mode=Mode(settings.mode),
-            launch=settings.launch,
             register_retry_s=settings.register_retry_s,
             resend_after_s=settings.resend_after_s,
             report_use=settings.report_use,

@@ -59,7 +59,6 @@ class AskRows(Columns):
         self.live = 0
         self.preferring = 0  # rows with a preference
         self.gangs = 0
-        self.changed = 0  # grows with every change that may make a match fruitful
         self.entries: list[AskEntry | None] = []
         self._by_node: dict[str, dict[int, AskEntry]] = {}
         self._by_rack: dict[str, dict[int, AskEntry]] = {}
@@ -115,7 +114,6 @@ class AskRows(Columns):
                 for name in names:
                     index.setdefault(name, {})[entry.serial] = entry
         self._floor_stale = True
-        self.changed += 1
 
     def take(self, entry: AskEntry, count: int, now: float) -> None:
         """`count` containers of an ask were granted; the row goes with the last one."""

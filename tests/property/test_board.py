@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from am.plan.board import Board
 from am.plan.bounds.bounds import bounds_of
 from am.plan.part import Grid
 from am.plan.registry import PlanRequest, Spread, planner
 from am.plan.validate import violations
+from testkit.board import Board
 from weft.dag import Dag, Link, Machines, StageEdge
 from weft.plan import Plan
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from weft.cluster import ClusterSpec, cluster_from_dict, cluster_from_text, cluster_to_dict
+from weft.cluster import ClusterSpec, cluster_from_dict, cluster_from_text
 from weft.errors import InputError
 from weft.workloads.cluster_file import load_cluster
 
@@ -51,22 +51,6 @@ def test_the_contracts_cluster_file_is_read_whole() -> None:
     assert shares == {"root.prod": 0.7, "root.dev": 0.3}
     assert cluster.leaf("prod") == cluster.leaf("root.prod") == "root.prod"
     assert cluster.machines().capacity.shape == (100, 3)
-
-
-def test_what_is_written_reads_back_equal() -> None:
-    """A cluster survives the way through its own file."""
-    cluster = cluster_from_dict(
-        {
-            "nodes": [{"count": 3, "capacity": {"vcores": 2, "gpu": 1}, "racks": 2}],
-            "queues": {
-                "root": {
-                    "a": {"b": {"user_limit": 0.25}, "c": {"user_limit_factor": 2}},
-                    "d": None,
-                }
-            },
-        }
-    )
-    assert cluster_from_dict(cluster_to_dict(cluster)) == cluster
 
 
 def test_queues_that_say_no_capacity_share_the_rest() -> None:

@@ -40,8 +40,9 @@ def test_objects_one_after_the_other_are_jobs_and_reduces_wait_for_maps(tmp_path
 def test_hosts_that_differ_are_preferences_task_by_task(tmp_path):
     tasks = [task(0, 1000), {**task(0, 1000), "container.host": "/r2/n2"}]
     stage = read(tmp_path, job(tasks)).jobs[0].stages[0]
-    assert [stage.prefer_of(i).nodes for i in range(2)] == [("n1",), ("n2",)]
-    assert stage.prefer_of(1).racks == ("r2",)
+    own = [stage.override(i).prefer or stage.prefer for i in range(2)]
+    assert [prefer.nodes for prefer in own] == [("n1",), ("n2",)]
+    assert own[1].racks == ("r2",)
 
 
 def test_an_sls_dag_has_no_dependencies_and_that_is_said(tmp_path):

@@ -55,12 +55,6 @@ class Histogram:
             rows.append((bound, float(seen)))
         return rows
 
-    def quantile(self, q: float) -> float:
-        """The upper bound of the bucket that holds the quantile; infinite beyond the last."""
-        rows = self.buckets()
-        rank = q * rows[-1][1]
-        return next((float(bound) for bound, seen in rows if seen >= rank), float("inf"))
-
 
 class Exposition:
     """All series of one process. Fed on the loop's thread, read on the endpoint's."""

@@ -11,7 +11,6 @@ import grpc
 import grpc.aio
 
 from weft.errors import InputError
-from weft.messages import QueryContainers, StartContainers, StopContainers
 from weft.requests import ClientRequest, Refused
 from weft.wire import channel as wire
 from weft.wire import (
@@ -115,9 +114,6 @@ async def _stream(
         await serve(context, lane, encode, decode, lambda batch: on_batch(lane, batch))
     finally:
         on_closed(lane)
-
-
-Order = StartContainers | StopContainers | QueryContainers
 
 
 class Containers(Protocol):
