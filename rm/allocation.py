@@ -36,6 +36,7 @@ def match_node(books: Books, node: Node) -> None:
     match = books.matcher.match(books.view, slot, books.now)
     for placement in match.placements:
         grant(books, node, placement)
+    books.matcher.matched(books.view, slot, match, books.now)
     for row in match.declined:
         rows.w["missed"][row] += 1
     node.settled_at = books.version if match.settled else -1

@@ -81,8 +81,7 @@ class Yard:
         for name, value in deficits.items():
             counters[self.tree.leaf(name)] = value
         state: Any = self.matcher
-        state._counters.resize(self.tree.capacity)
-        state._counters.value[:] = counters
+        state._counters = counters
 
     def owed(self) -> dict[str, float]:
         """The deficit counters by queue, by the last part of its path."""
@@ -112,6 +111,7 @@ class Yard:
             self.ledger.add_pending(entry.app, -placement.copies)
             self.rows.take(entry, placement.copies, self.now)
             self.matcher.granted(self.view, node, placement, entry.app, self.now)
+        self.matcher.matched(self.view, node, answer, self.now)
         for row in answer.declined:
             self.rows.w["missed"][row] += 1
         return made

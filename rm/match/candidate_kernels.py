@@ -1,107 +1,100 @@
 """The filter and the snapshot of a scoring matcher in one pass over the rows."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from rm.ledger.asks import NODE_LOCAL
 from rm.ledger.columns import Bools
-from rm.match.fit_kernels import TOLERANCE
+from rm.match.filter_kernels import OPEN, TOO_LARGE, Asks, Place, blocked_by, fits
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
-Gathered = tuple[
-    Ints, int, Floats, Floats, Floats, Floats, Ints, Ints, Ints, Floats, Floats, Floats
-]
+
+class Candidates(NamedTuple):
+    """Rows of one node's decision; arrays have shape (k,), (k, d) or (d,)."""
+
+    rows: Ints
+    fit: int  # the first so many fit, the others only with overbooking
+    packing: Floats  # demand over the node's capacity, (k, d)
+    work: Floats  # demand over the cluster's, (k, d)
+    duration: Floats
+    pri: Floats
+    pending: Ints
+    app: Ints
+    rank: Ints  # order for ties: the earlier application, then the earlier ask
+    level: Ints  # NODE_LOCAL (or no matter), RACK_LOCAL, REMOTE
+    free: Floats  # available over the node's capacity, (d,)
+    room: Floats  # the same with overbooking, and below 0 where it is overbooked, (d,)
+
+    def part(self, keep: Ints) -> "Candidates":
+        """Return some of the rows, in the order of `keep`; they all count as fitting."""
+        return Candidates(
+            self.rows[keep], len(keep), self.packing[keep], self.work[keep], self.duration[keep],
+            self.pri[keep], self.pending[keep], self.app[keep], self.rank[keep],
+            self.level[keep], self.free, self.room,
+        )  # fmt: skip
 
 
 @making_kernel
 def gather(
-    pending: Ints,
-    app: Ints,
-    label: Ints,
-    gang: Bools,
-    serial: Ints,
-    demand: Floats,
-    duration_s: Floats,
-    pri_score: Floats,
+    asks: Asks,
+    place: Place,
     level: Ints,
     order: Ints,
-    banned: Bools,
-    labels: int,
-    reserved: int,
-    available: Floats,
-    capacity: Floats,
     total: Floats,
     beyond: Floats,
     extra_most: int,
-) -> Gathered:
+) -> Candidates:
     """Rows that may use a node and fit there, then at most `extra_most` that would fit with
     `beyond` (d,) x capacity more room, the most preferred first.
 
-    Answers (rows, how many of them fit, demand / capacity (k, d), demand / C (k, d), duration,
-    priScore, pending, application, rank, remote, free / capacity (d,), room with `beyond` (d,)).
+    `level` is by row, `order` by application slot. The arrays of the answer are new, so that a
+    policy may use them as working copies.
     """
-    n, d = pending.shape[0], total.shape[0]
+    n, d = asks.size, total.shape[0]
+    available, capacity = place.available, place.capacity
     chosen = np.empty(n + extra_most, dtype=np.int64)
     extra = np.empty(extra_most, dtype=np.int64)
-    more, least = np.empty(d), np.empty(d)
+    more = np.empty(d)
     for r in range(d):
-        least[r] = available[r] + TOLERANCE * capacity[r]
-        more[r] = least[r] + beyond[r] * capacity[r]
+        more[r] = available[r] + beyond[r] * capacity[r]
     fit, extras = 0, 0
     for row in range(n):
-        if pending[row] <= 0 or gang[row] or banned[app[row]]:
+        if asks.pending[row] <= 0 or asks.gang[row]:
             continue
-        if reserved != 0 and serial[row] != reserved:
-            continue
-        if label[row] == 0:
-            if labels != 0:
-                continue
-        elif labels & label[row] == 0:
-            continue
-        lacking = _lacking(demand[row], least, more)
-        if lacking == 0:
+        block = blocked_by(asks, place, row)
+        if block == OPEN:
             chosen[fit] = row
             fit += 1
-        elif lacking == 1 and extra_most > 0:
-            extras = _keep(row, extra, extras, pri_score, serial)
+        elif block >= TOO_LARGE and extra_most > 0 and fits(asks.demand[row], more, capacity):
+            extras = _keep(row, extra, extras, asks.pri_score, asks.serial)
     for i in range(extras):
         chosen[fit + i] = extra[i]
     k = fit + extras
     rows = chosen[:k].copy()
     packing, work = np.zeros((k, d)), np.zeros((k, d))
-    duration, pri, remote = np.empty(k), np.empty(k), np.empty(k)
-    left, of, rank = np.empty(k, np.int64), np.empty(k, np.int64), np.empty(k, np.int64)
+    duration, pri = np.empty(k), np.empty(k)
+    left, of = np.empty(k, np.int64), np.empty(k, np.int64)
+    rank, near = np.empty(k, np.int64), np.empty(k, np.int64)
     for i in range(k):
         row = rows[i]
-        of[i] = app[row]
-        left[i] = pending[row]
-        duration[i] = duration_s[row]
-        pri[i] = pri_score[row]
-        rank[i] = (order[app[row]] << 32) + serial[row]
-        remote[i] = 1.0 if level[row] != NODE_LOCAL else 0.0
+        of[i] = asks.app[row]
+        left[i] = asks.pending[row]
+        duration[i] = asks.duration_s[row]
+        pri[i] = asks.pri_score[row]
+        rank[i] = (order[of[i]] << 32) + asks.serial[row]
+        near[i] = level[row]
         for r in range(d):
             if capacity[r] > 0.0:
-                packing[i, r] = demand[row, r] / capacity[r]
+                packing[i, r] = asks.demand[row, r] / capacity[r]
             if total[r] > 0.0:
-                work[i, r] = demand[row, r] / total[r]
+                work[i, r] = asks.demand[row, r] / total[r]
     free, room = np.zeros(d), np.zeros(d)
     for r in range(d):
         if capacity[r] > 0.0:
             free[r] = max(available[r], 0.0) / capacity[r]
             room[r] = available[r] / capacity[r] + beyond[r]
-    return rows, fit, packing, work, duration, pri, left, of, rank, remote, free, room
-
-
-@kernel
-def _lacking(need: Floats, least: Floats, more: Floats) -> int:
-    """0: it fits; 1: only with more room; 2: not even then."""
-    lacking = 0
-    for r in range(need.shape[0]):
-        if need[r] > 0.0 and need[r] > least[r]:
-            if need[r] > more[r]:
-                return 2
-            lacking = 1
-    return lacking
+    return Candidates(rows, fit, packing, work, duration, pri, left, of, rank, near, free, room)
 
 
 @kernel

@@ -1,41 +1,14 @@
 """The rows that compete for a node, as arrays for the scoring kernels."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidate_kernels import gather, mean_of_busy
+from rm.match.candidate_kernels import Candidates, gather, mean_of_busy
+from rm.match.filter_kernels import Asks, Place
 from rm.match.protocol import Placement, Scores
 from weft.dag import Floats, Ints
 
 NONE: Floats = np.zeros(0)
-
-
-@dataclass(slots=True)
-class Candidates:
-    """Rows of one node's decision; arrays have shape (k,) or (k, d)."""
-
-    rows: Ints
-    fit: int  # the first so many fit, the others only with overbooking
-    packing: Floats  # demand over the node's capacity
-    work: Floats  # demand over the cluster's
-    duration: Floats
-    pri: Floats
-    pending: Ints
-    app: Ints
-    rank: Ints  # order for ties: the earlier application, then the earlier ask
-    remote: Floats  # 1 where the row prefers other machines
-    free: Floats  # available over the node's capacity, shape (d,)
-    room: Floats  # the same with overbooking, and below 0 where it is overbooked
-
-    def part(self, keep: Ints) -> "Candidates":
-        """Some of the rows, in the order of `keep`; `fit` is not kept."""
-        return Candidates(
-            self.rows[keep], len(keep), self.packing[keep], self.work[keep], self.duration[keep],
-            self.pri[keep], self.pending[keep], self.app[keep], self.rank[keep],
-            self.remote[keep], self.free, self.room,
-        )  # fmt: skip
 
 
 def candidates(
@@ -45,15 +18,27 @@ def candidates(
 
     All preconditions are applied: label, black list, reservation, gang.
     """
-    rows, nodes, n = view.rows, view.nodes, view.rows.count
-    return Candidates(
-        *gather(
-            rows.pending[:n], rows.app, rows.label, rows.gang, rows.serial, rows.demand,
-            rows.duration_s, rows.pri_score, view.levels(node), view.apps.order,
-            view.banned(node), int(nodes.labels[node]), int(nodes.reserved[node]),
-            nodes.available[node], nodes.capacity[node], view.total,
-            beyond if len(beyond) else np.zeros(len(view.total)), extra_most,
-        )
+    return gather(
+        asks_of(view), place_of(view, node), view.levels(node), view.apps.order, view.total,
+        beyond if len(beyond) else np.zeros(len(view.total)), extra_most,
+    )  # fmt: skip
+
+
+def asks_of(view: View) -> Asks:
+    """Return the pending asks as kernels take them."""
+    rows = view.rows
+    return Asks(
+        rows.count, rows.pending, rows.app, rows.label, rows.gang, rows.serial, rows.demand,
+        rows.duration_s, rows.pri_score,
+    )  # fmt: skip
+
+
+def place_of(view: View, node: int) -> Place:
+    """Return a node as kernels take it."""
+    nodes = view.nodes
+    return Place(
+        int(nodes.labels[node]), int(nodes.reserved[node]), nodes.available[node],
+        nodes.capacity[node], view.banned(node),
     )  # fmt: skip
 
 

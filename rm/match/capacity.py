@@ -7,9 +7,10 @@ scheduling, Zaharia et al., EuroSys 2010): first for its nodes, then for its rac
 """
 
 from rm.ledger.view import View
+from rm.match.candidates import asks_of, place_of
 from rm.match.capacity_kernels import pick
 from rm.match.delay_kernels import delays
-from rm.match.fit_kernels import eligible
+from rm.match.filter_kernels import open_rows
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 
 
@@ -25,7 +26,7 @@ class CapacityMatcher(BaseMatcher):
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Fill the node, one container at a time."""
-        line = eligible(view, node)
+        line = open_rows(asks_of(view), place_of(view, node))
         if not len(line):
             return NOTHING
         rows, apps, tree = view.rows, view.apps, view.queues

@@ -8,8 +8,8 @@ fit. Work conserving. Source: Carbyne sections 3.3 and 4.2; ALGORITHMS section 1
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidate_kernels import largest_over, over
-from rm.match.candidates import Candidates, candidates, mean_remaining, needier, placements
+from rm.match.candidate_kernels import Candidates, largest_over, over
+from rm.match.candidates import candidates, mean_remaining, needier, placements
 from rm.match.carbyne_kernels import phases
 from rm.match.dominant import entitlements_of, weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match
@@ -38,7 +38,7 @@ class CarbyneMatcher(BaseMatcher):
         apps = view.apps
         must, share, spare, work, spares = phases(
             found.packing, found.work, found.pri, found.pending, found.app, found.rank,
-            found.remote, free, found.rows, view.rows.kind, apps.held[:n], view.total,
+            found.level, free, found.rows, view.rows.kind, apps.held[:n], view.total,
             apps.remaining[:n], apps.queue[:n], apps.active, view.queues.capacity,
             view.by_queue.apps, self.packing, self.remote_penalty, srtf,
         )  # fmt: skip
@@ -49,8 +49,7 @@ class CarbyneMatcher(BaseMatcher):
             held = over(apps.held[:n], view.total)
             np.add.at(held, found.app[must], found.work[must])
             rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
-            rest.free = free
-            spare, work = self._by_fit(view, rest, held)
+            spare, work = self._by_fit(view, rest._replace(free=free), held)
             answer += placements(rest.rows, spare, work, ("alignment", "work"))
         return Match(answer)
 
@@ -75,6 +74,6 @@ class CarbyneMatcher(BaseMatcher):
         """Efficiency before completion time: the best aligned task of anybody."""
         return tetris_picks(
             part.packing, part.work, part.duration, part.pending, part.app, part.rank,
-            part.remote, part.free.copy(), view.apps.remaining[: view.app_slots].copy(), held,
+            part.level, part.free.copy(), view.apps.remaining[: view.app_slots].copy(), held,
             0.0, 0.0, mean_remaining(view), self.remote_penalty, 1 << 30,
         )  # fmt: skip

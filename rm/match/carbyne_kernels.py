@@ -17,7 +17,7 @@ def phases(
     pending: Ints,
     app: Ints,
     rank: Ints,
-    remote: Floats,
+    level: Ints,
     free: Floats,
     rows: Ints,
     kind: Ints,
@@ -49,7 +49,7 @@ def phases(
     nobody = np.zeros(0, dtype=np.int64)
     order = pri.copy()
     if packs:
-        pack_scores(packing, free, remote, penalty, True, order)
+        pack_scores(packing, free, level, penalty, True, order)
         for i in range(k):
             order[i] = pri[i] * max(order[i], 0.0)
     weight = weights_of(queue, active, capacity, apps)
@@ -62,7 +62,7 @@ def phases(
     if count == 0 or not srtf:
         return picked, keys, nobody, np.zeros((0, 1)), count
     if packs and picked.shape[0]:
-        pack_scores(packing, free, remote, penalty, True, order)
+        pack_scores(packing, free, level, penalty, True, order)
         for i in range(k):
             order[i] = pri[i] * max(order[i], 0.0)
     more, work_left = picks_by_turn(

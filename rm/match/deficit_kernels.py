@@ -1,86 +1,212 @@
-"""Deficit counters in one call each: the groups' state for a decision, and booking a placement.
+"""Deficit counters: how much service a group (a leaf queue, or an application) was owed and did
+not get (Graphene section 5.1, figure 15 line 28).
 
-Figure 15 line 28 with the rules of ALGORITHMS section 7. The worked examples drive these functions
-through the matcher's `granted`.
+The counters sum to 0. A placement moves them among the groups that *take part* in it: those that
+have something pending which may use that node (label, black list, size, limits), whether or not it
+is free now. So a group whose asks can be placed nowhere is owed nothing, and nobody is owed for
+containers on nodes that it could not have used. A group that idles keeps no credit.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from rm.ledger.columns import Bools
-from rm.match.score_kernels import book_deficit, dominant_factor
+from rm.match.filter_kernels import Asks, Place, allowed, fits, may_use
+from rm.match.score_kernels import TIE
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
+
+SLOTS, DRF, TIME = 0, 1, 2  # what one placed container counts
+TIME_UNIT_S = 30.0  # a demand that is held for so long counts as much as in DRF
+
+
+class Groups(NamedTuple):
+    """Groups in a decision; working copies that change with each pick."""
+
+    deficit: Floats  # (groups,)
+    share: Floats  # (groups,) sums to 1 over those that take part, 0 elsewhere
+    held: Floats  # (groups, d) over C
+    bound: float  # a deficit from which on the neediest group goes first
+    unit: int  # SLOTS, DRF or TIME
+
+
+@kernel
+def neediest(deficit: Floats, share: Floats, here: Bools) -> int:
+    """Return the group with the highest deficit among those with something eligible; -1: none."""
+    best = -1
+    for g in range(deficit.shape[0]):
+        if here[g] and share[g] > 0.0 and (best < 0 or deficit[g] > deficit[best] + TIE):
+            best = g
+    return best
+
+
+@kernel
+def book_deficit(deficit: Floats, share: Floats, group: int, factor: float) -> None:
+    """Figure 15 line 28: every counter grows by factor x share, the own one falls by factor."""
+    for g in range(deficit.shape[0]):
+        deficit[g] += factor * share[g]
+    deficit[group] -= factor
+
+
+@kernel
+def deficit_factor(work: Floats, held: Floats, duration_s: float, unit: int) -> float:
+    """Return what one container counts: 1 in slots, its dominant demand, or that x duration.
+
+    `work` (d,) is the demand over C, `held` (d,) the group's holding over C: the dominant resource
+    is that of which the group holds most; the demand's own largest where it holds nothing.
+    """
+    if unit == SLOTS:
+        return 1.0
+    top, best = 0.0, -1
+    for r in range(held.shape[0]):
+        if held[r] > top:
+            top, best = held[r], r
+    factor = 0.0
+    if best >= 0:
+        factor = work[best]
+    else:
+        for r in range(work.shape[0]):
+            factor = max(factor, work[r])
+    return float(factor * duration_s / TIME_UNIT_S if unit == TIME else factor)
+
+
+@making_kernel
+def over_active(share: Floats, active: Bools) -> Floats:
+    """Return shares that sum to 1 over the active groups, 0 elsewhere; shape (groups,)."""
+    out = np.zeros(share.shape[0])
+    whole = 0.0
+    for g in range(share.shape[0]):
+        if active[g]:
+            whole += share[g]
+    for g in range(share.shape[0]):
+        if active[g] and whole > 0.0:
+            out[g] = share[g] / whole
+    return out
 
 
 @making_kernel
 def group_state(
-    counters: Floats, share: Floats, pending: Ints, able: Bools, held: Floats, total: Floats
+    counters: Floats, share: Floats, active: Bools, held: Floats, total: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """(deficits, shares over active groups, holdings over C) of all groups: working copies.
+    """Return (deficits, shares over active groups, holdings over C) of all groups, as copies.
 
-    A group is active where it is `able` to have work (a leaf queue, a live application) and has
-    something pending. New groups start at 0.
+    New groups start at 0.
     """
     n = held.shape[0]
-    deficit, normal = np.zeros(n), np.zeros(n)
+    deficit = np.zeros(n)
     part = np.zeros(held.shape)
-    whole = 0.0
     for g in range(n):
         if g < counters.shape[0]:
             deficit[g] = counters[g]
-        if able[g] and pending[g] > 0:
-            normal[g] = share[g]
-            whole += share[g]
         for r in range(total.shape[0]):
             if total[r] > 0.0:
                 part[g, r] = held[g, r] / total[r]
-    if whole > 0.0:
-        normal /= whole
-    return deficit, normal, part
+    return deficit, over_active(share, active), part
 
 
 @making_kernel
 def book_placed(
-    counters: Floats, share: Floats, pending: Ints, able: Bools, group: int, demand: Floats,
-    held: Floats, total: Floats, by_slots: bool, copies: int,
-) -> None:  # fmt: skip
-    """Book `copies` placed containers of `group`; credit of idle groups goes to active ones.
-
-    `demand` (d,) is of one container, `held` (d,) what the group holds now, both absolute.
-    """
-    n, d = counters.shape[0], total.shape[0]
-    work, part = np.zeros(d), np.zeros(d)
-    for r in range(d):
-        if total[r] > 0.0:
-            work[r] = demand[r] / total[r]
-            part[r] = held[r] / total[r]
-    factor = 1.0 if by_slots else dominant_factor(work, part)
-    normal = np.zeros(n)
-    whole = 0.0
-    for g in range(n):
-        if g == group or (able[g] and pending[g] > 0):
-            normal[g] = share[g]
-            whole += share[g]
-    if whole <= 0.0:
-        return
-    normal /= whole
+    counters: Floats, share: Floats, active: Bools, group: int, factor: float, copies: int
+) -> None:
+    """Book `copies` placed containers of `group`, which took part with the `active` groups."""
+    others = active.copy()
+    others[group] = True
+    normal = over_active(share, others)
     for _ in range(copies):
         book_deficit(counters, normal, group, factor)
-    for g in range(n):
-        if g != group and counters[g] > 0.0 and not (able[g] and pending[g] > 0):
-            _spread(counters, share, pending, able, g)
+
+
+@making_kernel
+def give_away(counters: Floats, share: Floats, active: Bools, group: int) -> bool:
+    """Hand a group's counter, credit or debt, to the other active ones by share.
+
+    Return whether there was anybody to take it; else it is kept, so that the sum stays 0.
+    """
+    others = active.copy()
+    others[group] = False
+    normal = over_active(share, others)
+    if not normal.any():
+        return False
+    mine = counters[group]
+    counters[group] = 0.0
+    for g in range(counters.shape[0]):
+        counters[g] += mine * normal[g]
+    return True
+
+
+@making_kernel
+def taking_part(asks: Asks, place: Place, group_of: Ints, busy: Bools) -> Bools:
+    """Return which of the `busy` groups have a pending row that may use a node, shape (groups,).
+
+    `group_of` is by application slot. What is there now, and whom the node is kept for, does not
+    matter: the room was given to another.
+    """
+    out = np.zeros(busy.shape[0], dtype=np.bool_)
+    missing = 0
+    for g in range(busy.shape[0]):
+        missing += 1 if busy[g] else 0
+    for row in range(asks.size):
+        if missing == 0:
+            break
+        if asks.pending[row] > 0:
+            g = group_of[asks.app[row]]
+            if busy[g] and not out[g] and may_use(asks, place, row):
+                out[g] = True
+                missing -= 1
+    return out
+
+
+class Booking(NamedTuple):
+    """Like containers that were placed on a node."""
+
+    group: int
+    demand: Floats  # of one, (d,), absolute
+    duration_s: float
+    copies: int
+    held: Floats  # what the group holds with them, (d,), absolute
+    total: Floats  # C, (d,)
+    unit: int
+
+
+@making_kernel
+def book_on_node(
+    counters: Floats, share: Floats, busy: Bools, asks: Asks, place: Place, group_of: Ints,
+    booking: Booking, nodes: tuple[Bools, Ints, Floats],
+) -> None:  # fmt: skip
+    """Book placed containers, and hand the credit of groups that idle to those that take part.
+
+    A group idles when nothing of it is pending (it is not `busy`), or nothing that any node in
+    service could hold; `nodes` are (up, labels, capacity (nodes, d)).
+    """
+    d = booking.total.shape[0]
+    work, part = np.zeros(d), np.zeros(d)
+    for r in range(d):
+        if booking.total[r] > 0.0:
+            work[r] = booking.demand[r] / booking.total[r]
+            part[r] = booking.held[r] / booking.total[r]
+    factor = deficit_factor(work, part, booking.duration_s, booking.unit)
+    active = taking_part(asks, place, group_of, busy)
+    book_placed(counters, share, active, booking.group, factor, booking.copies)
+    for g in range(counters.shape[0]):
+        if g == booking.group or counters[g] <= 0.0 or active[g]:
+            continue
+        if not busy[g] or not _placeable(asks, group_of, g, nodes):
+            give_away(counters, share, active, g)
 
 
 @kernel
-def _spread(counters: Floats, share: Floats, pending: Ints, able: Bools, idle: int) -> None:
-    """Hand a group's counter to the active ones by share; kept where there is none."""
-    whole = 0.0
-    for g in range(counters.shape[0]):
-        if g != idle and able[g] and pending[g] > 0:
-            whole += share[g]
-    if whole <= 0.0:
-        return
-    for g in range(counters.shape[0]):
-        if g != idle and able[g] and pending[g] > 0:
-            counters[g] += counters[idle] * share[g] / whole
-    counters[idle] = 0.0
+def _placeable(
+    asks: Asks, group_of: Ints, group: int, nodes: tuple[Bools, Ints, Floats]
+) -> bool:  # fmt: skip
+    """Whether any node in service could hold anything that a group has pending."""
+    up, labels, capacity = nodes
+    for row in range(asks.size):
+        if asks.pending[row] <= 0 or group_of[asks.app[row]] != group:
+            continue
+        demand = asks.demand[row]
+        for node in range(up.shape[0]):
+            able = up[node] and allowed(asks.label[row], labels[node])
+            if able and fits(demand, capacity[node], capacity[node]):
+                return True
+    return False

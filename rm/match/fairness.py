@@ -1,7 +1,7 @@
-"""Fairness, shared by matchers: deficit counters and dominant resource shares.
+"""Dominant resource fairness: shares in closed form and by progressive filling.
 
-Sources: Graphene section 5.1 and figure 15 line 28; DRF (Ghodsi et al.; closed form by Parkes et
-al.); ALGORITHMS sections 7 and 10.
+Sources: DRF (Ghodsi et al.; closed form by Parkes et
+al.); ALGORITHMS section 10.
 """
 
 from dataclasses import dataclass
@@ -11,46 +11,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-
-class Deficits:
-    """One counter per group: how much service a group was owed and did not get.
-
-    The sum stays 0. Groups without pending tasks are skipped when a placement is booked, and have
-    no credit for idling: their counter is cut to <= 0, what is cut is taken from nobody's claim but
-    spread over the rest by share, so that the sum stays 0.
-    """
-
-    __slots__ = ("share", "value")
-
-    def __init__(self, share: Floats) -> None:
-        self.share = np.asarray(share, dtype=np.float64).copy()
-        self.value = np.zeros(len(self.share))
-
-    def resize(self, share: Floats) -> None:
-        """Follow a change of groups: new ones (at the end) start at 0."""
-        grown = np.zeros(len(share))
-        grown[: len(self.value)] = self.value[: len(share)]
-        self.share = np.asarray(share, dtype=np.float64).copy()
-        self.value = grown
-
-    def active_share(self, active: Bools) -> Floats:
-        """Shares renormalised over the active groups, 0 elsewhere; shape (groups,)."""
-        share = np.where(active, self.share, 0.0)
-        total = share.sum()
-        return share / total if total > 0 else share
-
-    def leave(self, group: int, active: Bools) -> None:
-        """A group departs: its counter, credit or debt, is spread over the rest by share."""
-        self._spread(group, active)
-
-    def _spread(self, group: int, active: Bools) -> None:
-        others = active.copy()
-        others[group] = False
-        share = self.active_share(others)
-        if share.sum() > 0:  # else nobody to owe it: kept, so that the sum stays 0
-            self.value += self.value[group] * share
-            self.value[group] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ could not hold even when empty do not block it: they wait for another node.
 """
 
 from rm.ledger.view import View
+from rm.match.candidates import asks_of, place_of
 from rm.match.fifo_kernels import pick
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 
@@ -16,12 +17,8 @@ class FifoMatcher(BaseMatcher):
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
-        rows, nodes, apps = view.rows, view.nodes, view.apps
-        picked = pick(
-            rows.count, rows.pending, rows.app, rows.label, rows.gang, rows.serial,
-            view.banned(node), node, nodes.labels, nodes.reserved, rows.demand, nodes.available,
-            nodes.capacity, rows.pri_score, apps.priority, apps.order,
-        )  # fmt: skip
+        apps = view.apps
+        picked = pick(asks_of(view), place_of(view, node), apps.priority, apps.order)
         if not len(picked):
             return NOTHING
         return Match(

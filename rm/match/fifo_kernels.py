@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from rm.ledger.columns import Bools
-from rm.match.fit_kernels import copies, usable
+from rm.match.filter_kernels import NO_ROOM, OPEN, Asks, Place, blocked_by, copies
 from rm.match.line_kernels import turn
 from weft.compiled import inner_kernel, making_kernel
 from weft.dag import Floats, Ints
@@ -21,52 +20,36 @@ def before(
 
 
 @making_kernel
-def pick(
-    count: int,
-    pending: Ints,
-    app: Ints,
-    label: Ints,
-    gang: Bools,
-    serial: Ints,
-    banned: Bools,
-    node: int,
-    labels: Ints,
-    reserved: Ints,
-    demand: Floats,
-    available: Floats,
-    capacity: Floats,
-    pri_score: Floats,
-    priority: Ints,
-    order: Ints,
-) -> Ints:
-    """Those of the first `count` rows that are served on a node, in order until the head of the
-    line does not fit any more, and how many containers of each, shape (k, 2). Rows that an empty
-    node could not hold do not wait.
+def pick(asks: Asks, place: Place, priority: Ints, order: Ints) -> Ints:
+    """Rows that are served on a node, in order until the head of the line does not fit any more,
+    and how many containers of each, shape (k, 2). Rows that an empty node could not hold do not
+    wait.
     """
-    room = available[node].copy()
-    picked = np.empty((count, 2), dtype=np.int64)
+    room = place.available.copy()
+    picked = np.empty((asks.size, 2), dtype=np.int64)
+    app, pri_score, serial = asks.app, asks.pri_score, asks.serial
     n, last = 0, -1
     while True:
         head = -1
-        for row in range(count):
+        for row in range(asks.size):
+            if asks.pending[row] <= 0 or asks.gang[row]:
+                continue
             if last >= 0 and not before(last, row, app, pri_score, serial, priority, order):
                 continue
             if head >= 0 and before(head, row, app, pri_score, serial, priority, order):
                 continue
-            if row != last and usable(
-                row, pending, app, label, gang, serial, banned, node, labels, reserved, demand,
-                capacity, capacity,
-            ):  # fmt: skip
+            block = blocked_by(asks, place, row)
+            if row != last and block in (OPEN, NO_ROOM):
                 head = row
         if head < 0:
             break
-        copied = copies(demand[head], room, capacity[node], pending[head])
+        copied = copies(asks.demand[head], room, place.capacity, asks.pending[head])
         if copied > 0:
             picked[n, 0], picked[n, 1] = head, copied
             n += 1
             for r in range(room.shape[0]):
-                room[r] -= copied * demand[head, r]
-        if copied < pending[head]:
+                room[r] -= copied * asks.demand[head, r]
+        if copied < asks.pending[head]:
             break
         last = head
     return picked[:n]

@@ -2,6 +2,7 @@
 
 perfScore = priScore x max(pScore, oScore) - eta x srpt; deficit counters bound the unfairness;
 a bundle of candidates is collected in one pass and picked from (section 7); overbooking by what-if.
+eta = m x mean score / mean srpt follows both means, taken apart, from decision to decision.
 Source: Graphene sections 5 and 7; ALGORITHMS sections 7 and 8.
 """
 
@@ -9,17 +10,28 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidate_kernels import next_is_one
-from rm.match.candidates import Candidates, candidates, mean_remaining, placements
-from rm.match.deficit_kernels import book_placed, group_state
-from rm.match.fairness import Deficits
+from rm.match.candidate_kernels import Candidates, next_is_one
+from rm.match.candidates import asks_of, candidates, mean_remaining, place_of, placements
+from rm.match.deficit_kernels import (
+    DRF,
+    SLOTS,
+    TIME,
+    Booking,
+    Groups,
+    book_on_node,
+    give_away,
+    group_state,
+    neediest,
+    taking_part,
+)
+from rm.match.graphene_kernels import Eta, Terms, graphene_picks
 from rm.match.overbook_kernels import sooner, what_if
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from rm.match.score_kernels import graphene_picks, neediest
 from weft.dag import Floats, Ints
 
 TERMS = ("perf", "pack", "overbook", "work", "deficit")
 OVERBOOK = TERMS.index("overbook")
+UNITS = {"slots": SLOTS, "drf": DRF, "time": TIME}
 
 
 class GrapheneMatcher(BaseMatcher):
@@ -34,7 +46,7 @@ class GrapheneMatcher(BaseMatcher):
         eta_weight: float,
         remote_penalty: float,
         kappa: float,
-        factor: str,
+        deficit_unit: str,
         group: str,
         use_priority: bool,
         priority_from: str,
@@ -53,7 +65,7 @@ class GrapheneMatcher(BaseMatcher):
         self.eta_weight = eta_weight
         self.remote_penalty = remote_penalty
         self.kappa = kappa
-        self.by_slots = factor == "slot"
+        self.unit = UNITS[deficit_unit]
         self.by_app = group == "app"
         self.use_priority = use_priority
         self.relative = use_priority and priority_from == "left"
@@ -66,8 +78,10 @@ class GrapheneMatcher(BaseMatcher):
         self.bundle_enter = bundle_enter
         self.bundle_end = bundle_end
         self.bundle_pick = bundle_pick
-        self._eta = -1.0  # the moving average; negative: none yet
-        self._counters = Deficits(np.zeros(0))
+        self._knobs = Terms(remote_penalty, use_packing, 1 if bundle_pick == "one" else 1 << 30)
+        # means over the decisions so far of priScore x pScore and of srpt, and how many they were
+        self._score, self._work, self._decisions = 0.0, 0.0, 0
+        self._counters: Floats = np.zeros(0)  # by group
         self._may_overbook = bool(self.overbook) and overbook_limit > 1 and overbook_rows > 0
         self._slack: Floats | None = None  # how far each resource may be overbooked, over capacity
 
@@ -87,20 +101,14 @@ class GrapheneMatcher(BaseMatcher):
         if self.bundle_enter != "all" or self.bundle_end:
             found, over = self._bundle(found, over)
         if not self.use_priority:
-            found.pri = np.ones(len(found.rows))
+            found = found._replace(pri=np.ones(len(found.rows)))
         elif self.relative:
-            found.pri = self._among_pending(view, found)
+            found = found._replace(pri=self._among_pending(view, found))
         groups = found.app if self.by_app else view.apps.queue[found.app]
-        deficit, share, held = group_state(
-            self._counters.value, *self._groups(view), view.total
-        )  # fmt: skip
-        picked, terms, eta = graphene_picks(
-            found.packing, found.work, found.duration, found.pri, found.pending, found.app,
-            groups, found.rank, found.remote, over, found.free, found.room,
-            view.apps.remaining[: view.app_slots].copy(), deficit, share, held,
-            self._eta_now(), self.eta_m, mean_remaining(view), self._bound(view),
-            self.remote_penalty, self.by_slots, self.use_packing,
-            1 if self.bundle_pick == "one" else 1 << 30,
+        mean_work = mean_remaining(view)
+        picked, terms, eta, seen = graphene_picks(
+            found, over, groups, view.apps.remaining[: view.app_slots].copy(), mean_work,
+            self._state(view, node), self._eta(), self._knobs,
         )  # fmt: skip
         answer = [
             p._replace(overbooked=p.scores[OVERBOOK][1] > 0, scores=(*p.scores, ("eta", eta)))
@@ -108,7 +116,7 @@ class GrapheneMatcher(BaseMatcher):
         ]
         # with time, running tasks end and a what-if may turn out otherwise
         settled = not extra and self.bundle_pick != "one" and self.bundle_end == 0
-        return Match(answer, settled=settled)
+        return Match(answer, settled=settled, observed=(seen, mean_work))
 
     def _among_pending(self, view: View, found: Candidates) -> Floats:
         """priScore over the application's best pending one, so that its next task scores 1.
@@ -122,12 +130,25 @@ class GrapheneMatcher(BaseMatcher):
             view.app_slots,
         )  # fmt: skip
 
-    def _eta_now(self) -> float:
-        if self.eta_fixed >= 0:
-            return self.eta_fixed
-        if self.eta_m == 0:
-            return 0.0
-        return self._eta if self.eta_weight < 1 else -1.0
+    def _eta(self) -> Eta:
+        """How the next decision finds its eta."""
+        fixed = self.eta_fixed if self.eta_fixed >= 0 else 0.0 if self.eta_m == 0 else -1.0
+        return Eta(fixed, self.eta_m, self._score, self._work, self._weight())
+
+    def _weight(self) -> float:
+        """Return the next decision's weight in the means: a plain mean of the first few."""
+        return max(self.eta_weight, 1.0 / (self._decisions + 1))
+
+    def matched(self, view: View, node: int, match: Match, now: float) -> None:
+        """Let both means follow what the decision saw."""
+        if not match.observed or not match.placements:
+            return
+        score, work = match.observed
+        if score > 0 and work > 0:
+            weight = self._weight()
+            self._score += weight * (score - self._score)
+            self._work += weight * (work - self._work)
+            self._decisions += 1
 
     def _bundle(self, found: Candidates, over: Floats) -> tuple[Candidates, Floats]:
         """What enters the bundle, and when it ends: the best rows by preferred order."""
@@ -141,22 +162,31 @@ class GrapheneMatcher(BaseMatcher):
     # -- fairness ----------------------------------------------------------------------------------
 
     def _bound(self, view: View) -> float:
-        return np.inf if self.kappa < 0 else self.kappa * self._slots(view)
+        """Return kappa x C in the deficits' unit: slots, or the cluster (for TIME_UNIT_S) as 1."""
+        if self.kappa < 0:
+            return np.inf
+        return self.kappa * (max(float(view.total[0]), 1.0) if self.unit == SLOTS else 1.0)
 
-    def _slots(self, view: View) -> float:
-        """C in the unit of the factor: slots (the first resource type) or, for DRF, 1."""
-        if not self.by_slots:
-            return 1.0
-        return max(float(view.total[0]), 1.0)
-
-    def _groups(self, view: View) -> tuple[Floats, Ints, Bools, Floats]:
-        """Share, containers pending, whether it can have work, and holdings (d), by group."""
+    def _groups(self, view: View) -> tuple[Floats, Bools, Floats]:
+        """Share, whether it is a group with something pending, and holdings (d), by group."""
         if self.by_app:
             n = view.app_slots
-            return np.ones(n), view.apps.pending[:n], view.apps.active[:n], view.apps.held[:n]
+            busy = view.apps.active[:n] & (view.apps.pending[:n] > 0)
+            return np.ones(n), busy, view.apps.held[:n]
         n = len(view.queues)
-        columns = view.by_queue
-        return view.queues.capacity, columns.pending[:n], view.queues.is_leaf, columns.held[:n]
+        busy = view.queues.is_leaf & (view.by_queue.pending[:n] > 0)
+        return view.queues.capacity, busy, view.by_queue.held[:n]
+
+    def _group_of(self, view: View) -> Ints:
+        """The group of each application slot."""
+        return np.arange(view.app_slots) if self.by_app else view.apps.queue
+
+    def _state(self, view: View, node: int) -> Groups:
+        """The groups that take part in what is placed on a node."""
+        share, busy, held = self._groups(view)
+        active = taking_part(asks_of(view), place_of(view, node), self._group_of(view), busy)
+        deficit, normal, part = group_state(self._counters, share, active, held, view.total)
+        return Groups(deficit, normal, part, self._bound(view), self.unit)
 
     def slack(self, view: View) -> Floats:
         """Overbookable resources may go up to the limit."""
@@ -164,44 +194,66 @@ class GrapheneMatcher(BaseMatcher):
 
     def deficits(self, view: View) -> Floats:
         """Counters by queue slot; zeros when the groups are applications."""
-        if self.by_app or len(self._counters.value) != len(view.queues):
+        if self.by_app or len(self._counters) != len(view.queues):
             return np.zeros(len(view.queues))
-        return self._counters.value
+        return self._counters
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
-        """Book the deficit of every container, and let eta follow."""
-        share, pending, able, held = self._groups(view)
-        if len(self._counters.value) != len(share):
-            self._counters.resize(share)
+        """Book the deficit of every container."""
+        share, busy, held = self._groups(view)
+        self._grow(len(share))
         group = app if self.by_app else int(view.apps.queue[app])
-        book_placed(
-            self._counters.value, share, pending, able, group, view.rows.demand[placement.row],
-            held[group], view.total, self.by_slots, placement.copies,
+        rows, row, nodes = view.rows, placement.row, view.nodes
+        booking = Booking(
+            group, rows.demand[row], float(rows.duration_s[row]), placement.copies, held[group],
+            view.total, self.unit,
         )  # fmt: skip
-        name, eta = placement.scores[-1]
-        if name != "eta":
-            return  # a gang, started by the core
-        if self.eta_weight < 1 and eta >= 0:
-            old = self._eta if self._eta >= 0 else eta
-            self._eta = old + self.eta_weight * (eta - old)
+        n = view.node_count
+        book_on_node(
+            self._counters, share, busy, asks_of(view), place_of(view, node),
+            self._group_of(view), booking, (nodes.up[:n], nodes.labels, nodes.capacity),
+        )  # fmt: skip
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """A group that is owed more than the bound allows goes first."""
-        deficit, share, _ = group_state(self._counters.value, *self._groups(view), view.total)
-        top = neediest(deficit, share)
-        app = int(view.rows.app[row])
-        group = app if self.by_app else int(view.apps.queue[app])
-        if top < 0 or top == group or deficit[top] < self._bound(view):
+        state = self._state(view, node)
+        rows = candidates(view, node).rows
+        group_of = self._group_of(view)
+        here = np.zeros(len(state.deficit), dtype=np.bool_)
+        here[group_of[view.rows.app[rows]]] = True
+        top = neediest(state.deficit, state.share, here)
+        if top < 0 or top == group_of[view.rows.app[row]] or state.deficit[top] < state.bound:
             return ""
         owed = "another application" if self.by_app else f"queue {view.queues.paths[top]}"
         return f"held by fairness: {owed} is owed more than the bound"
 
+    def app_joined(self, view: View, app: int, now: float) -> None:
+        """A new application starts at 0, whoever had its slot before."""
+        if self.by_app:
+            self._grow(view.app_slots)
+            self._leave(view, app)
+
     def app_left(self, view: View, app: int, now: float) -> None:
-        """A departing application's counter is spread over the rest by share."""
-        if self.by_app and app < len(self._counters.value):
-            _, pending, able, _ = self._groups(view)
-            active = able & (pending > 0)
-            self._counters.leave(app, active[: len(self._counters.value)])
+        """A departing application's counter is spread over the rest."""
+        if self.by_app and app < len(self._counters):
+            self._leave(view, app)
+
+    def _leave(self, view: View, app: int) -> None:
+        """Spread a counter over those with something pending, or over all that are there."""
+        share, busy, _ = self._groups(view)
+        n = len(self._counters)
+        if self._counters[app] == 0.0:
+            return
+        for others in (busy[:n], view.apps.active[:n]):
+            if give_away(self._counters, share[:n], others, app):
+                return
+        self._counters[:] = 0.0  # nobody is left that is owed anything
+
+    def _grow(self, groups: int) -> None:
+        """New groups start at 0."""
+        missing = groups - len(self._counters)
+        if missing > 0:
+            self._counters = np.concatenate((self._counters, np.zeros(missing)))
 
     # -- overbooking -------------------------------------------------------------------------------
 

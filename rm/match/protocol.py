@@ -5,7 +5,7 @@ A matcher is one file with one class (usually on `BaseMatcher`) and one row in `
 * `match(view, node, now)` answers what to grant on node slot `node` now. It changes nothing: the
   same view (and the same own state) gives the same answer. Own state (deficit counters, a moving
   average) changes in the notifications only, which the core calls after it has booked.
-* Start from `fit_kernels.eligible`: the rows that may use the node and fit there now, with all
+* Start from `candidates.candidates`: the rows that may use the node and fit there now, with all
   preconditions applied (label, black list, reservation, gang). Rows are few hundred: score them
   in a numba kernel (`weft.compiled.kernel`, in a file named `*_kernels.py`), pick, subtract,
   repeat. A placement takes any number of a row's pending containers at once, with the scores that
@@ -48,6 +48,7 @@ class Match(NamedTuple):
     placements: list[Placement]
     declined: tuple[int, ...] = ()  # rows that fit but wait for a nearer node
     settled: bool = True  # asking again, nothing having changed, would give nothing
+    observed: tuple[float, ...] = ()  # what the matcher wants back in `matched`
 
 
 NOTHING = Match([])
@@ -64,6 +65,9 @@ class Matcher(Protocol):
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
         """A placement was booked (`placement.row` may be empty by now)."""
+
+    def matched(self, view: View, node: int, match: Match, now: float) -> None:
+        """An answer of `match` was booked whole."""
 
     def ended(self, view: View, node: int, app: int, demand: Floats, now: float) -> None:
         """A container of an application slot ended and was freed."""
@@ -94,6 +98,9 @@ class BaseMatcher:
     limits = False  # whether it holds queues and users to their limits
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
+        """Nothing to remember."""
+
+    def matched(self, view: View, node: int, match: Match, now: float) -> None:
         """Nothing to remember."""
 
     def ended(self, view: View, node: int, app: int, demand: Floats, now: float) -> None:

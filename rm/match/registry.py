@@ -78,10 +78,16 @@ MATCHERS: dict[str, Row] = {
         {
             "eta_m": Parameter(0.2, "m: weight of remaining work; 0 switches it off", 0),
             "eta": Parameter(-1.0, "a fixed eta; below 0: automatic"),
-            "eta_weight": Parameter(0.1, "weight of a new eta in its moving average", 0, 1),
+            "eta_weight": Parameter(
+                0.1, "weight of a new decision in the means that eta follows; 1: no memory", 0, 1
+            ),
             "remote_penalty": Parameter(0.8, "rp: factor for a task away from its input", 0, 1),
             "kappa": Parameter(0.1, "unfairness bound over C; below 0: no bound"),
-            "factor": Parameter("drf", "unit of the deficits", choices=("drf", "slot")),
+            "deficit_unit": Parameter(
+                "drf",
+                "what a container counts: 1, its dominant demand, or that x its duration / 30 s",
+                choices=("slots", "drf", "time"),
+            ),
             "group": Parameter("queue", "who is owed fairness", choices=("queue", "app")),
             "use_priority": Parameter(True, "follow the jobs' preferred order"),
             "priority_from": Parameter(

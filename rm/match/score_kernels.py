@@ -1,4 +1,4 @@
-"""The loops of the scoring matchers over rows of asks: Graphene's figure 15, Tetris, and by turns.
+"""The loops of the scoring matchers over rows of asks: Tetris, and by turns.
 
 A row is one ask: like containers of one stage. Packing scores use demands over the machine's
 capacity, work and fairness use demands over the cluster's (ALGORITHMS section 0). `d` is the number
@@ -7,24 +7,27 @@ of resource types, `k` the number of candidate rows.
 
 import numpy as np
 
+from rm.ledger.ledger_kernels import TOLERANCE
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
-FIT = 1e-7  # of the machine's capacity
+FIT = TOLERANCE  # of the machine's capacity
 FEW = 32  # picks that one decision mostly stays under
 TIE = 1e-12  # scores closer than this are equal
 NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
 
 
 @making_kernel
-def _longer(values: Ints) -> Ints:
+def longer(values: Ints) -> Ints:
+    """A copy with twice the room."""
     out = np.empty(2 * values.shape[0], dtype=np.int64)
     out[: values.shape[0]] = values
     return out
 
 
 @making_kernel
-def _taller(values: Floats) -> Floats:
+def taller(values: Floats) -> Floats:
+    """A copy with twice the rows."""
     out = np.empty((2 * values.shape[0], values.shape[1]))
     out[: values.shape[0]] = values
     return out
@@ -32,7 +35,7 @@ def _taller(values: Floats) -> Floats:
 
 @kernel
 def pack_scores(
-    packing: Floats, free: Floats, remote: Floats, penalty: float, use_pack: bool, out: Floats
+    packing: Floats, free: Floats, level: Ints, penalty: float, use_pack: bool, out: Floats
 ) -> int:
     """Fill `out` (k,) with pScore, or -1 where a row does not fit; returns how many fit.
 
@@ -55,53 +58,23 @@ def pack_scores(
         fitting += 1
         if not use_pack:
             score = 1.0
-        out[i] = score * penalty if remote[i] > 0.0 else score
+        out[i] = score * penalty if level[i] > 0 else score
     return fitting
 
 
 @kernel
 def mean_weighted(pri: Floats, p_score: Floats, pending: Ints) -> float:
-    """Mean of priScore x pScore over the rows that fit (for the automatic eta)."""
+    """Mean of priScore x pScore over the rows that fit and demand anything (for the automatic eta).
+
+    A row counts once, however many like tasks it stands for; one without any demand says nothing
+    about scores.
+    """
     total, count = 0.0, 0
     for i in range(pri.shape[0]):
-        if p_score[i] >= 0.0 and pending[i] > 0:
+        if p_score[i] > 0.0 and pending[i] > 0:
             total += pri[i] * p_score[i]
             count += 1
     return total / count if count else 0.0
-
-
-@kernel
-def neediest(deficit: Floats, active: Floats) -> int:
-    """The active group with the highest deficit counter, -1 where none is active."""
-    best = -1
-    for g in range(deficit.shape[0]):
-        if active[g] > 0.0 and (best < 0 or deficit[g] > deficit[best] + TIE):
-            best = g
-    return best
-
-
-@kernel
-def book_deficit(deficit: Floats, share: Floats, group: int, factor: float) -> None:
-    """Figure 15 line 28: every counter grows by factor x share, the own one falls by factor."""
-    for g in range(deficit.shape[0]):
-        deficit[g] += factor * share[g]
-    deficit[group] -= factor
-
-
-@kernel
-def dominant_factor(work: Floats, held: Floats) -> float:
-    """DRF's factor: the placed demand on the group's dominant resource (ALGORITHMS section 7).
-
-    `work` (d,) is the demand over C, `held` (d,) the group's holding over C; a group that holds
-    nothing is judged by the placed demand's own largest.
-    """
-    top, best = 0.0, 0
-    for r in range(held.shape[0]):
-        if held[r] > top:
-            top, best = held[r], r
-    if top <= 0.0:
-        return _largest(work)
-    return float(work[best])
 
 
 @kernel
@@ -112,137 +85,13 @@ def _largest(values: Floats) -> float:
     return top
 
 
-@making_kernel
-def graphene_picks(
-    packing: Floats,
-    work: Floats,
-    duration: Floats,
-    pri: Floats,
-    pending: Ints,
-    app: Ints,
-    group: Ints,
-    rank: Ints,
-    remote: Floats,
-    over: Floats,
-    free: Floats,
-    room: Floats,
-    remaining: Floats,
-    deficit: Floats,
-    share: Floats,
-    held: Floats,
-    eta: float,
-    m: float,
-    mean_work: float,
-    bound: float,
-    penalty: float,
-    by_slots: bool,
-    use_pack: bool,
-    most: int,
-) -> tuple[Ints, Floats, float]:
-    """Figure 15: pick, subtract, repeat; returns (candidates picked (n,), terms (n, 5), eta).
-
-    Arrays over candidates have length k; `rank` is their order for ties; `over` is oScore where
-    the row does not fit (0: may not overbook). `free` (d,), `room` (d,: with overbooking),
-    `remaining` (applications,), `deficit` and `held` (groups, d) are working copies that change.
-    `eta` < 0 asks for the automatic one.
-    Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
-    """
-    k = packing.shape[0]
-    left = pending.copy()
-    p = np.empty(k)
-    picked = np.empty(FEW, dtype=np.int64)
-    terms = np.empty((FEW, 5))
-    n = 0
-    overbooked = False
-    while n < most:
-        if n == picked.shape[0]:
-            picked, terms = _longer(picked), _taller(terms)
-        pack_scores(packing, free, remote, penalty, use_pack, p)
-        if eta < 0.0:
-            eta = m * mean_weighted(pri, p, left) / mean_work if mean_work > 0.0 else 0.0
-        only = -1
-        top = neediest(deficit, share)
-        if top >= 0 and deficit[top] >= bound - TIE:
-            only = top
-        best = _best(
-            packing, room, p, over, overbooked, pri, remaining, app, group, rank, left, eta, only
-        )
-        if best < 0 and only >= 0:
-            best = _best(
-                packing, room, p, over, overbooked, pri, remaining, app, group, rank, left, eta, -1
-            )
-        if best < 0:
-            break
-        g = group[best]
-        by_over = p[best] < 0.0
-        terms[n, 0] = pri[best] * (over[best] if by_over else p[best]) - eta * remaining[app[best]]
-        terms[n, 1] = max(p[best], 0.0)
-        terms[n, 2] = over[best] if by_over else 0.0
-        terms[n, 3] = eta * remaining[app[best]]
-        terms[n, 4] = deficit[g]
-        picked[n] = best
-        n += 1
-        left[best] -= 1
-        overbooked = overbooked or by_over
-        factor = 1.0 if by_slots else dominant_factor(work[best], held[g])
-        book_deficit(deficit, share, g, factor)
-        for r in range(free.shape[0]):
-            free[r] = max(0.0, free[r] - packing[best, r])
-            room[r] -= packing[best, r]
-            held[g, r] += work[best, r]
-        remaining[app[best]] = max(0.0, remaining[app[best]] - duration[best] * _l1(work[best]))
-    return picked[:n], terms[:n], eta
-
-
 @kernel
-def _best(
-    packing: Floats,
-    room: Floats,
-    p: Floats,
-    over: Floats,
-    overbooked: bool,
-    pri: Floats,
-    remaining: Floats,
-    app: Ints,
-    group: Ints,
-    rank: Ints,
-    left: Ints,
-    eta: float,
-    only: int,
-) -> int:
-    best, best_score = -1, -np.inf
-    for i in range(p.shape[0]):
-        if left[i] <= 0 or (only >= 0 and group[i] != only):
-            continue
-        if p[i] >= 0.0:
-            value = p[i]
-        elif over[i] > 0.0 and not overbooked and _has_room(packing[i], room):
-            value = over[i]
-        else:
-            continue
-        score = pri[i] * value - eta * remaining[app[i]]
-        if best < 0 or score > best_score + TIE:
-            best, best_score = i, score
-        elif score > best_score - TIE and rank[i] < rank[best]:
-            best, best_score = i, max(score, best_score)
-    return best
-
-
-@kernel
-def _l1(values: Floats) -> float:
+def sum_of(values: Floats) -> float:
+    """The L1 norm of amounts."""
     total = 0.0
     for r in range(values.shape[0]):
         total += values[r]
     return total
-
-
-@kernel
-def _has_room(need: Floats, room: Floats) -> bool:
-    lacking = 0
-    for r in range(room.shape[0]):
-        if need[r] > 0.0 and need[r] > room[r] + FIT:
-            lacking += 1
-    return lacking == 0
 
 
 @making_kernel
@@ -253,7 +102,7 @@ def tetris_picks(
     pending: Ints,
     app: Ints,
     rank: Ints,
-    remote: Floats,
+    level: Ints,
     free: Floats,
     remaining: Floats,
     held: Floats,
@@ -279,8 +128,8 @@ def tetris_picks(
     n = 0
     while n < most:
         if n == picked.shape[0]:
-            picked, terms = _longer(picked), _taller(terms)
-        if pack_scores(packing, free, remote, penalty, True, p) == 0:
+            picked, terms = longer(picked), taller(terms)
+        if pack_scores(packing, free, level, penalty, True, p) == 0:
             break
         epsilon = m * mean_weighted(ones, p, left) / mean_work if mean_work > 0.0 else 0.0
         ceiling = _share_ceiling(p, left, app, held, knob)
@@ -305,7 +154,7 @@ def tetris_picks(
         for r in range(free.shape[0]):
             free[r] = max(0.0, free[r] - packing[best, r])
             held[app[best], r] += work[best, r]
-        remaining[app[best]] = max(0.0, remaining[app[best]] - duration[best] * _l1(work[best]))
+        remaining[app[best]] = max(0.0, remaining[app[best]] - duration[best] * sum_of(work[best]))
     return picked[:n], terms[:n]
 
 
@@ -358,7 +207,7 @@ def picks_by_turn(
     n = 0
     while n < most:
         if n == picked.shape[0]:
-            picked, keys = _longer(picked), _taller(keys)
+            picked, keys = longer(picked), taller(keys)
         best = -1
         for i in range(k):
             if left[i] <= 0 or not fits[i]:

@@ -31,7 +31,7 @@ class TetrisMatcher(BaseMatcher):
         n = view.app_slots
         picked, terms = tetris_picks(
             found.packing, found.work, found.duration, found.pending, found.app, found.rank,
-            found.remote, found.free, view.apps.remaining[:n].copy(),
+            found.level, found.free, view.apps.remaining[:n].copy(),
             over(view.apps.held[:n], view.total),
             self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty, 1 << 30,
         )  # fmt: skip

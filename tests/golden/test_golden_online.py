@@ -23,6 +23,7 @@ from weft.job import Edge, Job, Stage
 from weft.messages import Ask, AskType
 
 PLAIN = {"overbook": "", "eta_m": 0.0, "kappa": -1.0}
+UNIT = {"slot": "slots", "drf": "drf"}
 SPARE = 0.1  # of the root, for the queue of what is there already
 
 
@@ -49,7 +50,7 @@ def test_deficit_counters_follow_figure_15(case: dict[str, Any]) -> None:
     with reading(case) as (given, expected, tolerance):
         factors = [factor for _, factor in given["scheduled"]]
         slots = all(factor == 1.0 for factor in factors)
-        options = {**PLAIN, "factor": "slot" if slots else "drf"}
+        options = {**PLAIN, "deficit_unit": "slots" if slots else "drf"}
         yard = Yard("graphene", options, queues_of(given["share"]), read_types(["r"]))
         node = yard.add_node((1.0,))
         yard.owe(dict(given["start"].items()))
@@ -90,7 +91,8 @@ def test_figure_15_picks_and_scores(case: dict[str, Any], monkeypatch: pytest.Mo
         assert given["factor"] in ("slot", "drf")
         options: dict[str, Any] = {
             "overbook": "", "eta": given["eta"], "kappa": given["kappaC"], "group": "queue",
-            "remote_penalty": given["rp"], "factor": given["factor"], "overbook_limit": 10.0,
+            "remote_penalty": given["rp"], "deficit_unit": UNIT[given["factor"]],
+            "overbook_limit": 10.0,
         }  # fmt: skip
         stated = [(t["demand"], t["duration"], t["oScore"]) for t in tasks if "oScore" in t]
         if stated:  # the what-if itself is proved by the family `overbook`
@@ -190,7 +192,13 @@ def test_two_jobs_under_slot_fairness_take_the_times_of_figure_3(case: dict[str,
         expected.prose("notes")
         shortest = min(t["duration"] for job in given["jobs"] for t in job["tasks"])
         assert given["epsilon"] == shortest
-        options = {**PLAIN, "kappa": 0.0, "factor": "slot", "group": "app", "use_packing": False}
+        options = {
+            **PLAIN,
+            "kappa": 0.0,
+            "deficit_unit": "slots",
+            "group": "app",
+            "use_packing": False,
+        }
         for name, order in given["orders"].items():
             priority = {task: 1.0 - place / len(order) for place, task in enumerate(order)}
             ends = np.array(TwoJobs(given, priority, options).run()) / given["T"]
@@ -209,7 +217,7 @@ def test_two_jobs_under_figure_15_take_the_expected_times(case: dict[str, Any]) 
         for bound, mean, makespan in wanted:
             options = {
                 "overbook": "", "eta_m": given["m"], "eta_weight": 1.0, "kappa": bound,
-                "factor": given["factor"], "group": "app",
+                "deficit_unit": UNIT[given["factor"]], "group": "app",
             }  # fmt: skip
             ends = np.array(TwoJobs(given, given["priScore"], options).run()) / given["T"]
             assert ends.mean() == pytest.approx(mean, abs=tolerance["abs"])

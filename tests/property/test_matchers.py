@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rm.match.deficit_kernels import TIME_UNIT_S
 from rm.match.registry import MATCHERS
 from testkit.matching import THREE, TWO_QUEUES, Yard
 from weft.messages import Ask, AskType
@@ -82,7 +83,7 @@ def yard_of(case: dict[str, Any], name: str, parameters: dict[str, Any] | None =
 def snapshot(yard: Yard) -> list[Any]:
     tables = (yard.ledger.nodes, yard.ledger.apps, yard.ledger.users, yard.ledger.by_queue)
     own = {k: copy.deepcopy(v) for k, v in vars(yard.matcher).items() if k != "_slack"}
-    own["_counters"] = repr(getattr(own.get("_counters"), "value", None))
+    own["_counters"] = repr(own.get("_counters"))
     rows = {name: column[: yard.rows.count].copy() for name, column in yard.rows.w.items()}
     return [[{n: c.copy() for n, c in t.w.items()} for t in tables], rows, own]
 
@@ -159,7 +160,12 @@ def plain_figure_15(yard: Yard, node: int, m: float, penalty: float, kappa: floa
     queue = view.apps.queue[: view.app_slots]
     held = view.by_queue.held / total
     value = yard.matcher.deficits(view).copy()
-    active = view.queues.is_leaf & (view.by_queue.pending > 0)
+    taking_part = set()  # queues with something pending that this node could hold when empty
+    for row in range(rows.count):
+        able = not view.banned(node)[rows.app[row]] and rows.label[row] == view.nodes.labels[node]
+        if rows.pending[row] > 0 and able and (rows.demand[row] <= capacity * (1 + 1e-7)).all():
+            taking_part.add(int(queue[rows.app[row]]))
+    active = np.isin(np.arange(len(view.queues)), list(taking_part))
     share = np.where(active, view.queues.capacity, 0.0)
     share = share / share.sum() if share.sum() else share
     busy = view.apps.active[: len(work)] & (view.apps.pending[: len(work)] > 0)
@@ -185,13 +191,14 @@ def plain_figure_15(yard: Yard, node: int, m: float, penalty: float, kappa: floa
         if not scored:
             return picks
         perf = {row: s - eta * work[rows.app[row]] for s, row in scored}
+        # the neediest of those that have something that could be picked
+        here = np.isin(np.arange(len(active)), [queue[rows.app[row]] for row in perf]) & active
         group = None
-        if active.any():
-            equal = active & (value >= value[active].max() - 1e-12)  # but for rounding
+        if here.any():
+            equal = here & (value >= value[here].max() - 1e-12)  # but for rounding
             top = int(np.flatnonzero(equal)[0])
             group = top if value[top] >= kappa - 1e-12 else None
         able = [row for row in perf if group is None or queue[rows.app[row]] == group]
-        able = able or list(perf)
         most = max(perf[row] for row in able)
         close = [row for row in able if perf[row] > most - 1e-12]
         best = min(close, key=lambda row: (view.apps.order[rows.app[row]], rows.serial[row]))
@@ -259,15 +266,15 @@ def test_with_every_term_off_graphene_is_work_conserving_list_order(case: dict[s
         yard.place(node, answer)
 
 
-@pytest.mark.parametrize("factor", ["drf", "slot"])
+@pytest.mark.parametrize("unit", ["slots", "drf", "time"])
 @pytest.mark.parametrize("kappa", [0.02, 0.1, 0.3])
 @pytest.mark.parametrize("seed", range(3))
 def test_deficits_sum_to_zero_and_stay_under_the_bound_plus_one_task(
-    factor: str, kappa: float, seed: int
+    unit: str, kappa: float, seed: int
 ) -> None:
     """Two queues that always have something that fits: the bound binds to within one task."""
     rng = np.random.default_rng(seed)
-    yard = Yard("graphene", {"factor": factor, "kappa": kappa, "overbook": ""}, TWO_QUEUES)
+    yard = Yard("graphene", {"deficit_unit": unit, "kappa": kappa, "overbook": ""}, TWO_QUEUES)
     for _ in range(4):
         yard.add_node(CAPACITY)
     apps = [yard.add_app("ab"[i % 2], work=float(1 + 20 * (i % 2))) for i in range(4)]
@@ -276,8 +283,8 @@ def test_deficits_sum_to_zero_and_stay_under_the_bound_plus_one_task(
         pri = 1.0 if queue == "a" else 0.2
         yard.ask(app, Ask(app, 100_000, size, 10.0, pri, AskType.DEFAULT, 0))
     one = float((np.array(size) / yard.view.total).max())
-    bound = kappa if factor == "drf" else kappa * float(yard.view.total[0])
-    one = 1.0 if factor == "slot" else one
+    bound = kappa * float(yard.view.total[0]) if unit == "slots" else kappa
+    one = {"slots": 1.0, "drf": one, "time": one * 10.0 / TIME_UNIT_S}[unit]
     worst, moved = 0.0, 0
     for _ in range(600):
         if yard.held and rng.random() < 0.9:

@@ -1,0 +1,101 @@
+"""Which rows may use a node: label, black list, reservation, size, room. Written once.
+
+Matchers keep the rows that nothing blocks, `weft explain` counts what blocks, deficit counters ask
+who could have used a node. A gang's rows are never a matcher's (the core starts gangs whole).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rm.ledger.columns import Bools
+from rm.ledger.ledger_kernels import TOLERANCE
+from weft.compiled import inner_kernel, kernel, making_kernel
+from weft.dag import Floats, Ints
+
+# what is in the way, in the order in which it is looked for
+OPEN, LABEL, BANNED, RESERVED, TOO_LARGE, NO_ROOM = range(6)
+
+
+class Asks(NamedTuple):
+    """Pending asks by row; arrays have room for more than `size`."""
+
+    size: int  # rows in use
+    pending: Ints
+    app: Ints  # slot of the application
+    label: Ints  # bit of the label needed, 0: nodes without labels
+    gang: Bools
+    serial: Ints
+    demand: Floats  # (rows, d), absolute, of one container
+    duration_s: Floats
+    pri_score: Floats
+
+
+class Place(NamedTuple):
+    """One node."""
+
+    labels: int  # bit mask
+    reserved: int  # serial of the ask that it is kept for, 0: none
+    available: Floats  # (d,), below 0 where it is overbooked
+    capacity: Floats  # (d,)
+    banned: Bools  # by application slot: whose master keeps off it
+
+
+@inner_kernel
+def fits(demand: Floats, room: Floats, capacity: Floats) -> bool:
+    """Whether a demand (d,) fits into `room` (d,) on a node of `capacity` (d,)."""
+    for r in range(demand.shape[0]):
+        if demand[r] > 0.0 and demand[r] > room[r] + TOLERANCE * capacity[r]:
+            return False
+    return True
+
+
+@inner_kernel
+def allowed(label: int, labels: int) -> bool:
+    """Whether a node with `labels` (bits) takes an ask for `label` (a bit; 0: for none)."""
+    return labels & label != 0 if label != 0 else labels == 0
+
+
+@inner_kernel
+def may_use(asks: Asks, place: Place, row: int) -> bool:
+    """Whether a row may use a node and an empty one could hold it, whatever is there now."""
+    if place.banned[asks.app[row]] or not allowed(asks.label[row], place.labels):
+        return False
+    return fits(asks.demand[row], place.capacity, place.capacity)
+
+
+@inner_kernel
+def blocked_by(asks: Asks, place: Place, row: int) -> int:
+    """Return what keeps one container of a row off a node now, OPEN where nothing does."""
+    if not allowed(asks.label[row], place.labels):
+        return LABEL
+    if place.banned[asks.app[row]]:
+        return BANNED
+    if place.reserved != 0 and asks.serial[row] != place.reserved:
+        return RESERVED
+    if fits(asks.demand[row], place.available, place.capacity):
+        return OPEN
+    return NO_ROOM if fits(asks.demand[row], place.capacity, place.capacity) else TOO_LARGE
+
+
+@making_kernel
+def open_rows(asks: Asks, place: Place) -> Ints:
+    """Return the rows with something pending that nothing keeps off a node; shape (k,)."""
+    out = np.empty(asks.size, dtype=np.int64)
+    n = 0
+    for row in range(asks.size):
+        if asks.pending[row] > 0 and not asks.gang[row] and blocked_by(asks, place, row) == OPEN:
+            out[n] = row
+            n += 1
+    return out[:n]
+
+
+@kernel
+def copies(demand: Floats, available: Floats, capacity: Floats, most: int) -> int:
+    """How many containers of a demand fit into `available` together, at most `most`."""
+    count = most
+    for r in range(available.shape[0]):
+        if demand[r] > 0:
+            room = int(np.floor((available[r] + TOLERANCE * capacity[r]) / demand[r]))
+            count = min(count, max(room, 0))
+    return count

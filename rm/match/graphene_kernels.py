@@ -1,0 +1,181 @@
+"""Graphene's figure 15 as one loop over the rows that compete for a node: pick, subtract, repeat.
+
+A row is one ask: like containers of one stage. Packing scores use demands over the machine's
+capacity, work and fairness use demands over the cluster's. `d` is the number of resource types, `k`
+the number of candidate rows.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rm.ledger.columns import Bools
+from rm.match.candidate_kernels import Candidates
+from rm.match.deficit_kernels import Groups, book_deficit, deficit_factor, neediest
+from rm.match.score_kernels import (
+    FEW,
+    FIT,
+    TIE,
+    longer,
+    mean_weighted,
+    pack_scores,
+    sum_of,
+    taller,
+)
+from weft.compiled import kernel, making_kernel
+from weft.dag import Floats, Ints
+
+
+class Eta(NamedTuple):
+    """How remaining work is weighed against scores: eta = m x mean score / mean remaining work."""
+
+    fixed: float  # the eta itself; below 0: automatic
+    m: float
+    score: float  # mean of priScore x pScore in the decisions so far
+    work: float  # mean srpt in them; 0: none so far
+    weight: float  # of the next decision in both means, 0 to 1
+
+
+class Terms(NamedTuple):
+    """What counts in a score."""
+
+    penalty: float  # factor of pScore for a row that prefers other machines
+    use_pack: bool  # False: pScore is 1 for all that fits
+    most: int  # picks in one decision
+
+
+@making_kernel
+def graphene_picks(
+    found: Candidates,
+    over: Floats,
+    group: Ints,
+    remaining: Floats,
+    mean_work: float,
+    groups: Groups,
+    eta: Eta,
+    knobs: Terms,
+) -> tuple[Ints, Floats, float, float]:
+    """Return (candidates picked (n,), terms (n, 5), eta used, mean score seen) for one node.
+
+    `over` (k,) is oScore where the row does not fit (0: may not overbook), `group` (k,) whose
+    deficit a row counts for, `remaining` (applications,) srpt, `mean_work` its mean now. The arrays
+    of `found`, `remaining` and `groups` are working copies that change.
+    Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
+    """
+    k = found.packing.shape[0]
+    left = found.pending.copy()
+    p, value = np.empty(k), np.empty(k)
+    here = np.zeros(groups.deficit.shape[0], dtype=np.bool_)
+    picked = np.empty(FEW, dtype=np.int64)
+    terms = np.empty((FEW, 5))
+    seen, weight = 0.0, 0.0
+    n = 0
+    overbooked = False
+    while n < knobs.most:
+        if n == picked.shape[0]:
+            picked, terms = longer(picked), taller(terms)
+        pack_scores(found.packing, found.free, found.level, knobs.penalty, knobs.use_pack, p)
+        if n == 0:
+            seen = mean_weighted(found.pri, p, left)
+            weight = eta_now(eta, seen, mean_work)
+        eligible(found, over, overbooked, left, p, value, group, here)
+        only = neediest(groups.deficit, groups.share, here)
+        if only >= 0 and groups.deficit[only] < groups.bound - TIE:
+            only = -1
+        best = _best(found, value, remaining, weight, group, only)
+        if best < 0:
+            break
+        g = group[best]
+        by_over = p[best] < 0.0
+        work_left = weight * remaining[found.app[best]]
+        terms[n, 0] = found.pri[best] * value[best] - work_left
+        terms[n, 1] = max(p[best], 0.0)
+        terms[n, 2] = value[best] if by_over else 0.0
+        terms[n, 3] = work_left
+        terms[n, 4] = groups.deficit[g]
+        picked[n] = best
+        n += 1
+        left[best] -= 1
+        overbooked = overbooked or by_over
+        _place(found, best, g, remaining, groups)
+    return picked[:n], terms[:n], weight, seen
+
+
+@kernel
+def eta_now(eta: Eta, score: float, work: float) -> float:
+    """Return the eta of a decision whose own mean score and mean srpt are `score` and `work`.
+
+    Numerator and denominator are averaged apart, so that a decision with hardly any work left does
+    not throw the ratio. One that tells nothing (nothing demanded, or no work declared) changes
+    neither.
+    """
+    if eta.fixed >= 0.0:
+        return eta.fixed
+    top, bottom = eta.score, eta.work
+    if score > 0.0 and work > 0.0:
+        top += eta.weight * (score - top)
+        bottom += eta.weight * (work - bottom)
+    return eta.m * top / bottom if bottom > 0.0 else 0.0
+
+
+@kernel
+def eligible(
+    found: Candidates, over: Floats, overbooked: bool, left: Ints, p: Floats, value: Floats,
+    group: Ints, here: Bools,
+) -> None:  # fmt: skip
+    """Fill `value` (k,) with max(pScore, oScore), -1 where a row may not be picked, and note in
+    `here` (groups,) whose rows may. One task a decision is overbooked.
+    """
+    for g in range(here.shape[0]):
+        here[g] = False
+    for i in range(left.shape[0]):
+        value[i] = -1.0
+        if left[i] <= 0:
+            continue
+        if p[i] >= 0.0:
+            value[i] = p[i]
+        elif over[i] > 0.0 and not overbooked and _has_room(found.packing[i], found.room):
+            value[i] = over[i]
+        else:
+            continue
+        here[group[i]] = True
+
+
+@kernel
+def _best(
+    found: Candidates, value: Floats, remaining: Floats, eta: float, group: Ints, only: int
+) -> int:
+    """The eligible row with the highest perfScore, of one group where `only` >= 0; -1: none."""
+    best, best_score = -1, -np.inf
+    for i in range(value.shape[0]):
+        if value[i] < 0.0 or (only >= 0 and group[i] != only):
+            continue
+        score = found.pri[i] * value[i] - eta * remaining[found.app[i]]
+        if best < 0 or score > best_score + TIE:
+            best, best_score = i, score
+        elif score > best_score - TIE and found.rank[i] < found.rank[best]:
+            best, best_score = i, max(score, best_score)
+    return best
+
+
+@kernel
+def _place(found: Candidates, best: int, g: int, remaining: Floats, groups: Groups) -> None:
+    """Subtract a picked container from what is free and left, and book its group's deficit."""
+    work, held = found.work[best], groups.held[g]
+    factor = deficit_factor(work, held, found.duration[best], groups.unit)
+    book_deficit(groups.deficit, groups.share, g, factor)
+    for r in range(found.free.shape[0]):
+        found.free[r] = max(0.0, found.free[r] - found.packing[best, r])
+        found.room[r] -= found.packing[best, r]
+        held[r] += work[r]
+    app = found.app[best]
+    remaining[app] = max(0.0, remaining[app] - found.duration[best] * sum_of(work))
+
+
+@kernel
+def _has_room(need: Floats, room: Floats) -> bool:
+    lacking = 0
+    for r in range(room.shape[0]):
+        if need[r] > 0.0 and need[r] > room[r] + FIT:
+            lacking += 1
+    return lacking == 0
