@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from rm.applications import move_attempt
+from rm.applications import move_attempt, persist_attempt
 from rm.books import Attempt, Books, Node
 from rm.containers import Demand, hold, next_ids
 from rm.gang_room import spoils
@@ -12,10 +12,12 @@ from rm.hosting import hosts
 from rm.ledger.ledger_kernels import TOLERANCE, too_small
 from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
 from rm.match.protocol import Placement
+from weft.dag import Floats
 from weft.effects import Note
 from weft.errors import InvariantError
 from weft.facts import Placed
 from weft.messages import Container, MasterLaunch
+from weft.resources import Vector
 
 _RUNNING: Final = NodeState.RUNNING
 
@@ -50,7 +52,7 @@ def match_all(books: Books) -> None:
         return
     floor = books.rows.floor()
     if books.waiting:
-        floor = np.minimum(floor, books.master_demand)
+        floor = np.minimum(floor, books.least_master)
     nodes = ledger.nodes
     room = nodes.available[:n] >= floor - (books.slack + TOLERANCE) * nodes.capacity[:n]
     found = np.flatnonzero(room.all(axis=1) & nodes.up[:n])
@@ -97,17 +99,14 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
 
 def _place_masters(books: Books, node: Node) -> None:
     """Masters go before other asks, spread over the nodes, up to their share of the cluster."""
-    ledger, demand = books.ledger, books.master_demand
-    columns, slot = ledger.nodes, node.slot
-    if columns.reserved[slot] or (node.capacity, int(columns.labels[slot])) not in hosts(books):
+    columns, slot = books.ledger.nodes, node.slot
+    if columns.reserved[slot]:
         return
     up = max(1, sum(books.classes.values()))
     for _ in range(-(-len(books.waiting) // up)):
         room = columns.available[slot] + TOLERANCE * columns.capacity[slot]
-        if (demand > room).any() or not _masters_may_grow(books):
-            return
-        attempt = next((a for a in books.waiting if _may_start(books, a, node, up)), None)
-        if attempt is None:
+        attempt = _next_master(books, node, room, up)
+        if attempt is None or not _masters_may_grow(books, attempt):
             return
         books.waiting.remove(attempt)
         _start_master(books, node, attempt)
@@ -118,16 +117,48 @@ def _may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
     return (up == 1 or attempt.avoid != node.node_id) and not spoils(books, attempt.app, node)
 
 
-def _masters_may_grow(books: Books) -> bool:
+def _next_master(books: Books, node: Node, room: Floats, up: int) -> Attempt | None:
+    """The first waiting master that may go to a node with `room`.
+
+    Weft's own masters are all of one size, so where one does not fit, none does; those that jobs
+    bring along differ, and a large one does not hold up the rest.
+    """
+    tried: set[tuple[Vector, str]] = set()
+    for attempt in books.waiting:
+        if not _may_start(books, attempt, node, up):
+            continue
+        spec = attempt.app.job.master
+        size = (attempt.vector, "" if spec is None else spec.label)
+        if size in tried:
+            continue
+        if _master_fits(books, attempt, node, room):
+            return attempt
+        if not books.open_jobs:
+            return None
+        tried.add(size)
+    return None
+
+
+def _master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> bool:
+    """Whether a master may go to a node that has `room`: a label that it names must be there."""
+    spec = attempt.app.job.master
+    if spec is not None and spec.label:
+        able = spec.label in node.labels
+    else:
+        able = (node.capacity, int(books.ledger.nodes.labels[node.slot])) in hosts(books)
+    return able and bool((attempt.demand <= room).all())
+
+
+def _masters_may_grow(books: Books, attempt: Attempt) -> bool:
     """Masters together stay under their share, but one may always run."""
     if not books.masters.any():
         return True
     most = books.settings.master_share_max * books.ledger.total
-    return bool((books.masters + books.master_demand <= most * (1 + TOLERANCE)).all())
+    return bool((books.masters + attempt.demand <= most * (1 + TOLERANCE)).all())
 
 
 def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
-    demand, vector = books.master_demand, books.master_vector
+    demand, vector, spec = attempt.demand, attempt.vector, attempt.app.job.master
     books.ledger.book(node.slot, attempt.app.slot, demand, 1)
     books.masters += demand
     number = next_ids(books, attempt, 1)
@@ -135,16 +166,9 @@ def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
     attempt.master_id = number
     holding.state = CONTAINER.next(holding.state, ContainerEvent.LAUNCH_ORDERED)
     attempt.seen_s = books.now
-    node.outbox.put(number, MasterLaunch(number, attempt.attempt_id, vector))
+    command, environment = ((), ()) if spec is None else (spec.command, spec.environment)
+    launch = MasterLaunch(number, attempt.attempt_id, vector, command, environment)
+    node.outbox.put(number, launch)
     books.dirty_nodes[node.node_id] = node
     move_attempt(books, attempt, AttemptEvent.CONTAINER_ALLOCATED)
-    books.persist(
-        {
-            "kind": "attempt",
-            "app": attempt.app.app_id,
-            "attempt": attempt.attempt_id,
-            "container": number,
-            "node": node.node_id,
-            "seed": attempt.seed,
-        }
-    )
+    persist_attempt(books, attempt, node.node_id)

@@ -14,7 +14,7 @@ from rm.lifecycle import (
 )
 from weft.effects import Send
 from weft.facts import AppChanged, AttemptChanged
-from weft.ids import attempt_id
+from weft.ids import NodeId, attempt_id
 from weft.job import Job
 from weft.messages import AttemptStopped, ContainerEnd, Outcome, master_address
 from weft.resources import ResourceTypes, Vector
@@ -69,7 +69,8 @@ def work_of(types: ResourceTypes, job: Job) -> Vector:
 
 def new_attempt(books: Books, app: App, number: int) -> Attempt:
     """Make the application's next attempt its current one."""
-    attempt = Attempt(attempt_id(app.app_id, number), app, books.outbox())
+    vector = books.demand_of_master(app.job)
+    attempt = Attempt(attempt_id(app.app_id, number), app, books.outbox(), vector)
     attempt.seed = int(books.rng.integers(2**31))
     attempt.created_s = attempt.seen_s = books.now
     if app.attempt is not None and app.attempt.master is not None:
@@ -84,8 +85,26 @@ def schedule_attempt(books: Books, app: App) -> None:
     number = len(app.attempts) + 1
     attempt = new_attempt(books, app, number)
     move_attempt(books, attempt, AttemptEvent.SCHEDULE)
-    books.waiting.append(attempt)
     books.version += 1
+    if app.job.unmanaged:
+        move_attempt(books, attempt, AttemptEvent.CONTAINER_ALLOCATED)
+        persist_attempt(books, attempt, "")
+    else:
+        books.waiting.append(attempt)
+
+
+def persist_attempt(books: Books, attempt: Attempt, node: NodeId) -> None:
+    """Keep that an attempt's master has its container (an unmanaged one has none)."""
+    books.persist(
+        {
+            "kind": "attempt",
+            "app": attempt.app.app_id,
+            "attempt": attempt.attempt_id,
+            "container": attempt.master_id,
+            "node": node,
+            "seed": attempt.seed,
+        }
+    )
 
 
 def fail_attempt(books: Books, attempt: Attempt, why: str, *, counts: bool = True) -> None:
@@ -103,7 +122,7 @@ def fail_attempt(books: Books, attempt: Attempt, why: str, *, counts: bool = Tru
     books.persist(
         {"kind": "failed", "app": app.app_id, "attempt": number, "why": why, "counts": counts}
     )
-    if failures < books.settings.max_attempts and number < ATTEMPTS_MAX:
+    if failures < _attempts_max(books, app.job) and number < ATTEMPTS_MAX:
         if app.state is AppState.RUNNING:
             move_app(books, app, AppEvent.ATTEMPT_FAILED, why)
         schedule_attempt(books, app)
@@ -115,11 +134,17 @@ def fail_attempt(books: Books, attempt: Attempt, why: str, *, counts: bool = Tru
     settle(books, app)
 
 
-def finish_attempt(books: Books, attempt: Attempt, succeeded: bool, diagnostics: str) -> None:
+def _attempts_max(books: Books, job: Job) -> int:
+    """How many attempts may fail: the job may lower the manager's limit, never raise it."""
+    most = books.settings.max_attempts
+    asked = 0 if job.master is None else job.master.max_attempts
+    return min(asked, most) if asked else most
+
+
+def finish_attempt(books: Books, attempt: Attempt, status: str, diagnostics: str) -> None:
     """The master reported the end of its job; its own container ends by itself."""
     move_attempt(books, attempt, AttemptEvent.UNREGISTERED, diagnostics)
     _retire(books, attempt, "")
-    status = "SUCCEEDED" if succeeded else "FAILED"
     end_app(books, attempt.app, AppEvent.ATTEMPT_UNREGISTERED, status, diagnostics)
     settle(books, attempt.app)
 
@@ -151,6 +176,7 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
             "diagnostics": app.diagnostics,
             "started_s": app.started_s,
             "finished_s": app.finished_s,
+            "tracking_url": app.tracking_url,
             "progress": app.progress,
             "held_s": books.types.mapping(held_until_now(books, app)),
             "attempt": 0 if app.attempt is None else app.attempt.attempt_id,

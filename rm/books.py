@@ -89,6 +89,7 @@ class Attempt:
         "blacklist",
         "counts",
         "created_s",
+        "demand",
         "diagnostics",
         "entries",
         "headroom",
@@ -103,11 +104,16 @@ class Attempt:
         "seen_s",
         "share",
         "state",
+        "vector",
     )
 
-    def __init__(self, attempt_id: AttemptId, app: "App", outbox: Outbox[Any, Any]) -> None:
+    def __init__(
+        self, attempt_id: AttemptId, app: "App", outbox: Outbox[Any, Any], vector: Vector
+    ) -> None:
         self.attempt_id = attempt_id
         self.app = app
+        self.vector = vector  # what the master's container holds
+        self.demand: Floats = np.array(vector)
         self.state = AttemptState.NEW
         # keys: a grant's is the container's number, an end's the same below zero, that of a task's
         # end inside a reusable container (number, stage, task, attempt)
@@ -157,6 +163,7 @@ class App:
         "state",
         "submission_id",
         "submitted_s",
+        "tracking_url",
     )
 
     def __init__(
@@ -179,6 +186,7 @@ class App:
         self.finished_s = 0.0
         self.held_s = [0.0] * resources  # amount x s of containers that ended, masters included
         self.progress = 0.0
+        self.tracking_url = ""
         # by stage: task -> run time, s; only while it may matter to a later attempt
         self.finished: list[dict[int, float]] = [{} for _ in range(stages)]
         self.finished_by_stage = [0] * stages
@@ -289,11 +297,22 @@ class Books:
         self.records: list[Mapping[str, Any]] = []
         self.finished: dict[AppId, list[list[float]]] = {}  # [stage, task, run_s], to be persisted
         known = {n: a for n, a in settings.master_demand.items() if n in types.names}
-        self.master_vector: Vector = types.vector(known)
+        self.master_vector: Vector = types.vector(known)  # of Weft's own masters
         self.master_demand: Floats = np.array(self.master_vector)
+        self.least_master: Floats = np.array(self.master_vector)  # no master needs less
+        self.open_jobs = False  # a job with a master of its own was ever seen
         self._shares: tuple[int, Floats] = (-1, np.zeros((0, len(types))))
         self._rooms: dict[int, Vector] = {}
         self._rooms_at = -1
+
+    def demand_of_master(self, job: Job) -> Vector:
+        """What the container of a job's master holds, in the types' order."""
+        if job.master is None:
+            return self.master_vector
+        vector = self.types.vector(job.master.demand)
+        self.open_jobs = True
+        self.least_master = np.minimum(self.least_master, vector)
+        return vector
 
     def note(self, fact: Fact) -> None:
         """Append a fact to the answer."""

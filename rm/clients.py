@@ -82,7 +82,8 @@ def _submit(books: Books, request: SubmitApplication) -> Any:
     job = request.job
     queue = books.queues.leaf(job.queue)
     _check_fits(books, job)
-    check_master(books)
+    if job.master is None:
+        check_master(books)
     check_gangs(books, job, queue)
     number = request.app_id or books.next_app
     if request.app_id and (number >= books.next_app or number in books.apps):
@@ -115,6 +116,11 @@ def _check_fits(books: Books, job: Job) -> None:
     """Every task must fit on some node that is up; without nodes anything may come."""
     for name in job.resources:
         books.types.vector({name: 0.0}, "resources")
+    if job.master is not None:
+        vector = books.types.vector(job.master.demand, "master.demand")
+        if books.classes and not _fits(books, vector, job.master.label):
+            raise InputError("master.demand", "the master fits on no node")
+        return
     for position, stage in enumerate(job.stages):
         place = f"stages[{position}].demand"
         for demand in _demands(books, stage, place):

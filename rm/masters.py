@@ -10,6 +10,7 @@ from rm.applications import (
     finish_attempt,
     move_app,
     move_attempt,
+    withdraw,
 )
 from rm.books import Attempt, Books
 from rm.containers import order_stop
@@ -55,6 +56,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
         if _old_ones_linger(books, attempt):
             return  # it repeats itself until it is accepted
         attempt.address = event.address
+        app.tracking_url = event.tracking_url
         move_attempt(books, attempt, AttemptEvent.REGISTERED)
         move_app(books, app, AppEvent.ATTEMPT_REGISTERED)
         app.started_s = app.started_s or books.now
@@ -63,6 +65,9 @@ def register(books: Books, event: AttemptRegistered) -> None:
             if number not in books.holdings:
                 missing = books.missing.setdefault(node_id, {})
                 missing.setdefault(number, (attempt, books.now))
+    elif event.fresh and attempt.state is _RUNNING:
+        withdraw(books, attempt)
+        attempt.request_id = 0
     attempt.share = books.share_of(app)
     finished = tuple(
         FinishedTask(stage, task, run_s)
@@ -134,7 +139,9 @@ def finished(books: Books, event: AttemptFinished) -> None:
             attempt.app.started_s = attempt.app.started_s or books.now
         if attempt.state is AttemptState.RUNNING:
             attempt.seen_s = books.now
-            finish_attempt(books, attempt, event.succeeded, event.diagnostics)
+            attempt.app.tracking_url = event.tracking_url or attempt.app.tracking_url
+            status = event.status or ("SUCCEEDED" if event.succeeded else "FAILED")
+            finish_attempt(books, attempt, status, event.diagnostics)
     answer = AttemptUnregistered(event.attempt_id)
     books.out.append(Send(master_address(event.attempt_id), answer))
 

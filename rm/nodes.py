@@ -89,7 +89,7 @@ def register(books: Books, event: NodeRegistered) -> None:
     for attempt in books.expected.pop(node.node_id, ()):
         if attempt.state is AttemptState.ALLOCATED and attempt.master is None:
             # the order to launch it, if it is still on its way, must find it stopped
-            _keep_for_nobody(books, node, attempt.master_id, books.master_vector)
+            _keep_for_nobody(books, node, attempt.master_id, attempt.vector)
             why = "its node came back without its master"
             fail_attempt(books, attempt, why, counts=False)
     drain(books, node)

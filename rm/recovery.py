@@ -150,7 +150,8 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     attempt.seed = int(last["seed"])
     attempt.master_id = int(last["container"])
     attempt.recovered = True
-    books.expected.setdefault(str(last["node"]), []).append(attempt)
+    if not job.unmanaged:
+        books.expected.setdefault(str(last["node"]), []).append(attempt)
     move_attempt(books, attempt, AttemptEvent.RECOVER)
 
 
@@ -159,6 +160,7 @@ def _recover_ended(books: Books, app: App, record: Record) -> None:
     app.started_s = float(record["started_s"])
     app.finished_s = float(record["finished_s"])
     app.progress = float(record["progress"])
+    app.tracking_url = str(record.get("tracking_url", ""))
     for stage, count in record.get("finished", ()):
         app.finished_by_stage[int(stage)] = int(count)
     held_s = record.get("held_s", {})

@@ -1,4 +1,4 @@
-"""Generate the stubs in weft/wire from proto/*.proto; `--check` fails on drift.
+"""Generate the stubs in weft/wire and weft/hadoop from proto/*.proto; `--check` fails on drift.
 
 `import "weft/wire/x.proto"` in the sources together with `-I weft/wire=proto` makes the stubs
 import each other by their real module names, so nothing has to be rewritten.
@@ -13,35 +13,44 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PROTO = ROOT / "proto"
-WIRE = ROOT / "weft" / "wire"
+WIRE, HADOOP = ROOT / "weft" / "wire", ROOT / "weft" / "hadoop"
+OF_HADOOP = ("hadoop.proto",)  # what only the foreign wire needs
 STUBS = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
 
 
-def generate(out: Path) -> dict[str, str]:
-    """Generate every stub into `out`; returns their texts by file name."""
-    sources = sorted(PROTO.glob("*.proto"))
+def generate(out: Path, folder: Path) -> dict[str, str]:
+    """Generate the stubs of one folder into `out`; returns their texts by file name."""
+    sources = [
+        p for p in sorted(PROTO.glob("*.proto")) if (p.name in OF_HADOOP) == (folder is HADOOP)
+    ]
+    place = folder.relative_to(ROOT).as_posix()
     services = [source for source in sources if "\nservice " in source.read_text("utf-8")]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
     def compile_(files: list[Path], *flags: str) -> None:
-        names = [f"weft/wire/{source.name}" for source in files]
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-Iweft/wire={PROTO}"]
+        names = [f"{place}/{source.name}" for source in files]
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{place}={PROTO}"]
         subprocess.run([*command, *flags, *names], check=True, env={**os.environ, "PATH": path})
 
     if shutil.which("protoc-gen-mypy", path=path) is None:
         raise SystemExit("protoc-gen-mypy is missing: pip install -e '.[dev]'")
     compile_(sources, f"--python_out={out}", f"--mypy_out=quiet:{out}")
-    compile_(services, f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}")
-    made = out / "weft" / "wire"
+    if services:
+        compile_(services, f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}")
+    made = out / place
     return {path.name: path.read_text("utf-8") for pattern in STUBS for path in made.glob(pattern)}
 
 
 def main(arguments: list[str]) -> int:
-    """Write the stubs, or with `--check` compare them; answers the exit code."""
-    with tempfile.TemporaryDirectory() as folder:
-        made = generate(Path(folder))
-    there = {path.name: path for pattern in STUBS for path in WIRE.glob(pattern)}
-    if "--check" in arguments:
+    """Write the stubs, or with `--check` compare them; returns the exit code."""
+    return max(_folder(folder, check="--check" in arguments) for folder in (WIRE, HADOOP))
+
+
+def _folder(folder: Path, *, check: bool) -> int:
+    with tempfile.TemporaryDirectory() as out:
+        made = generate(Path(out), folder)
+    there = {path.name: path for pattern in STUBS for path in folder.glob(pattern)}
+    if check:
         drifted = [
             name
             for name in sorted(made.keys() | there.keys())
@@ -53,7 +62,7 @@ def main(arguments: list[str]) -> int:
     for name in there.keys() - made.keys():
         there[name].unlink()
     for name, text in made.items():
-        (WIRE / name).write_text(text, "utf-8")
+        (folder / name).write_text(text, "utf-8")
     return 0
 
 

@@ -110,6 +110,24 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class MasterSpec:
+    """An Application Master that a job brings along instead of Weft's own (Spark's, Flink's).
+
+    Its job is *open*: it has no stages of its own, and what it asks for is known when it asks.
+    """
+
+    demand: Mapping[str, float]  # of the master's own container
+    command: tuple[str, ...] = ()  # what the node runs; none: an unmanaged master, run elsewhere
+    environment: tuple[tuple[str, str], ...] = ()
+    label: str = ""  # node label that the master needs
+    max_attempts: int = 0  # of the application; 0: the manager's own limit, which always holds
+
+
+# The only stage of an open job: containers are counted under it, tasks are not known.
+OPEN_STAGE = Stage("containers", 0, 0.0, {})
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A DAG of stages, checked: names are unique, parents exist, there is no cycle."""
 
@@ -123,9 +141,16 @@ class Job:
     history_key: str = ""
     input_mb: float = 0.0  # input size, 0 unknown; normalises the history of a recurring job
     resources: tuple[str, ...] = ()  # resource types used, where they differ from the default
+    kind: str = "WEFT"  # YARN's application type, as SPARK
+    tags: tuple[str, ...] = ()
+    master: MasterSpec | None = None  # of an open job
     _index: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.master is not None:
+            if self.stages not in ((), (OPEN_STAGE,)):
+                raise InputError("stages", "a job with a master of its own has no stages")
+            object.__setattr__(self, "stages", (OPEN_STAGE,))
         if not self.stages:
             raise InputError("stages", "a job needs at least one stage")
         for position, stage in enumerate(self.stages):
@@ -140,6 +165,11 @@ class Job:
     def task_count(self) -> int:
         """The number of tasks of all stages."""
         return sum(stage.tasks for stage in self.stages)
+
+    @property
+    def unmanaged(self) -> bool:
+        """Whether the job's master runs outside the cluster, in no container."""
+        return self.master is not None and not self.master.command
 
     def index_of(self, stage: str) -> int:
         """The position of a stage by name."""

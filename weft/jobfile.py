@@ -8,6 +8,7 @@ from weft.job import (
     Edge,
     EdgeKind,
     Job,
+    MasterSpec,
     Preference,
     Stage,
     TaskOverride,
@@ -21,8 +22,10 @@ from weft.resources import read_amount
 TASKS_MAX = 10_000_000
 _JOB_KEYS = {
     "name", "queue", "user", "priority", "arrival_s", "max_task_attempts", "history_key",
-    "input_mb", "resources", "stages",
+    "input_mb", "resources", "stages", "kind", "tags", "master",
 }  # fmt: skip
+_MASTER_KEYS = {"demand", "command", "environment", "label", "max_attempts"}
+ATTEMPTS_MAX = 255  # of an application
 _TASK_KEYS = {"duration_s", "demand", "actual_duration_s", "actual_demand", "prefer", "command"}
 _STAGE_KEYS = _TASK_KEYS | {"name", "tasks", "parents", "label", "gang"}
 
@@ -31,8 +34,9 @@ def job_from_dict(data: object, place: str = "") -> Job:
     """Read one job; raises InputError with the place of the first problem."""
     prefix = f"{place}." if place else ""
     table = _table(data, place or "job", _JOB_KEYS)
-    stages = table.get("stages")
-    if not isinstance(stages, list) or not stages:
+    master = table.get("master")
+    stages = table.get("stages", [] if master is not None else None)
+    if not isinstance(stages, list) or not (stages or master is not None):
         raise InputError(f"{prefix}stages", "expected a list of at least one stage")
     resources = table.get("resources", [])
     if not isinstance(resources, list) or not all(isinstance(r, str) for r in resources):
@@ -51,6 +55,9 @@ def job_from_dict(data: object, place: str = "") -> Job:
             history_key=_text(table.get("history_key", ""), f"{prefix}history_key", empty=True),
             input_mb=read_amount(table.get("input_mb", 0.0), f"{prefix}input_mb"),
             resources=tuple(resources),
+            kind=_text(table.get("kind", "WEFT"), f"{prefix}kind"),
+            tags=_texts(table.get("tags", []), f"{prefix}tags"),
+            master=None if master is None else _master(master, f"{prefix}master"),
         )
     except InputError as error:
         if place and not error.place.startswith(place):
@@ -69,14 +76,56 @@ def job_to_dict(job: Job) -> dict[str, Any]:
         "max_task_attempts",
         "history_key",
         "input_mb",
+        "kind",
     ):
         value = getattr(job, key)
         if value != Job.__dataclass_fields__[key].default:
             data[key] = value
     if job.resources:
         data["resources"] = list(job.resources)
-    data["stages"] = [_stage_to_dict(stage) for stage in job.stages]
+    if job.tags:
+        data["tags"] = list(job.tags)
+    if job.master is None:
+        data["stages"] = [_stage_to_dict(stage) for stage in job.stages]
+    else:
+        data["master"] = _master_to_dict(job.master)
     return data
+
+
+def _master(data: object, place: str) -> MasterSpec:
+    table = _table(data, place, _MASTER_KEYS)
+    command = _command(table.get("command", []), f"{place}.command")
+    environment = _table(table.get("environment", {}), f"{place}.environment")
+    attempts = _integer(table.get("max_attempts", 0), f"{place}.max_attempts", 0)
+    return MasterSpec(
+        demand=_demand(table.get("demand", {}), f"{place}.demand"),
+        command=command,
+        environment=tuple(
+            (key, _text(value, f"{place}.environment.{key}", empty=True))
+            for key, value in environment.items()
+        ),
+        label=_text(table.get("label", ""), f"{place}.label", empty=True),
+        max_attempts=min(attempts, ATTEMPTS_MAX),
+    )
+
+
+def _master_to_dict(master: MasterSpec) -> dict[str, Any]:
+    data: dict[str, Any] = {"demand": dict(master.demand)}
+    if master.command:
+        data["command"] = list(master.command)
+    if master.environment:
+        data["environment"] = dict(master.environment)
+    if master.label:
+        data["label"] = master.label
+    if master.max_attempts:
+        data["max_attempts"] = master.max_attempts
+    return data
+
+
+def _texts(value: object, place: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise InputError(place, "expected a list of words")
+    return tuple(_text(item, f"{place}[{i}]") for i, item in enumerate(value))
 
 
 def _stage(data: object, place: str) -> Stage:

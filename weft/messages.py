@@ -108,6 +108,8 @@ class MasterLaunch(NamedTuple):
     container_id: ContainerId
     attempt_id: AttemptId
     demand: Vector
+    command: tuple[str, ...] = ()  # of an open job's own master; empty: Weft's
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 class TaskEnd(NamedTuple):
@@ -170,6 +172,8 @@ class AttemptRegistered:
     attempt_id: AttemptId
     address: str = ""  # host:port of its own service, if it has one
     held: tuple[tuple[ContainerId, NodeId], ...] = ()  # what it believes to hold, after a resync
+    tracking_url: str = ""  # where a foreign master shows its pages
+    fresh: bool = False  # it knows nothing of what it asked before: forget all that is pending
 
 
 @record
@@ -195,6 +199,8 @@ class AttemptFinished:
     attempt_id: AttemptId
     succeeded: bool
     diagnostics: str = ""
+    tracking_url: str = ""  # where a foreign master's history is; empty: as before
+    status: str = ""  # YARN's final status, where a foreign master tells it apart
 
 
 # -- Resource Manager -> Application Master --------------------------------------------------------

@@ -211,6 +211,10 @@ class ApplicationReport:
     stages: tuple[StageReport, ...] = ()  # only in the answer to GetApplication
     cluster_ts: int = 0  # for the id's string
     held_s: dict[str, float] = field(default_factory=dict)  # amount x s so far, masters included
+    kind: str = "WEFT"  # YARN's application type
+    tags: tuple[str, ...] = ()
+    tracking_url: str = ""  # of a foreign master's own pages
+    master_address: str = ""  # host:port of a foreign master's own service
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -116,6 +117,7 @@ class ProcessHost:
         environment = self._environment | dict(variables)
         environment["WEFT_CONTAINER"] = format_container(self.cluster_ts, container_id)
         environment["WEFT_WORK_DIR"] = str(path)
+        environment["WEFT_PYTHON"] = sys.executable  # one that can import weft
         held = command
         if self._limits is not None and demand:
             name = format_container(self.cluster_ts, container_id)

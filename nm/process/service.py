@@ -30,6 +30,7 @@ from weft.messages import (
     Address,
     MasterLaunch,
     NodeAccepted,
+    Outcome,
     TaskLaunch,
     master_address,
     node_address,
@@ -251,11 +252,23 @@ class NodeService(Outside):
         """Start a master, or a task's command."""
         _, launched = self._launched.get(item.container_id, (core, 0))
         self._launched[item.container_id] = (core, launched + 1)
-        if isinstance(item, MasterLaunch):
+        if isinstance(item, MasterLaunch) and item.command:
+            self._start_foreign(item, core.partition(":")[2])
+        elif isinstance(item, MasterLaunch):
             self._masters.start(item)
         else:
             assert self._processes is not None
             self._processes.start(item, core.partition(":")[2])
+
+    def _start_foreign(self, item: MasterLaunch, node: str) -> None:
+        """Run a master that its job brought along, like any task's command: under its limits."""
+        if self._processes is None or self._settings.mode != "process":
+            message = "an emulated node runs no commands, so no master that a job brings along"
+            end = ProcessEnded(item.container_id, Outcome.FAILED, 126, message)
+            asyncio.get_running_loop().call_soon(self._ended, end)
+            return
+        variables = {**dict(item.environment), "WEFT_NODE": node}
+        self._processes.run(item.container_id, item.command, variables, demand=item.demand)
 
     def kill(self, core: Address, container: ContainerId) -> None:
         """Stop what runs in a container; its end follows."""

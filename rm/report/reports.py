@@ -49,6 +49,10 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
         diagnostics=app.diagnostics,
         stages=_stages(app) if stages else (),
         held_s=books.types.mapping(held_until_now(books, app)),
+        kind=app.job.kind,
+        tags=app.job.tags,
+        tracking_url=app.tracking_url,
+        master_address="" if attempt is None or app.job.master is None else attempt.address,
     )
 
 

@@ -117,6 +117,10 @@ def demo(keep: bool, as_json: bool, **options: Any) -> None:
 @click.option("--events", is_flag=True, help="Every process writes its facts into the folder.")
 @click.option("--any-ports", is_flag=True, help="Free ports instead of the well-known ones.")
 @click.option("--web/--no-web", default=True, show_default=True, help="Pages and YARN's REST API.")
+@click.option(
+    "--hadoop", is_flag=True,
+    help="Serve YARN's own wire (Spark, Flink, ...): needs --mode process to run anything.",
+)  # fmt: skip
 def up(folder: Path | None, any_ports: bool, **options: Any) -> None:
     """Start a local cluster and keep it until Ctrl-C."""
     _end_on_sigterm()
@@ -136,7 +140,13 @@ def _say_endpoints(cluster: LocalCluster) -> None:
         if "url" in ready:
             click.echo(f"{name:<4} {ready['url']}")
             continue
+        if "clients" in ready:
+            places = ("clients", "schedulers", "files")
+            click.echo(f"{name} " + "  ".join(f"{p} {ready[p]}" for p in places if p in ready))
+            continue
         click.echo(f"{name:<4} grpc {ready.get('address', '-'):<22} metrics {ready['metrics']}")
+    if cluster.conf is not None:
+        click.echo(f"export HADOOP_CONF_DIR={cluster.conf}")
     click.echo(f"logs in {cluster.folder}")
     click.echo(f"submit with: weft submit --rm {cluster.address} JOB", nl=True)
 

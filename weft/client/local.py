@@ -17,13 +17,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from xml.sax.saxutils import escape
 
 from weft.errors import InputError, WeftError
 
 START_S = 180.0  # the first start compiles kernels, on a busy machine for long
 STOP_S = 10.0
 DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
-PORTS = {"rm": (8030, 9101), "nm": (8041, 9102), "am": (8050, 9103), "web": (8088, -1)}
+HADOOP_PORTS = {"client": 8032, "scheduler": 8035, "node": 8045, "files": 9870}
+PORTS = {
+    "hadoop": (0, 9104),
+    "rm": (8030, 9101),
+    "nm": (8041, 9102),
+    "am": (8050, 9103),
+    "web": (8088, -1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class LocalSettings:
     state: bool = False  # keep the Resource Manager's journal
     events: bool = False  # every process writes its facts
     web: bool = False  # pages and YARN's REST API
+    hadoop: bool = False  # YARN's own wire, for Spark, Flink and the like
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)  # role -> "name=value"
 
 
@@ -56,6 +65,7 @@ class LocalCluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ready: dict[str, dict[str, Any]] = {}
         self.epoch_s = time.time()
+        self.conf: Path | None = None  # HADOOP_CONF_DIR, with `hadoop`
 
     @property
     def address(self) -> str:
@@ -96,6 +106,20 @@ class LocalCluster:
             self._launch("web", "weft.web", self._web_flags())
             self._await("web")
         self._await_nodes()
+        if self.settings.hadoop:
+            self.start_hadoop()
+
+    def start_hadoop(self) -> None:
+        """Start (or, after a kill, restart) the gateway of YARN's wire, and write its folder."""
+        self._launch("hadoop", "weft.hadoop", self._hadoop_flags())
+        self._await("hadoop")
+        self.conf = write_conf(self.folder / "hadoop-conf", self.ready["hadoop"], self.web_address)
+
+    @property
+    def web_address(self) -> str:
+        """host:port of the pages, empty without."""
+        url = str(self.ready.get("web", {}).get("url", ""))
+        return url.partition("://")[2].partition("/")[0]
 
     def start_manager(self) -> None:
         """Start (or, after a kill, restart) the Resource Manager."""
@@ -204,6 +228,24 @@ class LocalCluster:
             ports[1] = "0"
         return flags + ports + self._common("web", "web")
 
+    def _hadoop_flags(self) -> list[str]:
+        flags = ["--manager", self.address, "--dir", str(self.folder / "hadoop")]
+        flags += ["--files", str(self.folder / "hadoop-files")]
+        if self.web_address:
+            flags += ["--web", f"http://{self.web_address}"]
+        known = self.ready.get("hadoop", {})  # a restart keeps the addresses that others know
+        places = {
+            "client": known.get("clients"), "scheduler": known.get("schedulers"),
+            "files": str(known.get("files", "")).rstrip("/"), "": known.get("address"),
+        }  # fmt: skip
+        for name, port in HADOOP_PORTS.items():
+            last = str(places.get(name) or "").rpartition(":")[2]
+            chosen = last or str(port if self.settings.fixed_ports else 0)
+            flags += [f"--{name}-port", chosen]
+        if places[""]:
+            flags += ["--port", str(places[""]).rpartition(":")[2]]
+        return [*flags, "--metrics-port", "0", *self._common("hadoop", "hadoop")]
+
     def _nm_flags(self, number: int) -> list[str]:
         count, all_nodes = self._nm_count(), self._node_count()
         first = number * all_nodes // count
@@ -268,6 +310,27 @@ class LocalCluster:
         lines = self.output(name).read_text(errors="replace").strip().splitlines()
         said = [line for line in lines if line.startswith("error:")] or lines or ["no output"]
         return said[-1].removeprefix("error: ")
+
+
+def write_conf(folder: Path, ready: Mapping[str, Any], web: str) -> Path:
+    """Write a Hadoop configuration folder for a gateway; HADOOP_CONF_DIR names it."""
+    host = str(ready["clients"]).rpartition(":")[0]
+    yarn = {
+        "yarn.resourcemanager.hostname": host,
+        "yarn.resourcemanager.address": str(ready["clients"]),
+        "yarn.resourcemanager.scheduler.address": str(ready["schedulers"]),
+        "yarn.resourcemanager.webapp.address": web or f"{host}:8088",
+    }
+    core = {"fs.defaultFS": str(ready.get("files") or "file:///")}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, values in (("yarn-site.xml", yarn), ("core-site.xml", core)):
+        rows = "".join(
+            f"  <property><name>{key}</name><value>{escape(value)}</value></property>\n"
+            for key, value in values.items()
+        )
+        text = f'<?xml version="1.0"?>\n<configuration>\n{rows}</configuration>\n'
+        (folder / name).write_text(text, "utf-8")
+    return folder
 
 
 def _is_free(port: int) -> bool:

@@ -247,6 +247,30 @@ class WebSettings(ProcessSettings):
     )
 
 
+class HadoopSettings(ProcessSettings):
+    """The gateway of YARN's own wire, as one more client."""
+
+    model_config = SettingsConfigDict(env_prefix="WEFT_HADOOP_", extra="forbid")
+    role: ClassVar[str] = "hadoop"
+
+    port: int = Field(0, ge=0, le=65535, description="Port that containers' launchers ask.")
+    client_port: int = Field(8032, ge=0, le=65535, description="YARN's clients; 0: any free one.")
+    scheduler_port: int = Field(
+        8035, ge=0, le=65535, description="Foreign masters; YARN's usual 8030 is Weft's own gRPC."
+    )
+    node_port: int = Field(
+        8045, ge=0, le=65535, description="First port of the nodes' faces; 0: any free ones."
+    )
+    files: Path | None = Field(None, description="Folder to serve as a file system, by WebHDFS.")
+    files_port: int = Field(9870, ge=0, le=65535, description="Port of WebHDFS.")
+    dir: Path = Field(Path("weft-hadoop"), description="Launch contexts and token keys.")
+    manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
+    web: str = Field("", description="http://host:port of Weft's pages; empty: there are none.")
+    node_host: str = Field(
+        "", description="Name that nodes go by; empty: the host of their address."
+    )
+
+
 Settings = TypeVar("Settings", bound=ProcessSettings)
 
 

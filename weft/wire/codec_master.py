@@ -40,12 +40,16 @@ def encode_reports(messages: Iterable[MasterReport]) -> pb.MasterReports:
         elif isinstance(message, AttemptRegistered):
             item.register_application_master.attempt_id = message.attempt_id
             item.register_application_master.address = message.address
+            item.register_application_master.tracking_url = message.tracking_url
+            item.register_application_master.fresh = message.fresh
             for container, node in message.held:
                 item.register_application_master.held.add(container_id=container, node_id=node)
         else:
             item.finish_application_master.attempt_id = message.attempt_id
             item.finish_application_master.succeeded = message.succeeded
             item.finish_application_master.diagnostics = message.diagnostics
+            item.finish_application_master.tracking_url = message.tracking_url
+            item.finish_application_master.status = message.status
     return batch
 
 
@@ -59,11 +63,25 @@ def decode_reports(batch: pb.MasterReports) -> list[MasterReport]:
         elif which == "register_application_master":
             registered = item.register_application_master
             held = tuple((one.container_id, one.node_id) for one in registered.held)
-            messages.append(AttemptRegistered(registered.attempt_id, registered.address, held))
+            messages.append(
+                AttemptRegistered(
+                    attempt_id=registered.attempt_id,
+                    address=registered.address,
+                    held=held,
+                    tracking_url=registered.tracking_url,
+                    fresh=registered.fresh,
+                )
+            )
         elif which == "finish_application_master":
             finished = item.finish_application_master
             messages.append(
-                AttemptFinished(finished.attempt_id, finished.succeeded, finished.diagnostics)
+                AttemptFinished(
+                    attempt_id=finished.attempt_id,
+                    succeeded=finished.succeeded,
+                    diagnostics=finished.diagnostics,
+                    tracking_url=finished.tracking_url,
+                    status=finished.status,
+                )
             )
         else:
             raise CodecError("a report of a master that says nothing: another version?")

@@ -73,6 +73,10 @@ def encode_application(report: ApplicationReport) -> pb.ApplicationReport:
         stages=[_encode_stage(stage) for stage in report.stages],
         cluster_ts=report.cluster_ts,
         held_s=encode_amounts(report.held_s),
+        kind=report.kind,
+        tags=report.tags,
+        tracking_url=report.tracking_url,
+        master_address=report.master_address,
     )
 
 
@@ -101,6 +105,10 @@ def decode_application(item: pb.ApplicationReport) -> ApplicationReport:
         stages=tuple(_decode_stage(stage) for stage in item.stages),
         cluster_ts=item.cluster_ts,
         held_s=decode_amounts(item.held_s),
+        kind=item.kind,
+        tags=tuple(item.tags),
+        tracking_url=item.tracking_url,
+        master_address=item.master_address,
     )
 
 

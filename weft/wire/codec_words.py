@@ -52,13 +52,23 @@ def decode_types(items: Iterable[pb.ResourceType]) -> ResourceTypes:
 def encode_master_launch(item: MasterLaunch) -> pb.MasterLaunch:
     """One master to start."""
     return pb.MasterLaunch(
-        container_id=item.container_id, attempt_id=item.attempt_id, demand=item.demand
+        container_id=item.container_id,
+        attempt_id=item.attempt_id,
+        demand=item.demand,
+        command=item.command,
+        environment=[pb.Variable(name=name, value=value) for name, value in item.environment],
     )
 
 
 def decode_master_launch(item: pb.MasterLaunch) -> MasterLaunch:
     """One master to start."""
-    return MasterLaunch(item.container_id, item.attempt_id, tuple(item.demand))
+    return MasterLaunch(
+        container_id=item.container_id,
+        attempt_id=item.attempt_id,
+        demand=tuple(item.demand),
+        command=tuple(item.command),
+        environment=tuple((one.name, one.value) for one in item.environment),
+    )
 
 
 def encode_container_ends(ends: Iterable[ContainerEnd]) -> list[pb.ContainerEnd]:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft.wire import words_pb2 as weft_dot_wire_dot_words__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aweft/wire/containers.proto\x12\x04weft\x1a\x15weft/wire/words.proto\"\xb1\x01\n\x16StartContainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12 \n\x06starts\x18\x02 \x03(\x0b\x32\x10.weft.NodeStarts\x12\x1d\n\x07\x64\x65mands\x18\x03 \x03(\x0b\x32\x0c.weft.Vector\x12\x1d\n\x08\x63ommands\x18\x04 \x03(\x0b\x32\x0b.weft.Words\x12%\n\x0c\x65nvironments\x18\x05 \x03(\x0b\x32\x0f.weft.Variables\"R\n\nNodeStarts\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.TaskLaunch\"\xcd\x01\n\nTaskLaunch\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x12\n\nduration_s\x18\x05 \x01(\x01\x12\x0e\n\x06\x64\x65mand\x18\x06 \x01(\r\x12\x0f\n\x07\x63ommand\x18\x07 \x01(\r\x12\x13\n\x0b\x65nvironment\x18\x08 \x01(\r\x12\x10\n\x08reusable\x18\t \x01(\x08\x12\x0e\n\x06remote\x18\n \x01(\x08\x12\x0f\n\x07granted\x18\x0b \x01(\r\"\x16\n\x05Words\x12\r\n\x05words\x18\x01 \x03(\t\".\n\tVariables\x12!\n\tvariables\x18\x01 \x03(\x0b\x32\x0e.weft.Variable\"\'\n\x08Variable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"J\n\x11\x43ontainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12#\n\x05nodes\x18\x02 \x03(\x0b\x32\x14.weft.NodeContainers\"I\n\x0eNodeContainers\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x12\n\ncontainers\x18\x03 \x03(\x06\"W\n\x12\x43ontainersResponse\x12\"\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x11.weft.StartAnswer\x12\x1d\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x0e.weft.TasksEnd\"S\n\x0bStartAnswer\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.ItemAnswer\"N\n\nItemAnswer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x88\x01\n\x08TasksEnd\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1c\n\x05\x65nded\x18\x03 \x03(\x0b\x32\r.weft.TaskEnd\x12)\n\rcontainer_use\x18\x04 \x03(\x0b\x32\x12.weft.ContainerUse\x12\x0e\n\x06sent_s\x18\x05 \x01(\x01\"&\n\x12\x46ollowTasksRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\"G\n\x0eReadLogRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0e\n\x06stream\x18\x03 \x01(\t\"\x18\n\x08LogChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xe5\x02\n\x10\x43ontainerManager\x12I\n\x0fStartContainers\x12\x1c.weft.StartContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0eStopContainers\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12I\n\x14GetContainerStatuses\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0b\x46ollowTasks\x12\x18.weft.FollowTasksRequest\x1a\x18.weft.ContainersResponse0\x01\x12\x31\n\x07ReadLog\x12\x14.weft.ReadLogRequest\x1a\x0e.weft.LogChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aweft/wire/containers.proto\x12\x04weft\x1a\x15weft/wire/words.proto\"\xb1\x01\n\x16StartContainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12 \n\x06starts\x18\x02 \x03(\x0b\x32\x10.weft.NodeStarts\x12\x1d\n\x07\x64\x65mands\x18\x03 \x03(\x0b\x32\x0c.weft.Vector\x12\x1d\n\x08\x63ommands\x18\x04 \x03(\x0b\x32\x0b.weft.Words\x12%\n\x0c\x65nvironments\x18\x05 \x03(\x0b\x32\x0f.weft.Variables\"R\n\nNodeStarts\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.TaskLaunch\"\xcd\x01\n\nTaskLaunch\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x12\n\nduration_s\x18\x05 \x01(\x01\x12\x0e\n\x06\x64\x65mand\x18\x06 \x01(\r\x12\x0f\n\x07\x63ommand\x18\x07 \x01(\r\x12\x13\n\x0b\x65nvironment\x18\x08 \x01(\r\x12\x10\n\x08reusable\x18\t \x01(\x08\x12\x0e\n\x06remote\x18\n \x01(\x08\x12\x0f\n\x07granted\x18\x0b \x01(\r\"\x16\n\x05Words\x12\r\n\x05words\x18\x01 \x03(\t\".\n\tVariables\x12!\n\tvariables\x18\x01 \x03(\x0b\x32\x0e.weft.Variable\"J\n\x11\x43ontainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12#\n\x05nodes\x18\x02 \x03(\x0b\x32\x14.weft.NodeContainers\"I\n\x0eNodeContainers\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x12\n\ncontainers\x18\x03 \x03(\x06\"W\n\x12\x43ontainersResponse\x12\"\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x11.weft.StartAnswer\x12\x1d\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x0e.weft.TasksEnd\"S\n\x0bStartAnswer\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.ItemAnswer\"N\n\nItemAnswer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x88\x01\n\x08TasksEnd\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1c\n\x05\x65nded\x18\x03 \x03(\x0b\x32\r.weft.TaskEnd\x12)\n\rcontainer_use\x18\x04 \x03(\x0b\x32\x12.weft.ContainerUse\x12\x0e\n\x06sent_s\x18\x05 \x01(\x01\"&\n\x12\x46ollowTasksRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\"G\n\x0eReadLogRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0e\n\x06stream\x18\x03 \x01(\t\"\x18\n\x08LogChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xe5\x02\n\x10\x43ontainerManager\x12I\n\x0fStartContainers\x12\x1c.weft.StartContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0eStopContainers\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12I\n\x14GetContainerStatuses\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0b\x46ollowTasks\x12\x18.weft.FollowTasksRequest\x1a\x18.weft.ContainersResponse0\x01\x12\x31\n\x07ReadLog\x12\x14.weft.ReadLogRequest\x1a\x0e.weft.LogChunk0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,26 +42,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORDS']._serialized_end=553
   _globals['_VARIABLES']._serialized_start=555
   _globals['_VARIABLES']._serialized_end=601
-  _globals['_VARIABLE']._serialized_start=603
-  _globals['_VARIABLE']._serialized_end=642
-  _globals['_CONTAINERSREQUEST']._serialized_start=644
-  _globals['_CONTAINERSREQUEST']._serialized_end=718
-  _globals['_NODECONTAINERS']._serialized_start=720
-  _globals['_NODECONTAINERS']._serialized_end=793
-  _globals['_CONTAINERSRESPONSE']._serialized_start=795
-  _globals['_CONTAINERSRESPONSE']._serialized_end=882
-  _globals['_STARTANSWER']._serialized_start=884
-  _globals['_STARTANSWER']._serialized_end=967
-  _globals['_ITEMANSWER']._serialized_start=969
-  _globals['_ITEMANSWER']._serialized_end=1047
-  _globals['_TASKSEND']._serialized_start=1050
-  _globals['_TASKSEND']._serialized_end=1186
-  _globals['_FOLLOWTASKSREQUEST']._serialized_start=1188
-  _globals['_FOLLOWTASKSREQUEST']._serialized_end=1226
-  _globals['_READLOGREQUEST']._serialized_start=1228
-  _globals['_READLOGREQUEST']._serialized_end=1299
-  _globals['_LOGCHUNK']._serialized_start=1301
-  _globals['_LOGCHUNK']._serialized_end=1325
-  _globals['_CONTAINERMANAGER']._serialized_start=1328
-  _globals['_CONTAINERMANAGER']._serialized_end=1685
+  _globals['_CONTAINERSREQUEST']._serialized_start=603
+  _globals['_CONTAINERSREQUEST']._serialized_end=677
+  _globals['_NODECONTAINERS']._serialized_start=679
+  _globals['_NODECONTAINERS']._serialized_end=752
+  _globals['_CONTAINERSRESPONSE']._serialized_start=754
+  _globals['_CONTAINERSRESPONSE']._serialized_end=841
+  _globals['_STARTANSWER']._serialized_start=843
+  _globals['_STARTANSWER']._serialized_end=926
+  _globals['_ITEMANSWER']._serialized_start=928
+  _globals['_ITEMANSWER']._serialized_end=1006
+  _globals['_TASKSEND']._serialized_start=1009
+  _globals['_TASKSEND']._serialized_end=1145
+  _globals['_FOLLOWTASKSREQUEST']._serialized_start=1147
+  _globals['_FOLLOWTASKSREQUEST']._serialized_end=1185
+  _globals['_READLOGREQUEST']._serialized_start=1187
+  _globals['_READLOGREQUEST']._serialized_end=1258
+  _globals['_LOGCHUNK']._serialized_start=1260
+  _globals['_LOGCHUNK']._serialized_end=1284
+  _globals['_CONTAINERMANAGER']._serialized_start=1287
+  _globals['_CONTAINERMANAGER']._serialized_end=1644
 # @@protoc_insertion_point(module_scope)

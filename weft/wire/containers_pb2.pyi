@@ -170,11 +170,11 @@ class Variables(_message.Message):
 
     VARIABLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def variables(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variable]: ...
+    def variables(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Variable]: ...
     def __init__(
         self,
         *,
-        variables: _abc.Iterable[Global___Variable] | None = ...,
+        variables: _abc.Iterable[_words_pb2.Variable] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -183,28 +183,6 @@ class Variables(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Variables: _TypeAlias = Variables  # noqa: Y015
-
-@_typing.final
-class Variable(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    VALUE_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    value: _builtins.str
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        value: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Variable: _TypeAlias = Variable  # noqa: Y015
 
 @_typing.final
 class ContainersRequest(_message.Message):

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft.wire import words_pb2 as weft_dot_wire_dot_words__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16weft/wire/master.proto\x12\x04weft\x1a\x15weft/wire/words.proto\"2\n\rMasterReports\x12!\n\x05items\x18\x01 \x03(\x0b\x32\x12.weft.MasterReport\"\xcf\x01\n\x0cMasterReport\x12\x46\n\x1bregister_application_master\x18\x01 \x01(\x0b\x32\x1f.weft.RegisterApplicationMasterH\x00\x12)\n\x08\x61llocate\x18\x02 \x01(\x0b\x32\x15.weft.AllocateRequestH\x00\x12\x42\n\x19\x66inish_application_master\x18\x03 \x01(\x0b\x32\x1d.weft.FinishApplicationMasterH\x00\x42\x08\n\x06report\"0\n\x0cMasterOrders\x12 \n\x05items\x18\x01 \x03(\x0b\x32\x11.weft.MasterOrder\"\xe6\x01\n\x0bMasterOrder\x12\x37\n\nregistered\x18\x01 \x01(\x0b\x32!.weft.ApplicationMasterRegisteredH\x00\x12+\n\tallocated\x18\x02 \x01(\x0b\x32\x16.weft.AllocateResponseH\x00\x12;\n\x0cunregistered\x18\x03 \x01(\x0b\x32#.weft.ApplicationMasterUnregisteredH\x00\x12+\n\x04stop\x18\x04 \x01(\x0b\x32\x1b.weft.StopApplicationMasterH\x00\x42\x07\n\x05order\"c\n\x19RegisterApplicationMaster\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12!\n\x04held\x18\x03 \x03(\x0b\x32\x13.weft.HeldContainer\"6\n\rHeldContainer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\"\xe9\x01\n\x0f\x41llocateRequest\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x03 \x03(\x04\x12\x17\n\x04\x61sks\x18\x04 \x03(\x0b\x32\t.weft.Ask\x12\x10\n\x08releases\x18\x05 \x03(\x06\x12\x10\n\x08progress\x18\x06 \x01(\x01\x12\x16\n\x0eremaining_work\x18\x07 \x01(\x01\x12\"\n\tblacklist\x18\x08 \x01(\x0b\x32\x0f.weft.NodeNames\x12\x18\n\x10remaining_path_s\x18\t \x01(\x01\x12\r\n\x05\x65poch\x18\n \x01(\x04\"\x1d\n\tNodeNames\x12\x10\n\x08node_ids\x18\x01 \x03(\t\"\xc2\x01\n\x03\x41sk\x12\x0e\n\x06\x61sk_id\x18\x01 \x01(\x04\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x0e\n\x06\x64\x65mand\x18\x03 \x03(\x01\x12\x12\n\nduration_s\x18\x04 \x01(\x01\x12\x11\n\tpri_score\x18\x05 \x01(\x01\x12\x1b\n\x04kind\x18\x06 \x01(\x0e\x32\r.weft.AskType\x12\r\n\x05stage\x18\x07 \x01(\x11\x12\r\n\x05nodes\x18\x08 \x03(\t\x12\r\n\x05racks\x18\t \x03(\t\x12\r\n\x05label\x18\n \x01(\t\x12\x0c\n\x04gang\x18\x0b \x01(\x08\"U\n\x17\x46inishApplicationMaster\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12\x13\n\x0b\x64iagnostics\x18\x03 \x01(\t\"\xb6\x02\n\x1b\x41pplicationMasterRegistered\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x10\n\x08job_json\x18\x02 \x01(\x0c\x12!\n\x05types\x18\x03 \x03(\x0b\x32\x12.weft.ResourceType\x12$\n\x08machines\x18\x04 \x03(\x0b\x32\x12.weft.MachineCount\x12\r\n\x05share\x18\x05 \x03(\x01\x12$\n\x08\x66inished\x18\x06 \x03(\x0b\x32\x12.weft.FinishedTask\x12\x13\n\x0bheartbeat_s\x18\x07 \x01(\x01\x12\x0e\n\x06prompt\x18\x08 \x01(\x08\x12\x12\n\ncluster_ts\x18\t \x01(\x04\x12\x0c\n\x04seed\x18\n \x01(\x04\x12\r\n\x05\x65poch\x18\x0b \x01(\x04\x12\x1d\n\x05racks\x18\x0c \x03(\x0b\x32\x0e.weft.NodeRack\"/\n\x0cMachineCount\x12\x10\n\x08\x63\x61pacity\x18\x01 \x03(\x01\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\":\n\x0c\x46inishedTask\x12\r\n\x05stage\x18\x01 \x01(\x11\x12\x0c\n\x04task\x18\x02 \x01(\x11\x12\r\n\x05run_s\x18\x03 \x01(\x01\"\x96\x02\n\x10\x41llocateResponse\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x13\n\x0bresponse_id\x18\x02 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x03 \x03(\x04\x12#\n\ncontainers\x18\x04 \x03(\x0b\x32\x0f.weft.Container\x12!\n\x05\x65nded\x18\x05 \x03(\x0b\x32\x12.weft.ContainerEnd\x12\r\n\x05share\x18\x06 \x03(\x01\x12\x10\n\x08headroom\x18\x07 \x03(\x01\x12$\n\taddresses\x18\x08 \x03(\x0b\x32\x11.weft.NodeAddress\x12\x0e\n\x06resync\x18\t \x01(\x08\x12\r\n\x05\x65poch\x18\n \x01(\x04\x12\x1d\n\x05racks\x18\x0b \x03(\x0b\x32\x0e.weft.NodeRack\"B\n\tContainer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0e\n\x06\x61sk_id\x18\x03 \x01(\x04\")\n\x08NodeRack\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04rack\x18\x02 \x01(\t\"/\n\x0bNodeAddress\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"3\n\x1d\x41pplicationMasterUnregistered\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\";\n\x15StopApplicationMaster\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t2T\n\x19\x41pplicationMasterProtocol\x12\x37\n\x08\x41llocate\x12\x13.weft.MasterReports\x1a\x12.weft.MasterOrders(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16weft/wire/master.proto\x12\x04weft\x1a\x15weft/wire/words.proto\"2\n\rMasterReports\x12!\n\x05items\x18\x01 \x03(\x0b\x32\x12.weft.MasterReport\"\xcf\x01\n\x0cMasterReport\x12\x46\n\x1bregister_application_master\x18\x01 \x01(\x0b\x32\x1f.weft.RegisterApplicationMasterH\x00\x12)\n\x08\x61llocate\x18\x02 \x01(\x0b\x32\x15.weft.AllocateRequestH\x00\x12\x42\n\x19\x66inish_application_master\x18\x03 \x01(\x0b\x32\x1d.weft.FinishApplicationMasterH\x00\x42\x08\n\x06report\"0\n\x0cMasterOrders\x12 \n\x05items\x18\x01 \x03(\x0b\x32\x11.weft.MasterOrder\"\xe6\x01\n\x0bMasterOrder\x12\x37\n\nregistered\x18\x01 \x01(\x0b\x32!.weft.ApplicationMasterRegisteredH\x00\x12+\n\tallocated\x18\x02 \x01(\x0b\x32\x16.weft.AllocateResponseH\x00\x12;\n\x0cunregistered\x18\x03 \x01(\x0b\x32#.weft.ApplicationMasterUnregisteredH\x00\x12+\n\x04stop\x18\x04 \x01(\x0b\x32\x1b.weft.StopApplicationMasterH\x00\x42\x07\n\x05order\"\x88\x01\n\x19RegisterApplicationMaster\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12!\n\x04held\x18\x03 \x03(\x0b\x32\x13.weft.HeldContainer\x12\x14\n\x0ctracking_url\x18\x04 \x01(\t\x12\r\n\x05\x66resh\x18\x05 \x01(\x08\"6\n\rHeldContainer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\"\xe9\x01\n\x0f\x41llocateRequest\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x03 \x03(\x04\x12\x17\n\x04\x61sks\x18\x04 \x03(\x0b\x32\t.weft.Ask\x12\x10\n\x08releases\x18\x05 \x03(\x06\x12\x10\n\x08progress\x18\x06 \x01(\x01\x12\x16\n\x0eremaining_work\x18\x07 \x01(\x01\x12\"\n\tblacklist\x18\x08 \x01(\x0b\x32\x0f.weft.NodeNames\x12\x18\n\x10remaining_path_s\x18\t \x01(\x01\x12\r\n\x05\x65poch\x18\n \x01(\x04\"\x1d\n\tNodeNames\x12\x10\n\x08node_ids\x18\x01 \x03(\t\"\xc2\x01\n\x03\x41sk\x12\x0e\n\x06\x61sk_id\x18\x01 \x01(\x04\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x0e\n\x06\x64\x65mand\x18\x03 \x03(\x01\x12\x12\n\nduration_s\x18\x04 \x01(\x01\x12\x11\n\tpri_score\x18\x05 \x01(\x01\x12\x1b\n\x04kind\x18\x06 \x01(\x0e\x32\r.weft.AskType\x12\r\n\x05stage\x18\x07 \x01(\x11\x12\r\n\x05nodes\x18\x08 \x03(\t\x12\r\n\x05racks\x18\t \x03(\t\x12\r\n\x05label\x18\n \x01(\t\x12\x0c\n\x04gang\x18\x0b \x01(\x08\"{\n\x17\x46inishApplicationMaster\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12\x13\n\x0b\x64iagnostics\x18\x03 \x01(\t\x12\x14\n\x0ctracking_url\x18\x04 \x01(\t\x12\x0e\n\x06status\x18\x05 \x01(\t\"\xb6\x02\n\x1b\x41pplicationMasterRegistered\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x10\n\x08job_json\x18\x02 \x01(\x0c\x12!\n\x05types\x18\x03 \x03(\x0b\x32\x12.weft.ResourceType\x12$\n\x08machines\x18\x04 \x03(\x0b\x32\x12.weft.MachineCount\x12\r\n\x05share\x18\x05 \x03(\x01\x12$\n\x08\x66inished\x18\x06 \x03(\x0b\x32\x12.weft.FinishedTask\x12\x13\n\x0bheartbeat_s\x18\x07 \x01(\x01\x12\x0e\n\x06prompt\x18\x08 \x01(\x08\x12\x12\n\ncluster_ts\x18\t \x01(\x04\x12\x0c\n\x04seed\x18\n \x01(\x04\x12\r\n\x05\x65poch\x18\x0b \x01(\x04\x12\x1d\n\x05racks\x18\x0c \x03(\x0b\x32\x0e.weft.NodeRack\"/\n\x0cMachineCount\x12\x10\n\x08\x63\x61pacity\x18\x01 \x03(\x01\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\":\n\x0c\x46inishedTask\x12\r\n\x05stage\x18\x01 \x01(\x11\x12\x0c\n\x04task\x18\x02 \x01(\x11\x12\r\n\x05run_s\x18\x03 \x01(\x01\"\x96\x02\n\x10\x41llocateResponse\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x13\n\x0bresponse_id\x18\x02 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x03 \x03(\x04\x12#\n\ncontainers\x18\x04 \x03(\x0b\x32\x0f.weft.Container\x12!\n\x05\x65nded\x18\x05 \x03(\x0b\x32\x12.weft.ContainerEnd\x12\r\n\x05share\x18\x06 \x03(\x01\x12\x10\n\x08headroom\x18\x07 \x03(\x01\x12$\n\taddresses\x18\x08 \x03(\x0b\x32\x11.weft.NodeAddress\x12\x0e\n\x06resync\x18\t \x01(\x08\x12\r\n\x05\x65poch\x18\n \x01(\x04\x12\x1d\n\x05racks\x18\x0b \x03(\x0b\x32\x0e.weft.NodeRack\"B\n\tContainer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0e\n\x06\x61sk_id\x18\x03 \x01(\x04\")\n\x08NodeRack\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04rack\x18\x02 \x01(\t\"/\n\x0bNodeAddress\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"3\n\x1d\x41pplicationMasterUnregistered\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\";\n\x15StopApplicationMaster\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t2T\n\x19\x41pplicationMasterProtocol\x12\x37\n\x08\x41llocate\x12\x13.weft.MasterReports\x1a\x12.weft.MasterOrders(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,36 +40,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MASTERORDERS']._serialized_end=365
   _globals['_MASTERORDER']._serialized_start=368
   _globals['_MASTERORDER']._serialized_end=598
-  _globals['_REGISTERAPPLICATIONMASTER']._serialized_start=600
-  _globals['_REGISTERAPPLICATIONMASTER']._serialized_end=699
-  _globals['_HELDCONTAINER']._serialized_start=701
-  _globals['_HELDCONTAINER']._serialized_end=755
-  _globals['_ALLOCATEREQUEST']._serialized_start=758
-  _globals['_ALLOCATEREQUEST']._serialized_end=991
-  _globals['_NODENAMES']._serialized_start=993
-  _globals['_NODENAMES']._serialized_end=1022
-  _globals['_ASK']._serialized_start=1025
-  _globals['_ASK']._serialized_end=1219
-  _globals['_FINISHAPPLICATIONMASTER']._serialized_start=1221
-  _globals['_FINISHAPPLICATIONMASTER']._serialized_end=1306
-  _globals['_APPLICATIONMASTERREGISTERED']._serialized_start=1309
-  _globals['_APPLICATIONMASTERREGISTERED']._serialized_end=1619
-  _globals['_MACHINECOUNT']._serialized_start=1621
-  _globals['_MACHINECOUNT']._serialized_end=1668
-  _globals['_FINISHEDTASK']._serialized_start=1670
-  _globals['_FINISHEDTASK']._serialized_end=1728
-  _globals['_ALLOCATERESPONSE']._serialized_start=1731
-  _globals['_ALLOCATERESPONSE']._serialized_end=2009
-  _globals['_CONTAINER']._serialized_start=2011
-  _globals['_CONTAINER']._serialized_end=2077
-  _globals['_NODERACK']._serialized_start=2079
-  _globals['_NODERACK']._serialized_end=2120
-  _globals['_NODEADDRESS']._serialized_start=2122
-  _globals['_NODEADDRESS']._serialized_end=2169
-  _globals['_APPLICATIONMASTERUNREGISTERED']._serialized_start=2171
-  _globals['_APPLICATIONMASTERUNREGISTERED']._serialized_end=2222
-  _globals['_STOPAPPLICATIONMASTER']._serialized_start=2224
-  _globals['_STOPAPPLICATIONMASTER']._serialized_end=2283
-  _globals['_APPLICATIONMASTERPROTOCOL']._serialized_start=2285
-  _globals['_APPLICATIONMASTERPROTOCOL']._serialized_end=2369
+  _globals['_REGISTERAPPLICATIONMASTER']._serialized_start=601
+  _globals['_REGISTERAPPLICATIONMASTER']._serialized_end=737
+  _globals['_HELDCONTAINER']._serialized_start=739
+  _globals['_HELDCONTAINER']._serialized_end=793
+  _globals['_ALLOCATEREQUEST']._serialized_start=796
+  _globals['_ALLOCATEREQUEST']._serialized_end=1029
+  _globals['_NODENAMES']._serialized_start=1031
+  _globals['_NODENAMES']._serialized_end=1060
+  _globals['_ASK']._serialized_start=1063
+  _globals['_ASK']._serialized_end=1257
+  _globals['_FINISHAPPLICATIONMASTER']._serialized_start=1259
+  _globals['_FINISHAPPLICATIONMASTER']._serialized_end=1382
+  _globals['_APPLICATIONMASTERREGISTERED']._serialized_start=1385
+  _globals['_APPLICATIONMASTERREGISTERED']._serialized_end=1695
+  _globals['_MACHINECOUNT']._serialized_start=1697
+  _globals['_MACHINECOUNT']._serialized_end=1744
+  _globals['_FINISHEDTASK']._serialized_start=1746
+  _globals['_FINISHEDTASK']._serialized_end=1804
+  _globals['_ALLOCATERESPONSE']._serialized_start=1807
+  _globals['_ALLOCATERESPONSE']._serialized_end=2085
+  _globals['_CONTAINER']._serialized_start=2087
+  _globals['_CONTAINER']._serialized_end=2153
+  _globals['_NODERACK']._serialized_start=2155
+  _globals['_NODERACK']._serialized_end=2196
+  _globals['_NODEADDRESS']._serialized_start=2198
+  _globals['_NODEADDRESS']._serialized_end=2245
+  _globals['_APPLICATIONMASTERUNREGISTERED']._serialized_start=2247
+  _globals['_APPLICATIONMASTERUNREGISTERED']._serialized_end=2298
+  _globals['_STOPAPPLICATIONMASTER']._serialized_start=2300
+  _globals['_STOPAPPLICATIONMASTER']._serialized_end=2359
+  _globals['_APPLICATIONMASTERPROTOCOL']._serialized_start=2361
+  _globals['_APPLICATIONMASTERPROTOCOL']._serialized_end=2445
 # @@protoc_insertion_point(module_scope)

@@ -137,9 +137,15 @@ class RegisterApplicationMaster(_message.Message):
     ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    TRACKING_URL_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     address: _builtins.str
     """host:port of the master's own service, if it has one"""
+    tracking_url: _builtins.str
+    """where a foreign master shows its pages"""
+    fresh: _builtins.bool
+    """it knows nothing of what it asked before: forget that"""
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldContainer]:
         """what it believes to hold, after a resync"""
@@ -150,10 +156,12 @@ class RegisterApplicationMaster(_message.Message):
         attempt_id: _builtins.int = ...,
         address: _builtins.str = ...,
         held: _abc.Iterable[Global___HeldContainer] | None = ...,
+        tracking_url: _builtins.str = ...,
+        fresh: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_id", b"attempt_id", "held", b"held"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_id", b"attempt_id", "fresh", b"fresh", "held", b"held", "tracking_url", b"tracking_url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -340,19 +348,27 @@ class FinishApplicationMaster(_message.Message):
     ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     SUCCEEDED_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
+    TRACKING_URL_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     succeeded: _builtins.bool
     diagnostics: _builtins.str
+    tracking_url: _builtins.str
+    """where its history is; empty: as registered"""
+    status: _builtins.str
+    """YARN's final status; empty: by `succeeded`"""
     def __init__(
         self,
         *,
         attempt_id: _builtins.int = ...,
         succeeded: _builtins.bool = ...,
         diagnostics: _builtins.str = ...,
+        tracking_url: _builtins.str = ...,
+        status: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "diagnostics", b"diagnostics", "succeeded", b"succeeded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "diagnostics", b"diagnostics", "status", b"status", "succeeded", b"succeeded", "tracking_url", b"tracking_url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

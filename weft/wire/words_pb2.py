@@ -24,19 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15weft/wire/words.proto\x12\x04weft\"\x18\n\x06Vector\x12\x0e\n\x06\x61mount\x18\x01 \x03(\x01\"&\n\x06\x41mount\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x61mount\x18\x02 \x01(\x01\">\n\x0cResourceType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x04kind\x18\x02 \x01(\x0e\x32\x12.weft.ResourceKind\"H\n\x0cMasterLaunch\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x0e\n\x06\x64\x65mand\x18\x03 \x03(\x01\"\xad\x01\n\x07TaskEnd\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x1e\n\x07outcome\x18\x05 \x01(\x0e\x32\r.weft.Outcome\x12\x11\n\texit_code\x18\x06 \x01(\x11\x12\r\n\x05run_s\x18\x07 \x01(\x01\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x0b\n\x03use\x18\t \x03(\x01\"\xa5\x01\n\x0c\x43ontainerEnd\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x1e\n\x07outcome\x18\x02 \x01(\x0e\x32\r.weft.Outcome\x12\x11\n\texit_code\x18\x03 \x01(\x11\x12\r\n\x05stage\x18\x04 \x01(\x11\x12\x0c\n\x04task\x18\x05 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\r\n\x05run_s\x18\x07 \x01(\x01\x12\x0f\n\x07message\x18\x08 \x01(\t\"1\n\x0c\x43ontainerUse\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0b\n\x03use\x18\x02 \x03(\x01\"\t\n\x07Nothing*D\n\x0cResourceKind\x12\x1b\n\x17RESOURCE_KIND_DIVISIBLE\x10\x00\x12\x17\n\x13RESOURCE_KIND_RIGID\x10\x01*8\n\x07\x41skType\x12\x14\n\x10\x41SK_TYPE_DEFAULT\x10\x00\x12\x17\n\x13\x41SK_TYPE_ALTRUISTIC\x10\x01*\x8b\x01\n\x07Outcome\x12\x15\n\x11OUTCOME_SUCCEEDED\x10\x00\x12\x12\n\x0eOUTCOME_FAILED\x10\x01\x12\x12\n\x0eOUTCOME_KILLED\x10\x02\x12\x19\n\x15OUTCOME_OUT_OF_MEMORY\x10\x03\x12\x10\n\x0cOUTCOME_LOST\x10\x04\x12\x14\n\x10OUTCOME_RELEASED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15weft/wire/words.proto\x12\x04weft\"\x18\n\x06Vector\x12\x0e\n\x06\x61mount\x18\x01 \x03(\x01\"&\n\x06\x41mount\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x61mount\x18\x02 \x01(\x01\">\n\x0cResourceType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x04kind\x18\x02 \x01(\x0e\x32\x12.weft.ResourceKind\"~\n\x0cMasterLaunch\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x0e\n\x06\x64\x65mand\x18\x03 \x03(\x01\x12\x0f\n\x07\x63ommand\x18\x04 \x03(\t\x12#\n\x0b\x65nvironment\x18\x05 \x03(\x0b\x32\x0e.weft.Variable\"\'\n\x08Variable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xad\x01\n\x07TaskEnd\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x1e\n\x07outcome\x18\x05 \x01(\x0e\x32\r.weft.Outcome\x12\x11\n\texit_code\x18\x06 \x01(\x11\x12\r\n\x05run_s\x18\x07 \x01(\x01\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x0b\n\x03use\x18\t \x03(\x01\"\xa5\x01\n\x0c\x43ontainerEnd\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x1e\n\x07outcome\x18\x02 \x01(\x0e\x32\r.weft.Outcome\x12\x11\n\texit_code\x18\x03 \x01(\x11\x12\r\n\x05stage\x18\x04 \x01(\x11\x12\x0c\n\x04task\x18\x05 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\r\n\x05run_s\x18\x07 \x01(\x01\x12\x0f\n\x07message\x18\x08 \x01(\t\"1\n\x0c\x43ontainerUse\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0b\n\x03use\x18\x02 \x03(\x01\"\t\n\x07Nothing*D\n\x0cResourceKind\x12\x1b\n\x17RESOURCE_KIND_DIVISIBLE\x10\x00\x12\x17\n\x13RESOURCE_KIND_RIGID\x10\x01*8\n\x07\x41skType\x12\x14\n\x10\x41SK_TYPE_DEFAULT\x10\x00\x12\x17\n\x13\x41SK_TYPE_ALTRUISTIC\x10\x01*\x8b\x01\n\x07Outcome\x12\x15\n\x11OUTCOME_SUCCEEDED\x10\x00\x12\x12\n\x0eOUTCOME_FAILED\x10\x01\x12\x12\n\x0eOUTCOME_KILLED\x10\x02\x12\x19\n\x15OUTCOME_OUT_OF_MEMORY\x10\x03\x12\x10\n\x0cOUTCOME_LOST\x10\x04\x12\x14\n\x10OUTCOME_RELEASED\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'weft.wire.words_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RESOURCEKIND']._serialized_start=641
-  _globals['_RESOURCEKIND']._serialized_end=709
-  _globals['_ASKTYPE']._serialized_start=711
-  _globals['_ASKTYPE']._serialized_end=767
-  _globals['_OUTCOME']._serialized_start=770
-  _globals['_OUTCOME']._serialized_end=909
+  _globals['_RESOURCEKIND']._serialized_start=736
+  _globals['_RESOURCEKIND']._serialized_end=804
+  _globals['_ASKTYPE']._serialized_start=806
+  _globals['_ASKTYPE']._serialized_end=862
+  _globals['_OUTCOME']._serialized_start=865
+  _globals['_OUTCOME']._serialized_end=1004
   _globals['_VECTOR']._serialized_start=31
   _globals['_VECTOR']._serialized_end=55
   _globals['_AMOUNT']._serialized_start=57
@@ -44,13 +44,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESOURCETYPE']._serialized_start=97
   _globals['_RESOURCETYPE']._serialized_end=159
   _globals['_MASTERLAUNCH']._serialized_start=161
-  _globals['_MASTERLAUNCH']._serialized_end=233
-  _globals['_TASKEND']._serialized_start=236
-  _globals['_TASKEND']._serialized_end=409
-  _globals['_CONTAINEREND']._serialized_start=412
-  _globals['_CONTAINEREND']._serialized_end=577
-  _globals['_CONTAINERUSE']._serialized_start=579
-  _globals['_CONTAINERUSE']._serialized_end=628
-  _globals['_NOTHING']._serialized_start=630
-  _globals['_NOTHING']._serialized_end=639
+  _globals['_MASTERLAUNCH']._serialized_end=287
+  _globals['_VARIABLE']._serialized_start=289
+  _globals['_VARIABLE']._serialized_end=328
+  _globals['_TASKEND']._serialized_start=331
+  _globals['_TASKEND']._serialized_end=504
+  _globals['_CONTAINEREND']._serialized_start=507
+  _globals['_CONTAINEREND']._serialized_end=672
+  _globals['_CONTAINERUSE']._serialized_start=674
+  _globals['_CONTAINERUSE']._serialized_end=723
+  _globals['_NOTHING']._serialized_start=725
+  _globals['_NOTHING']._serialized_end=734
 # @@protoc_insertion_point(module_scope)

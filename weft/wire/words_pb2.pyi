@@ -178,26 +178,58 @@ class MasterLaunch(_message.Message):
     CONTAINER_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     DEMAND_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     attempt_id: _builtins.int
     @_builtins.property
     def demand(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """absolute, per resource type"""
 
+    @_builtins.property
+    def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of a master that the job brings along; none: Weft's own"""
+
+    @_builtins.property
+    def environment(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variable]: ...
     def __init__(
         self,
         *,
         container_id: _builtins.int = ...,
         attempt_id: _builtins.int = ...,
         demand: _abc.Iterable[_builtins.float] | None = ...,
+        command: _abc.Iterable[_builtins.str] | None = ...,
+        environment: _abc.Iterable[Global___Variable] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "container_id", b"container_id", "demand", b"demand"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "command", b"command", "container_id", b"container_id", "demand", b"demand", "environment", b"environment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MasterLaunch: _TypeAlias = MasterLaunch  # noqa: Y015
+
+@_typing.final
+class Variable(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Variable: _TypeAlias = Variable  # noqa: Y015
 
 @_typing.final
 class TaskEnd(_message.Message):

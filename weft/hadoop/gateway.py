@@ -1,0 +1,337 @@
+"""The gateway: YARN's ports on one side, Weft's services on the other."""
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+from weft.client.api import AsyncClient, RefusedError
+from weft.errors import WeftError
+from weft.hadoop import hadoop_pb2 as pb
+from weft.hadoop import launches, rpc, translate
+from weft.hadoop.clients import ClientFace
+from weft.hadoop.errors import no_attempt, server_error
+from weft.hadoop.masters import ForeignMaster, Masters, Site, attempt_of
+from weft.hadoop.nodes import NodeFace, error_of
+from weft.hadoop.store import Store
+from weft.hadoop.tokens import MASTER, NODE, TokenKeeper
+from weft.ids import (
+    AttemptId,
+    ContainerId,
+    NodeId,
+    app_of_attempt,
+    app_of_container,
+    container_id,
+)
+from weft.live.process import Process
+from weft.live.settings import HadoopSettings
+from weft.messages import StartAnswered, StartContainers, StopContainers, TaskLaunch
+from weft.requests import NodeReport
+from weft.wire.links import NodeLink, master_stream
+
+CLIENTS = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
+MASTERS = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
+CONTAINERS = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
+REFRESH_S = 1.0  # between looks at the cluster's nodes
+SWEEP_S = 5.0  # between looks at which applications are over
+START_S = 30.0  # a start order that its node does not answer for so long has failed
+REPEAT_S = 2.0
+
+
+class Gateway:
+    """Everything that one process of YARN's wire holds."""
+
+    def __init__(self, process: Process, settings: HadoopSettings) -> None:
+        self._process = process
+        self._settings = settings
+        self.client = AsyncClient(settings.manager)
+        self.store = Store(settings.dir)
+        self.keeper = TokenKeeper(settings.dir / "keys.json")
+        self.cluster_ts = 0
+        self.web = settings.web
+        self.address = ""  # http://host:port where launchers ask
+        self._nodes: dict[NodeId, NodeReport] = {}
+        self._ports: dict[NodeId, int] = {}
+        self._faces: dict[NodeId, rpc.Server] = {}
+        self._links: dict[str, NodeLink] = {}
+        self._starts: dict[ContainerId, asyncio.Future[str]] = {}
+        self._follower = uuid.uuid4().hex
+        self.masters = Masters(self._make_master)
+        self._stream = master_stream(
+            settings.manager,
+            self.masters.hear,
+            process.link_log("Resource Manager", settings.manager),
+        )
+        self._clients = rpc.Server({CLIENTS: ClientFace(self).protocol()}, observe=self._observe)
+        self._schedulers = rpc.Server(
+            {MASTERS: self._master_protocol()}, self._authenticate(MASTER), tokens_only=True,
+            observe=self._observe,
+        )  # fmt: skip
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def start(self) -> dict[str, str]:
+        """Open every port; returns the addresses."""
+        settings = self._settings
+        self._process.spawn(self._stream.run())
+        while True:
+            try:
+                await self._refresh()
+                break
+            except WeftError:
+                await asyncio.sleep(0.2)
+        clients = await self._clients.start(settings.host, settings.client_port)
+        schedulers = await self._schedulers.start(settings.host, settings.scheduler_port)
+        self._process.spawn(self._follow_nodes())
+        self._process.spawn(self.masters.repeat())
+        self._process.spawn(self._sweep())
+        return {
+            "clients": f"{settings.host}:{clients}",
+            "schedulers": f"{settings.host}:{schedulers}",
+        }
+
+    async def close(self) -> None:
+        """Close every port and connection."""
+        for server in (self._clients, self._schedulers, *self._faces.values()):
+            await server.stop()
+        for link in self._links.values():
+            await link.close()
+        await self._stream.drain(0.5)
+        await self.client.close()
+
+    def _observe(self, method: str, outcome: str, seconds: float) -> None:
+        self._process.exposition.called(f"/hadoop/{method}", outcome, seconds)
+
+    def _authenticate(self, kind: str) -> rpc.Authenticate:
+        def authenticate(identifier: bytes) -> tuple[str, bytes]:
+            return kind, self.keeper.password(kind, identifier)
+
+        return authenticate
+
+    # -- what the faces ask ------------------------------------------------------------------------
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The cluster's resource types."""
+        found = next(iter(self._nodes.values()), None)
+        return tuple(found.capacity) if found is not None else ("vcores", "memory_mb")
+
+    def largest(self) -> dict[str, float]:
+        """The most of each resource that a node has."""
+        up = [one.capacity for one in self._nodes.values() if one.state == "RUNNING"]
+        return {name: max((one.get(name, 0.0) for one in up), default=0.0) for name in self.names}
+
+    def unix_ms(self, cluster_s: float) -> int:
+        """Unix time of the cluster's clock, ms."""
+        return int((self._settings.epoch_s + cluster_s / self._settings.time_scale) * 1000)
+
+    def address_of(self, node: NodeId) -> Any:
+        """The address that YARN's clients know a node by: its host, and its face's port."""
+        return pb.NodeId(host=self._host_of(node), port=self._ports.get(node, 0))
+
+    def http_address(self, node: NodeId) -> str:
+        """host:port where containers' logs are shown."""
+        return self.web.partition("://")[2]
+
+    def ticket_environment(self, container: str) -> tuple[tuple[str, str], ...]:
+        """What a container's launcher must know."""
+        return launches.environment(self.address, self.keeper.ticket(container), {})
+
+    def master_environment(self, app: int) -> tuple[tuple[str, str], ...]:
+        """What a master's launcher must know, whichever attempt it becomes."""
+        return launches.environment(self.address, self.keeper.ticket(f"master {app}"), {})
+
+    def _host_of(self, node: NodeId) -> str:
+        if self._settings.node_host:
+            return self._settings.node_host
+        found = self._nodes.get(node)
+        host = found.address.rpartition(":")[0] if found is not None else ""
+        return "localhost" if host in ("", "127.0.0.1", "[::1]", "::1") else host
+
+    def _weft_node(self, host: str) -> tuple[NodeId, ...]:
+        return tuple(n for n in self._nodes if host in (n, self._host_of(n)))
+
+    def _site(self) -> Site:
+        return Site(
+            names=lambda: self.names,
+            largest=self.largest,
+            node=self.address_of,
+            weft_node=self._weft_node,
+            nodes_up=lambda: sum(n.state == "RUNNING" for n in self._nodes.values()),
+            http_address=self.http_address,
+        )
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    async def _follow_nodes(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            try:
+                await self._refresh()
+            except WeftError as error:
+                self._process.log.debug("the nodes are not known", reason=str(error))
+
+    async def _refresh(self) -> None:
+        if not self.cluster_ts:
+            self.cluster_ts = (await self.client.metrics()).cluster_ts
+            self.client.cluster_ts = self.cluster_ts
+        self._nodes = {node.node_id: node for node in await self.client.nodes()}
+        for node in self._nodes:
+            if node not in self._faces:
+                await self._open_face(node)
+
+    async def _open_face(self, node: NodeId) -> None:
+        face = NodeFace(
+            node, self.keeper, self.store, self._start, self._stop, self._status,
+            lambda: self.names, self.ticket_environment, lambda: self.cluster_ts,
+        )  # fmt: skip
+        server = rpc.Server(
+            {CONTAINERS: face.protocol()}, self._authenticate(NODE), tokens_only=True,
+            observe=self._observe,
+        )  # fmt: skip
+        self._faces[node] = server
+        base = self._settings.node_port
+        port = base + len(self._faces) - 1 if base else 0
+        try:
+            self._ports[node] = await server.start(self._settings.host, port)
+        except OSError:
+            self._ports[node] = await server.start(self._settings.host, 0)
+
+    def _link(self, node: NodeId) -> NodeLink:
+        found = self._nodes.get(node)
+        if found is None:
+            raise server_error(f"node {node} is not known")
+        link = self._links.get(found.address)
+        if link is None:
+            link = NodeLink(found.address, self._follower, self._from_nodes, lambda lost: None)
+            self._links[found.address] = link
+        return link
+
+    async def _start(self, node: NodeId, attempt: AttemptId, launch: TaskLaunch) -> str:
+        """Have a node start a container; returns what it said against it."""
+        number = launch.container_id
+        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._starts[number] = done
+        give_up = time.monotonic() + START_S
+        try:
+            while not done.done():
+                self._link(node).send([StartContainers(attempt, node, (launch,))])
+                await asyncio.wait((done,), timeout=REPEAT_S)
+                if time.monotonic() > give_up and not done.done():
+                    return f"node {node} does not answer"
+            return done.result()
+        finally:
+            self._starts.pop(number, None)
+
+    def _stop(self, order: StopContainers) -> None:
+        master = self.masters.known(order.attempt_id)
+        if master is not None:
+            master.stopped.update(order.containers)
+        self._link(order.node_id).send([order])
+
+    def _from_nodes(self, batch: list[Any]) -> None:
+        for message in batch:
+            if isinstance(message, StartAnswered):
+                for item in message.items:
+                    waiting = self._starts.get(item.container_id)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(error_of(message.items, item.container_id))
+
+    async def _status(self, number: ContainerId) -> Any:
+        try:
+            found = await self.client.containers(app_of_container(number))
+        except WeftError:
+            return None
+        for one in found:
+            if one.container_id == number:
+                ended = bool(one.finished_s)
+                return pb.ContainerStatus(
+                    container=translate.container(self.cluster_ts, number),
+                    state=translate.COMPLETE if ended else translate.RUNNING,
+                    diagnostics=one.state if ended else "",
+                    exit_status=0 if one.state == "SUCCEEDED" else -1000 if not ended else 1,
+                )
+        return None
+
+    # -- masters -----------------------------------------------------------------------------------
+
+    def _master_protocol(self) -> dict[str, rpc.Method]:
+        def method(name: str, kind: Any) -> rpc.Method:
+            async def call(caller: rpc.Caller, request: Any) -> Any:
+                master = await self.masters.of(attempt_of(MASTER, caller))
+                return await getattr(master, name)(request)
+
+            return rpc.Method(kind, call)
+
+        return {
+            "registerApplicationMaster": method("register", pb.Register),
+            "allocate": method("allocate", pb.Allocate),
+            "finishApplicationMaster": method("finish", pb.Finish),
+        }
+
+    async def _make_master(self, attempt: AttemptId) -> ForeignMaster:
+        try:
+            report = await self.client.application(app_of_attempt(attempt))
+        except RefusedError as error:
+            raise no_attempt(error.problem) from None
+        except WeftError as error:
+            raise server_error(str(error)) from None
+        if report.attempt_id != attempt or report.state in ("FINISHED", "FAILED", "KILLED"):
+            raise no_attempt(f"attempt {attempt & 255} of application {report.app_id} is over")
+
+        def send(message: Any) -> None:
+            self._stream.send([message])
+
+        return ForeignMaster(attempt, self.cluster_ts, report.user, self.keeper, self._site(), send)
+
+    # -- launches ----------------------------------------------------------------------------------
+
+    def launch(self, container: str, number: ContainerId, node: NodeId, ticket: str) -> Any:
+        """Return what a container is to run as plain data, None where the ticket does not fit."""
+        app, attempt = app_of_container(number), number >> 32
+        is_master = number == container_id(attempt, 1) and not self.store.launch(app, container)
+        if not self.keeper.admits(f"master {app}" if is_master else container, ticket):
+            return None
+        data = self.store.application(app) if is_master else self.store.launch(app, container)
+        if data is None:
+            return None
+        if is_master:
+            data = self._with_master(data, attempt)
+        place = self.address_of(node)
+        data["host"], data["port"] = place.host, place.port
+        data["http_port"] = int(self.web.rpartition(":")[2] or 0) if self.web else 0
+        return data
+
+    def _with_master(self, data: dict[str, Any], attempt: AttemptId) -> dict[str, Any]:
+        from base64 import b64decode, b64encode
+
+        credential = self.keeper.master(translate.attempt(self.cluster_ts, attempt))
+        tokens = launches.with_master_token(b64decode(data["tokens"]), credential)
+        variables = {
+            "APPLICATION_WEB_PROXY_BASE": f"/proxy/application_{self.cluster_ts}_"
+            f"{app_of_attempt(attempt):04d}",
+            "MAX_APP_ATTEMPTS": "2",
+            "APP_SUBMIT_TIME_ENV": str(int(time.time() * 1000)),
+        }
+        return data | {"tokens": b64encode(tokens).decode(), "variables": variables}
+
+    async def _sweep(self) -> None:
+        """Forget applications that are over."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                for app in list(self.store.applications()):
+                    await self._sweep_one(app)
+            except (WeftError, OSError) as error:
+                self._process.log.debug("not swept", reason=str(error))
+
+    async def _sweep_one(self, app: int) -> None:
+        try:
+            report = await self.client.application(app)
+        except RefusedError as error:
+            if error.code == "not_found":
+                self.store.forget(app)
+            return
+        if report.state in ("FINISHED", "FAILED", "KILLED"):
+            self.store.forget(app)
+            self.masters.forget(report.attempt_id)

@@ -1,0 +1,463 @@
+"""The face to foreign Application Masters: YARN's calls in, Weft's cumulative asks out.
+
+YARN's masters say how many containers are outstanding *now*; Weft counts all that were ever wanted.
+So `total = handed over + outstanding`, where a container is handed over when the master's answer
+carries it, and what was granted meanwhile waits for its next call.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from weft.hadoop import hadoop_pb2 as pb
+from weft.hadoop import translate
+from weft.hadoop.errors import (
+    HadoopError,
+    invalid_master_request,
+    no_attempt,
+    not_registered,
+    server_error,
+)
+from weft.hadoop.tokens import TokenKeeper, token
+from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
+from weft.messages import (
+    Ask,
+    AskType,
+    AttemptAccepted,
+    AttemptFinished,
+    AttemptRegistered,
+    AttemptStopped,
+    AttemptUnregistered,
+    ContainerEnd,
+    ContainersAsked,
+    ContainersGranted,
+)
+from weft.outbox import Outbox
+
+REPEAT_S = 2.0  # wall clock: registrations and ends are said again
+ANSWER_S = 60.0  # a registration or an end that the manager does not answer for so long is refused
+LINGER_S = 0.1  # an `allocate` that asks for more waits so long for the first grants
+DURATION_S = 600.0  # what a container of unknown work is taken to last
+ASK_KEYS_MAX = 10_000  # different requests of one master
+BLACKLIST = 0
+_TOKEN_LIFE_MS = 600_000  # of a grant that its master does not use
+
+Send = Callable[[Any], None]
+
+
+class Key(NamedTuple):
+    """What makes requests one request: YARN's priority, allocation id, label and size."""
+
+    priority: int
+    allocation_id: int
+    label: str
+    size: tuple[tuple[str, float], ...]  # by resource name
+
+
+class Request:
+    """One request of a master, and what was granted under it."""
+
+    __slots__ = (
+        "ask_id", "execution", "handed", "key", "nodes", "outstanding", "racks", "received",
+        "strict",
+    )  # fmt: skip
+
+    def __init__(self, ask_id: int, key: Key) -> None:
+        self.ask_id = ask_id
+        self.key = key
+        self.outstanding = 0  # as the master last said
+        self.received = 0  # granted by the manager under this id
+        self.handed = 0  # of those, told to the master
+        self.nodes: tuple[NodeId, ...] = ()
+        self.racks: tuple[str, ...] = ()
+        self.strict = False
+        self.execution = 1
+
+
+class Site(NamedTuple):
+    """What the master face must know of the cluster; times on the wall clock."""
+
+    names: Callable[[], tuple[str, ...]]  # resource types
+    largest: Callable[[], dict[str, float]]  # the largest node's capacity
+    node: Callable[[NodeId], Any]  # the address that YARN's clients know a node by
+    weft_node: Callable[[str], tuple[NodeId, ...]]  # the nodes of a host's name
+    nodes_up: Callable[[], int]
+    http_address: Callable[[NodeId], str]
+
+
+class ForeignMaster:
+    """One attempt of a foreign master, between its calls and the manager's stream."""
+
+    def __init__(
+        self, attempt: AttemptId, cluster_ts: int, user: str, keeper: TokenKeeper, site: Site,
+        send: Send,
+    ) -> None:  # fmt: skip
+        self.attempt = attempt
+        self.cluster_ts = cluster_ts
+        self.user = user
+        self._keeper, self._site, self._send = keeper, site, send
+        self._requests: dict[Key, Request] = {}
+        self._by_id: dict[int, Request] = {}
+        self._next_ask = 1
+        self._outbox: Outbox[int, Any] = Outbox(3.0)
+        self._acks: list[int] = []
+        self._granted: list[tuple[ContainerId, NodeId, Request]] = []  # not handed over yet
+        self._ended: list[ContainerEnd] = []
+        self._held: dict[ContainerId, NodeId] = {}
+        self._seen: set[ContainerId] = set()
+        self._known_nodes: set[NodeId] = set()  # whose token the master has
+        self._released: set[ContainerId] = set()
+        self.stopped: set[ContainerId] = set()  # by the master, through the node's face
+        self._blacklist: set[str] = set()
+        self._answer: Any = None  # the last answer to `allocate`, said again to a repeat
+        self._response_id = 0
+        self._headroom: dict[str, float] = {}
+        self._queue = ""
+        self._accepted: asyncio.Event = asyncio.Event()
+        self._unregistered: asyncio.Event = asyncio.Event()
+        self._news: asyncio.Event = asyncio.Event()
+        self._registration: AttemptRegistered | None = None
+        self._epoch = 0
+        self._over = ""  # why the attempt must stop
+        self._progress = 0.0
+        self._remaining_work = 0.0
+
+    # -- YARN's calls ------------------------------------------------------------------------------
+
+    async def register(self, message: Any) -> Any:
+        """RegisterApplicationMaster."""
+        if self._registration is not None and self._accepted.is_set():
+            raise invalid_master_request(f"{self._name()} is registered already")
+        port = message.rpc_port
+        address = f"{message.host}:{port}" if message.host and port > 0 else ""
+        self._registration = AttemptRegistered(
+            self.attempt, address, (), message.tracking_url, fresh=True
+        )
+        await self._until(self._accepted, lambda: self._registration)
+        answer = pb.Registered(
+            maximum=translate.floor_resource(self._site.largest()), queue=self._queue,
+            scheduler_types=[0, 1],
+        )  # fmt: skip
+        answer.resource_types.add(name="memory-mb", units="Mi", type=0)
+        answer.resource_types.add(name="vcores", units="", type=0)
+        return answer
+
+    async def allocate(self, message: Any) -> Any:
+        """Allocate: take the requests, hand over what was granted and what ended."""
+        if self._over:
+            raise no_attempt(f"{self._name()}: {self._over}")
+        if self._registration is None or not self._accepted.is_set():
+            raise not_registered(f"{self._name()} must register first")
+        if message.response_id + 1 == self._response_id and self._answer is not None:
+            return self._answer  # a repeat
+        if message.response_id != self._response_id:
+            raise invalid_master_request(
+                f"{self._name()} expected response id {self._response_id},"
+                f" got {message.response_id}"
+            )
+        self._progress = min(1.0, max(0.0, message.progress))
+        self._take_requests(message.asks)
+        for one in message.releases:
+            number = translate.read_container(one)
+            if attempt_of_container(number) == self.attempt:
+                self._released.add(number)
+                self._outbox.put(number, number)
+        if message.HasField("blacklist"):
+            self._blacklist |= set(message.blacklist.additions)
+            self._blacklist -= set(message.blacklist.removals)
+            names = tuple(n for host in self._blacklist for n in self._site.weft_node(host))
+            self._outbox.put(BLACKLIST, names)
+        self.beat()
+        await self._linger()
+        return self._hand_over(message)
+
+    async def finish(self, message: Any) -> Any:
+        """FinishApplicationMaster: the end, with one of four final states."""
+        if self._over and not self._unregistered.is_set():
+            raise no_attempt(f"{self._name()}: {self._over}")
+        status = translate.FINAL_STATES[min(message.final_status, 3)]
+        verdict = AttemptFinished(
+            self.attempt, status == "SUCCEEDED", message.diagnostics[:10_000],
+            message.tracking_url, "" if status == "UNDEFINED" else status,
+        )  # fmt: skip
+        await self._until(self._unregistered, lambda: verdict)
+        return pb.Finished(unregistered=True)
+
+    # -- the manager's words -----------------------------------------------------------------------
+
+    def hear(self, message: Any) -> None:
+        """What the Resource Manager says to this attempt."""
+        if isinstance(message, AttemptAccepted):
+            self._epoch = message.epoch
+            self._queue = message.job.queue.rpartition(".")[2]
+            self._accepted.set()
+        elif isinstance(message, ContainersGranted):
+            self._hear_grants(message)
+        elif isinstance(message, AttemptUnregistered):
+            self._unregistered.set()
+        elif isinstance(message, AttemptStopped):
+            self._over = message.reason or "the attempt is over"
+            self._accepted.set()
+            self._news.set()
+
+    def beat(self) -> None:
+        """Say what changed, and what was not acknowledged in time."""
+        if self._over or not self._accepted.is_set():
+            return
+        number, items = self._outbox.take(time.monotonic())
+        asks = tuple(item for item in items if isinstance(item, Ask))
+        releases = tuple(item for item in items if isinstance(item, int))
+        lists = [item for item in items if isinstance(item, tuple) and not isinstance(item, Ask)]
+        acks, self._acks = tuple(self._acks), []
+        self._send(
+            ContainersAsked(
+                self.attempt, number, acks, asks, releases, self._progress, self._remaining_work,
+                lists[-1] if lists else None, 0.0, self._epoch,
+            )
+        )  # fmt: skip
+
+    @property
+    def owes(self) -> bool:
+        """Whether something was not acknowledged yet."""
+        return bool(self._outbox.unacknowledged or self._outbox.fresh or self._acks)
+
+    def _hear_grants(self, message: ContainersGranted) -> None:
+        if message.resync:
+            if message.epoch != self._epoch and self._registration is not None:
+                self._again(message.epoch)
+            return
+        self._acks.append(message.response_id)
+        self._outbox.acknowledge(message.acks)
+        if message.headroom:
+            self._headroom = dict(zip(self._site.names(), message.headroom, strict=False))
+        for item in message.containers:
+            if item.container_id in self._seen:
+                continue
+            self._seen.add(item.container_id)
+            request = self._by_id.get(item.ask_id)
+            if request is None:  # asked for in an earlier life: nobody waits for it
+                self._outbox.put(item.container_id, item.container_id)
+                continue
+            request.received += 1
+            self._held[item.container_id] = item.node_id
+            self._granted.append((item.container_id, item.node_id, request))
+            self._news.set()
+        for end in message.ended:
+            if -end.container_id not in self._seen:
+                self._seen.add(-end.container_id)
+                self._held.pop(end.container_id, None)
+                self._ended.append(end)
+
+    def _again(self, epoch: int) -> None:
+        """The manager restarted: register as before, then say every request under a new id."""
+        assert self._registration is not None
+        self._epoch = epoch
+        held = tuple(self._held.items())
+        again = self._registration
+        self._send(AttemptRegistered(self.attempt, again.address, held, again.tracking_url))
+        self._outbox = Outbox(3.0)
+        self._acks.clear()
+        requests, self._by_id = list(self._by_id.values()), {}
+        for request in requests:
+            request.outstanding = max(0, request.outstanding + request.handed - request.received)
+            request.ask_id, self._next_ask = self._next_ask, self._next_ask + 1
+            request.received = request.handed = 0
+            self._by_id[request.ask_id] = request
+            if request.outstanding:
+                self._outbox.put(request.ask_id, self._ask(request))
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _take_requests(self, messages: Any) -> None:
+        touched: dict[Key, Request] = {}
+        places: dict[Key, list[tuple[str, bool]]] = {}
+        for one in messages:
+            amounts = translate.demand(one.capability, self._site.names())
+            key = Key(
+                one.priority.priority, one.allocation_request_id, one.node_label_expression.strip(),
+                tuple(sorted(amounts.items())),
+            )  # fmt: skip
+            request = self._requests.get(key)
+            if request is None:
+                if len(self._requests) >= ASK_KEYS_MAX:
+                    raise invalid_master_request("too many different requests")
+                request = self._requests[key] = Request(self._next_ask, key)
+                self._by_id[self._next_ask] = request
+                self._next_ask += 1
+            touched[key] = request
+            request.execution = one.execution_type.execution_type
+            if one.resource_name in ("*", ""):
+                request.outstanding = max(0, one.num_containers)
+                request.strict = not one.relax_locality
+            elif one.num_containers > 0:
+                places.setdefault(key, []).append((one.resource_name, one.relax_locality))
+        for key, request in touched.items():
+            if key in places:
+                names = [name for name, _ in places[key]]
+                request.nodes = tuple(n for name in names for n in self._site.weft_node(name))
+                request.racks = tuple(n.lstrip("/") for n in names if n.startswith("/"))
+            self._outbox.put(request.ask_id, self._ask(request))
+
+    def _ask(self, request: Request) -> Ask:
+        key = request.key
+        amounts = dict(key.size)
+        return Ask(
+            ask_id=request.ask_id,
+            total=max(request.handed + request.outstanding, request.received),
+            demand=tuple(amounts.get(name, 0.0) for name in self._site.names()),
+            duration_s=DURATION_S,
+            pri_score=1.0 / (1.0 + max(0, key.priority)),
+            kind=AskType.DEFAULT,
+            stage=0,
+            nodes=request.nodes,
+            racks=request.racks,
+            label=key.label,
+        )
+
+    async def _linger(self) -> None:
+        """Give the manager a moment to answer, where containers are outstanding."""
+        waits = any(r.handed + r.outstanding > r.received for r in self._requests.values())
+        if waits and not self._granted and not self._ended:
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), LINGER_S)
+        if self._over:
+            raise no_attempt(f"{self._name()}: {self._over}")
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _hand_over(self, message: Any) -> Any:
+        self._response_id += 1
+        answer = pb.Allocated(
+            response_id=self._response_id, nodes=self._site.nodes_up(),
+            limit=translate.floor_resource(self._headroom),
+        )  # fmt: skip
+        granted, self._granted = self._granted, []
+        for number, node, request in granted:
+            request.handed += 1
+            # YARN's manager lowers its own count with every grant, and the master says the
+            # lowered number when it next changes
+            request.outstanding = max(0, request.outstanding - 1)
+            if number in self._held:
+                answer.containers.append(self._container(number, node, request))
+                if node not in self._known_nodes:
+                    self._known_nodes.add(node)
+                    owner = translate.attempt(self.cluster_ts, self.attempt)
+                    place = self._site.node(node)
+                    made = token(self._keeper.node(owner, place, self.user))
+                    answer.node_tokens.append(pb.NodeToken(node=place, token=made))
+        ended, self._ended = self._ended, []
+        for end in ended:
+            answer.completed.append(self._completed(end))
+        for update in message.updates:
+            answer.update_errors.add(
+                reason="RESOURCE_UPDATES_ARE_NOT_SUPPORTED", request=update, version=update.version
+            )
+        self._answer = answer
+        return answer
+
+    def _container(self, number: ContainerId, node: NodeId, request: Request) -> Any:
+        key, now_ms = request.key, int(time.time() * 1000)
+        size = translate.resource(dict(key.size))
+        identity = translate.container(self.cluster_ts, number)
+        place = self._site.node(node)
+        priority = pb.Priority(priority=key.priority)
+        identifier = pb.ContainerTokenIdentifier(
+            container=identity, node_address=f"{place.host}:{place.port}", submitter=self.user,
+            resource=size, expiry_time=now_ms + _TOKEN_LIFE_MS, manager=self.cluster_ts,
+            priority=priority, creation_time=now_ms, container_type=2,
+            allocation_request_id=key.allocation_id, execution_type=1,
+        )  # fmt: skip
+        made = token(self._keeper.container(identifier), f"{place.host}:{place.port}")
+        return pb.Container(
+            id=identity, node=place, node_http_address=self._site.http_address(node), resource=size,
+            priority=priority, container_token=made, execution_type=1,
+            allocation_request_id=key.allocation_id, version=0,
+        )  # fmt: skip
+
+    def _completed(self, end: ContainerEnd) -> Any:
+        number = end.container_id
+        status, words = translate.exit_status(
+            end, released=number in self._released, stopped=number in self.stopped
+        )
+        self._released.discard(number)
+        self.stopped.discard(number)
+        return pb.ContainerStatus(
+            container=translate.container(self.cluster_ts, number), state=translate.COMPLETE,
+            diagnostics=words, exit_status=status,
+        )  # fmt: skip
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    async def _until(self, done: asyncio.Event, message: Callable[[], Any]) -> None:
+        """Say a message until it is answered; raises for an attempt that is over."""
+        give_up = time.monotonic() + ANSWER_S
+        while not done.is_set() and not self._over:
+            self._send(message())
+            try:
+                await asyncio.wait_for(done.wait(), REPEAT_S)
+            except TimeoutError:
+                if time.monotonic() > give_up:
+                    raise server_error("the Resource Manager does not answer") from None
+        if self._over and not self._unregistered.is_set():
+            raise no_attempt(f"{self._name()}: {self._over}")
+
+    def _name(self) -> str:
+        made = translate.attempt(self.cluster_ts, self.attempt)
+        app = made.application
+        return f"appattempt_{app.cluster_timestamp}_{app.id:04d}_{made.attempt:06d}"
+
+
+class Masters:
+    """Every attempt of a foreign master that talks to this gateway."""
+
+    def __init__(self, make: Callable[[AttemptId], Awaitable[ForeignMaster]]) -> None:
+        self._make = make
+        self._known: dict[AttemptId, ForeignMaster] = {}
+
+    async def of(self, attempt: AttemptId) -> ForeignMaster:
+        """Return the attempt's master, made on its first call; raises HadoopError."""
+        found = self._known.get(attempt)
+        if found is None:
+            made = await self._make(attempt)
+            found = self._known.setdefault(attempt, made)
+        return found
+
+    def known(self, attempt: AttemptId) -> ForeignMaster | None:
+        """Return the attempt's master, if it ever called."""
+        return self._known.get(attempt)
+
+    def hear(self, batch: list[Any]) -> None:
+        """Messages of the Resource Manager to any of the attempts."""
+        for message in batch:
+            found = self._known.get(message.attempt_id)
+            if found is not None:
+                found.hear(message)
+
+    async def repeat(self) -> None:
+        """Say again, now and then, what was not acknowledged, and forget who is gone for long."""
+        while True:
+            await asyncio.sleep(1.0)
+            for found in self._known.values():
+                if found.owes:
+                    found.beat()
+
+    def forget(self, attempt: AttemptId) -> None:
+        """The attempt is over and will not call again."""
+        self._known.pop(attempt, None)
+
+
+def attempt_of(keeper_kind: str, caller: Any) -> AttemptId:
+    """Return the attempt that a caller's token speaks for; raises HadoopError for any other."""
+    from weft.hadoop.tokens import MASTER
+
+    if caller.kind != MASTER or keeper_kind != MASTER:
+        raise HadoopError(
+            "org.apache.hadoop.security.AccessControlException",
+            "only a master with its token may call this",
+        )
+    identifier = pb.MasterTokenIdentifier()
+    identifier.ParseFromString(caller.identifier)
+    return translate.read_attempt(identifier.attempt)
