@@ -1,0 +1,292 @@
+"""A foreign client and masters on YARN's wire: a whole cluster of processes, nothing of Java."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testkit.hadoop import CLIENTS, MASTERS, NODES, CallFailed, Peer
+from weft.client.local import LocalCluster, LocalSettings
+from weft.hadoop import hadoop_pb2 as pb
+
+pytestmark = pytest.mark.xdist_group("live")
+PATIENCE_S = 60.0
+SIZE = pb.Resource(memory=128, virtual_cores=1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    settings = LocalSettings(
+        cluster="2x4vcores,4096memory_mb", mode="process", hadoop=True, web=False, state=True
+    )
+    with LocalCluster(settings, tmp_path_factory.mktemp("hadoop")) as made:
+        yield made
+        assert not made.failed()
+
+
+def run(conversation: Awaitable[None]) -> None:
+    async def within() -> None:
+        await asyncio.wait_for(conversation, 2 * PATIENCE_S)
+
+    asyncio.run(within())
+
+
+def ready(cluster: LocalCluster, what: str) -> str:
+    return str(cluster.ready["hadoop"][what])
+
+
+async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:
+    give_up = time.monotonic() + PATIENCE_S
+    while not (found := await look()):
+        assert time.monotonic() < give_up, f"never happened: {what}"
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def client_of(cluster: LocalCluster) -> Peer:
+    return await Peer.dial(ready(cluster, "clients"), CLIENTS, "ada")
+
+
+async def submitted(client: Peer, name: str, command: str = "", unmanaged: bool = False) -> Any:
+    app = (await client.call("getNewApplication", pb.Empty(), pb.NewApplication)).application
+    context = pb.SubmissionContext(
+        application=app, name=name, queue="default", resource=SIZE, type="TEST", tags=["t1"],
+        unmanaged=unmanaged, max_attempts=1,
+    )  # fmt: skip
+    context.master.command.append(command)
+    context.master.environment.add(key="GREETING", value="hello<CPS>{{USER}}")
+    await client.call("submitApplication", pb.Submission(context=context), pb.Empty)
+    return app
+
+
+async def report(client: Peer, app: Any) -> Any:
+    request = pb.OneApplication(application=app)
+    return (await client.call("getApplicationReport", request, pb.OneApplicationReport)).report
+
+
+async def master_of(cluster: LocalCluster, client: Peer, app: Any) -> Peer:
+    """A master that runs here: unmanaged, with the token of its application's report."""
+
+    async def token() -> Any:
+        found = await report(client, app)
+        return found.am_rm_token if found.HasField("am_rm_token") else None
+
+    found = await until(token, "the attempt has a token")
+    return await Peer.dial(ready(cluster, "schedulers"), MASTERS, token=found)
+
+
+class Beats:
+    """A master's `allocate`, and what it has gathered."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer, self.response_id = peer, 0
+        self.containers: list[Any] = []
+        self.completed: dict[int, Any] = {}
+        self.tokens: dict[int, Any] = {}
+
+    async def beat(self, **more: Any) -> Any:
+        request = pb.Allocate(response_id=self.response_id, progress=0.5, **more)
+        answer = await self.peer.call("allocate", request, pb.Allocated)
+        self.response_id = answer.response_id
+        self.containers += answer.containers
+        self.completed |= {one.container.id: one for one in answer.completed}
+        self.tokens |= {one.node.port: one.token for one in answer.node_tokens}
+        return answer
+
+    async def until(self, condition: Callable[[], Any], what: str) -> None:
+        async def look() -> Any:
+            await self.beat()
+            return condition()
+
+        await until(look, what)
+
+
+def ask(count: int, priority: int = 1) -> Any:
+    return pb.ResourceRequest(
+        priority=pb.Priority(priority=priority), resource_name="*", capability=SIZE,
+        num_containers=count,
+    )  # fmt: skip
+
+
+async def start(beats: Beats, container: Any, command: str) -> Any:
+    address = f"127.0.0.1:{container.node.port}"
+    node = await Peer.dial(address, NODES, token=beats.tokens[container.node.port])
+    request = pb.StartContainers()
+    item = request.items.add(token=container.container_token)
+    item.context.command.append(command)
+    answer = await node.call("startContainers", request, pb.Started)
+    await node.close()
+    return answer
+
+
+def test_a_master_of_the_jobs_own_runs_on_a_node(cluster: LocalCluster, tmp_path: Path) -> None:
+    """The command runs with YARN's environment; its end without a word fails the application."""
+
+    async def conversation() -> None:
+        client = await client_of(cluster)
+        out = tmp_path / "out"
+        app = await submitted(client, "own", f"echo $GREETING $CONTAINER_ID > {out}; exit 3")
+
+        async def failed() -> Any:
+            found = await report(client, app)
+            return found if found.state == 7 else None
+
+        found = await until(failed, "the application failed")
+        assert (found.final_status, found.type, list(found.tags)) == (2, "TEST", ["t1"])
+        assert found.user == "ada"
+        assert "exit code 3" in found.diagnostics
+        name = f"container_{app.cluster_timestamp}_{app.id:04d}_01_000001"
+        assert out.read_text() == f"hello:ada {name}\n"
+
+    run(conversation())
+
+
+def test_a_foreign_master_asks_starts_stops_and_gives_back(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Containers are granted once, run what they are told, and end with Hadoop's statuses."""
+
+    async def conversation() -> None:
+        client = await client_of(cluster)
+        app = await submitted(client, "unmanaged", unmanaged=True)
+        peer = await master_of(cluster, client, app)
+        beats = Beats(peer)
+        with pytest.raises(CallFailed, match="NotRegistered"):
+            await beats.beat()
+        registered = await peer.call(
+            "registerApplicationMaster", pb.Register(host="", rpc_port=-1), pb.Registered
+        )
+        assert registered.maximum.memory == 4096
+        assert (await report(client, app)).state == 5
+        await beats.beat(asks=[ask(4)])
+        await beats.until(lambda: len(beats.containers) == 4, "four containers")
+        good, bad, stopped, released = beats.containers
+        assert good.id.id == 1, "an unmanaged master has no container of its own"
+        for container, command in (
+            (good, f"echo $CONTAINER_ID > {tmp_path / 'good'}"), (bad, "exit 7"),
+            (stopped, "sleep 600"),
+        ):  # fmt: skip
+            assert len((await start(beats, container, command)).succeeded) == 1
+        node = await Peer.dial(
+            f"127.0.0.1:{stopped.node.port}", NODES, token=beats.tokens[stopped.node.port]
+        )
+        one = pb.ContainerIds(containers=[stopped.id])
+        statuses = await node.call("getContainerStatuses", one, pb.ContainerStatuses)
+        assert [status.state for status in statuses.statuses] == [2]
+        await node.call("stopContainers", one, pb.Stopped)
+        await beats.beat(releases=[released.id])
+        await beats.until(lambda: len(beats.completed) == 4, "all four ended")
+        ends = {number: one.exit_status for number, one in beats.completed.items()}
+        assert ends == {good.id.id: 0, bad.id.id: 7, stopped.id.id: -106, released.id.id: -100}
+        assert (tmp_path / "good").read_text().startswith("container_")
+        assert len(beats.containers) == 4, "nothing was granted twice"
+        done = pb.Finish(final_status=1, diagnostics="done", tracking_url="http://history/")
+        await peer.call("finishApplicationMaster", done, pb.Finished)
+
+        async def finished() -> Any:
+            found = await report(client, app)
+            return found if found.state == 6 else None
+
+        found = await until(finished, "the application finished")
+        assert (found.final_status, found.original_tracking_url) == (1, "http://history/")
+
+    run(conversation())
+
+
+def test_no_call_goes_without_its_own_token(cluster: LocalCluster) -> None:
+    """Forged tokens, other attempts' containers and altered grants start nothing."""
+
+    async def conversation() -> None:
+        client = await client_of(cluster)
+        beats = []
+        for name in ("first", "second"):
+            app = await submitted(client, name, unmanaged=True)
+            peer = await master_of(cluster, client, app)
+            await peer.call("registerApplicationMaster", pb.Register(), pb.Registered)
+            one = Beats(peer)
+            await one.beat(asks=[ask(1)])
+            await one.until(lambda one=one: one.containers, "a container")
+            beats.append((app, one))
+        (_, first), (_, second) = beats
+        mine, other = first.containers[0], second.containers[0]
+        first.tokens.setdefault(other.node.port, first.tokens[mine.node.port])
+        stolen = await start(first, other, "touch stolen")
+        assert not stolen.succeeded
+        assert "another application" in stolen.failed[0].error.message
+        larger = pb.ContainerTokenIdentifier()
+        larger.ParseFromString(mine.container_token.identifier)
+        larger.resource.memory = 100_000
+        mine.container_token.identifier = larger.SerializeToString()
+        with pytest.raises(CallFailed, match="InvalidToken"):
+            await start(first, mine, "touch larger")
+        forged = pb.Token(identifier=larger.SerializeToString(), password=b"x" * 20)
+        for address, protocol in (
+            (ready(cluster, "schedulers"), MASTERS), (f"127.0.0.1:{mine.node.port}", NODES),
+        ):  # fmt: skip
+            with pytest.raises(CallFailed):
+                await Peer.dial(address, protocol, token=forged)
+        for app, _ in beats:
+            await client.call("forceKillApplication", pb.Kill(application=app), pb.KillAnswer)
+
+        async def over() -> bool:
+            try:
+                await first.beat()
+            except CallFailed as error:
+                return "AttemptNotFound" in error.java_class
+            return False
+
+        await until(over, "a killed application's master is told so")
+
+    run(conversation())
+
+
+def test_masters_live_through_the_loss_of_gateway_and_manager(cluster: LocalCluster) -> None:
+    """After kill -9 of either, what was granted goes on and what is asked for comes."""
+
+    async def conversation() -> None:
+        client = await client_of(cluster)
+        app = await submitted(client, "survivor", unmanaged=True)
+        token = None
+
+        async def look() -> Any:
+            nonlocal token
+            found = await report(client, app)
+            token = found.am_rm_token if found.HasField("am_rm_token") else None
+            return token
+
+        await until(look, "a token")
+        peer = await Peer.dial(ready(cluster, "schedulers"), MASTERS, token=token)
+        await peer.call("registerApplicationMaster", pb.Register(), pb.Registered)
+        beats = Beats(peer)
+        await beats.beat(asks=[ask(1)])
+        await beats.until(lambda: beats.containers, "the first container")
+        await start(beats, beats.containers[0], "sleep 600")
+
+        os.kill(cluster.processes["rm"].pid, signal.SIGKILL)
+        cluster.processes["rm"].wait()
+        await asyncio.to_thread(cluster.start_manager)
+        await beats.beat(asks=[ask(1, priority=2)])
+        await beats.until(lambda: len(beats.containers) == 2, "one more after the manager's loss")
+        assert not beats.completed
+
+        os.kill(cluster.processes["hadoop"].pid, signal.SIGKILL)
+        cluster.processes["hadoop"].wait()
+        await asyncio.to_thread(cluster.start_hadoop)
+        again = await Peer.dial(ready(cluster, "schedulers"), MASTERS, token=token)
+        beats.peer, beats.response_id = again, 0
+        with pytest.raises(CallFailed, match="NotRegistered"):
+            await beats.beat()
+        await again.call("registerApplicationMaster", pb.Register(), pb.Registered)
+        await beats.beat(asks=[ask(1, priority=3)])
+        await beats.until(lambda: len(beats.containers) == 3, "one more after the gateway's loss")
+        assert not beats.completed, "nothing that ran was lost"
+        await beats.beat(releases=[one.id for one in beats.containers])
+        await beats.until(lambda: len(beats.completed) == 3, "all given back")
+        await again.call("finishApplicationMaster", pb.Finish(final_status=1), pb.Finished)
+
+    run(conversation())
