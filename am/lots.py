@@ -28,7 +28,7 @@ class Lot:
     """Like tasks of one stage; `tasks[rank]` is the task number at a rank of the plan's order.
 
     `ready` is a heap of ranks that may start now. `unstarted_s` sums the declared durations of the
-    tasks that did not start; `norm` is the L1 norm of demand / capacity (ALGORITHMS section 7).
+    tasks that did not start; `norm` is the L1 norm of demand / capacity (docs/rules.md, rule 37).
     """
 
     __slots__ = (
@@ -118,7 +118,7 @@ def build_lots(
 
 
 def level_scores(job: Job) -> list[float]:
-    """priScore by stage of plain breadth first order (ALGORITHMS section 11): hop count first."""
+    """priScore by stage of plain breadth first order (docs/rules.md, rule 68): hop count first."""
     hops = [0] * len(job.stages)
     for position in job.topological_order():
         hops[position] = max((hops[p] + 1 for p, _ in job.parents_of(position)), default=0)

@@ -170,7 +170,7 @@ class Progress:
 
     @property
     def remaining_work(self) -> float:
-        """srpt: sum over unstarted tasks of duration x L1(demand / C) (ALGORITHMS section 7)."""
+        """srpt: sum over unstarted tasks of duration x L1(demand / C) (docs/rules.md, rule 37)."""
         unstarted = self.tasks - self.finished - self.running
         return max(self.work, 0.0) if unstarted else 0.0
 

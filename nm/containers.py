@@ -16,7 +16,7 @@ _NONE_ENDED: dict[TaskKey, TaskEnd] = {}  # shared and never changed, as the thr
 _NONE_RUN: dict[TaskKey, Work] = {}
 _UNUSED: list[float] = []
 _UNMETERED: dict[TaskKey, float] = {}
-RIGID_SLACK = 1e-7  # relative, as ALGORITHMS section 0 compares capacities
+RIGID_SLACK = 1e-7  # relative, docs/rules.md rule 2
 
 
 class Held:

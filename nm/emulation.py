@@ -1,4 +1,4 @@
-"""Emulated tasks contend as on a real host: the fluid model of ALGORITHMS section 8.
+"""Emulated tasks contend as on a real host: the fluid model (docs/rules.md, rule 46).
 
 When the true demands on a divisible resource sum to more than the node has, everybody who uses it
 runs at `capacity / demand`; a task runs at its lowest rate over resources. Rates change at every

@@ -39,7 +39,7 @@ def pri_scores(start_s: Floats) -> Floats:
 
 
 def plan_of_starts(planner: str, dag: Dag, machine: Ints, start_s: Floats, **extra: Any) -> Plan:
-    """Build a Plan from placements: shift to 0, order by start (ALGORITHMS section 6 ties)."""
+    """Build a Plan from placements: shift to 0, order by start (ties: docs/rules.md, rule 31)."""
     start = start_s - (start_s.min() if len(start_s) else 0.0)
     top = dag.demand.max(axis=0)
     dominant = (dag.demand / np.where(top > 0, top, 1.0)).max(axis=1) if dag.tasks else start

@@ -1,4 +1,7 @@
-"""Af, COBRA's adaptive feedback: how many containers a job desires (algorithm 1, ALGORITHMS 9)."""
+"""Af, COBRA's adaptive feedback: how many containers a job desires.
+
+Source: COBRA algorithm 1; docs/rules.md, rules 49, 50.
+"""
 
 import math
 from typing import NamedTuple

@@ -1,10 +1,10 @@
 """Carbyne inside a job: start what must start for the job not to be late, offer the rest.
 
-Sources: Carbyne pseudocode 1 (IntraJobScheduler) and section 4.2; ALGORITHMS section 10. With the
-job's share as one pool, T_k is the end of a packing of the remaining DAG (running tasks hold their
-demand for what is left of them). Packing the reversed DAG backwards from T_k puts every task as
-late as it may start: `Actual = T_k - Rev - Dur`. Runnable tasks with `Actual <= 0` must start now
-(DEFAULT); the others are asked for ALTRUISTIC, so others may use the leftover first.
+Sources: Carbyne pseudocode 1 (IntraJobScheduler) and section 4.2; docs/rules.md, rules 58
+to 67. With the job's share as one pool, T_k is the end of a packing of the remaining DAG (running
+tasks hold their demand for what is left of them). Packing the reversed DAG backwards from T_k puts
+every task as late as it may start: `Actual = T_k - Rev - Dur`. Runnable tasks with `Actual <= 0`
+must start now (DEFAULT); the others are asked for ALTRUISTIC, so others may use the leftover first.
 
 What a job yields may be held by others when it falls due, as tasks are not interrupted. A T_k that
 is counted from now at every event then forgets how late the job is, and the job yields again and
@@ -92,7 +92,7 @@ def schedule(
 def _justified(remaining: Remaining, start: Floats, pool: Floats, t_k: float) -> Floats:
     """Push the forward packing right; T_k holds, unlike under a reversed packing that is longer.
 
-    The rule of ALGORITHMS section 10 would give no altruism at all in such a round.
+    Falling back to the forward starts would give no altruism at all in such a round.
     """
     shape = remaining.shape
     todo = np.flatnonzero(remaining.unstarted)

@@ -1,7 +1,7 @@
 """COBRA: Af decides how many reusable containers a job desires, Pdelay what runs in them.
 
-Source: COBRA sections IV and VI-B; ALGORITHMS section 9. It is semi-clairvoyant: it sees the
-stages whose tasks may start (`HoldView`), nothing of later ones.
+Source: COBRA sections IV and VI-B; docs/rules.md, rules 49 to 57. It is semi-clairvoyant: it sees
+the stages whose tasks may start (`HoldView`), nothing of later ones.
 """
 
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ def waiting_of(
 ) -> list[Waiting]:
     """The waiting tasks in parts of one container size.
 
-    While a duration is unknown the threshold is `unknown_wait_s` (ALGORITHMS section 9).
+    While a duration is unknown the threshold is `unknown_wait_s` (docs/rules.md, rule 57).
     """
     return [
         Waiting(

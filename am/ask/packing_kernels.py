@@ -1,6 +1,6 @@
 """Compiled packing of a job's remaining DAG into one pool of resources, forward or reversed.
 
-Carbyne's share of a job is one pool (ALGORITHMS section 10). Tasks of a lot are alike, so a choice
+Carbyne's share of a job is one pool (docs/rules.md, rule 62). Tasks of a lot are alike, so a choice
 is made among lots; a lot's ready tasks queue in the plan's order.
 """
 

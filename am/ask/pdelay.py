@@ -1,6 +1,6 @@
 """Pdelay, COBRA's parameterised delay scheduling: which waiting tasks go into a container.
 
-COBRA algorithm 2 with the rules of ALGORITHMS section 9: line 6 tests the rack-local task's own
+COBRA algorithm 2 with docs/rules.md, rule 56: line 6 tests the rack-local task's own
 need, line 8 asks that the task fits as well. Needs and room are parts of the container's capacity.
 """
 

@@ -1,4 +1,4 @@
-"""Graphene's search, then ALGORITHMS section 12: more starts, justification, local search.
+"""Graphene's search, then docs/rules.md, rule 70: more starts, justification, local search.
 
 The sequence of things tried follows from the request alone and the best is kept, so a longer time
 limit never gives a worse plan, and no plan is worse than Graphene's. Options: those of Graphene,

@@ -13,7 +13,7 @@ Placement = tuple[Ints, Floats]  # machine and start of each task, shape (n,), s
 
 
 def in_order(dag: Dag, machines: Machines, order: Ints, ties: Ties | None = None) -> Placement:
-    """At every event scan the ready tasks in `order`, start all that fit (ALGORITHMS section 11).
+    """At every event scan the ready tasks in `order`, start all that fit (docs/rules.md, rule 68).
 
     `order` is a permutation of the tasks; raises InputError where a task fits on no machine.
     """
@@ -51,7 +51,7 @@ def _leaves(machines: int, size: int) -> int:
 
 
 def _tolerance_s(dag: Dag, machines: Machines, ties: Ties) -> float:
-    """Ends closer than this are one event: 1e-9 of the horizon (ALGORITHMS section 0)."""
+    """Ends closer than this are one event: 1e-9 of the horizon (docs/rules.md, rule 2)."""
     total = machines.total
     work = dag.duration_s @ dag.demand / np.where(total > 0, total, 1.0)
     path = (heads(ties, dag.duration_s) + dag.duration_s).max(initial=0.0)

@@ -104,7 +104,7 @@ class Grid:
         return units
 
     def room(self, capacity: Floats) -> Ints:
-        """Capacities in units with the tolerance of ALGORITHMS section 0, shape (m, d)."""
+        """Capacities in units with the tolerance of docs/rules.md, rule 2, shape (m, d)."""
         return np.ascontiguousarray(np.floor(capacity * self.scale * (1 + _SLACK)).astype(np.int64))
 
 

@@ -102,7 +102,7 @@ def reached(part: "Part", seeds: Labels, mark: Labels) -> None:
 
 @making_kernel
 def divide(part: "Part", back: "Part", seeds: Labels, label: Labels) -> None:
-    """Label every task T, S, P or C for a set of seeds (Graphene figure 13, ALGORITHMS section 4).
+    """Label every task T, S, P or C for a set of seeds (Graphene figure 13; docs/rules.md rule 21).
 
     T is closed: the seeds and all on a path between two of them.
     """

@@ -1,6 +1,5 @@
-"""Graphene's PlaceTasks and TrySubsetOrders (figure 14) over the board, with the rules of
-ALGORITHMS
-section 5.
+"""Graphene's PlaceTasks and TrySubsetOrders (figure 14) over the board, by docs/rules.md,
+rules 24 to 30.
 
 Backward placement is forward placement of the reversed part in negated time. A stage's equal tasks
 are placed in runs, as many as fit at one start; a run ends early only where a task of a better kind

@@ -1,4 +1,4 @@
-"""LongScore and FragScore (Graphene section 4.1, table 3; ALGORITHMS section 3): what is
+"""LongScore and FragScore (Graphene section 4.1, table 3; docs/rules.md, rules 17 to 19): what is
 troublesome.
 
 Demands are taken relative to the capacity of all machines together.
@@ -62,7 +62,7 @@ def steady_scores(dag: Dag, machines: Machines) -> Floats:
     """The bottleneck's share in use while every machine is full of a stage, clipped to 1,
     (stages,).
 
-    Unlike the ratio it does not call a stage troublesome for being small (ALGORITHMS section 3).
+    Unlike the ratio it does not call a stage troublesome for being small (docs/rules.md, rule 19).
     Of a stage whose tasks differ, the mean over its work.
     """
     total = np.where(machines.total > 0, machines.total, 1.0)

@@ -1,7 +1,7 @@
 """Graphene's BuildSchedule (figure 12): search the troublesome sets of each part, keep the most
 compact.
 
-Shared by the planners that begin with Graphene's search. ALGORITHMS sections 3 to 6.
+Shared by the planners that begin with Graphene's search. docs/rules.md, rules 17 to 32.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Candidate sets of troublesome tasks and the four subsets each makes (Graphene figure 13).
 
-ALGORITHMS section 4: thresholds over distinct values, one candidate a closed set.
+docs/rules.md, rules 20 to 22: thresholds over distinct values, one candidate a closed set.
 """
 
 from collections.abc import Sequence

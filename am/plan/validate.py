@@ -12,7 +12,7 @@ _NAMED_MAX = 20  # violations of one kind that are spelled out
 def violations(
     dag: Dag, machines: Machines, machine: Ints, start_s: Floats, end_s: Floats
 ) -> list[str]:
-    """Every way in which a schedule breaks the model of ALGORITHMS section 0, one line each.
+    """Every way in which a schedule breaks the model of docs/rules.md, rules 1 to 5, one line each.
 
     Arrays have shape (n,), times in s. Times count with a tolerance of 1e-9 of the makespan,
     capacities with 1e-7. An empty list means that the schedule is valid.

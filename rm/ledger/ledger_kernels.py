@@ -3,7 +3,7 @@
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
-TOLERANCE = 1e-7  # of the capacity, as ALGORITHMS section 0 says
+TOLERANCE = 1e-7  # of the capacity, docs/rules.md rule 2
 
 
 @kernel

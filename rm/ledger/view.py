@@ -2,7 +2,7 @@
 
 All arrays are read-only and hold until the next event; slice rows with `view.rows.count`. Amounts
 are absolute; divide by `capacity[node]` for packing scores and by `total` (C) for work and fairness
-(ALGORITHMS section 0).
+(docs/rules.md, rules 1, 2).
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 Asks of type DEFAULT are served by dominant share (DRF) and packed inside the job with the master's
 priorities in the score; what is left goes to ALTRUISTIC asks by shortest remaining work and best
-fit. Work conserving. Source: Carbyne sections 3.3 and 4.2; ALGORITHMS section 10.
+fit. Work conserving. Source: Carbyne sections 3.3 and 4.2; docs/rules.md, rules 64 to 66.
 """
 
 import numpy as np

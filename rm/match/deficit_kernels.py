@@ -1,5 +1,5 @@
 """Deficit counters: how much service a group (a leaf queue, or an application) was owed and did
-not get (Graphene section 5.1, figure 15 line 28).
+not get (Graphene section 5.1, figure 15 line 28; docs/rules.md, rules 42, 43).
 
 The counters sum to 0. A placement moves them among the groups that *take part* in it: those that
 have something pending which may use that node (label, black list, size, limits), whether or not it

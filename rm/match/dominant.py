@@ -1,7 +1,7 @@
 """DRF shares of the applications in a view: what each may count on.
 
 Closed form (Parkes et al.), progressive filling where a job needs less than its share or demands
-none of some resource (ALGORITHMS section 10).
+none of some resource (docs/rules.md, rule 64).
 """
 
 import numpy as np

@@ -1,9 +1,10 @@
 """Fair: each free container goes to the application that holds the fewest, by weight.
 
-Max-min over containers: the "fair" scheduler beside which COBRA works (COBRA section 3, ALGORITHMS
-section 9) and YARN's Fair Scheduler without memory in its measure. Weights are the capacity of the
-leaf queue over its active applications; ties go to the earlier release. An application's master is
-not counted. Asks with a preference wait for a nearer node (delay scheduling, `delay_kernels`).
+Max-min over containers: the "fair" scheduler beside which COBRA works (COBRA section 3;
+docs/rules.md, rule 55) and YARN's Fair Scheduler without memory in its measure. Weights are
+the capacity of the leaf queue over its active applications; ties go to the earlier release. An
+application's master is not counted. Asks with a preference wait for a nearer node (delay
+scheduling, `delay_kernels`).
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Dominant resource fairness: shares in closed form and by progressive filling.
 
 Sources: DRF (Ghodsi et al.; closed form by Parkes et
-al.); ALGORITHMS section 10.
+al.); docs/rules.md, rule 64.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class DrfShares:
 
 
 def drf_closed_form(total: Floats, demand: Floats, weight: Floats | None = None) -> DrfShares:
-    """x = 1 / max_r sum_i w_i d_ir; A_ir = w_i x d_ir C_r (ALGORITHMS section 10).
+    """x = 1 / max_r sum_i w_i d_ir; A_ir = w_i x d_ir C_r (docs/rules.md, rule 64).
 
     `demand` has shape (jobs, d): any vector in the direction of the job's demand.
     """

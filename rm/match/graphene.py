@@ -3,7 +3,7 @@
 perfScore = priScore x max(pScore, oScore) - eta x srpt; deficit counters bound the unfairness;
 a bundle of candidates is collected in one pass and picked from (section 7); overbooking by what-if.
 eta = m x mean score / mean srpt follows both means, taken apart, from decision to decision.
-Source: Graphene sections 5 and 7; ALGORITHMS sections 7 and 8.
+Source: Graphene sections 5 and 7; docs/rules.md, rules 33 to 48.
 """
 
 import numpy as np

@@ -1,4 +1,6 @@
-"""Overbook or wait: the what-if under the fluid model (Graphene section 5.1, ALGORITHMS section 8).
+"""Overbook or wait: the what-if under the fluid model.
+
+Source: Graphene section 5.1; docs/rules.md, rules 46 to 48.
 
 When the demand on a divisible resource exceeds its capacity, all of its users run at
 capacity / demand; a task runs at its lowest rate over resources; rates change at every completion.

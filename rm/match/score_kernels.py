@@ -1,8 +1,8 @@
 """The loops of the scoring matchers over rows of asks: Tetris, and by turns.
 
 A row is one ask: like containers of one stage. Packing scores use demands over the machine's
-capacity, work and fairness use demands over the cluster's (ALGORITHMS section 0). `d` is the number
-of resource types, `k` the number of candidate rows.
+capacity, work and fairness use demands over the cluster's (docs/rules.md, rule 1). `d` is the
+number of resource types, `k` the number of candidate rows.
 """
 
 import numpy as np

@@ -76,7 +76,7 @@ def test_short_jobs_bypass_the_search_where_asked() -> None:
 
 
 def test_a_span_at_the_bound_stops_the_search() -> None:
-    """Section 4.4 and ALGORITHMS section 12: no candidate is tried after an optimal one."""
+    """Section 4.4 and docs/rules.md, rule 23: no candidate is tried after an optimal one."""
     dag = chain_dag((1, 10.0, 0.1, 0.1), (1, 1.0, 0.1, 0.1), (1, 2.0, 0.1, 0.1), edges=[(1, 2)])
     stopped, whole = build(dag), build(dag, early_stop=False)
     assert stopped.makespan_s == whole.makespan_s == bounds_of(dag, ONE).strong_lb_s
@@ -96,7 +96,7 @@ def test_candidates_are_closed_sets_seen_once() -> None:
 
 
 def test_thresholds_keep_both_ends() -> None:
-    """ALGORITHMS section 4: at most eight values, evenly by rank."""
+    """docs/rules.md, rule 20: at most eight values, evenly by rank."""
     scores = np.arange(101) / 100
     assert len(thresholds(scores, 8)) == 8
     assert (thresholds(scores, 8)[0], thresholds(scores, 8)[-1]) == (0.0, 1.0)
@@ -113,7 +113,7 @@ def test_frag_scores_lie_in_0_to_1_and_zero_work_is_no_trouble() -> None:
 
 
 def test_stages_with_unlike_tasks_are_packed_longest_first() -> None:
-    """ALGORITHMS section 1: never n times the first task."""
+    """docs/rules.md, rule 6: never n times the first task."""
     dag = chain_dag((3, 1.0, 0.6, 0.1))
     mixed = Dag(
         dag.resources,
@@ -176,7 +176,7 @@ def hard_dags() -> list[tuple[Dag, Machines]]:
 
 
 def test_graphene_plus_is_never_worse_and_better_in_the_mean() -> None:
-    """ALGORITHMS section 12: more starts and local search pay on hard DAGs."""
+    """docs/rules.md, rule 70: more starts and local search pay on hard DAGs."""
     plain = [build(*case).makespan_s for case in hard_dags()]
     more = [build(*case, name="graphene_plus", iterations=200).makespan_s for case in hard_dags()]
     assert all(m <= p for m, p in zip(more, plain, strict=True))
@@ -202,6 +202,6 @@ def test_more_time_never_gives_a_worse_plan() -> None:
 
 
 def test_a_task_within_the_tolerance_of_its_machine_is_placed() -> None:
-    """ALGORITHMS section 0: capacities count with 1e-7."""
+    """docs/rules.md, rule 2: capacities count with 1e-7."""
     dag = chain_dag((2, 1.0, 1.0 + 9e-8, 0.1), (1, 2.0, 0.5, 0.5))
     assert build(dag).makespan_s == pytest.approx(4.0)

@@ -1,6 +1,6 @@
 """Lower bounds on the time of one DAG on given machines (Graphene section 6, figure 17).
 
-The paper's formulas are made sound for every kind of edge as ALGORITHMS section 2 says.
+The paper's formulas are made sound for every kind of edge by docs/rules.md, rules 8 to 14.
 """
 
 from dataclasses import asdict, dataclass

@@ -1,7 +1,7 @@
 """Sound cuts: where a DAG falls into parts that run strictly one after another.
 
-Graphene section 4.4 (CutDAGs) cuts between stages and ignores edge kinds; ALGORITHMS section 2 asks
-that every task before a cut is an ancestor of every task after it.
+Graphene section 4.4 (CutDAGs) cuts between stages and ignores edge kinds; docs/rules.md, rule 10,
+asks that every task before a cut is an ancestor of every task after it.
 """
 
 import numpy as np

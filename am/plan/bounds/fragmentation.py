@@ -1,7 +1,7 @@
 """What fragmentation costs: virtual resources that stand for tasks which cannot share a machine.
 
 At most K = sum over machines of floor(min_r capacity_r / d_r) tasks that all need at least `d` run
-at once (ALGORITHMS section 2, waves). So such tasks use 1 / K each of one more resource, whatever
+at once (docs/rules.md, rule 15). So such tasks use 1 / K each of one more resource, whatever
 else they need, and that resource's work bounds the time as any other's does.
 """
 

@@ -1,4 +1,4 @@
-"""A stronger lower bound than the paper's: waves, heads and tails (ALGORITHMS section 2).
+"""A stronger lower bound than the paper's: waves, heads and tails (docs/rules.md, rules 15, 16).
 
 A task's head is a time before which it cannot start, its tail a time that must pass after it ends.
 All tasks with head >= h and tail >= q run between h and the end less q, so

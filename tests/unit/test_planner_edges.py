@@ -1,0 +1,71 @@
+"""Where rounding decides: one event or two, whole ticks, and what counts as known."""
+
+import math
+
+import numpy as np
+import pytest
+
+from am.plan import optimal
+from am.plan.exact_model import _whole_ticks
+from am.plan.list_schedule import in_order
+from am.plan.registry import PlanRequest, planner
+from am.plan.validate import violations
+from am.progress import Progress
+from testkit.examples import Table, load, read_dag, read_machines
+from testkit.master import stage
+from weft.dag import Dag, Link, Machines, StageEdge
+from weft.job import Job
+
+
+def test_ends_that_differ_by_rounding_are_one_event() -> None:
+    """0.1 + 0.2 and 0.3: the task that needs both rooms starts before one that needs the first."""
+    duration = np.array([0.1, 0.2, 0.3, 1.0, 1.0])
+    assert duration[0] + duration[1] != duration[2]
+    demand = np.array([[0.5], [0.5], [0.5], [1.0], [0.5]])
+    dag = Dag(
+        ("r",), tuple("abcde"), np.arange(6), duration, demand, (StageEdge(0, 1, Link.ALL),)
+    )  # fmt: skip
+    _, start = in_order(dag, Machines.alike(1, [1.0]), np.arange(5))
+    assert start[3] == pytest.approx(0.3)
+    assert start[4] == pytest.approx(1.3)
+
+
+def test_durations_that_are_no_decimals_are_rounded_up_to_ticks() -> None:
+    """A task of a plan in ticks is never shorter than it is."""
+    duration = np.array([math.pi, math.e, 1.0])
+    tick_s, ticks = _whole_ticks(duration, 20.0, 1 << 20)
+    assert (ticks * tick_s >= duration * (1 - 1e-9)).all()
+    assert (ticks * tick_s <= duration + tick_s).all()
+    assert _whole_ticks(np.array([0.5, 1.25]), 20.0, 1 << 20)[1].tolist() == [2, 5]
+
+
+def test_an_exact_plan_with_such_durations_breaks_no_rule() -> None:
+    """Figure 2 stretched by pi: the optimum is found and stays valid."""
+    pytest.importorskip("ortools", reason="needs weft[optimal]")
+    (case,) = [c for c in load() if c["id"] == "graphene_fig2"]
+    dag, _ = read_dag(Table(case["input"]["dag"]))
+    machines = read_machines(Table(case["input"]["cluster"]), dag.resources)
+    stretched = Dag(
+        dag.resources, dag.stage_names, dag.first, dag.duration_s * math.pi, dag.demand, dag.edges
+    )  # fmt: skip
+    plan = planner("optimal")(PlanRequest(stretched, machines, np.random.default_rng(0), {}))
+    assert violations(stretched, machines, plan.machine, plan.start_s, plan.end_s) == []
+    wanted = case["expected"]["makespan_exact"]["OPT"] * math.pi
+    assert plan.makespan_s == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_exact_planner_has_no_limit_of_effort_unless_told() -> None:
+    """As its text says: 60 s, and no limit in the solver's own time."""
+    assert optimal._read({}) == {"time_limit_s": 60.0, "effort": 0.0}
+    assert optimal._read({"effort": "2"})["effort"] == 2.0
+
+
+def test_an_early_end_of_a_task_that_is_not_the_job_s_counts_nothing() -> None:
+    """Neither a stage nor a task beyond the job's own, on either side."""
+    progress = Progress(Job("j", (stage("a", 2),)))
+    for position, task in ((0, 99), (9, 0), (-1, 0), (0, -1), (0, 2), (1, 0)):
+        assert not progress.finish_early(position, task)
+    assert progress.finished == 0
+    assert progress.finish_early(0, 1)
+    assert not progress.finish_early(0, 1)
+    assert progress.finished == 1
