@@ -20,6 +20,7 @@ from weft.messages import Container, MasterLaunch
 from weft.resources import Vector
 
 _RUNNING: Final = NodeState.RUNNING
+_EARLY: Final = 0.1  # of the interval, that a host's heartbeat may come too early
 
 
 def match_node(books: Books, node: Node) -> None:
@@ -39,9 +40,22 @@ def match_node(books: Books, node: Node) -> None:
     for placement in match.placements:
         grant(books, node, placement)
     books.matcher.matched(books.view, slot, match, books.now)
-    for row in match.declined:
-        rows.w["missed"][row] += 1
+    if match.declined:
+        _missed(books, node, match.declined)
     node.settled_at = books.version if match.settled else -1
+
+
+def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
+    """Asks let a node go by for a nearer one: counted once a heartbeat interval and node.
+
+    Else delay scheduling, which counts opportunities where it means time, would be over at once in
+    prompt pace, where a node may be matched at any event.
+    """
+    if books.now - node.missed_s < books.settings.heartbeat_s * (1 - _EARLY):
+        return
+    node.missed_s = books.now
+    for row in declined:
+        books.rows.w["missed"][row] += 1
 
 
 def match_all(books: Books) -> None:

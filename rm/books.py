@@ -31,6 +31,7 @@ from weft.outbox import Outbox
 from weft.resources import ResourceTypes, Vector
 
 LABELS_MAX = 62
+UNKNOWN_LABEL = 1 << LABELS_MAX  # what no node carries
 ENDED_SHOWN_MAX = 200
 
 
@@ -208,6 +209,7 @@ class Node:
         "holdings",
         "labels",
         "lost",
+        "missed_s",
         "node_id",
         "outbox",
         "present",
@@ -240,6 +242,7 @@ class Node:
         self.holdings: dict[ContainerId, Holding] = {}
         self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them
         self.acks: list[int] = []
+        self.missed_s = -np.inf  # when an opportunity here was last counted as missed
         self.settled_at = -2  # version of the books at its last match; -1: ask again anyway
 
 
@@ -287,6 +290,7 @@ class Books:
         self.dirty_nodes: dict[NodeId, Node] = {}
         self.timer_set = False
         self.gangs_at = -1  # version at which no gang fitted
+        self.gangs_rest_s = 0.0  # until when no nodes are kept for gangs
         self.reserved: dict[int, tuple[float, list[int]]] = {}  # by ask: since when, node slots
         self.reserve_at = 0.0  # when to look for starving asks next
         self.matched_at = -1  # version of the books at the last pass over all nodes
@@ -341,20 +345,38 @@ class Books:
         return Outbox(self.settings.resend_after_s, (self.epoch << 32) + 1)
 
     def label_bit(self, label: str) -> int:
-        """The bit of a node label, 0 for none; raises InputError beyond 62 labels."""
-        bit = self.labels.get(label)
-        if bit is None:
-            if len(self.labels) > LABELS_MAX:
-                raise InputError("labels", f"a cluster has at most {LABELS_MAX} labels")
-            bit = self.labels[label] = 1 << (len(self.labels) - 1)
-        return bit
+        """The bit that an ask's label needs, 0 for none; one that no node ever had uses up none."""
+        return self.labels.get(label, UNKNOWN_LABEL)
 
     def label_mask(self, labels: tuple[str, ...]) -> int:
-        """The bits of a node's labels together."""
+        """The bits of a node's labels together; raises InputError beyond 62 labels on all nodes."""
+        fresh = [label for label in dict.fromkeys(labels) if label not in self.labels]
+        if fresh:
+            if len(self.labels) - 1 + len(fresh) > LABELS_MAX:
+                self._forget_labels(labels)
+            if len(self.labels) - 1 + len(fresh) > LABELS_MAX:
+                raise InputError("labels", f"a cluster has at most {LABELS_MAX} labels")
+            used = set(self.labels.values())
+            free = (1 << place for place in range(LABELS_MAX) if 1 << place not in used)
+            self.labels.update(zip(fresh, free, strict=False))
+            self._relabel()
         mask = 0
         for label in labels:
-            mask |= self.label_bit(label)
+            mask |= self.labels[label]
         return mask
+
+    def _forget_labels(self, wanted: tuple[str, ...]) -> None:
+        """Give back the bits of labels that no node has any more, and that are not wanted."""
+        carried = {label for node in self.node_at if node.present for label in node.labels}
+        for label in [name for name in self.labels if name and name not in carried]:
+            if label not in wanted:
+                del self.labels[label]
+
+    def _relabel(self) -> None:
+        """Pending asks follow a change of the labels' bits."""
+        for entry in self.rows.entries:
+            if entry is not None:
+                self.rows.w["label"][entry.row] = self.label_bit(entry.ask.label)
 
     def share_of(self, app: App) -> Vector:
         """What an application may count on now."""

@@ -120,7 +120,7 @@ def reserve(books: Books) -> None:
     if not books.rows.gangs:
         return
     found = waiting(books)
-    if any(gang.serial in books.reserved for gang in found):
+    if books.now < books.gangs_rest_s or any(gang.serial in books.reserved for gang in found):
         return
     late = books.now - books.settings.reserve_after_s
     for gang in sorted(found, key=lambda gang: (since_s(books, gang), gang.serial)):
@@ -142,6 +142,15 @@ def keep(books: Books, serial: int, slots: list[int]) -> None:
     books.version += 1
 
 
+def drains(books: Books, slots: list[int]) -> bool:
+    """Whether something runs on nodes that are kept which is expected to end."""
+    return any(
+        holding.entry is not None and holding.end_s > books.now
+        for slot in slots
+        for holding in books.node_at[slot].holdings.values()
+    )
+
+
 def reservations(books: Books) -> int:
     """How many gangs have nodes kept for them."""
     if not books.reserved or not books.rows.gangs:
@@ -161,10 +170,12 @@ def nodes_for(books: Books, gang: Gang, need: Need) -> list[int]:
     First those that are nearly empty already; if they are too many, the largest.
     """
     capacity, free = capacity_of(books), free_of(books)
-    app = books.app_at[gang.app]
     empty = capacity.copy()
-    if app is not None and app.attempt is not None and app.attempt.master is not None:
-        empty[app.attempt.master.node.slot] -= app.attempt.master.demand  # stays while it waits
+    for (
+        app
+    ) in books.app_at:  # masters stay: what their jobs still need may wait for just these nodes
+        if app is not None and app.attempt is not None and app.attempt.master is not None:
+            empty[app.attempt.master.node.slot] -= app.attempt.master.demand
     size = shares_of(capacity, capacity.max(axis=0)).sum(axis=1)
     part = np.divide(free, capacity, out=np.ones_like(free), where=capacity > 0).min(axis=1)
     best: list[int] = []

@@ -18,7 +18,6 @@ from rm.ledger.asks import AskEntry
 from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent
 from rm.lifecycle import ContainerState as Container_
 from weft.effects import Send
-from weft.errors import InputError
 from weft.facts import Remark
 from weft.ids import AttemptId, NodeId, app_of_attempt
 from weft.job import Job
@@ -257,11 +256,7 @@ def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
             entry.demand = np.array(ask.demand, dtype=np.float64)
         entry.ask = ask
     entry.request_id = request_id
-    try:
-        label = books.label_bit(ask.label)
-    except InputError as error:
-        books.note(Remark("warning", str(error)))
-        return
+    label = books.label_bit(ask.label)
     if entry.pending and entry.row >= 0:
         books.rows.write(entry, label, _racks(books, ask))
     elif entry.pending:

@@ -80,6 +80,10 @@ def _clear(books: Books) -> None:
     for serial, (since_s, slots) in list(books.reserved.items()):
         entry = _entry_of(books, serial)
         late = books.now - since_s > _PATIENCE * books.settings.reserve_after_s
+        if late and entry is not None and entry.ask.gang:
+            late = not gangs.drains(books, slots)
+            if late:  # what is in its way may itself wait for these nodes
+                books.gangs_rest_s = books.now + books.settings.reserve_after_s
         served = entry is not None and books.rows.since_s[entry.row] > since_s
         if entry is None or late or served or not books.ledger.nodes.up[slots].all():
             _release(books, serial)

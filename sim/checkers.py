@@ -36,7 +36,7 @@ class Checkers:
         self._capacity = {spec.node_id: spec.capacity for spec in cluster.nodes}
         self._placed: dict[ContainerId, Placed] = {}
         self._closed: dict[ContainerId, Outcome] = {}
-        self._started: set[tuple[ContainerId, int, int, int]] = set()
+        self._started: dict[NodeId, set[tuple[ContainerId, int, int, int]]] = defaultdict(set)
         self._running: dict[NodeId, dict[tuple[ContainerId, int, int, int], Vector]] = defaultdict(
             dict
         )
@@ -66,6 +66,7 @@ class Checkers:
     def crashed(self, node: NodeId) -> None:
         """All that ran on a node is gone, unreported."""
         self._running.pop(node, None)
+        self._started.pop(node, None)  # the orders are repeated to the node that comes back
         self._containers.pop(node, None)
 
     def finish(self, ended: Iterable[tuple[AppId, str]]) -> None:
@@ -133,9 +134,9 @@ class Checkers:
 
     def _on_started(self, fact: TaskStarted) -> None:
         key = (fact.container, fact.stage, fact.task, fact.attempt)
-        if key in self._started:
+        if key in self._started[fact.node]:
             raise InvariantError(f"task {key} was started twice in one container")
-        self._started.add(key)
+        self._started[fact.node].add(key)
         self._running[fact.node][key] = fact.demand
         self._containers[fact.node][fact.container] += 1
         placed = self._placed.get(fact.container)

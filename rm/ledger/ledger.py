@@ -122,8 +122,10 @@ class Ledger:
         self.total: Floats = np.zeros(d)  # C: capacity of the nodes that are up
         self.node_count = 0
         self.app_slots = 0
-        self.user_slots: dict[tuple[int, str], int] = {}
+        self.user_slots: dict[tuple[int, str], int] = {}  # of users with applications
+        self._user_keys: dict[int, tuple[int, str]] = {}
         self._free_apps: list[int] = []
+        self._free_users: list[int] = []
         self.rigid: Bools = np.array(types.rigid)
         self._plain: Floats = np.ones(d)
         self._rooms = (0, 0, 0)
@@ -271,10 +273,12 @@ class Ledger:
     def _join(self, slot: int, queue: int, user: str) -> None:
         key = (queue, user)
         if key not in self.user_slots:
-            self.user_slots[key] = len(self.user_slots)
+            fresh = self._free_users.pop() if self._free_users else len(self.user_slots)
+            self.user_slots[key] = fresh
             self.users.grow_to(len(self.user_slots))
             self._grown()
-            self.users.w["queue"][self.user_slots[key]] = queue
+            self.users.w["queue"][fresh] = queue
+            self._user_keys[fresh] = key
         at = self.user_slots[key]
         self.apps.w["queue"][slot] = queue
         self.apps.w["user"][slot] = at
@@ -289,6 +293,9 @@ class Ledger:
         self.users.w["apps"][at] -= 1
         if self.users.apps[at] == 0:
             self.by_queue.w["users"][queue] -= 1
+            del self.user_slots[self._user_keys.pop(at)]
+            self.users.w["held"][at] = 0.0  # no drift into its next use
+            self._free_users.append(at)
         for above in self.queues.chains[queue]:
             self.by_queue.w["apps"][above] -= 1
 

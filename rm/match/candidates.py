@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from rm.ledger.asks import RACK_LOCAL, REMOTE
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates, gather, mean_of_busy
 from rm.match.filter_kernels import Asks, Place
@@ -19,9 +20,17 @@ def candidates(
     All preconditions are applied: label, black list, reservation, gang.
     """
     return gather(
-        asks_of(view), place_of(view, node), view.levels(node), view.apps.order, view.total,
+        asks_of(view), place_of(view, node), _levels(view, node), view.apps.order, view.total,
         beyond if len(beyond) else np.zeros(len(view.total)), extra_most,
     )  # fmt: skip
+
+
+def _levels(view: View, node: int) -> Ints:
+    """How near each row's input is; in a cluster of one rack that rack is no nearer than others."""
+    levels = view.levels(node)
+    if view.rows.preferring and len(view.rack_names) < 2:
+        return np.where(levels == RACK_LOCAL, REMOTE, levels)
+    return levels
 
 
 def asks_of(view: View) -> Asks:

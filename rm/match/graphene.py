@@ -98,12 +98,12 @@ class GrapheneMatcher(BaseMatcher):
         over = np.zeros(len(found.rows))
         if extra:
             self._weigh_overbooking(view, node, found, over, now)
-        if self.bundle_enter != "all" or self.bundle_end:
-            found, over = self._bundle(found, over)
         if not self.use_priority:
             found = found._replace(pri=np.ones(len(found.rows)))
         elif self.relative:
             found = found._replace(pri=self._among_pending(view, found))
+        if self.bundle_enter != "all" or self.bundle_end:
+            found, over = self._bundle(found, over)
         groups = found.app if self.by_app else view.apps.queue[found.app]
         mean_work = mean_remaining(view)
         picked, terms, eta, seen = graphene_picks(

@@ -7,6 +7,7 @@ number of resource types, `k` the number of candidate rows.
 
 import numpy as np
 
+from rm.ledger.asks import RACK_LOCAL, REMOTE
 from rm.ledger.ledger_kernels import TOLERANCE
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
@@ -40,7 +41,7 @@ def pack_scores(
     """Fill `out` (k,) with pScore, or -1 where a row does not fit; returns how many fit.
 
     pScore is the dot product of normalised demand (k, d) and available (d,), times the remote
-    penalty where the row prefers another machine (figure 15 line 11).
+    penalty where the row prefers another machine (figure 15 line 11), half of it on their rack.
     """
     fitting = 0
     for i in range(packing.shape[0]):
@@ -58,7 +59,11 @@ def pack_scores(
         fitting += 1
         if not use_pack:
             score = 1.0
-        out[i] = score * penalty if level[i] > 0 else score
+        if level[i] == RACK_LOCAL:
+            score *= 1.0 - 0.5 * (1.0 - penalty)
+        elif level[i] == REMOTE:
+            score *= penalty
+        out[i] = score
     return fitting
 
 

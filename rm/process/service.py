@@ -16,6 +16,7 @@ from weft.live.shell import Outside, Shell
 from weft.messages import (
     MANAGER,
     Address,
+    AttemptStopped,
     AttemptUnregistered,
     client_address,
     master_address,
@@ -134,7 +135,7 @@ class ManagerService(Outside):
             lane = self._routes.get(to)
             if lane is not None:
                 batches.setdefault(lane, []).append(message)
-                if isinstance(message, AttemptUnregistered):
+                if isinstance(message, AttemptUnregistered | AttemptStopped):
                     self._forget(to)
             elif to.startswith(CLIENT):
                 waiting = self._clients.get(to)

@@ -89,6 +89,8 @@ class Books(RuleBasedStateMachine):
             mine = sum((d for _, a, d in self.held if a in apps), np.zeros(2))
             assert np.allclose(ledger.users.held[user], mine)
             assert ledger.users.queue[user] == queue
+        with_apps = {(int(ledger.apps.queue[a]), int(ledger.apps.user[a])) for a in self.apps}
+        assert len(ledger.user_slots) == len(with_apps), "users without applications hold no slot"
         for node in range(4):
             if not any(n == node for n, _, _ in self.held):
                 assert not ledger.nodes.held[node].any(), "nothing is left behind by rounding"

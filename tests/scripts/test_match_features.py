@@ -104,16 +104,18 @@ def test_delay_scheduling_waits_for_the_node_then_for_the_rack_then_takes_any(
     reasons = rig.ask_manager(Explain(1)).stages[0].reasons
     assert reasons == {"waiting for locality": 2, "would fit: waiting for a heartbeat": 1}
     for tries in range(1, 4):
-        rig.beat("n3")
+        rig.beat("n3", later_s=1.0)
+        if tries < 3:
+            rig.beat("n3")  # within the interval: the same opportunity
         rig.allocate(master)
         assert not master.containers, f"declined {tries} times"
-    rig.beat("n3")
+    rig.beat("n3", later_s=1.0)
     rig.allocate(master)
     assert [c.node_id for c in master.containers.values()] == ["n3"]
     rig.allocate(master, ask(2, 1, nodes=("n2",)))
-    rig.beat("n1")
+    rig.beat("n1", later_s=1.0)
     rig.beat("n3")
-    rig.beat("n1")
+    rig.beat("n1", later_s=1.0)
     rig.allocate(master)
     assert [c.node_id for c in master.containers.values()] == ["n3", "n1"], "rack after two"
 
@@ -130,6 +132,50 @@ def test_the_remote_penalty_prefers_the_task_whose_input_is_here(matcher: str) -
     rig.beat("n2")
     rig.allocate(master)
     assert {c.ask_id: c.node_id for c in master.containers.values()} == {1: "n2", 2: "n1"}
+
+
+@pytest.mark.parametrize("matcher", ["tetris", "graphene", "carbyne"])
+def test_the_rack_of_the_input_is_better_than_another_rack(matcher: str) -> None:
+    """Of two like tasks the one whose input is in the node's rack wins, whoever asked first."""
+    rig = Rig(make_matcher(matcher, {"remote_penalty": 0.8}), FREE)
+    rig.add_node("n1", vcores=1.0, rack="r1")
+    rig.add_node("near", vcores=0.1, rack="r1")
+    rig.add_node("far", vcores=0.1, rack="r2")
+    master = rig.start(job("j", stage("a", tasks=2), stage("b", tasks=2)))
+    rig.allocate(master, ask(1, 1, nodes=("far",)), ask(2, 1, nodes=("near",), stage=1))
+    rig.beat("n1")
+    rig.allocate(master)
+    assert [c.ask_id for c in master.containers.values()] == [2]
+
+
+def test_where_there_is_one_rack_it_is_nobodys_advantage() -> None:
+    """Figure 15's penalty: the task that prefers this rack by name only is at home, others pay."""
+    rig = Rig(make_matcher("graphene", {"remote_penalty": 0.5, "kappa": -1}), FREE)
+    rig.add_node("n1", vcores=1.0)
+    rig.add_node("n2", vcores=0.1)
+    master = rig.start(job("j", stage("a", tasks=2), stage("b", tasks=2)))
+    # packing scores 1 against 0.7: half of the penalty would still let the larger one win
+    large, small = ask(1, 1, nodes=("n2",)), ask(2, 1, (0.7, 1024.0), stage=1)
+    rig.allocate(master, large, small)
+    rig.beat("n1")
+    rig.allocate(master)
+    assert [c.ask_id for c in master.containers.values()] == [2]
+
+
+def test_the_bundle_keeps_the_rows_that_are_preferred_by_what_is_left() -> None:
+    """An old job's next task scores 1 as a young one's does; by all tasks it would be cut off."""
+    options = {"bundle_end": 1, "priority_from": "left", "kappa": -1, "eta_m": 0}
+    rig = Rig(make_matcher("graphene", options), FREE)
+    rig.add_node("n1", vcores=1.0)
+    old = rig.start(job("old", stage(tasks=9)))
+    young = rig.start(job("young", stage(tasks=9)))
+    rig.allocate(old, ask(1, 1, pri_score=0.1))
+    rig.allocate(young, ask(1, 1, pri_score=0.9))
+    rig.beat("n1")
+    rig.allocate(old)
+    rig.allocate(young)
+    assert len(old.containers) == 1, "both score 1, so the earlier application goes first"
+    assert not young.containers
 
 
 def test_reading_from_afar_costs_the_network_what_it_reads() -> None:
