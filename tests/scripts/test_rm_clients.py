@@ -232,7 +232,7 @@ def test_delay_scheduling_waits_for_the_node_then_takes_any(matcher: str) -> Non
 
     rig.allocate(master, ask(2, total=1, nodes=("n2",)))
     for _ in range(3):
-        rig.beat("n3")
+        rig.beat("n3", later_s=1.0)
     rig.beat("n1")
     rig.allocate(master)
     assert [c.node_id for c in master.containers.values()] == ["n2", "n1"], "its rack after three"
