@@ -272,21 +272,29 @@ def idle_heartbeats(nodes: int) -> Row:
 
 
 def placements(matcher: str, nodes: int) -> Row:
-    """Placements per second of an empty cluster that fills up, ledger and grants included."""
-    loaded = LoadedManager(matcher, 500, 200, nodes)
-    loaded.ask_all()
-    for node in range(3):
-        loaded.beat(node)  # compiled code is loaded
-    before = len(loaded.manager.books.holdings)
-    took = np.sum([loaded.beat(node) for node in range(3, nodes)], axis=0)
-    placed = len(loaded.manager.books.holdings) - before
+    """Placements per second of an empty cluster that fills up, ledger and grants included.
+
+    A small cluster is filled first: what is compiled or loaded on first use is not counted.
+    """
+    _fill(matcher, 20)
+    took, placed = _fill(matcher, nodes)
     return {
         "case": f"filling {nodes} nodes, {matcher}",
         "pending": 100_000,
         "stages": 500,
-        "placements_per_s": round(placed / float(took[0])),
-        "placements_per_cpu_s": round(placed / float(took[1])),
+        "placements_per_s": round(placed / took[0]),
+        "placements_per_cpu_s": round(placed / took[1]),
     }
+
+
+def _fill(matcher: str, nodes: int) -> tuple[tuple[float, float], int]:
+    """Fill an empty cluster; returns what it took (wall, CPU), s, and how many were placed."""
+    loaded = LoadedManager(matcher, 500, 200, nodes)
+    loaded.ask_all()
+    before = len(loaded.manager.books.holdings)
+    wall, cpu = np.sum([loaded.beat(node) for node in range(nodes)], axis=0)
+    placed = len(loaded.manager.books.holdings) - before
+    return (float(wall), float(cpu)), placed
 
 
 def _timed(call: Callable[[], object], times: int) -> Iterator[float]:

@@ -80,6 +80,9 @@ def plan(
     options = _options(pairs)
     if time_limit_s is not None and not time_limit_s >= 0:
         raise InputError("--time-limit-s", f"expected a number from 0, got {time_limit_s}")
+    from am.plan.registry import planner_parameters
+
+    planner_parameters(planner_name, options)
     job, spec, dag = _load(job_file, cluster, name)
 
     from am.plan.bounds.bounds import bounds_of

@@ -1,15 +1,15 @@
 """`weft simulate` and `weft compare`: one run in virtual time, and several runs side by side."""
 
-import csv
-import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from weft.client.show import echo_json, table
+from weft.client.show import echo_json, safe, table
 from weft.errors import InputError
+from weft.parameters import split_settings
 from weft.presets import PRESETS
 
 
@@ -25,12 +25,19 @@ from weft.presets import PRESETS
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A parameter: matcher.KEY, planner.KEY, asker.KEY, manager.KEY or master.KEY.",
+    help="A parameter: matcher.KEY, planner.KEY, asker.KEY, manager.KEY, master.KEY or node.KEY.",
 )
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
 @click.option("--out", default="", metavar="DIR", help="Folder for the results.")
 @click.option("--format", "format_", default="auto", show_default=True, help="Format of WORKLOAD.")
-@click.option("--jobs", "jobs_max", default=0, help="Only the first N jobs.")
+@click.option(
+    "--jobs",
+    "jobs_max",
+    default=0,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only the first N jobs; 0: all.",
+)
 @click.option(
     "--estimate-error",
     default="",
@@ -54,12 +61,7 @@ def simulate(
     """Run a workload on a cluster in virtual time."""
     if rest["report"] and not rest["out"]:
         raise InputError("--report", "needs --out DIR")
-    chosen: dict[str, str] = {}
-    for text in options:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise InputError("--set", f"{text!r} is not KEY=VALUE")
-        chosen[key] = value
+    chosen = split_settings(options)
     from sim.command import Request, main_simulate  # numba and all: only when it is called
 
     request = Request(workload=workload, format=format_, options=chosen, **rest)
@@ -69,67 +71,56 @@ def simulate(
     if as_json:
         echo_json(summary)
         return
-    _show([(rest["scheduler"], summary)])
-    unfinished = {s: n for s, n in summary["states"].items() if s != "FINISHED"}
-    if unfinished:
-        click.echo(f"jobs that did not finish: {unfinished}", err=True)
+    _show([(summary["scheduler"], summary)])
+    if told := _unfinished(summary["states"]):
+        click.echo(f"jobs that did not succeed: {told}", err=True)
 
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
-@click.option("--json", "as_json", is_flag=True)
-def compare(folders: tuple[str, ...], as_json: bool) -> None:
-    """Runs side by side; gaps are against the first: positive is faster."""
-    runs = [(folder, _summary(Path(folder))) for folder in folders]
-    gaps = {folder: _gaps(Path(folders[0]), Path(folder)) for folder in folders[1:]}
+@click.option(
+    "--common",
+    is_flag=True,
+    help="Rank by the jobs that succeeded in both, where runs finished different work.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
+def compare(folders: tuple[str, ...], common: bool, as_json: bool) -> None:
+    """Runs side by side; gaps are against the first: positive is faster.
+
+    Runs that finished different work are shown and not ranked: one whose jobs died looks fast.
+    """
+    from lab.comparing import PERCENTILES, differs, gains, read_run
+
+    runs = [read_run(Path(folder)) for folder in folders]
+    first = runs[0]
+    found = {folder: gains(first, run, common) for folder, run in zip(folders, runs, strict=True)}
+    del found[folders[0]]
     if as_json:
-        echo_json({"runs": {f: _short(s) for f, s in runs}, "gaps": gaps})
+        echo_json(
+            {
+                "runs": {f: _short(r.summary) for f, r in zip(folders, runs, strict=True)},
+                "gaps": found,
+            }
+        )
         return
-    _show([(Path(folder).name, summary) for folder, summary in runs])
-    if gaps:
-        click.echo(f"\njob by job, (JCT of {Path(folders[0]).name} - JCT) / JCT of the first, %")
-        names = ("p10", "p25", "p50", "p75", "p90")
-        rows = [
-            (Path(f).name, g["jobs"], *(round(g[n] * 100, 1) for n in names))
-            for f, g in gaps.items()
-        ]
-        table(("run", "jobs", *names), rows)
+    _show([(run.name, run.summary) for run in runs], [differs(first, run) for run in runs])
+    if not found:
+        return
+    click.echo(f"\njob by job, (JCT of {safe(first.name)} - JCT) / JCT of the first, %")
+    rows: list[tuple[object, ...]] = []
+    for folder, gap in found.items():
+        cells = [_percent(gap[f"p{p}"]) for p in PERCENTILES]
+        rows.append((Path(folder).name, gap["jobs"], *cells, gap["why"] or "same work"))
+    table(("run", "jobs", *(f"p{p}" for p in PERCENTILES), "finished"), rows)
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    path = folder / "summary.json"
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return {**found, "jct_s": dict(found["jct_s"]), "jain": dict(found["jain"])}
-    except OSError as error:
-        raise InputError(str(path), error.strerror or "cannot be read") from None
-    except (ValueError, KeyError, TypeError):
-        raise InputError(str(path), "is not the summary of a run") from None
+def _percent(value: float | None) -> object:
+    return "-" if value is None else round(value * 100, 1)
 
 
-def _jcts(folder: Path) -> dict[str, float]:
-    path = folder / "jobs.csv"
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        found = [r for r in rows if r["state"] == "FINISHED"]
-        return {f"{r['job']}:{r['name']}": float(r["jct_s"]) for r in found}
-    except OSError as error:
-        raise InputError(str(path), error.strerror or "cannot be read") from None
-    except (ValueError, KeyError, csv.Error):
-        raise InputError(str(path), "is not the table of a run's jobs") from None
-
-
-def _gaps(first: Path, other: Path) -> dict[str, float]:
-    """Percentiles over jobs of the relative gain in JCT against the first run."""
-    before, after = _jcts(first), _jcts(other)
-    gains = sorted(
-        (before[job] - after[job]) / before[job] for job in before if job in after and before[job]
-    )
-    found: dict[str, float] = {"jobs": len(gains)}
-    for p in (10, 25, 50, 75, 90):
-        found[f"p{p}"] = gains[min(len(gains) - 1, len(gains) * p // 100)] if gains else 0.0
-    return found
+def _unfinished(states: dict[str, int]) -> str:
+    bad = {state: n for state, n in states.items() if state not in ("SUCCEEDED", "FINISHED")}
+    return ", ".join(f"{n:,} {state}" for state, n in bad.items())
 
 
 def _short(summary: dict[str, Any]) -> dict[str, Any]:
@@ -138,19 +129,27 @@ def _short(summary: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in summary.items() if key not in SERIES}
 
 
-def _show(runs: list[tuple[str, dict[str, Any]]]) -> None:
+def _show(runs: list[tuple[str, dict[str, Any]]], notes: Sequence[str] = ()) -> None:
     rows: list[tuple[object, ...]] = []
     for name, s in runs:
         jct, jain = s["jct_s"], s["jain"]
         busiest = max(s["utilisation"], key=s["utilisation"].get, default="")
         used = f"{busiest} {s['utilisation'].get(busiest, 0.0):.0%}"
+        states = s.get("states", {})
+        good = states.get("SUCCEEDED", 0) + states.get("FINISHED", 0) if states else s["jobs"]
+        windows = [jain.get(window) for window in ("10", "60", "240")]
         rows.append((
-            name, s["jobs"], s["tasks"], s["makespan_s"], jct["mean"], jct["p50"], jct["p95"],
-            *(f"{jain[window]:.2f}" for window in ("10", "60", "240")), used, s["wall_s"],
-            s["digest"][:8],
+            name, f"{good:,}/{s['jobs']:,}", s["tasks"], s["makespan_s"], jct["mean"], jct["p50"],
+            jct["p95"], *("-" if each is None else f"{each:.2f}" for each in windows), used,
+            s["wall_s"], s["digest"][:8],
         ))  # fmt: skip
-    columns = ("run", "jobs", "tasks", "span s", "JCT s", "p50", "p95", "Jain 10 s", "60 s",
-               "240 s", "busiest", "wall s", "digest")  # fmt: skip
+    columns = ["run", "succeeded", "tasks", "span s", "JCT s", "p50", "p95", "Jain 10 s", "60 s",
+               "240 s", "busiest", "wall s", "digest"]  # fmt: skip
+    if any(notes):
+        columns.append("ranked")
+        rows = [
+            (*row, f"no: {note}" if note else "yes") for row, note in zip(rows, notes, strict=True)
+        ]
     table(columns, rows)
 
 

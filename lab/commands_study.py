@@ -36,11 +36,15 @@ def study(grid: Path, out: Path, workers: int, dask: str, as_json: bool) -> None
             (
                 Path(row["workload"]).name, row["scheduler"], row["seed"], row["load"],
                 row["jct_s"]["mean"], row["jct_s"]["p50"], row["jct_s"]["p95"],
-                row["makespan_s"], round(row["jain"]["240"], 3), row["digest"][:10],
+                row["makespan_s"], _index(row["jain"]["240"]), row["digest"][:10],
             )
             for row in rows
         ],
     )  # fmt: skip
+
+
+def _index(value: float | None) -> object:
+    return "-" if value is None else round(value, 3)
 
 
 commands: list[click.Command] = [study]

@@ -9,7 +9,7 @@ import numpy as np
 from am.plan.bounds.bounds import Bounds
 from am.plan.bounds.cuts import cut
 from weft.dag import Dag, Floats, Ints
-from weft.errors import WeftError
+from weft.errors import InputError, WeftError
 from weft.plan import Plan
 
 _BARS_AS_SHAPES_MAX = 4000  # more bars are drawn as one image inside the picture
@@ -49,7 +49,9 @@ def draw_plan(title: str, dag: Dag, plan: Plan, bounds: Bounds, path: Path) -> N
     try:
         figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
     except (OSError, ValueError) as error:
-        raise WeftError(f"{path}: {error}") from None
+        if isinstance(error, ValueError):  # a suffix that stands for no kind of picture
+            raise InputError(str(path), str(error)) from None
+        raise WeftError(f"{path}: {error.strerror or error}") from None
     finally:
         pyplot.close(figure)
 

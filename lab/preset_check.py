@@ -49,7 +49,7 @@ def check(name: str, jobs: list[Job], nodes: int = 100, *, every: int = EVERY) -
     simulation = Simulation(machines(nodes), jobs, settings)
     recorder = simulation.run()
     spent_s = time.process_time() - start_s
-    ended = [row for row in recorder.jobs if row.state == "FINISHED"]
+    ended = [row for row in recorder.jobs if row.end == "SUCCEEDED"]
     run = Run(simulation.cluster, recorder.jobs, recorder.columns())
     mean_s = sum(map(jct_s, ended)) / max(len(ended), 1)
     cells = (
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> None:
         most = int(arguments[at + 1])
         del arguments[at : at + 2]
     jobs = workload(most)
-    print("| preset | jobs ended | tasks | events | mean JCT s | makespan s | digest | CPU s |")
+    print("| preset | jobs succeeded | tasks | events | mean JCT s | makespan s | digest | CPU s |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     for name in arguments or PRESETS:
         print(check(name, jobs), flush=True)

@@ -18,6 +18,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from lab.comparing import SUCCEEDED
 from lab.report_dag import draw_dag
 from weft.errors import InputError
 
@@ -53,8 +54,14 @@ class LoadedRun:
 
     @property
     def jct_s(self) -> np.ndarray[Any, Any]:
-        """Completion times of finished jobs, sorted, s."""
-        return np.sort([float(job["jct_s"]) for job in self.jobs if job["jct_s"]])
+        """Completion times of the jobs that succeeded, sorted, s."""
+        return np.sort([float(job["jct_s"]) for job in self.jobs if job["state"] in SUCCEEDED])
+
+    @property
+    def ends(self) -> str:
+        """How its jobs ended, as `35 SUCCEEDED, 5 FAILED`."""
+        states = [job["state"] for job in self.jobs]
+        return ", ".join(f"{states.count(state):,} {state}" for state in dict.fromkeys(states))
 
 
 def load_run(folder: Path) -> LoadedRun:
@@ -140,16 +147,17 @@ def _section(title: str, text: str, figure: Figure) -> list[str]:
 
 
 def _table(runs: Sequence[LoadedRun]) -> str:
-    head = ("run", "scheduler", "jobs", "tasks", "makespan s", "JCT mean s", "p50", "p95",
+    head = ("run", "scheduler", "jobs", "ended", "tasks", "makespan s", "JCT mean s", "p50", "p95",
             "Jain 240 s", "seed", "digest")  # fmt: skip
     rows = []
     for run in runs:
         s = run.summary
         jct = s["jct_s"]
         cells = (
-            run.name, s["scheduler"], s["jobs"], s["tasks"], f"{s['makespan_s']:,.0f}",
+            run.name, s["scheduler"], s["jobs"], run.ends, s["tasks"], f"{s['makespan_s']:,.0f}",
             f"{jct['mean']:,.1f}", f"{jct['p50']:,.1f}", f"{jct['p95']:,.1f}",
-            f"{s['jain']['240']:.3f}", s["seed"], s["digest"][:12],
+            "-" if s["jain"]["240"] is None else f"{s['jain']['240']:.3f}", s["seed"],
+            s["digest"][:12],
         )  # fmt: skip
         rows.append("<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in cells) + "</tr>")
     heads = "".join(f"<th>{name}</th>" for name in head)
@@ -254,7 +262,7 @@ def _gantt(run: LoadedRun) -> Figure:
 
 
 def _slowest(run: LoadedRun) -> tuple[str, list[dict[str, str]]]:
-    done = [job for job in run.jobs if job["jct_s"]] or run.jobs
+    done = [job for job in run.jobs if job["state"] in SUCCEEDED] or run.jobs
     slowest = max(done, key=lambda job: float(job["jct_s"] or 0))
     mine = [stage for stage in run.stages if stage["job"] == slowest["job"]]
     return f"{slowest['name']}: {float(slowest['jct_s'] or 0):,.1f} s", mine
@@ -268,7 +276,8 @@ def _finish(figure: Figure) -> Figure:
     axes = figure.axes[0]
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="best")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, loc="best")
     return figure
 
 

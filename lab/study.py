@@ -17,6 +17,7 @@ from typing import Any
 
 from sim.command import Request, main_simulate
 from sim.outputs import SERIES
+from sim.provenance import KEYS
 from weft.errors import InputError, WeftError
 from weft.workloads.documents import load_document
 
@@ -87,8 +88,9 @@ def run_one(request: Request) -> dict[str, Any]:
         "estimate_error": request.estimate_error, "load": request.load,
         "arrivals": request.arrivals,
     }  # fmt: skip
-    rest = {k: v for k, v in summary.items() if k not in (*SERIES, "scheduler", "seed")}
-    return {"key": key_of(request), **row, **rest}
+    rest = {k: v for k, v in summary.items() if k not in (*SERIES, *KEYS, "scheduler", "seed")}
+    what = {k: summary[k] for k in KEYS}
+    return {"key": key_of(request), **row, **rest, "run": what}
 
 
 def run_study(

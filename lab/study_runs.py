@@ -119,12 +119,9 @@ def finished(
     settings = SimSettings(with_options(chosen, options or {}), seed)
     with quiet_collector():
         Simulation(cluster, jobs, settings, recorder).run()
-    bad = [row for row in recorder.jobs if row.state != "FINISHED"]
+    bad = [row for row in recorder.jobs if row.end != "SUCCEEDED"]
     if bad:
-        raise InputError(f"job {bad[0].job.name!r}", bad[0].diagnostics or bad[0].state)
-    if recorder.finished_tasks < sum(job.task_count for job in jobs):
-        failed = next(row for row in recorder.jobs if row.diagnostics)
-        raise InputError(f"job {failed.job.name!r}", failed.diagnostics)
+        raise InputError(f"job {bad[0].job.name!r}", bad[0].diagnostics or bad[0].end)
     return Run(cluster, recorder.jobs, recorder.columns()), recorder
 
 

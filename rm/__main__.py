@@ -59,7 +59,7 @@ def make_manager(settings: RmSettings, cluster_ts: int) -> ResourceManager:
 
 def _matcher(settings: RmSettings) -> Matcher:
     chosen = choose(settings.scheduler, matcher=settings.matcher)
-    chosen = with_options(chosen, pairs(settings.set))
+    chosen = with_options(chosen, pairs(settings.set), ("matcher",))
     return make_matcher(chosen.matcher, chosen.matcher_options)
 
 

@@ -32,7 +32,8 @@ def move_app(books: Books, app: App, event: AppEvent, diagnostics: str = "") -> 
         app.diagnostics = diagnostics
     if app.state is not before:
         path = books.queues.paths[app.queue]
-        books.note(AppChanged(app.app_id, app.job.name, path, app.state.name, diagnostics))
+        status = app.final_status
+        books.note(AppChanged(app.app_id, app.job.name, path, app.state.name, diagnostics, status))
 
 
 def move_attempt(

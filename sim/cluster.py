@@ -9,12 +9,10 @@ import numpy as np
 
 from am.ask.registry import asker
 from am.core import ApplicationMaster
-from am.plan.registry import PlanRequest, planner
-from am.settings import MasterSettings
+from am.plan.registry import PlanRequest, planner, planner_parameters
 from nm.core import NodeManager
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
-from rm.settings import ManagerSettings
 from sim.checkers import Checkers
 from sim.client import Client
 from sim.engine import Actor, Engine
@@ -22,7 +20,7 @@ from sim.faults import REPEAT, Chaos, Faults
 from sim.idle import HEARTBEAT, LIVENESS, IdleBeats
 from sim.network import Network
 from sim.recorder import Recorder
-from sim.settings import SimSettings
+from sim.settings import SimSettings, manager_settings, master_settings
 from weft.cluster import ClusterSpec, NodeSpec
 from weft.dag import Machines, dag_of_job
 from weft.effects import (
@@ -105,8 +103,9 @@ class Simulation:
         self._client = Client(jobs, self.recorder, repeat=self._lossy)
         self._outside = Actor("client", self._client)
         self._chaos = Actor("chaos", Chaos(self))
-        if settings.scheduler.planner:
-            planner(settings.scheduler.planner)  # an unknown name is bad input
+        chosen = settings.scheduler
+        if chosen.planner:  # an unknown name or parameter is bad input
+            planner_parameters(chosen.planner, chosen.planner_options)
         asker(settings.scheduler.asker, settings.scheduler.asker_options)
         self.recorder.on_done = self.engine.stop
         self._listeners = self.recorder.listeners()
@@ -220,16 +219,12 @@ class Simulation:
             return  # two restarts that overlap are one
         self.network.manager_down(False)
         self._lives += 1
-        own = replace(
-            ManagerSettings(prompt=settings.prompt, recovery=settings.faults.restarts),
-            **settings.manager,
-        )
         manager = ResourceManager(
             0,
             self.cluster.types,
             self.cluster.queues,
             make_matcher(scheduler.matcher, scheduler.matcher_options),
-            own,
+            manager_settings(settings),
             np.random.default_rng([settings.seed, 1, self._lives]),
         )
         self.manager = manager
@@ -263,13 +258,9 @@ class Simulation:
         item = effect.item
         assert isinstance(item, MasterLaunch), "emulated nodes launch masters only"
         scheduler = self.settings.scheduler
-        own = replace(
-            MasterSettings(planner=scheduler.planner, planner_options=scheduler.planner_options),
-            **self.settings.master,
-        )
         core = ApplicationMaster(
             item.attempt_id,
-            own,
+            master_settings(self.settings),
             asker(scheduler.asker, scheduler.asker_options),
             np.random.default_rng([self.settings.seed, 3, item.attempt_id]),
         )

@@ -12,18 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nm.settings import NodeSettings
 from rm.match.registry import matcher_row
 from sim.cluster import Simulation
 from sim.faults import NO_FAULTS, Faults, faults_from_dict, random_faults
 from sim.outputs import summarise, write_run
+from sim.provenance import described
 from sim.recorder import Recorder
 from sim.reshape import fit, misestimate, parse_error, with_arrivals, with_load
 from sim.results import Run
-from sim.settings import SimSettings
+from sim.settings import SimSettings, role_settings
 from weft.cluster import ClusterSpec
 from weft.errors import InputError
 from weft.job import Job
-from weft.presets import PARTS, Preset, choose, with_options
+from weft.presets import PARTS, Preset, choose, label, with_options
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.documents import load_document
 from weft.workloads.imported import Imported
@@ -62,10 +64,13 @@ def main_simulate(
     request: Request, *, progress: bool = False, warn: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Run one simulation and return its summary; raises InputError for bad input."""
+    if request.out and Path(request.out).exists() and not Path(request.out).is_dir():
+        raise InputError("--out", f"{request.out} is a file, not a folder")
     cluster = with_load(load_cluster(request.cluster), request.load)
     jobs = read_workload(request, cluster, warn)
     settings = read_settings(request, cluster, len(jobs))
-    with _decision_log(request) as log:
+    what = described(request, cluster, jobs, settings)
+    with _decision_log(request, what) as log:
         recorder = Recorder(log=log)
         simulation = Simulation(cluster, jobs, settings, recorder)
         with quiet_collector(), _progress(progress, jobs, simulation):
@@ -79,9 +84,11 @@ def main_simulate(
         warn(f"job {row.job.name!r} was refused: {row.diagnostics}")
     run = Run(cluster, recorder.jobs, recorder.columns())
     summary = summarise(
-        run, recorder, scheduler=request.scheduler, seed=request.seed,
+        run, recorder, scheduler=_label(request, settings), seed=request.seed,
         events=simulation.engine.events, wall_s=wall_s,
+        master=simulation.manager.books.master_vector,
     )  # fmt: skip
+    summary |= what
     if request.out:
         write_run(Path(request.out), run, summary)
         if request.report:
@@ -91,6 +98,10 @@ def main_simulate(
 
 def read_workload(request: Request, cluster: ClusterSpec, warn: Callable[[str], None]) -> list[Job]:
     """The jobs, reshaped as asked for."""
+    if request.jobs_max < 0:
+        raise InputError("--jobs", f"expected a whole number from 1, got {request.jobs_max}")
+    if request.seed < 0:
+        raise InputError("--seed", f"expected a whole number from 0, got {request.seed}")
     result = Imported()
     jobs: list[Job] = []
     sources = [Path(source) for source in request.workload]
@@ -114,25 +125,30 @@ def read_workload(request: Request, cluster: ClusterSpec, warn: Callable[[str], 
 
 def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSettings:
     """Scheduler, faults and pace; raises InputError for what is not known."""
+    if not request.until_s > 0:
+        raise InputError("--until", f"expected a positive number, got {request.until_s:g}")
     if request.pace not in ("yarn", "prompt"):
         raise InputError("--pace", f"expected yarn or prompt, got {request.pace!r}")
     scheduler = choose(
         request.scheduler, matcher=request.matcher, planner=request.planner, asker=request.asker
     )
-    roles: dict[str, dict[str, Any]] = {"manager": {}, "master": {}, "node": {}}
+    given: dict[str, dict[str, str]] = {"manager": {}, "master": {}, "node": {}}
     options: dict[str, str] = {}
     for key, value in request.options.items():
         part, dot, name = key.partition(".")
-        if dot and part in roles:
-            roles[part][name] = _number(value)
+        if dot and part in given:
+            given[part][name] = value
         else:
-            options[_qualified(key, scheduler)] = _number(value)
+            options[_qualified(key, scheduler)] = value
+    names = cluster.types.names
+    roles = {role: role_settings(role, values, names) for role, values in given.items()}
     settings = SimSettings(
         scheduler=with_options(scheduler, options),
         seed=request.seed,
         prompt=request.pace == "prompt",
         checks=request.checks,
         faults=_faults(request, cluster, jobs),
+        node=NodeSettings(**roles["node"]),
         manager=roles["manager"],
         master=roles["master"],
         until_s=request.until_s,
@@ -146,19 +162,20 @@ def _qualified(key: str, scheduler: Preset) -> str:
         return key
     if key in matcher_row(scheduler.matcher).parameters:
         return f"matcher.{key}"
+    if "." in key:
+        known = ", ".join(f"{part}.NAME" for part in (*PARTS, "manager", "master", "node"))
+        raise InputError(f"--set {key}", f"expected one of {known}")
     names = ", ".join(f"{part}.{key}" for part in PARTS)
     raise InputError(
         f"--set {key}", f"matcher {scheduler.matcher} has no such parameter ({names}?)"
     )
 
 
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(text.lower(), text)
+def _label(request: Request, settings: SimSettings) -> str:
+    """The preset's name, as long as its own parts ran."""
+    if request.matcher or request.planner or request.asker:
+        return label(settings.scheduler)
+    return request.scheduler
 
 
 def _faults(request: Request, cluster: ClusterSpec, jobs: int) -> Faults:
@@ -176,7 +193,10 @@ def _faults(request: Request, cluster: ClusterSpec, jobs: int) -> Faults:
 
 
 @contextmanager
-def _decision_log(request: Request) -> Iterator[Callable[[Mapping[str, Any]], None] | None]:
+def _decision_log(
+    request: Request, what: Mapping[str, Any]
+) -> Iterator[Callable[[Mapping[str, Any]], None] | None]:
+    """Takes the lines of the decision log; the first one says what the run is."""
     if not request.decisions:
         yield None
         return
@@ -185,6 +205,9 @@ def _decision_log(request: Request) -> Iterator[Callable[[Mapping[str, Any]], No
     folder = Path(request.out)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "decisions.jsonl").open("w") as file:
+        print(
+            json.dumps({"t": 0.0, "fact": "RunDescribed", "seed": request.seed, **what}), file=file
+        )
         yield lambda line: print(json.dumps(line), file=file)
 
 
@@ -209,20 +232,19 @@ def _progress(wanted: bool, jobs: Sequence[Job], simulation: Simulation) -> Iter
         yield
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} tasks"), TimeElapsedColumn(),
-    )  # fmt: skip
+    from weft.client.bars import bars
+
+    console = Console(stderr=True)
     done = threading.Event()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("simulating", total=sum(job.task_count for job in jobs))
+    with bars(console, transient=True) as bar:
+        total = sum(job.task_count for job in jobs)
+        task = bar.add_task("simulating", total=total, state="")
 
         def follow() -> None:
             while not done.wait(0.2):
-                text = f"{simulation.engine.now:,.0f} s"
-                bar.update(task, completed=simulation.recorder.finished_tasks, description=text)
+                text = f"tasks, at {simulation.engine.now:,.0f} s of virtual time"
+                bar.update(task, completed=simulation.recorder.finished_tasks, state=text)
 
         thread = threading.Thread(target=follow, daemon=True)
         thread.start()

@@ -2,9 +2,10 @@
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from sim.results import (
     Run,
     dominant_shares,
     held_over_time,
-    jain_index,
+    jain_by_window,
     jct_s,
     job_rows,
     makespan_s,
@@ -29,19 +30,33 @@ from sim.results import (
     task_rows,
     utilisation,
 )
+from weft.errors import WeftError
+from weft.resources import Vector
 
 SERIES = ("running", "leftover")  # keys of summary.json that hold values over time
 
 
 def summarise(
-    run: Run, recorder: Recorder, *, scheduler: str, seed: int, events: int, wall_s: float
+    run: Run,
+    recorder: Recorder,
+    *,
+    scheduler: str,
+    seed: int,
+    events: int,
+    wall_s: float,
+    master: Vector = (),
 ) -> dict[str, Any]:
-    """The contents of summary.json."""
-    ended = [row for row in run.jobs if row.state == "FINISHED"]
+    """What a run measured: a part of summary.json.
+
+    Completion times are of the jobs that succeeded; `states` counts how all of them ended, or where
+    they stood. Jain's index is null where no window says anything. `master` is what one holds.
+    """
+    good = [row for row in run.jobs if row.end == "SUCCEEDED"]
     shares = dominant_shares(run)
     states: dict[str, int] = {}
     for row in run.jobs:
-        states[row.state] = states.get(row.state, 0) + 1
+        states[row.end] = states.get(row.end, 0) + 1
+    windows = {str(window): jain_by_window(run, window, shares) for window in WINDOWS_S}
     times, running = running_over_time(run.tasks)
     extra = _leftover(run, recorder) if recorder.altruistic else {}
     return {
@@ -50,9 +65,11 @@ def summarise(
         "jobs": len(run.jobs),
         "tasks": recorder.finished_tasks,
         "makespan_s": makespan_s(run),
-        "jct_s": percentiles(np.array([jct_s(row) for row in ended])),
-        "jain": {str(window): jain_index(run, window, shares) for window in WINDOWS_S},
+        "jct_s": percentiles(np.array([jct_s(row) for row in good])),
+        "jain": {name: float(v.mean()) if len(v) else None for name, v in windows.items()},
+        "jain_windows": {name: len(values) for name, values in windows.items()},
         "utilisation": utilisation(run),
+        "masters": _masters(run, recorder, master),
         "events": events,
         "wall_s": wall_s,
         "digest": recorder.digest(),
@@ -61,6 +78,18 @@ def summarise(
         "decisions": recorder.decisions,
         "running": {"time_s": times, "tasks": running},
         **extra,
+    }
+
+
+def _masters(run: Run, recorder: Recorder, master: Vector) -> dict[str, float]:
+    """What the jobs' masters held of each resource, on average, as parts of C."""
+    span_s = makespan_s(run)
+    names, total = run.cluster.types.names, run.cluster.total
+    begin_s = min(row.job.arrival_s for row in run.jobs)
+    held_s = recorder.masters_until(begin_s + span_s)
+    return {
+        name: amount * held_s / (whole * span_s) if whole and span_s > 0 else 0.0
+        for name, amount, whole in zip(names, master or (0.0,) * len(names), total, strict=True)
     }
 
 
@@ -77,17 +106,33 @@ def _leftover(run: Run, recorder: Recorder) -> dict[str, Any]:
 
 
 def write_run(folder: Path, run: Run, summary: dict[str, Any]) -> None:
-    """Write all files of a run."""
+    """Write all files of a run, each whole or not at all; raises WeftError naming the file."""
     folder.mkdir(parents=True, exist_ok=True)
     _csv(folder / "jobs.csv", JOB_COLUMNS, job_rows(run))
     _csv(folder / "tasks.csv", TASK_COLUMNS, task_rows(run))
     _csv(folder / "nodes.csv", NODE_COLUMNS, node_rows(run))
     _csv(folder / "stages.csv", STAGE_COLUMNS, stage_rows(run))
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    with written(folder / "summary.json") as file:
+        file.write(json.dumps(summary, indent=1) + "\n")
+
+
+@contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """A file that appears whole or not at all; raises WeftError naming it."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("w", newline="", encoding="utf-8") as file:
+            yield file
+        partial.replace(path)
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror or error}"
+        raise WeftError(f"{path}: {problem}") from None
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    with path.open("w", newline="") as file:
+    with written(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(rows)

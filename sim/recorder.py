@@ -15,6 +15,7 @@ import numpy as np
 from weft.dag import Floats, Ints
 from weft.facts import (
     AppChanged,
+    AttemptChanged,
     Closed,
     Fact,
     JobProgressed,
@@ -24,7 +25,7 @@ from weft.facts import (
     Remark,
     TaskStopped,
 )
-from weft.ids import AppId, ContainerId, NodeId
+from weft.ids import CONTAINER_BITS, AppId, AttemptId, ContainerId, NodeId
 from weft.job import Job
 from weft.messages import AskType, Outcome
 
@@ -33,6 +34,7 @@ _STOPPED = struct.Struct("<qqqqqqqdd")
 _ROW = np.dtype("i8,i8,i8,i8,i8,i8,i8,f8,f8")
 _PLACED = struct.Struct("<dqqii")
 _CLOSED = struct.Struct("<dqiiii")
+_NUMBER: Final = (1 << CONTAINER_BITS) - 1  # 1: a master's own container
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _ALTRUISTIC: Final = AskType.ALTRUISTIC
 ENDED = {"FINISHED", "FAILED", "KILLED"}
@@ -48,6 +50,12 @@ class JobRow:
     state: str = "NEW"
     finish_s: float = -1.0
     diagnostics: str = ""
+    final_status: str = ""  # SUCCEEDED FAILED KILLED; empty: it did not end
+
+    @property
+    def end(self) -> str:
+        """How it ended, or where it stood when the run ended."""
+        return self.final_status or self.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,8 @@ class Recorder:
     altruistic: list[ContainerId] = field(default_factory=list)  # granted to ALTRUISTIC asks
     remarks: list[tuple[float, Remark]] = field(default_factory=list)
     plans: dict[AppId, MasterPlanned] = field(default_factory=dict)
+    masters_s: float = 0.0  # container seconds of masters that ended
+    masters: dict[AttemptId, float] = field(default_factory=dict)  # since when the others are there
     nodes: dict[NodeId, int] = field(default_factory=dict)
     _hash: Any = field(default_factory=hashlib.sha256)
     _bytes: bytearray = field(default_factory=bytearray)  # of decisions that were not hashed yet
@@ -104,6 +114,7 @@ class Recorder:
             Placed: self._placed,
             Closed: self._closed,
             AppChanged: self._app_changed,
+            AttemptChanged: self._attempt_changed,
             Remark: self._remark,
             MasterPlanned: self._planned,
             NodeChanged: self._node_changed,
@@ -140,7 +151,17 @@ class Recorder:
 
     def _closed(self, now: float, fact: Closed) -> None:
         container, node, outcome, stage, task, attempt, *_ = fact
+        if stage < 0 and container & _NUMBER == 1:
+            self.masters_s += now - self.masters.pop(container >> CONTAINER_BITS, now)
         self._decide(_CLOSED.pack(now, container, outcome, stage, task, attempt), node)
+
+    def _attempt_changed(self, now: float, fact: AttemptChanged) -> None:
+        if fact.state == "ALLOCATED":
+            self.masters[fact.attempt] = now
+
+    def masters_until(self, end_s: float) -> float:
+        """How long containers of masters were held until `end_s`, in container seconds."""
+        return self.masters_s + sum(max(0.0, end_s - since) for since in self.masters.values())
 
     def _remark(self, now: float, fact: Remark) -> None:
         self.remarks.append((now, fact))
@@ -168,6 +189,8 @@ class Recorder:
             row.finish_s = now
             self._one_less()
         row.state = fact.state
+        if row.finish_s >= 0 and not row.final_status:
+            row.final_status = fact.final_status
         row.diagnostics = fact.diagnostics or row.diagnostics
 
     def refused(self, row: JobRow, now: float, problem: str) -> None:

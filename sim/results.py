@@ -115,9 +115,9 @@ def _task_shares(run: Run, fold: Callable[[Floats], float]) -> Floats:
 
 
 def jain_index(run: Run, window_s: float, shares: Floats) -> float:
-    """The mean of Jain's index over windows; 1 where no window says anything."""
+    """The mean of Jain's index over windows; not a number where no window says anything."""
     found = jain_by_window(run, window_s, shares)
-    return float(found.mean()) if len(found) else 1.0
+    return float(found.mean()) if len(found) else float("nan")
 
 
 def jain_by_window(run: Run, window_s: float, shares: Floats) -> Floats:
@@ -224,7 +224,7 @@ def job_rows(run: Run) -> Iterator[tuple[Any, ...]]:
             row.app or row.number, job.name, job.queue, _s(job.arrival_s),
             _s(starts[row.app]) if row.app in starts else "",
             _s(row.finish_s) if row.finish_s >= 0 else "",
-            _s(jct_s(row)) if row.finish_s >= 0 else "", job.task_count, row.state,
+            _s(jct_s(row)) if row.finish_s >= 0 else "", job.task_count, row.end,
         )  # fmt: skip
 
 

@@ -1,11 +1,15 @@
 """What a simulation is told."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from am.settings import MasterSettings
 from nm.settings import NodeSettings
+from rm.settings import ManagerSettings
 from sim.faults import NO_FAULTS, Faults
+from weft.errors import InputError
+from weft.parameters import read_parameters
 from weft.presets import Preset, preset
 
 
@@ -28,3 +32,58 @@ class SimSettings:
     manager: Mapping[str, Any] = field(default_factory=dict)
     master: Mapping[str, Any] = field(default_factory=dict)
     until_s: float = float("inf")
+
+
+def manager_settings(settings: SimSettings) -> ManagerSettings:
+    """The Resource Manager's settings in a simulation."""
+    base = ManagerSettings(prompt=settings.prompt, recovery=settings.faults.restarts)
+    return replace(base, **settings.manager)
+
+
+def master_settings(settings: SimSettings) -> MasterSettings:
+    """A master's settings in a simulation."""
+    chosen = settings.scheduler
+    base = MasterSettings(planner=chosen.planner, planner_options=chosen.planner_options)
+    return replace(base, **settings.master)
+
+
+_ROLES: Mapping[str, Any] = {
+    "manager": ManagerSettings, "master": MasterSettings, "node": NodeSettings,
+}  # fmt: skip
+# what has a flag of its own, or is told by the scheduler
+_ELSEWHERE = {
+    "manager": ("prompt", "recovery"),
+    "master": ("planner", "planner_options", "history", "address"),
+    "node": ("mode", "launch"),
+}
+_ABOVE_ZERO = ("heartbeat_s", "master_heartbeat_s", "resend_after_s", "resend_s", "speed")
+
+
+def role_settings(
+    role: str, given: Mapping[str, Any], resources: tuple[str, ...]
+) -> dict[str, Any]:
+    """Fields of a role's settings from names and texts; raises InputError for a wrong one.
+
+    `resources` are the cluster's, for `manager.master_demand`.
+    """
+    for key in given:
+        if key.partition(".")[0] in _ELSEWHERE[role]:
+            raise InputError(
+                f"--set {role}.{key}", "is not set here: it follows from other options"
+            )
+    read = read_parameters(_ROLES[role], given, f"--set {role}")
+    for name, value in read.items():
+        place = f"--set {role}.{name}"
+        if name in _ABOVE_ZERO and not value > 0:
+            raise InputError(place, f"expected a positive number, got {value}")
+        if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+            raise InputError(place, f"expected a number from 0, got {value}")
+        if name == "max_attempts" and not 1 <= value <= 255:
+            raise InputError(place, f"expected a whole number from 1 to 255, got {value}")
+        if name.endswith("_share_max") and not 0 < value <= 1:
+            raise InputError(place, f"expected a number above 0, at most 1, got {value}")
+        if name == "master_demand":
+            for unknown in value.keys() - {*resources, "vcores", "memory_mb"}:
+                known = ", ".join(resources)
+                raise InputError(f"{place}.{unknown}", f"unknown resource; the cluster has {known}")
+    return read

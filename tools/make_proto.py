@@ -1,10 +1,11 @@
 """Generate the stubs in weft/wire and weft/hadoop from proto/*.proto; `--check` fails on drift.
 
-`import "weft/wire/x.proto"` in the sources together with `-I weft/wire=proto` makes the stubs
-import each other by their real module names, so nothing has to be rewritten.
+The sources import each other by bare name, so that `protoc -I proto` works for anybody in any
+language. Our own stubs lie in a package, so the lines in which they name each other are mended.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,8 +29,8 @@ def generate(out: Path, folder: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
     def compile_(files: list[Path], *flags: str) -> None:
-        names = [f"{place}/{source.name}" for source in files]
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{place}={PROTO}"]
+        names = [source.name for source in files]
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}"]
         subprocess.run([*command, *flags, *names], check=True, env={**os.environ, "PATH": path})
 
     if shutil.which("protoc-gen-mypy", path=path) is None:
@@ -37,8 +38,15 @@ def generate(out: Path, folder: Path) -> dict[str, str]:
     compile_(sources, f"--python_out={out}", f"--mypy_out=quiet:{out}")
     if services:
         compile_(services, f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}")
-    made = out / place
-    return {path.name: path.read_text("utf-8") for pattern in STUBS for path in made.glob(pattern)}
+    made = {path.name: path.read_text("utf-8") for pattern in STUBS for path in out.glob(pattern)}
+    package = place.replace("/", ".")
+    return {name: mended(text, package) for name, text in made.items()}
+
+
+def mended(text: str, package: str) -> str:
+    """A stub's text with the modules that it names in their package."""
+    text = re.sub(r"^import (\w+_pb2)\b", rf"from {package} import \1", text, flags=re.MULTILINE)
+    return re.sub(r"(DESCRIPTOR, )'(\w+_pb2)'", rf"\1'{package}.\2'", text)
 
 
 def main(arguments: list[str]) -> int:

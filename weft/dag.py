@@ -173,10 +173,12 @@ class Machines:
         task = int(np.argmin(fits))
         stage = int(dag.stage_of[task])
         largest = self.capacity.max(axis=0)
-        needs = ", ".join(
-            f"{name} {need:g} (largest machine has {most:g})"
+        wanted = [
+            (need > most * (1 + 1e-7), f"{name} {need:g} (largest machine has {most:g})")
             for name, need, most in zip(dag.resources, dag.demand[task], largest, strict=True)
             if need > 0
-        )
+        ]
+        # what is nowhere, or else all of it: no machine has it together
+        needs = ", ".join([text for over, text in wanted if over] or [text for _, text in wanted])
         where = f"stage {dag.stage_names[stage]!r} task {task - int(dag.first[stage])}"
         raise InputError(where, f"fits on no machine: needs {needs}")

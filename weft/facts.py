@@ -11,13 +11,14 @@ from weft.resources import Vector
 
 
 class AppChanged(NamedTuple):
-    """An application moved to a new state (YARN's names)."""
+    """An application moved to a new state (YARN's names); how it ended once that is decided."""
 
     app: AppId
     name: str
     queue: str
     state: str
     diagnostics: str = ""
+    final_status: str = "UNDEFINED"  # SUCCEEDED FAILED KILLED
 
 
 class AttemptChanged(NamedTuple):

@@ -85,13 +85,26 @@ def choose(
     return chosen
 
 
-def with_options(chosen: Preset, settings: Mapping[str, Any]) -> Preset:
-    """Add parameters named `matcher.<name>`, `planner.<name>` or `asker.<name>`."""
+def label(chosen: Preset) -> str:
+    """The preset that has these very parts and parameters, or else the parts by name."""
+    for name, known in PRESETS.items():
+        if replace(chosen, text="") == replace(known, text=""):
+            return name
+    for name, known in PRESETS.items():
+        if all(getattr(chosen, part) == getattr(known, part) for part in PARTS):
+            return name
+    return "+".join(getattr(chosen, part) for part in PARTS)
+
+
+def with_options(
+    chosen: Preset, settings: Mapping[str, Any], parts: tuple[str, ...] = PARTS
+) -> Preset:
+    """Add parameters named `<part>.<name>`; raises InputError for any but these `parts`."""
     options = {part: dict(getattr(chosen, f"{part}_options")) for part in PARTS}
     for key, value in settings.items():
         part, dot, name = key.partition(".")
-        if not dot or part not in PARTS or not name:
-            raise InputError(f"set.{key}", f"expected {', '.join(f'{p}.<name>' for p in PARTS)}")
+        if not dot or part not in parts or not name:
+            raise InputError(f"--set {key}", f"expected {', '.join(f'{p}.<name>' for p in parts)}")
         options[part][name] = value
     return replace(
         chosen,

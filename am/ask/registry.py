@@ -8,6 +8,7 @@ import numpy as np
 
 from am.ask.view import HoldView, HoldWish, JobView, Wish
 from weft.errors import InputError
+from weft.parameters import known_parameters, read_parameters
 
 
 class Asker(Protocol):
@@ -63,8 +64,14 @@ def asker(name: str, options: Mapping[str, Any] | None = None) -> Asker | HoldAs
     if name not in ASKERS:
         raise InputError("asker", f"unknown asker {name!r}; known: {', '.join(ASKERS)}")
     module, kind = ASKERS[name].split(":")
-    try:
-        made: Asker | HoldAsker = getattr(import_module(module), kind)(**(options or {}))
-    except TypeError as error:
-        raise InputError(f"asker.{name}", str(error)) from error
+    factory = getattr(import_module(module), kind)
+    made: Asker | HoldAsker = factory(**read_parameters(factory, options or {}, f"asker.{name}"))
     return made
+
+
+def asker_parameters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Every parameter of an asker with its value; raises InputError for an unknown one."""
+    asker(name, options)
+    module, kind = ASKERS[name].split(":")
+    factory = getattr(import_module(module), kind)
+    return known_parameters(factory) | read_parameters(factory, options, f"asker.{name}")

@@ -6,8 +6,9 @@ and `iterations`: neighbours tried by the local search of a part (1000, less whe
 tasks).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -53,12 +54,23 @@ class _Best:
         self.found = schedule
 
 
+def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option with its value; raises InputError for an unknown or wrong one."""
+    search = asdict(read_options(options, also=("iterations",)))
+    return search | {"iterations": _iterations(options)}
+
+
+def _iterations(options: Mapping[str, Any]) -> int:
+    iterations: int = read_value("iterations", options.get("iterations", _ITERATIONS), int)
+    if iterations < 0:
+        raise InputError("options.iterations", "expected at least 0")
+    return iterations
+
+
 def plan(request: PlanRequest) -> Plan:
     """The most compact schedule found; raises InputError for bad options or a task too large."""
     options = read_options(request.options, also=("iterations",))
-    iterations = read_value("iterations", request.options.get("iterations", _ITERATIONS), int)
-    if iterations < 0:
-        raise InputError("options.iterations", "expected at least 0")
+    iterations = _iterations(request.options)
     grid, parts, fields = fields_of(request)
     bests = [_first(yard, request, options) for yard in fields]
     work = _improve(bests, request, options, iterations)

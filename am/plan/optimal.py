@@ -21,6 +21,11 @@ _OPTIONS = {"time_limit_s": 60.0, "effort": 0.0}
 _CHOICES_MAX = 400_000  # tasks times machines that a model may hold
 
 
+def parameters(options: Mapping[str, Any]) -> dict[str, float]:
+    """Every option with its value; raises InputError for an unknown or wrong one."""
+    return _read(options)
+
+
 def plan(request: PlanRequest) -> Plan:
     """The best schedule found in time; raises InputError without OR-Tools or for a large DAG."""
     options = _read(request.options)

@@ -70,3 +70,19 @@ def planner(name: str) -> Planner:
     module, function = PLANNERS[name].split(":")
     found: Planner = getattr(import_module(module), function)
     return found
+
+
+def planner_parameters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Every parameter of a planner with its value; raises InputError for an unknown one.
+
+    A planner that takes parameters has a function `parameters(options)` in its module.
+    """
+    planner(name)
+    module = import_module(PLANNERS[name].split(":")[0])
+    read: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
+    read = getattr(module, "parameters", None)
+    if read is not None:
+        return dict(read(options))
+    for key in options:
+        raise InputError(f"planner.{name}.{key}", "unknown parameter; known: none")
+    return {}

@@ -212,11 +212,11 @@ class MasterService(Outside):
 
 def _chosen(settings: AmSettings) -> Preset:
     """The policies by name; raises InputError for an unknown name or option."""
-    from am.plan.registry import planner
+    from am.plan.registry import planner_parameters
 
     chosen = choose(settings.scheduler, planner=settings.planner, asker=settings.asker)
-    chosen = with_options(chosen, pairs(settings.set))
-    planner(chosen.planner)
+    chosen = with_options(chosen, pairs(settings.set), ("planner", "asker"))
+    planner_parameters(chosen.planner, chosen.planner_options)
     asker(chosen.asker, chosen.asker_options)
     return chosen
 

@@ -24,6 +24,7 @@ from weft.resources import Vector
 ROOT_VARIABLE = "WEFT_WORK_ROOT"  # marks every process that a node manager started
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer
 POLL_S = 0.02  # where the system has no pidfd
+NO_COMMAND = "weft: this stage has no command; the task only sleeps for its {:g} s"
 TaskKey = tuple[int, int, int]
 
 
@@ -89,7 +90,7 @@ class ProcessHost:
     def start(self, item: TaskLaunch, node_id: str = "") -> None:
         """Run a task; where it cannot be started, its end says why.
 
-        A task without a command sleeps for its duration.
+        A task without a command sleeps for its duration, and its stderr says so.
         """
         key = (item.stage, item.task, item.attempt)
         name = f"{item.stage}-{item.task}-{item.attempt}" if item.reusable else ""
@@ -100,7 +101,10 @@ class ProcessHost:
         variables.setdefault("WEFT_ATTEMPT", str(item.attempt))
         variables["WEFT_NODE"] = node_id
         demand = item.granted or item.demand
-        self.run(item.container_id, command, variables, key=key, folder=name, demand=demand)
+        note = "" if item.command else NO_COMMAND.format(item.duration_s)
+        self.run(
+            item.container_id, command, variables, key=key, folder=name, demand=demand, note=note
+        )
 
     def run(
         self,
@@ -111,8 +115,12 @@ class ProcessHost:
         key: TaskKey = (-1, -1, 0),
         folder: str = "",
         demand: Vector = (),
+        note: str = "",
     ) -> None:
-        """Run any command in a container (a master, for example); `demand` limits it."""
+        """Run any command in a container (a master, for example); `demand` limits it.
+
+        `note` is a line that its stderr begins with.
+        """
         path = self.folder(container_id) / folder
         environment = self._environment | dict(variables)
         environment["WEFT_CONTAINER"] = format_container(self.cluster_ts, container_id)
@@ -123,7 +131,7 @@ class ProcessHost:
             name = format_container(self.cluster_ts, container_id)
             held = self._limits.enter(container_id, name, demand, command, environment, path)
         try:
-            pid = _spawn(held, environment, path)
+            pid = _spawn(held, environment, path, note)
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             problem = f"{command[0]}: cannot be started: {error.strerror or error}"
@@ -174,6 +182,10 @@ class ProcessHost:
         folder = self.folder(container_id)
         found = [*folder.rglob("stdout"), *folder.rglob("stderr")]
         return sorted(str(path.relative_to(folder)) for path in found)
+
+    def log_size(self, container_id: ContainerId, name: str) -> int:
+        """Bytes of a log file so far."""
+        return (self.folder(container_id) / name).stat().st_size
 
     def read_log(
         self, container_id: ContainerId, name: str, offset: int = 0, size: int = 1 << 20
@@ -284,7 +296,9 @@ def kill_orphans(root: Path) -> list[int]:
     return killed
 
 
-def _spawn(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> int:
+def _spawn(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, note: str = ""
+) -> int:
     """Start a process in its own group (vfork and exec: about 0.4 ms); raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -292,6 +306,8 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str], folder: Path)
     try:
         err = os.open(folder / "stderr", flags, 0o644)
         try:
+            if note:
+                os.write(err, f"{note}\n".encode())
             started = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,

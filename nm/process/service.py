@@ -214,16 +214,19 @@ class NodeService(Outside):
         self._followers[follower] = lane
 
     async def read_log(
-        self, node: str, container: ContainerId, stream: str
+        self, node: str, container: ContainerId, stream: str, skip: int = 0
     ) -> AsyncIterator[bytes]:
-        """What the commands of a container wrote so far; raises InputError if nothing is there."""
+        """What the commands of a container wrote so far; raises InputError if nothing is there.
+
+        `skip` bytes at the beginning are left out.
+        """
         host = self._processes
         names = [] if host is None else host.logs(container)
         found = [name for name in names if name.rpartition("/")[2] == stream]
         if host is None or not found:
             raise InputError("container", f"node {node!r} has no {stream} of this container")
         for name in found:
-            offset = 0
+            offset, skip = skip, max(0, skip - host.log_size(container, name))
             while data := host.read_log(container, name, offset, LOG_CHUNK):
                 offset += len(data)
                 yield data

@@ -130,6 +130,16 @@ def make_matcher(name: str, parameters: Mapping[str, Any] | None = None) -> Matc
     Values may be texts, as the command line's `--set key=value` gives them.
     """
     row = matcher_row(name)
+    module, _, attribute = row.factory.partition(":")
+    values = matcher_parameters(name, parameters)
+    return cast(Matcher, getattr(import_module(module), attribute)(**values))
+
+
+def matcher_parameters(
+    name: str, parameters: Mapping[str, Any] | None = None
+) -> dict[str, float | int | bool | str]:
+    """Every parameter of a matcher with its value; raises InputError for an unknown one."""
+    row = matcher_row(name)
     values = {key: known.default for key, known in row.parameters.items()}
     for key, value in (parameters or {}).items():
         place = f"matcher.{name}.{key}"
@@ -137,8 +147,7 @@ def make_matcher(name: str, parameters: Mapping[str, Any] | None = None) -> Matc
             known_names = ", ".join(row.parameters) or "none"
             raise InputError(place, f"unknown parameter; known: {known_names}")
         values[key] = _read(value, row.parameters[key], place)
-    module, _, attribute = row.factory.partition(":")
-    return cast(Matcher, getattr(import_module(module), attribute)(**values))
+    return values
 
 
 def _read(value: object, known: Parameter, place: str) -> float | int | bool | str:

@@ -35,11 +35,10 @@ def application(books: Books, app: App) -> Explanation:
     for position, stage in enumerate(app.job.stages):
         entries = by_stage.get(position, [])
         if entries:
-            reasons: Counter[str] = Counter()
             if entries[0].ask.gang:
-                reasons.update(_of_gang(books, entries[0]))
-            for entry in entries if not entries[0].ask.gang else ():
-                reasons.update(_reasons(books, app, entry, answers))
+                reasons = _of_gang(books, entries[0])
+            else:
+                reasons = _reasons_of(books, app, entries, answers)
             pending = sum(entry.pending for entry in entries)
             yielding = sum(e.pending for e in entries if e.ask.kind is AskType.ALTRUISTIC)
             found.append(StageExplanation(stage.name, pending, dict(reasons), yielding))
@@ -48,7 +47,11 @@ def application(books: Books, app: App) -> Explanation:
             if left > 0:
                 why = "waiting for parents" if stage.parents else "not asked for yet"
                 found.append(StageExplanation(stage.name, left, {why: 0}))
-    text = "nothing is pending" if not found else f"{len(found)} stages are pending"
+    text = (
+        "nothing is pending"
+        if not found
+        else f"{len(found)} stage{'s are' if len(found) > 1 else ' is'} pending"
+    )
     return Explanation(app.app_id, state, text, tuple(found))
 
 
@@ -62,51 +65,90 @@ def _of_master(books: Books, app: App) -> str:
     return "waiting for a container for its master"
 
 
-def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match]) -> Counter[str]:
-    """One reason a node, the first that holds in the order of the filter."""
-    ledger, rows = books.ledger, books.rows
-    columns, n, row = ledger.nodes, ledger.node_count, entry.row
+class _Found:
+    """By node slot: how far along the filter an ask came there, and why no further."""
+
+    def __init__(self, nodes: int) -> None:
+        self.step = np.full(nodes, -1, dtype=np.int64)
+        self.why = np.zeros(nodes, dtype=np.int64)  # position in `texts`
+        self.texts: dict[str, int] = {}
+
+    def tell(self, mask: np.ndarray | int, step: int, text: str) -> None:
+        """The nodes of `mask` have this reason."""
+        self.step[mask] = step
+        self.why[mask] = self.texts.setdefault(text, len(self.texts))
+
+    def merge(self, other: "_Found") -> None:
+        """Where `other` came further, its reason holds."""
+        numbers = [self.texts.setdefault(text, len(self.texts)) for text in other.texts]
+        if numbers:
+            further = other.step > self.step
+            self.why[further] = np.array(numbers)[other.why[further]]
+            self.step[further] = other.step[further]
+
+    def counts(self) -> Counter[str]:
+        """Nodes by reason."""
+        told = self.why[self.step >= 0]
+        nodes = np.bincount(told, minlength=len(self.texts)).tolist()
+        return Counter({text: n for text, n in zip(self.texts, nodes, strict=True) if n})
+
+
+def _reasons_of(
+    books: Books, app: App, entries: list[AskEntry], answers: dict[int, Match]
+) -> Counter[str]:
+    """One reason a node: that of the ask of the stage that came furthest there."""
+    found = _Found(books.ledger.node_count)
+    for entry in entries:
+        found.merge(_reasons(books, app, entry, answers))
     reasons: Counter[str] = Counter()
     leaving = sum(node.state is NodeState.DECOMMISSIONING for node in books.node_at)
     if leaving:
         reasons["node is being decommissioned"] = leaving
+    return reasons + found.counts()
+
+
+def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match]) -> _Found:
+    """One reason a node, the first that holds in the order of the filter."""
+    ledger, rows = books.ledger, books.rows
+    columns, n, row = ledger.nodes, ledger.node_count, entry.row
+    found = _Found(n)
     open_nodes = columns.up[:n].copy()
 
-    def close(mask: np.ndarray, why: str) -> None:
+    def close(step: int, mask: np.ndarray, why: str) -> None:
         """Nodes of `mask` that had no reason so far have this one."""
-        count = int((open_nodes & mask).sum())
-        if count:
-            reasons[why] += count
+        closed = open_nodes & mask
+        if closed.any():
+            found.tell(closed, step, why)
         open_nodes[mask] = False
 
     label, masks = int(rows.label[row]), columns.labels[:n]
     unlabelled = masks != 0 if label == 0 else (masks & label) == 0
-    close(unlabelled, f"node without label {entry.ask.label}" if label else "node has a label")
+    close(1, unlabelled, f"node without label {entry.ask.label}" if label else "node has a label")
     banned = np.zeros(n, dtype=np.bool_)
     for name in app.attempt.blacklist if app.attempt is not None else ():
         if name in books.nodes:
             banned[books.nodes[name].slot] = True
-    close(banned, "node is on the application's black list")
+    close(2, banned, "node is on the application's black list")
     kept = columns.reserved[:n]
-    close((kept != 0) & (kept != entry.serial), "node is reserved for another ask")
+    close(3, (kept != 0) & (kept != entry.serial), "node is reserved for another ask")
     capacity, available = columns.capacity[:n], columns.available[:n]
     for r, name in enumerate(books.types.names):
         need = entry.demand[r]
         if need > 0:
-            close(need > capacity[:, r] * (1 + _EPS), f"larger than the node: {name}")
+            close(4, need > capacity[:, r] * (1 + _EPS), f"larger than the node: {name}")
     for r, name in enumerate(books.types.names):
         need = entry.demand[r]
         if need > 0:
-            close(need > available[:, r] + _EPS * capacity[:, r], f"does not fit: {name}")
+            close(5, need > available[:, r] + _EPS * capacity[:, r], f"does not fit: {name}")
     limit = _limit(books, app, entry) if books.matcher.limits else ""
     if limit:
-        close(np.ones(n, dtype=np.bool_), limit)
-    slots = np.flatnonzero(open_nodes).tolist()
-    for slot in slots[:_LOOK_MAX]:
-        reasons[_of_match(books, slot, entry, answers)] += 1
+        close(6, np.ones(n, dtype=np.bool_), limit)
+    slots = np.flatnonzero(open_nodes)
+    for slot in slots[:_LOOK_MAX].tolist():
+        found.tell(slot, 9, _of_match(books, slot, entry, answers))
     if len(slots) > _LOOK_MAX:
-        reasons["would fit: not looked at one by one"] += len(slots) - _LOOK_MAX
-    return reasons
+        found.tell(slots[_LOOK_MAX:], 8, "would fit: not looked at one by one")
+    return found
 
 
 def _of_gang(books: Books, entry: AskEntry) -> Counter[str]:

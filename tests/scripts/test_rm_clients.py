@@ -192,6 +192,16 @@ class TestExplain:
             "queue root.default is at its limit": 1,
         }
 
+    def test_a_node_is_counted_once_however_many_asks_a_stage_has(self) -> None:
+        """Its reason is that of the ask that comes furthest there."""
+        rig = Rig(settings=FREE)
+        for number in range(6):
+            rig.add_node(f"n{number}")
+        master = rig.start(job("j", stage(tasks=9)))
+        rig.allocate(master, ask(1, 3, (9.0, 1.0)), ask(2, 3, (5.0, 1.0)), ask(3, 3))
+        found = self.reasons(rig)["work"]
+        assert found == {"would fit: waiting for a heartbeat": 6}
+
 
 def test_capacity_shares_queues_and_limits_users() -> None:
     tree = QueueSpec(

@@ -65,6 +65,11 @@ class RefusedError(InputError):
         self.code = refused.code
         super().__init__(refused.place, refused.problem)
 
+    def in_file(self, file: str, job: str) -> "RefusedError":
+        """The same refusal, naming the file and the job as well."""
+        place = ": ".join(part for part in (file, f"job {job!r}", self.place) if part)
+        return RefusedError(Refused(self.code, place, self.problem))
+
 
 class AsyncClient:
     """Calls to the Resource Manager at `address` (host:port), as an async context manager."""
@@ -179,6 +184,36 @@ class AsyncClient:
         """Containers of an application, running and ended."""
         return await self._ask(ListContainers(app), tuple)
 
+    async def tasks(self, app: AppId) -> tuple[ContainerReport, ...]:
+        """An application's tasks: its containers but the masters', those that run first."""
+        return tuple(report for report in await self.containers(app) if report.stage)
+
+    async def read_log(
+        self, container: ContainerReport, stream: str = "stdout", skip: int = 0
+    ) -> bytes:
+        """What a container's command wrote so far, after `skip` bytes; from its node manager.
+
+        Raises InputError where nothing is there, as on emulated nodes.
+        """
+        from weft.wire.client import read_log
+
+        chunks = read_log(
+            container.node_address, container.node_id, container.container_id, stream, skip=skip
+        )
+        return b"".join([chunk async for chunk in chunks])
+
+    async def progress(self, app: AppId, poll_s: float = 0.2) -> AsyncIterator[ApplicationReport]:
+        """The application's report whenever it changed, the last one that of its end."""
+        before: ApplicationReport | None = None
+        while True:
+            report = await self.application(app)
+            if report != before:
+                before = report
+                yield report
+            if report.state in ENDED:
+                return
+            await asyncio.sleep(poll_s)
+
     async def events(self, after: int = 0) -> AsyncIterator[dict[str, Any]]:
         """The cluster's facts as they happen, as plain data with `fact` and `now_s`.
 
@@ -254,6 +289,7 @@ class Client:
         if self._loop.is_closed():
             return
         self._run(self._client.close())
+        self._run(_settle())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -262,7 +298,12 @@ class Client:
         async def awaited() -> T:
             return await call
 
-        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
+        try:
+            return future.result()
+        except BaseException:  # a Ctrl-C: the call is not left to run on
+            future.cancel()
+            raise
 
     @property
     def address(self) -> str:
@@ -336,6 +377,23 @@ class Client:
         """Containers of an application, running and ended."""
         return self._run(self._client.containers(app))
 
+    def tasks(self, app: AppId) -> tuple[ContainerReport, ...]:
+        """An application's tasks: its containers but the masters', those that run first."""
+        return self._run(self._client.tasks(app))
+
+    def read_log(self, container: ContainerReport, stream: str = "stdout", skip: int = 0) -> bytes:
+        """What a container's command wrote so far; see `AsyncClient.read_log`."""
+        return self._run(self._client.read_log(container, stream, skip))
+
+    def progress(self, app: AppId, poll_s: float = 0.2) -> Iterator[ApplicationReport]:
+        """The application's report whenever it changed, the last one that of its end."""
+        reports = self._client.progress(app, poll_s)
+        while True:
+            try:
+                yield self._run(anext(reports))
+            except StopAsyncIteration:
+                return
+
     def events(self) -> Iterator[dict[str, Any]]:
         """The cluster's facts as they happen."""
         stream = self._client.events()
@@ -353,6 +411,15 @@ class Client:
     ) -> dict[AppId, ApplicationReport]:
         """Wait until every application ended; `progress` is called on the client's thread."""
         return self._run(self._client.wait(apps, progress, poll_s))
+
+
+async def _settle() -> None:
+    """Let calls that were cancelled end, so that nothing is left when the loop closes."""
+    own = asyncio.current_task()
+    others = [task for task in asyncio.all_tasks() if task is not own]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _make(address: str, deadline_s: float) -> AsyncClient:

@@ -5,6 +5,8 @@ from importlib import import_module
 
 import click
 
+from weft.client.stopping import InterruptedWait
+from weft.client.text import safe
 from weft.errors import InputError, WeftError
 
 # command -> (module that holds it in its list `commands`, its line in the help)
@@ -77,22 +79,31 @@ def main() -> None:
         code = weft.main(standalone_mode=False)
     except InputError as error:
         _fail(str(error), 2)
+    except InterruptedWait as error:
+        _fail(str(error), 130)
     except WeftError as error:
         _fail(str(error), 1)
     except click.UsageError as error:
-        error.show()
-        sys.exit(2)
+        _fail(_usage(error), 2)
     except click.ClickException as error:
         _fail(error.format_message(), 1)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except BrokenPipeError:
         sys.exit(141)
+    except (UnicodeError, RecursionError, MemoryError) as error:
+        _fail(f"{type(error).__name__}: {error}", 1)
     except OSError as error:
         _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _usage(error: click.UsageError) -> str:
+    """One line: what is wrong, and which command's help tells more."""
+    path = error.ctx.command_path if error.ctx is not None else "weft"
+    return f"{error.format_message()} ({path} --help)"
+
+
 def _fail(text: str, code: int) -> None:
-    click.echo(f"weft: {' '.join(text.split())}", err=True)
+    click.echo(f"weft: {safe(' '.join(text.split()))}", err=True)
     sys.exit(code)

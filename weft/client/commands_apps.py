@@ -9,9 +9,12 @@ import click
 
 from weft.client import show
 from weft.client.api import DEFAULT_ADDRESS, Client
+from weft.client.naming import app_states, check_address, find_app, known_queue
+from weft.client.stopping import InterruptedWait
 from weft.errors import WeftError
 from weft.ids import format_app, parse_app
 
+IDS_SHOWN = 10
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -25,6 +28,7 @@ def manager_option(command: F) -> F:
         from weft.wire import tls
 
         tls.use(tls.read(tls_ca, tls_cert, tls_key))
+        check_address(options["address"])
         return command(*args, **options)
 
     wrapped: Any = identified
@@ -44,6 +48,13 @@ def manager_option(command: F) -> F:
     )(wrapped)
 
 
+def positive(ctx: click.Context, option: click.Parameter, value: float) -> float:
+    """Check a number that must be above 0; raises BadParameter."""
+    if not 0 < value < float("inf"):
+        raise click.BadParameter(f"expected a positive number, got {value:g}")
+    return value
+
+
 _TLS_OPTIONS = (
     ("key", "Its private key."),
     ("cert", "The certificate to show."),
@@ -61,7 +72,14 @@ def json_option(command: F) -> F:
 @click.option("--wait", is_flag=True, help="Show progress until all jobs ended; exit 1 on failure.")
 @click.option("--replay", is_flag=True, help="Submit each job at its arrival_s, not at once.")
 @click.option("--queue", default="", help="Use this queue instead of the job's own.")
-@click.option("--time-scale", default=1.0, help="With --replay: this many seconds pass in one.")
+@click.option(
+    "--time-scale",
+    default=1.0,
+    metavar="X",
+    callback=positive,
+    show_default=True,
+    help="With --replay: arrivals come X times faster than the file says.",
+)
 @manager_option
 @json_option
 def submit(
@@ -74,26 +92,44 @@ def submit(
     as_json: bool,
 ) -> None:
     """Submit job files; every file is checked before the first job is submitted."""
-    from weft.client.submitting import read_jobs, submit_all, wait_for
+    from weft.client.failing import say_why
+    from weft.client.submitting import read_named, submit_all, wait_for
 
-    checked = read_jobs(jobs, queue)
+    named = read_named(jobs, queue)
+    files, checked = [path for path, _ in named], [job for _, job in named]
     with Client(address) as client:
-        apps = submit_all(client, checked, replay, time_scale)
+        apps = submit_all(client, checked, replay, time_scale, files)
+        ids = [format_app(client.cluster_ts, app) for app in apps]
         if not wait:
-            ids = [format_app(client.cluster_ts, app) for app in apps]
             if as_json:
                 show.echo_json(ids)
             else:
                 click.echo("\n".join(ids))
             return
-        reports = wait_for(client, apps, quiet=as_json)
+        if not as_json:
+            _say_ids(ids, [job.name for job in checked])
+        try:
+            reports = wait_for(client, apps, quiet=as_json)
+        except KeyboardInterrupt:
+            raise InterruptedWait(ids) from None
         if as_json:
             show.echo_json([show.app_data(r) for r in reports])
         else:
-            show.show_apps(reports)
+            show.show_apps(reports, client.metrics().now_s)
         failed = [r for r in reports if r.final_status != "SUCCEEDED"]
+        if failed and not as_json:
+            say_why(client, failed)
         if failed:
             raise WeftError(f"{len(failed)} of {len(reports)} jobs did not succeed")
+
+
+def _say_ids(ids: list[str], names: list[str]) -> None:
+    """The ids first: who loses the terminal needs them."""
+    shown = list(zip(ids, names, strict=True))[:IDS_SHOWN]
+    for text, name in shown:
+        click.echo(f"{text} {show.safe(name)[:60]}", err=True)
+    if len(ids) > IDS_SHOWN:
+        click.echo(f"... to {ids[-1]}: {len(ids)} applications", err=True)
 
 
 @click.command()
@@ -127,23 +163,45 @@ def priority(app: str, priority: int, address: str) -> None:
         click.echo(f"{app} {client.set_priority(parse_app(app), priority)} priority {priority}")
 
 
+_SORT = "One of {}; with - before it the largest first."
+
+
 @click.command()
 @click.option("--state", "states", multiple=True, help="Only these states (may be repeated).")
 @click.option("--queue", default="", help="Only this queue.")
 @click.option("--user", default="", help="Only this user.")
-@click.option("--limit", default=0, help="Only the newest N.")
+@click.option(
+    "--limit", default=0, type=click.IntRange(min=0), metavar="N", help="Only the newest N; 0: all."
+)
+@click.option(
+    "--sort", default="id", metavar="COLUMN", help=_SORT.format(", ".join(show.APP_SORTS))
+)
 @manager_option
 @json_option
 def apps(
-    states: tuple[str, ...], queue: str, user: str, limit: int, address: str, as_json: bool
+    states: tuple[str, ...],
+    queue: str,
+    user: str,
+    limit: int,
+    sort: str,
+    address: str,
+    as_json: bool,
 ) -> None:
     """List applications."""
+    wanted = app_states(states)
+    show.sort_apps((), sort, 0.0)
     with Client(address) as client:
-        reports = client.applications([s.upper() for s in states], queue, user, limit)
+        if queue:
+            known_queue(client, queue)
+        most = limit if wanted.exact else 0
+        reports = client.applications(wanted.asked, queue, user, most)
+        now_s = client.metrics().now_s
+        newest = [r for r in reports if wanted.holds(r)][-limit:]
+        chosen = show.sort_apps(newest, sort, now_s)
         if as_json:
-            show.echo_json([show.app_data(r) for r in reports])
+            show.echo_json([show.app_data(r) for r in chosen])
         else:
-            show.show_apps(reports)
+            show.show_apps(chosen, now_s)
 
 
 @click.command()
@@ -152,19 +210,23 @@ def apps(
 @manager_option
 @json_option
 def app(app: str, containers: bool, address: str, as_json: bool) -> None:
-    """Show one application with its stages."""
+    """Show one application with its stages.
+
+    APP is an id, its number, a job's name (the newest of that name), or - for the newest of all.
+    """
     with Client(address) as client:
-        number = parse_app(app)
+        number = find_app(client, app)
         report = client.application(number)
         held = client.containers(number) if containers else ()
         if as_json:
             data = show.app_data(report)
             show.echo_json({**data, "containers": list(held)} if containers else data)
             return
-        show.show_app(report)
+        now_s = client.metrics().now_s
+        show.show_app(report, now_s)
         if containers:
             click.echo()
-            show.show_containers(held)
+            show.show_containers(held, report.submitted_s, now_s)
 
 
 @click.command()
@@ -172,9 +234,12 @@ def app(app: str, containers: bool, address: str, as_json: bool) -> None:
 @manager_option
 @json_option
 def explain(app: str, address: str, as_json: bool) -> None:
-    """Say why each pending stage of an application is pending."""
+    """Say why each pending stage of an application is pending.
+
+    APP is an id, its number, a job's name (the newest of that name), or - for the newest of all.
+    """
     with Client(address) as client:
-        explanation = client.explain(parse_app(app))
+        explanation = client.explain(find_app(client, app))
         if as_json:
             show.echo_json(explanation)
         else:
@@ -184,15 +249,34 @@ def explain(app: str, address: str, as_json: bool) -> None:
 @click.command()
 @click.argument("app")
 @click.option("--stage", default="", help="Only this stage.")
-@click.option("--task", type=int, default=None, help="Only this task of the stage.")
+@click.option(
+    "--task", type=click.IntRange(min=0), default=None, help="Only this task of the stage."
+)
 @click.option("--stream", type=click.Choice(["stdout", "stderr", "both"]), default="both")
+@click.option(
+    "--tail", type=click.IntRange(min=0), default=None, metavar="N", help="Only the last N lines."
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on as they write, until the job ended.")
 @manager_option
-def logs(app: str, stage: str, task: int | None, stream: str, address: str) -> None:
-    """Print what the commands of an application wrote."""
-    from weft.client.logs import print_logs
+def logs(
+    app: str,
+    stage: str,
+    task: int | None,
+    stream: str,
+    tail: int | None,
+    follow: bool,
+    address: str,
+) -> None:
+    """Print what the commands of an application wrote.
+
+    APP is an id, its number, a job's name (the newest of that name), or - for the newest of all.
+    """
+    from weft.client.logs import Wanted, follow_logs, print_logs
 
     with Client(address) as client:
-        print_logs(client, parse_app(app), stage, task, stream)
+        number = find_app(client, app)
+        wanted = Wanted(stage, task, ("stdout", "stderr") if stream == "both" else (stream,), tail)
+        (follow_logs if follow else print_logs)(client, number, wanted)
 
 
 commands: list[click.Command] = [submit, kill, move, priority, apps, app, explain, logs]

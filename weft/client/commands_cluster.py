@@ -7,7 +7,8 @@ import click
 
 from weft.client import show
 from weft.client.api import DRAIN_S, Client
-from weft.client.commands_apps import json_option, manager_option
+from weft.client.commands_apps import json_option, manager_option, positive
+from weft.client.naming import find_app, node_states
 from weft.errors import WeftError
 
 POLL_S = 0.5
@@ -38,6 +39,12 @@ POLL_S = 0.5
     metavar="NODE",
     help="Put a node back into service (may be repeated).",
 )
+@click.option(
+    "--sort",
+    default="name",
+    metavar="COLUMN",
+    help=f"One of {', '.join(show.NODE_SORTS)}; with - before it the largest first.",
+)
 @click.option("--wait", is_flag=True, help="Until the nodes are DECOMMISSIONED, or RUNNING again.")
 @manager_option
 @json_option
@@ -46,6 +53,7 @@ def nodes(
     leaving: tuple[str, ...],
     timeout_s: float,
     returning: tuple[str, ...],
+    sort: str,
     wait: bool,
     address: str,
     as_json: bool,
@@ -55,6 +63,8 @@ def nodes(
         raise click.UsageError(f"{min(both)} cannot leave and return at once")
     if wait and not (leaving or returning):
         raise click.UsageError("--wait goes with --decommission or --recommission")
+    wanted_states = node_states(states)
+    show.sort_nodes((), sort)
     with Client(address) as client:
         if leaving or returning:
             now = {name: client.decommission(name, timeout_s) for name in leaving}
@@ -67,9 +77,9 @@ def nodes(
             else:
                 click.echo("\n".join(f"{name} {state}" for name, state in now.items()))
             return
-        reports = client.nodes([s.upper() for s in states])
+        reports = show.sort_nodes(client.nodes(wanted_states), sort)
         if as_json:
-            show.echo_json(list(reports))
+            show.echo_json(reports)
         else:
             show.show_nodes(reports)
 
@@ -101,12 +111,26 @@ def queues(address: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--every", default=1.0, show_default=True, help="Seconds between two looks.")
+@click.option(
+    "--every",
+    default=1.0,
+    show_default=True,
+    callback=positive,
+    metavar="S",
+    help="Seconds between two looks.",
+)
 @click.option("--once", is_flag=True, help="One look, then end.")
+@click.option(
+    "--sort",
+    default="id",
+    metavar="COLUMN",
+    help=f"One of {', '.join(show.APP_SORTS)}; with - before it the largest first.",
+)
 @manager_option
 @json_option
-def top(every: float, once: bool, address: str, as_json: bool) -> None:
+def top(every: float, once: bool, sort: str, address: str, as_json: bool) -> None:
     """Watch the cluster: use, queues and running applications."""
+    show.sort_apps((), sort, 0.0)
     with Client(address) as client:
         while True:
             metrics = client.metrics()
@@ -118,26 +142,35 @@ def top(every: float, once: bool, address: str, as_json: bool) -> None:
                     click.clear()
                 show.show_metrics(metrics)
                 click.echo()
-                show.show_apps(running)
+                show.show_apps(show.sort_apps(running, sort, metrics.now_s), metrics.now_s)
             if once:
                 return
             time.sleep(every)
 
 
 @click.command()
-@click.option("--limit", default=0, help="End after N events.")
+@click.option(
+    "--limit", default=0, type=click.IntRange(min=0), help="End after N events; 0: never."
+)
+@click.option("--app", "apps", multiple=True, metavar="APP", help="Only of this application.")
 @manager_option
 @json_option
-def events(limit: int, address: str, as_json: bool) -> None:
-    """Follow the cluster's facts as they happen."""
+def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> None:
+    """Follow the cluster's facts as they happen.
+
+    APP is an id, its number, a job's name (the newest of that name), or - for the newest of all.
+    """
+    from weft.client.facts import Named
+
     with Client(address) as client:
-        for number, event in enumerate(client.events(), 1):
-            if as_json:
-                click.echo(json.dumps(event))
-            else:
-                rest = " ".join(f"{k}={v}" for k, v in event.items() if k not in ("fact", "now_s"))
-                click.echo(f"{event.get('now_s', 0.0):.3f} {event.get('fact', '')} {rest}")
-            if number == limit:
+        named = Named(client, frozenset(find_app(client, app) for app in apps))
+        shown = 0
+        for event in client.events():
+            if not named.wanted(event):
+                continue
+            click.echo(json.dumps(named.data(event)) if as_json else named.line(event))
+            shown += 1
+            if shown == limit:
                 return
 
 

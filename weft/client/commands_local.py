@@ -11,8 +11,11 @@ import click
 
 from weft.client import show
 from weft.client.api import Client
-from weft.client.local import LocalCluster, LocalSettings
-from weft.errors import WeftError
+from weft.client.commands_apps import positive
+from weft.client.local import EMULATED_NODES, LocalCluster, LocalSettings
+from weft.errors import InputError, WeftError
+from weft.parameters import split_settings
+from weft.presets import PARTS, PRESETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 ROLES = ("rm", "nm", "am", "web")
@@ -42,12 +45,24 @@ def cluster_options(command: F) -> F:
     """The options that demo and up share."""
     for option in reversed(
         [
-            click.option("--nodes", default=20, show_default=True, help="Emulated nodes."),
-            click.option("--cluster", default="", help="Cluster file or short form, for --nodes."),
-            click.option("--scheduler", default="capacity", show_default=True, help="Preset."),
             click.option(
-                "--time-scale", default=1.0, show_default=True,
-                help="So many seconds pass in one.",
+                "--nodes", default=None, type=click.IntRange(min=1), show_default="20",
+                help="Emulated nodes.",
+            ),
+            click.option("--cluster", default="", help="Cluster file or short form, for --nodes."),
+            click.option(
+                "--scheduler", default="capacity", show_default=True, help=" ".join(PRESETS)
+            ),
+            click.option("--matcher", default="", help="Exchange the preset's matcher."),
+            click.option("--planner", default="", help="Exchange the preset's planner."),
+            click.option("--asker", default="", help="Exchange the preset's asker."),
+            click.option(
+                "--set", "options", multiple=True, metavar="KEY=VALUE",
+                help="A parameter: matcher.NAME, planner.NAME or asker.NAME.",
+            ),
+            click.option(
+                "--time-scale", default=1.0, show_default=True, metavar="X", callback=positive,
+                help="The cluster's clock runs X times as fast as the wall clock.",
             ),
             click.option(
                 "--pace", type=click.Choice(["prompt", "yarn"]), default="prompt",
@@ -69,10 +84,19 @@ def cluster_options(command: F) -> F:
 
 def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
     flags = {role: options.pop(f"{role}_set") for role in ROLES}
-    if options["nodes"] < 1:
-        raise click.BadParameter("at least 1", param_hint="--nodes")
-    if not options["time_scale"] > 0:
-        raise click.BadParameter("must be positive", param_hint="--time-scale")
+    for role, pairs in flags.items():
+        split_settings(pairs, f"--{role}-set")
+    options["nodes"] = options["nodes"] or 0
+    options["options"] = split_settings(options["options"])
+    for key in options["options"]:
+        if key.partition(".")[0] not in PARTS or not key.partition(".")[2]:
+            known = ", ".join(f"{part}.NAME" for part in PARTS)
+            raise InputError(f"--set {key}", f"expected one of {known}")
+    if options.get("mode") == "process" and options["nodes"] > 1 and not options["cluster"]:
+        raise InputError(
+            "--nodes", "in process mode this host is one node; several are told by --cluster, "
+            "as 2x4vcores,8192memory_mb",
+        )  # fmt: skip
     return LocalSettings(flags=flags, **options, **more)
 
 
@@ -89,7 +113,7 @@ def demo(keep: bool, as_json: bool, **options: Any) -> None:
     with resources.as_file(samples) as folder:
         jobs = read_jobs(sorted(Path(folder).glob("*.json")))
     settings = _settings(options, web=keep)
-    click.echo(f"starting {settings.nodes} emulated nodes ...", err=True)
+    click.echo(f"starting {settings.nodes or EMULATED_NODES} emulated nodes ...", err=True)
     with LocalCluster(settings) as cluster, Client(cluster.address) as client:
         _say_parts(cluster)
         apps = submit_all(client, jobs, replay=False, time_scale=1.0)
@@ -110,9 +134,12 @@ def demo(keep: bool, as_json: bool, **options: Any) -> None:
 @cluster_options
 @click.option(
     "--mode", type=click.Choice(["emulated", "process"]), default="emulated", show_default=True,
-    help="process: nodes run the stages' commands on this machine.",
+    help="process: this machine is a node and runs the stages' commands.",
 )  # fmt: skip
-@click.option("--nm-processes", default=1, show_default=True, help="Processes of emulated nodes.")
+@click.option(
+    "--nm-processes", default=1, show_default=True, type=click.IntRange(min=1),
+    help="Processes of emulated nodes.",
+)  # fmt: skip
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Keep state and logs here.")
 @click.option("--events", is_flag=True, help="Every process writes its facts into the folder.")
 @click.option("--any-ports", is_flag=True, help="Free ports instead of the well-known ones.")
@@ -125,6 +152,7 @@ def up(folder: Path | None, any_ports: bool, **options: Any) -> None:
     """Start a local cluster and keep it until Ctrl-C."""
     _end_on_sigterm()
     settings = _settings(options, fixed_ports=not any_ports, state=folder is not None)
+    click.echo("starting a cluster on this machine ...", err=True)
     with LocalCluster(settings, folder) as cluster:
         _say_endpoints(cluster)
         _wait_for_end(cluster)

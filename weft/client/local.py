@@ -24,6 +24,8 @@ from weft.errors import InputError, WeftError
 START_S = 180.0  # the first start compiles kernels, on a busy machine for long
 STOP_S = 10.0
 DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
+KEPT_MB = 1024  # of a real host's memory, for the host itself
+EMULATED_NODES = 20
 HADOOP_PORTS = {"client": 8032, "scheduler": 8035, "node": 8045, "files": 9870}
 PORTS = {
     "hadoop": (0, 9104),
@@ -36,11 +38,19 @@ PORTS = {
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """What a local cluster is made of."""
+    """What a local cluster is made of.
 
-    nodes: int = 20
+    `nodes` 0: 20 emulated ones, or in process mode one: this host, with its cores and its memory
+    but for 1 GB. Real nodes of another size, or several on one host, are told by `cluster`.
+    """
+
+    nodes: int = 0
     cluster: str = ""  # file or short form; its nodes are used when given
     scheduler: str = "capacity"
+    matcher: str = ""  # parts instead of the scheduler's
+    planner: str = ""
+    asker: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)  # matcher.NAME, planner.NAME, ...
     time_scale: float = 1.0
     pace: str = "prompt"
     mode: str = "emulated"  # or process: each node an NM process that runs commands
@@ -156,7 +166,8 @@ class LocalCluster:
 
     def _node_count(self) -> int:
         if not self.settings.cluster:
-            return self.settings.nodes
+            usual = 1 if self.settings.mode == "process" else EMULATED_NODES
+            return self.settings.nodes or usual
         from weft.workloads.cluster_file import load_cluster
 
         return len(load_cluster(self.settings.cluster).nodes)
@@ -167,7 +178,20 @@ class LocalCluster:
         return min(self.settings.nm_processes, self._node_count())
 
     def _cluster(self) -> str:
-        return self.settings.cluster or f"{self.settings.nodes}x{DEFAULT_NODE}"
+        node = this_host() if self.settings.mode == "process" else DEFAULT_NODE
+        return self.settings.cluster or f"{self._node_count()}x{node}"
+
+    def _parts(self, *names: str) -> list[str]:
+        """The flags of the parts of the scheduler that a role runs."""
+        settings = self.settings
+        flags = ["--scheduler", settings.scheduler]
+        for name in names:
+            if given := getattr(settings, name):
+                flags += [f"--{name}", given]
+        for key, value in settings.options.items():
+            if key.partition(".")[0] in names:
+                flags += ["--set", f"{key}={value}"]
+        return flags
 
     def _ports(self, role: str, number: int = 0) -> list[str]:
         port, metrics = PORTS[role] if self.settings.fixed_ports and number == 0 else (0, 0)
@@ -193,7 +217,7 @@ class LocalCluster:
         flags = self._ports("rm")
         if "rm" in self.ready:  # a restart keeps the address that others know
             flags += ["--port", self.address.rpartition(":")[2]]
-        flags += ["--cluster", self._cluster(), "--scheduler", self.settings.scheduler]
+        flags += ["--cluster", self._cluster(), *self._parts("matcher")]
         flags += ["--pace", self.settings.pace, *self._patience()]
         if self.settings.state:
             flags += ["--state-dir", str(self.folder / "state")]
@@ -217,7 +241,7 @@ class LocalCluster:
         return flags
 
     def _am_flags(self) -> list[str]:
-        flags = ["--hosting", "--manager", self.address, "--scheduler", self.settings.scheduler]
+        flags = ["--hosting", "--manager", self.address, *self._parts("planner", "asker")]
         flags += ["--resend-s", str(3 * max(1.0, self.settings.time_scale))]
         return flags + self._ports("am") + self._common("am", "am")
 
@@ -261,9 +285,15 @@ class LocalCluster:
             "--work-dir", str(self.folder / "work"),
             "--resend-after-s", str(3 * max(1.0, self.settings.time_scale)),
             "--register-retry-s", str(2 * max(1.0, self.settings.time_scale)),
-            f"--master-args=--scheduler={self.settings.scheduler}",
+            *self._master_args(),
         ]  # fmt: skip
         return flags + self._ports("nm", number) + self._common(f"nm{number}", "nm")
+
+    def _master_args(self) -> list[str]:
+        """What a node passes on to the masters' processes, where each is one of its own."""
+        parts = self._parts("planner", "asker")
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return [f"--master-args={flag}={value}" for flag, value in pairs]
 
     # -- processes ---------------------------------------------------------------------------------
 
@@ -331,6 +361,20 @@ def write_conf(folder: Path, ready: Mapping[str, Any], web: str) -> Path:
         text = f'<?xml version="1.0"?>\n<configuration>\n{rows}</configuration>\n'
         (folder / name).write_text(text, "utf-8")
     return folder
+
+
+def this_host() -> str:
+    """This host as a node in short form: its cores, and its memory but for what it keeps.
+
+    What is allowed to this process counts: its cores and, in a container, the memory limit.
+    """
+    import psutil
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory_mb = psutil.virtual_memory().total // 2**20
+    with contextlib.suppress(OSError, ValueError):  # "max", or no control groups
+        memory_mb = min(memory_mb, int(Path("/sys/fs/cgroup/memory.max").read_text()) // 2**20)
+    return f"{cores or 1}vcores,{max(1, memory_mb - KEPT_MB)}memory_mb"
 
 
 def _is_free(port: int) -> bool:

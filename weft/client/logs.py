@@ -1,48 +1,105 @@
 """Printing what the commands of an application wrote, from the node managers that ran them."""
 
-import asyncio
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from weft.client.api import Client
-from weft.errors import InputError
-from weft.ids import AppId
+from weft.client.api import ENDED, Client
+from weft.errors import InputError, WeftError
+from weft.ids import AppId, ContainerId
 from weft.requests import ContainerReport
 
+POLL_S = 0.5
 
-def print_logs(client: Client, app: AppId, stage: str, task: int | None, stream: str) -> None:
-    """Print the logs of an application's containers, in order of stage, task and attempt.
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which logs: of one stage (empty: all) and task, which streams, the last so many lines."""
+
+    stage: str = ""
+    task: int | None = None
+    streams: tuple[str, ...] = ("stdout", "stderr")
+    tail: int | None = None
+
+    def holds(self, report: ContainerReport) -> bool:
+        """Whether a container's logs are wanted."""
+        if not report.stage or (self.stage and report.stage != self.stage):
+            return False
+        return self.task is None or report.index == self.task
+
+
+def print_logs(client: Client, app: AppId, wanted: Wanted) -> None:
+    """Print the logs of an application's containers, in order of their start.
 
     Raises InputError where no container matches.
     """
-    found = [
-        report
-        for report in client.containers(app)
-        if report.stage and (not stage or report.stage == stage) and task in (None, report.index)
-    ]
+    found = _found(client, app, wanted)
     if not found:
-        where = f"stage {stage!r}" if stage else "any stage"
+        where = f"stage {wanted.stage!r}" if wanted.stage else "any stage"
         raise InputError("logs", f"no container of {where} is known for this application")
-    found.sort(key=lambda r: (r.started_s, r.stage, r.index, r.attempt))
-    streams = ("stdout", "stderr") if stream == "both" else (stream,)
-    asyncio.run(_print_all(found, streams))
-
-
-async def _print_all(reports: list[ContainerReport], streams: tuple[str, ...]) -> None:
-    from weft.wire.client import read_log
-
     out = sys.stdout.buffer
-    for report in reports:
-        for stream in streams:
-            title = f"==> {report.stage}[{report.index}] attempt {report.attempt} {stream} <==\n"
-            printed = False
-            chunks = read_log(report.node_address, report.node_id, report.container_id, stream)
+    for report in found:
+        for stream in wanted.streams:
             try:
-                async for chunk in chunks:
-                    if not printed:
-                        out.write(title.encode())
-                        printed = True
-                    out.write(chunk)
+                data = client.read_log(report, stream)
             except InputError as error:
-                if not printed:
-                    print(f"{title.strip()} {error.problem}", file=sys.stderr)
+                print(f"{_title(report, stream)} {error.problem}", file=sys.stderr)
+                continue
+            data = last_lines(data, wanted.tail)
+            if data:
+                out.write(f"{_title(report, stream)}\n".encode() + data)
+                if not data.endswith(b"\n"):
+                    out.write(b"\n")
     out.flush()
+
+
+def follow_logs(client: Client, app: AppId, wanted: Wanted) -> None:
+    """Print logs as they are written, until the application has ended."""
+    read: dict[tuple[ContainerId, str], int] = {}  # bytes
+    shown = ""
+    out = sys.stdout.buffer
+    over = False
+    while True:
+        for report in _found(client, app, wanted):
+            for stream in wanted.streams:
+                key = (report.container_id, stream)
+                try:
+                    data = client.read_log(report, stream, skip=read.get(key, 0))
+                except WeftError:  # not written yet, or its node is gone
+                    continue
+                first = key not in read
+                read[key] = read.get(key, 0) + len(data)
+                if first:
+                    data = last_lines(data, wanted.tail)
+                if not data:
+                    continue
+                title = _title(report, stream)
+                if title != shown:
+                    out.write(f"{title}\n".encode())
+                    shown = title
+                out.write(data)
+        out.flush()
+        if over:
+            return
+        over = client.application(app).state in ENDED  # one more look after the end
+        if not over:
+            time.sleep(POLL_S)
+
+
+def last_lines(data: bytes, count: int | None) -> bytes:
+    """The last `count` lines; None: all."""
+    if count is None:
+        return data
+    lines: Sequence[bytes] = data.splitlines(keepends=True)
+    return b"".join(lines[len(lines) - min(count, len(lines)) :])
+
+
+def _found(client: Client, app: AppId, wanted: Wanted) -> list[ContainerReport]:
+    found = [report for report in client.containers(app) if wanted.holds(report)]
+    return sorted(found, key=lambda r: (r.started_s, r.stage, r.index, r.attempt))
+
+
+def _title(report: ContainerReport, stream: str) -> str:
+    task = report.index if report.index >= 0 else "running"
+    return f"==> {report.stage}[{task}] attempt {report.attempt} {stream} <=="

@@ -1,4 +1,4 @@
-"""Tables for people, JSON for programs: one way to print every listing."""
+"""What each listing shows people; programs get the data itself as JSON."""
 
 import dataclasses
 import json
@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from weft.client.tables import Column, say, table
+from weft.client.text import amounts, cut, duration, natural, number, pair, percent, safe
+from weft.errors import InputError
 from weft.ids import format_app, format_attempt
 from weft.requests import (
     ApplicationReport,
@@ -17,7 +20,10 @@ from weft.requests import (
     QueueReport,
 )
 
-WIDTH_MAX = 400  # columns of a table that goes into a file
+__all__ = ["Column", "safe", "table"]
+BAR = 30  # columns of a bar
+APP_SORTS = ("id", "name", "queue", "state", "progress", "tasks", "running", "elapsed")
+NODE_SORTS = ("name", "state", "rack", "containers", "allocated", "used")
 
 
 def echo_json(value: object) -> None:
@@ -31,35 +37,6 @@ def _plain(value: object) -> object:
     raise TypeError(f"cannot print {type(value).__name__} as JSON")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Print rows under column names; numbers to the right."""
-    from rich.console import Console
-    from rich.table import Table
-
-    lines = [list(row) for row in rows]
-    drawn = Table(title=title or None, header_style="bold", box=None, pad_edge=False)
-    for position, name in enumerate(columns):
-        numeric = bool(lines) and all(isinstance(line[position], int | float) for line in lines)
-        drawn.add_column(name, justify="right" if numeric else "left", no_wrap=position == 0)
-    for line in lines:
-        drawn.add_row(*(_cell(value) for value in line))
-    console = Console()
-    if not console.is_terminal:  # a file or a pipe has no width to fit into
-        console = Console(width=WIDTH_MAX)
-    console.print(drawn)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    return str(value)
-
-
-def amounts(named: dict[str, float]) -> str:
-    """`vcores 4, memory_mb 2,048`: what is not zero."""
-    return ", ".join(f"{name} {value:,.4g}" for name, value in named.items() if value) or "-"
-
-
 def app_data(report: ApplicationReport) -> dict[str, Any]:
     """A report as plain data, with YARN's id strings."""
     data = dataclasses.asdict(report)
@@ -69,136 +46,239 @@ def app_data(report: ApplicationReport) -> dict[str, Any]:
     return data
 
 
-def show_apps(reports: Iterable[ApplicationReport]) -> None:
-    """The table of applications."""
+def ended(report: ApplicationReport) -> bool:
+    """Whether an application is over."""
+    return report.final_status != "UNDEFINED"
+
+
+def state_of(report: ApplicationReport) -> str:
+    """How an application ended, or where it stands."""
+    return report.final_status if ended(report) else report.state
+
+
+def elapsed_s(report: ApplicationReport, now_s: float) -> float:
+    """From submission to the end, or until now, s on the cluster's clock."""
+    return max(0.0, (report.finished_s or now_s) - report.submitted_s)
+
+
+def running_tasks(report: ApplicationReport) -> int:
+    """Containers that run tasks: all but the master's own."""
+    own = 1 if report.master_node and not ended(report) else 0
+    return max(0, report.running_containers - own)
+
+
+def progress_of(report: ApplicationReport) -> str:
+    """In whole percent; only what is finished is 100%."""
+    return percent(report.progress) if report.final_status != "SUCCEEDED" else "100%"
+
+
+def sort_apps(
+    reports: Iterable[ApplicationReport], key: str, now_s: float
+) -> list[ApplicationReport]:
+    """By a column; with `-` before its name the largest first. Raises InputError for another."""
+    keys: dict[str, Any] = {
+        "id": lambda r: r.app_id,
+        "name": lambda r: natural(r.name),
+        "queue": lambda r: natural(r.queue),
+        "state": state_of,
+        "progress": lambda r: r.progress,
+        "tasks": lambda r: r.tasks,
+        "running": running_tasks,
+        "elapsed": lambda r: elapsed_s(r, now_s),
+    }
+    return _sorted(reports, keys, key)
+
+
+def sort_nodes(reports: Iterable[NodeReport], key: str) -> list[NodeReport]:
+    """By a column; with `-` before its name the largest first. Raises InputError for another."""
+    keys: dict[str, Any] = {
+        "name": lambda r: natural(r.node_id),
+        "state": lambda r: r.state,
+        "rack": lambda r: natural(r.rack),
+        "containers": lambda r: r.containers,
+        "allocated": lambda r: _most(r.allocated, r.capacity),
+        "used": lambda r: _most(r.use, r.capacity),
+    }
+    named = sorted(reports, key=keys["name"])
+    return named if key == "name" else _sorted(named, keys, key)
+
+
+def _most(held: dict[str, float], capacity: dict[str, float]) -> float:
+    return max((held.get(n, 0.0) / c for n, c in capacity.items() if c), default=0.0)
+
+
+def _sorted(rows: Iterable[Any], keys: dict[str, Any], key: str) -> list[Any]:
+    name = key.removeprefix("-")
+    if name not in keys:
+        known = ", ".join(keys)
+        raise InputError("--sort", f"unknown column {key!r}; known: {known} (-NAME: descending)")
+    return sorted(rows, key=keys[name], reverse=key.startswith("-"))
+
+
+def _last_of_id(text: str) -> str:
+    return text.rpartition("_")[2]
+
+
+def _last_of_path(text: str) -> str:
+    return text.rpartition(".")[2]
+
+
+def show_apps(reports: Iterable[ApplicationReport], now_s: float) -> None:
+    """The table of applications; `now_s` on the cluster's clock, for those that run."""
     table(
-        ("id", "name", "queue", "state", "final", "progress", "tasks", "running", "time s"),
+        (
+            Column("id", short=_last_of_id), Column("name", kind="name"),
+            Column("queue", 4, kind="name", short=_last_of_path), Column("user", 6, kind="name"),
+            Column("state", kind="state"), Column("done"), Column("tasks", 1),
+            Column("running", 2), Column("allocated", 5), Column("elapsed"),
+        ),
         [
             (
-                format_app(r.cluster_ts, r.app_id),
-                r.name,
-                r.queue,
-                r.state,
-                r.final_status,
-                f"{r.progress:.0%}",
-                f"{r.finished_tasks}/{r.tasks}",
-                r.running_containers,
-                max(0.0, r.finished_s - r.submitted_s) if r.finished_s else "-",
+                format_app(r.cluster_ts, r.app_id), r.name, r.queue, r.user or "-", state_of(r),
+                progress_of(r), f"{r.finished_tasks:,}/{r.tasks:,}", running_tasks(r),
+                amounts(r.allocated), duration(elapsed_s(r, now_s)),
             )
             for r in reports
         ],
-    )
+    )  # fmt: skip
 
 
-def show_app(report: ApplicationReport) -> None:
+def show_app(report: ApplicationReport, now_s: float) -> None:
     """One application with its stages."""
-    show_apps([report])
+    show_apps([report], now_s)
     if report.diagnostics:
-        click.echo(f"\n{report.diagnostics}")
+        click.echo()
+        say(safe(report.diagnostics))
     click.echo()
     table(
-        ("stage", "parents", "tasks", "pending", "running", "finished", "failed attempts"),
+        (
+            Column("stage", kind="name"), Column("parents", 3, kind="name"), Column("tasks"),
+            Column("asked", 1), Column("running"), Column("finished"), Column("failed", 2),
+        ),
         [
             (
-                s.name,
-                ", ".join(name for name, _ in s.parents) or "-",
-                s.tasks,
-                s.pending,
-                s.running,
-                s.finished,
-                s.failed_attempts,
+                s.name, ", ".join(name for name, _ in s.parents) or "-", s.tasks, s.pending,
+                s.running, s.finished, s.failed_attempts,
             )
             for s in report.stages
         ],
-    )
+    )  # fmt: skip
 
 
 def show_nodes(reports: Iterable[NodeReport]) -> None:
-    """The table of nodes."""
+    """The table of nodes: what is allocated of what there is, and what is measured in use."""
+    rows = list(reports)
+    names = list(dict.fromkeys(name for r in rows for name in r.capacity))
     table(
-        ("node", "state", "rack", "labels", "address", "containers", "allocated", "capacity"),
+        (
+            Column("node", kind="name"), Column("state", kind="state"), Column("tasks", 3),
+            *(Column(_headed(name), 0 if i < 2 else 4 + i) for i, name in enumerate(names)),
+            Column("in use", 2), Column("rack", 3, kind="name"), Column("labels", 4, kind="name"),
+            Column("address", 30),
+        ),
         [
             (
-                r.node_id,
-                r.state,
-                r.rack,
-                ",".join(r.labels) or "-",
-                r.address,
-                r.containers,
-                amounts(r.allocated),
-                amounts(r.capacity),
+                r.node_id, r.state, r.containers,
+                *(pair(n, r.allocated.get(n, 0.0), r.capacity.get(n, 0.0)) for n in names),
+                amounts(r.use), r.rack, ",".join(r.labels) or "-", r.address,
             )
-            for r in reports
+            for r in rows
         ],
-    )
+    )  # fmt: skip
+
+
+def _headed(name: str) -> str:
+    return {"vcores": "cores", "memory_mb": "memory"}.get(name, name)
 
 
 def show_queues(root: QueueReport) -> None:
-    """The tree of queues as a table."""
+    """The tree of queues as a table; shares are of the whole cluster."""
     rows: list[tuple[object, ...]] = []
 
     def walk(queue: QueueReport, depth: int) -> None:
         rows.append(
             (
                 "  " * depth + queue.name.rpartition(".")[2],
-                f"{queue.capacity:.0%}",
-                f"{queue.max_capacity:.0%}",
-                f"{queue.used:.1%}",
-                queue.running_apps,
-                queue.pending_apps,
-                queue.pending_containers,
-                queue.deficit,
-                amounts(queue.allocated),
+                percent(queue.capacity), percent(queue.max_capacity), f"{queue.used:.1%}",
+                queue.running_apps, queue.pending_apps, queue.pending_containers,
+                number(queue.deficit), amounts(queue.allocated),
             )
-        )
+        )  # fmt: skip
         for child in queue.children:
             walk(child, depth + 1)
 
     walk(root, 0)
     table(
-        ("queue", "capacity", "max", "used", "running", "pending", "asked", "deficit", "allocated"),
+        (
+            Column("queue", kind="name"), Column("capacity"), Column("max", 3), Column("used"),
+            Column("running"), Column("waiting", 1), Column("asked"), Column("deficit", 4),
+            Column("allocated", 2),
+        ),
         rows,
-    )
+    )  # fmt: skip
 
 
 def show_metrics(metrics: ClusterMetrics) -> None:
-    """The cluster in a few lines."""
+    """The cluster in a few lines; measured use beside what is allocated, where it is known."""
     click.echo(
-        f"scheduler {metrics.scheduler}   nodes "
-        + ", ".join(f"{n} {state}" for state, n in metrics.nodes.items() if n)
+        f"scheduler {safe(metrics.scheduler)}   nodes "
+        + ", ".join(f"{n:,} {state}" for state, n in metrics.nodes.items() if n)
     )
-    click.echo("apps " + (", ".join(f"{n} {s}" for s, n in metrics.apps.items() if n) or "none"))
+    click.echo("apps " + (", ".join(f"{n:,} {s}" for s, n in metrics.apps.items() if n) or "none"))
     click.echo(
-        f"containers {metrics.containers_running} running, {metrics.containers_pending} asked"
+        f"containers {metrics.containers_running:,} running, {metrics.containers_pending:,} asked"
     )
-    for name, capacity in metrics.capacity.items():
-        used = metrics.allocated.get(name, 0.0)
-        share = used / capacity if capacity else 0.0
-        bar = "#" * round(share * 30)
-        click.echo(f"{name:>14} [{bar:<30}] {used:,.0f} of {capacity:,.0f} ({share:.0%})")
+    use: dict[str, float] = getattr(metrics, "use", {})
+    names = [_headed(safe(name)) for name in metrics.capacity]
+    wide = min(14, max(map(len, names), default=0))
+    for shown, (name, capacity) in zip(names, metrics.capacity.items(), strict=True):
+        held = metrics.allocated.get(name, 0.0)
+        share = max(0.0, held / capacity) if capacity else 0.0
+        text = f"{pair(name, held, capacity)} ({percent(share)})"
+        if name in use and capacity:
+            text += f", in use {percent(use[name] / capacity)}"
+        click.echo(f"{cut(shown, wide):>{wide}} [{bar(share)}] {text}")
+
+
+def bar(share: float, width: int = BAR) -> str:
+    """A bar of `width` columns."""
+    return f"{'#' * round(min(1.0, max(0.0, share)) * width):<{width}}"
 
 
 def show_explanation(explanation: Explanation) -> None:
     """Why an application's stages are pending."""
-    click.echo(f"{explanation.state}: {explanation.text}")
-    table(
-        ("stage", "pending", "may wait", "reason", "nodes"),
-        [
-            (stage.stage, stage.pending, stage.altruistic, reason, nodes)
-            for stage in explanation.stages
-            for reason, nodes in (stage.reasons or {"-": 0}).items()
-        ],
-    )
-    if any(stage.altruistic for stage in explanation.stages):
-        click.echo("may wait: asked ALTRUISTIC, these take what asks that must run leave over")
+    say(f"{explanation.state}: {safe(explanation.text)}")
+    rows: list[tuple[object, ...]] = []
+    for stage in explanation.stages:
+        for reason, nodes in (stage.reasons or {"-": 0}).items():
+            rows.append((stage.stage, stage.pending, stage.altruistic, nodes or "-", reason))
+    if not rows:
+        return
+    spare = any(stage.altruistic for stage in explanation.stages)
+    columns = [Column("stage", kind="name"), Column("pending"), Column("may wait"),
+               Column("nodes"), Column("why", kind="words")]  # fmt: skip
+    if not spare:
+        del columns[2]
+        rows = [(*row[:2], *row[3:]) for row in rows]
+    table(columns, rows)
+    if spare:
+        say("may wait: asked ALTRUISTIC, these take what asks that must run leave over")
 
 
-def show_containers(reports: Iterable[ContainerReport]) -> None:
-    """The table of containers."""
+def show_containers(reports: Sequence[ContainerReport], began_s: float, now_s: float) -> None:
+    """The table of containers; times since the application was submitted at `began_s`."""
     table(
-        ("stage", "task", "attempt", "state", "node", "started s", "finished s"),
+        (
+            Column("stage", kind="name"), Column("task"), Column("attempt", 3),
+            Column("state", kind="state"), Column("node", kind="name"), Column("after"),
+            Column("ran"),
+        ),
         [
-            (r.stage, r.index, r.attempt, r.state, r.node_id, r.started_s, r.finished_s)
+            (
+                r.stage or "(master)", r.index if r.index >= 0 else "-", r.attempt, r.state,
+                r.node_id, duration(r.started_s - began_s),
+                duration((r.finished_s or now_s) - r.started_s),
+            )
             for r in reports
         ],
-    )
+    )  # fmt: skip

@@ -5,7 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from weft.client.api import ENDED, Client
+from rich.console import Console
+from rich.progress import TaskID
+
+from weft.client.api import ENDED, Client, RefusedError
+from weft.client.bars import bars, shortened
+from weft.client.show import state_of
+from weft.client.text import safe
 from weft.errors import WeftError
 from weft.ids import AppId
 from weft.job import Job
@@ -14,22 +20,37 @@ from weft.requests import ApplicationReport
 
 def read_jobs(paths: Iterable[Path], queue: str = "") -> list[Job]:
     """Read every job of every file, or none: raises InputError for the first problem."""
+    return [job for _, job in read_named(paths, queue)]
+
+
+def read_named(paths: Iterable[Path], queue: str = "") -> list[tuple[str, Job]]:
+    """Every job of every file with the file's name; raises InputError for the first problem."""
     from weft.workloads.jobs_file import read_jobs as read
 
-    jobs = [job for path in paths for job in read(path)]
-    return [replace(job, queue=queue) for job in jobs] if queue else jobs
+    jobs = [(str(path), job) for path in paths for job in read(path)]
+    return [(path, replace(job, queue=queue)) for path, job in jobs] if queue else jobs
 
 
-def submit_all(client: Client, jobs: Sequence[Job], replay: bool, time_scale: float) -> list[AppId]:
+def submit_all(
+    client: Client,
+    jobs: Sequence[Job],
+    replay: bool,
+    time_scale: float,
+    files: Sequence[str] = (),
+) -> list[AppId]:
     """Submit jobs at once, or each at its `arrival_s` divided by `time_scale`, s from now.
 
-    At once is all or nothing: when one is refused, those before it are killed again.
+    At once is all or nothing: when one is refused, those before it are killed again. `files` are
+    those of the jobs, for the error of one that is refused.
     """
     apps: list[AppId] = []
     if not replay:
         try:
-            for job in jobs:
-                apps.append(client.submit(job))
+            for number, job in enumerate(jobs):
+                try:
+                    apps.append(client.submit(job))
+                except RefusedError as error:
+                    raise error.in_file(files[number] if files else "", job.name) from None
         except WeftError:
             for app in apps:
                 client.kill(app, "submitted together with a job that was refused")
@@ -49,8 +70,6 @@ def wait_for(
     if quiet:
         ended = client.wait(apps)
         return [ended[app] for app in apps]
-    from rich.console import Console
-
     console = Console(stderr=True)
     if not console.is_terminal:
         return _wait_in_lines(client, apps, console)
@@ -58,61 +77,48 @@ def wait_for(
 
 
 def _wait_in_lines(
-    client: Client, apps: Sequence[AppId], console: object
+    client: Client, apps: Sequence[AppId], console: Console
 ) -> list[ApplicationReport]:
-    from rich.console import Console
-
-    assert isinstance(console, Console)
     shown: dict[AppId, tuple[str, int]] = {}
 
     def progress(report: ApplicationReport) -> None:
-        tenth = int(report.progress * 4)
-        if shown.get(report.app_id) != (report.state, tenth):
-            shown[report.app_id] = (report.state, tenth)
-            console.print(
-                f"{report.name:<12} {report.state:<9} {report.finished_tasks}/{report.tasks} tasks",
-                highlight=False,
-            )
+        quarter = int(report.progress * 4)
+        if shown.get(report.app_id) != (report.state, quarter):
+            shown[report.app_id] = (report.state, quarter)
+            name, state = safe(report.name), state_of(report)
+            done = f"{report.finished_tasks:,}/{report.tasks:,}"
+            console.out(f"{name:<12} {state:<9} {done} tasks", highlight=False)
 
     ended = client.wait(apps, progress)
     return [ended[app] for app in apps]
 
 
 def _wait_with_bars(
-    client: Client, apps: Sequence[AppId], console: object, stages: bool
+    client: Client, apps: Sequence[AppId], console: Console, stages: bool
 ) -> list[ApplicationReport]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    assert isinstance(console, Console)
-    bars = Progress(
-        TextColumn("{task.description:<22}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        console=console,
-    )
-    rows: dict[tuple[AppId, str], int] = {}
+    shown = bars(console)
+    rows: dict[tuple[AppId, str], TaskID] = {}
 
     def progress(report: ApplicationReport) -> None:
-        show_bar(report.app_id, "", report.name, report.tasks, report.finished_tasks, report.state)
+        name = shortened(console, report.name)
+        show_bar(report.app_id, "", name, report.tasks, report.finished_tasks, state_of(report))
         ended = report.state in ENDED
         for stage in report.stages if stages else ():
             key = (report.app_id, stage.name)
             done = ended or stage.finished == stage.tasks
             if done and key in rows:
-                bars.remove_task(rows.pop(key))  # type: ignore[arg-type]
+                shown.remove_task(rows.pop(key))
             elif not done and (stage.running or key in rows):
-                state = f"{stage.running} running"
-                show_bar(*key, f"  {stage.name}", stage.tasks, stage.finished, state)
+                state = f"{stage.running:,} running"
+                name = shortened(console, stage.name, "  ")
+                show_bar(*key, name, stage.tasks, stage.finished, state)
 
     def show_bar(app: AppId, stage: str, text: str, total: int, done: int, state: str) -> None:
         key = (app, stage)
         if key not in rows:
-            rows[key] = bars.add_task(text, total=total, state=state)
-        bars.update(rows[key], completed=done, state=state)  # type: ignore[arg-type]
+            rows[key] = shown.add_task(text, total=total, state=state)
+        shown.update(rows[key], completed=done, state=state)
 
-    with bars:
+    with shown:
         ended = client.wait(apps, progress)
     return [ended[app] for app in apps]

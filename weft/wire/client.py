@@ -92,11 +92,19 @@ class ManagerConnection:
 
 
 async def read_log(
-    address: str, node: str, container: int, stream: str = "stdout", deadline_s: float = 30.0
+    address: str,
+    node: str,
+    container: int,
+    stream: str = "stdout",
+    deadline_s: float = 30.0,
+    skip: int = 0,
 ) -> AsyncIterator[bytes]:
-    """What a container's command wrote so far, in chunks, from its node manager at host:port."""
+    """What a container's command wrote so far, in chunks, from its node manager at host:port.
+
+    `skip` bytes at the beginning are left out.
+    """
     async with wire.dial(address) as connection:
-        request = ReadLogRequest(container_id=container, node_id=node, stream=stream)
+        request = ReadLogRequest(container_id=container, node_id=node, stream=stream, offset=skip)
         chunks = ContainerManagerStub(connection).ReadLog(request, timeout=deadline_s)
         try:
             while True:

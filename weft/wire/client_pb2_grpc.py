@@ -3,8 +3,8 @@
 import grpc
 import warnings
 
-from weft.wire import client_pb2 as weft_dot_wire_dot_client__pb2
-from weft.wire import words_pb2 as weft_dot_wire_dot_words__pb2
+from weft.wire import client_pb2 as client__pb2
+from weft.wire import words_pb2 as words__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -19,7 +19,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in weft/wire/client_pb2_grpc.py depends on'
+        + ' but the generated code in client_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,83 +37,83 @@ class ResourceManagerClientStub:
         """
         self.NewApplication = channel.unary_unary(
                 '/weft.ResourceManagerClient/NewApplication',
-                request_serializer=weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.NewApplicationResponse.FromString,
+                request_serializer=words__pb2.Nothing.SerializeToString,
+                response_deserializer=client__pb2.NewApplicationResponse.FromString,
                 _registered_method=True)
         self.SubmitApplication = channel.unary_unary(
                 '/weft.ResourceManagerClient/SubmitApplication',
-                request_serializer=weft_dot_wire_dot_client__pb2.SubmitApplicationRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.SubmitApplicationResponse.FromString,
+                request_serializer=client__pb2.SubmitApplicationRequest.SerializeToString,
+                response_deserializer=client__pb2.SubmitApplicationResponse.FromString,
                 _registered_method=True)
         self.KillApplication = channel.unary_unary(
                 '/weft.ResourceManagerClient/KillApplication',
-                request_serializer=weft_dot_wire_dot_client__pb2.KillApplicationRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.Done.FromString,
+                request_serializer=client__pb2.KillApplicationRequest.SerializeToString,
+                response_deserializer=client__pb2.Done.FromString,
                 _registered_method=True)
         self.MoveApplication = channel.unary_unary(
                 '/weft.ResourceManagerClient/MoveApplication',
-                request_serializer=weft_dot_wire_dot_client__pb2.MoveApplicationRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.Done.FromString,
+                request_serializer=client__pb2.MoveApplicationRequest.SerializeToString,
+                response_deserializer=client__pb2.Done.FromString,
                 _registered_method=True)
         self.SetPriority = channel.unary_unary(
                 '/weft.ResourceManagerClient/SetPriority',
-                request_serializer=weft_dot_wire_dot_client__pb2.SetPriorityRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.Done.FromString,
+                request_serializer=client__pb2.SetPriorityRequest.SerializeToString,
+                response_deserializer=client__pb2.Done.FromString,
                 _registered_method=True)
         self.GetApplication = channel.unary_unary(
                 '/weft.ResourceManagerClient/GetApplication',
-                request_serializer=weft_dot_wire_dot_client__pb2.GetApplicationRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.ApplicationReport.FromString,
+                request_serializer=client__pb2.GetApplicationRequest.SerializeToString,
+                response_deserializer=client__pb2.ApplicationReport.FromString,
                 _registered_method=True)
         self.GetJob = channel.unary_unary(
                 '/weft.ResourceManagerClient/GetJob',
-                request_serializer=weft_dot_wire_dot_client__pb2.GetJobRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.GetJobResponse.FromString,
+                request_serializer=client__pb2.GetJobRequest.SerializeToString,
+                response_deserializer=client__pb2.GetJobResponse.FromString,
                 _registered_method=True)
         self.ListApplications = channel.unary_unary(
                 '/weft.ResourceManagerClient/ListApplications',
-                request_serializer=weft_dot_wire_dot_client__pb2.ListApplicationsRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.ApplicationReports.FromString,
+                request_serializer=client__pb2.ListApplicationsRequest.SerializeToString,
+                response_deserializer=client__pb2.ApplicationReports.FromString,
                 _registered_method=True)
         self.ListNodes = channel.unary_unary(
                 '/weft.ResourceManagerClient/ListNodes',
-                request_serializer=weft_dot_wire_dot_client__pb2.ListNodesRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.NodeReports.FromString,
+                request_serializer=client__pb2.ListNodesRequest.SerializeToString,
+                response_deserializer=client__pb2.NodeReports.FromString,
                 _registered_method=True)
         self.DecommissionNode = channel.unary_unary(
                 '/weft.ResourceManagerClient/DecommissionNode',
-                request_serializer=weft_dot_wire_dot_client__pb2.DecommissionNodeRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.Done.FromString,
+                request_serializer=client__pb2.DecommissionNodeRequest.SerializeToString,
+                response_deserializer=client__pb2.Done.FromString,
                 _registered_method=True)
         self.RecommissionNode = channel.unary_unary(
                 '/weft.ResourceManagerClient/RecommissionNode',
-                request_serializer=weft_dot_wire_dot_client__pb2.RecommissionNodeRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.Done.FromString,
+                request_serializer=client__pb2.RecommissionNodeRequest.SerializeToString,
+                response_deserializer=client__pb2.Done.FromString,
                 _registered_method=True)
         self.ListQueues = channel.unary_unary(
                 '/weft.ResourceManagerClient/ListQueues',
-                request_serializer=weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.QueueReport.FromString,
+                request_serializer=words__pb2.Nothing.SerializeToString,
+                response_deserializer=client__pb2.QueueReport.FromString,
                 _registered_method=True)
         self.GetMetrics = channel.unary_unary(
                 '/weft.ResourceManagerClient/GetMetrics',
-                request_serializer=weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.ClusterMetrics.FromString,
+                request_serializer=words__pb2.Nothing.SerializeToString,
+                response_deserializer=client__pb2.ClusterMetrics.FromString,
                 _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/weft.ResourceManagerClient/Explain',
-                request_serializer=weft_dot_wire_dot_client__pb2.ExplainRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.Explanation.FromString,
+                request_serializer=client__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=client__pb2.Explanation.FromString,
                 _registered_method=True)
         self.ListContainers = channel.unary_unary(
                 '/weft.ResourceManagerClient/ListContainers',
-                request_serializer=weft_dot_wire_dot_client__pb2.ListContainersRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.ContainerReports.FromString,
+                request_serializer=client__pb2.ListContainersRequest.SerializeToString,
+                response_deserializer=client__pb2.ContainerReports.FromString,
                 _registered_method=True)
         self.WatchEvents = channel.unary_stream(
                 '/weft.ResourceManagerClient/WatchEvents',
-                request_serializer=weft_dot_wire_dot_client__pb2.WatchEventsRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_client__pb2.Events.FromString,
+                request_serializer=client__pb2.WatchEventsRequest.SerializeToString,
+                response_deserializer=client__pb2.Events.FromString,
                 _registered_method=True)
 
 
@@ -236,83 +236,83 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'NewApplication': grpc.unary_unary_rpc_method_handler(
                     servicer.NewApplication,
-                    request_deserializer=weft_dot_wire_dot_words__pb2.Nothing.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.NewApplicationResponse.SerializeToString,
+                    request_deserializer=words__pb2.Nothing.FromString,
+                    response_serializer=client__pb2.NewApplicationResponse.SerializeToString,
             ),
             'SubmitApplication': grpc.unary_unary_rpc_method_handler(
                     servicer.SubmitApplication,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.SubmitApplicationRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.SubmitApplicationResponse.SerializeToString,
+                    request_deserializer=client__pb2.SubmitApplicationRequest.FromString,
+                    response_serializer=client__pb2.SubmitApplicationResponse.SerializeToString,
             ),
             'KillApplication': grpc.unary_unary_rpc_method_handler(
                     servicer.KillApplication,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.KillApplicationRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.Done.SerializeToString,
+                    request_deserializer=client__pb2.KillApplicationRequest.FromString,
+                    response_serializer=client__pb2.Done.SerializeToString,
             ),
             'MoveApplication': grpc.unary_unary_rpc_method_handler(
                     servicer.MoveApplication,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.MoveApplicationRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.Done.SerializeToString,
+                    request_deserializer=client__pb2.MoveApplicationRequest.FromString,
+                    response_serializer=client__pb2.Done.SerializeToString,
             ),
             'SetPriority': grpc.unary_unary_rpc_method_handler(
                     servicer.SetPriority,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.SetPriorityRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.Done.SerializeToString,
+                    request_deserializer=client__pb2.SetPriorityRequest.FromString,
+                    response_serializer=client__pb2.Done.SerializeToString,
             ),
             'GetApplication': grpc.unary_unary_rpc_method_handler(
                     servicer.GetApplication,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.GetApplicationRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.ApplicationReport.SerializeToString,
+                    request_deserializer=client__pb2.GetApplicationRequest.FromString,
+                    response_serializer=client__pb2.ApplicationReport.SerializeToString,
             ),
             'GetJob': grpc.unary_unary_rpc_method_handler(
                     servicer.GetJob,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.GetJobRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.GetJobResponse.SerializeToString,
+                    request_deserializer=client__pb2.GetJobRequest.FromString,
+                    response_serializer=client__pb2.GetJobResponse.SerializeToString,
             ),
             'ListApplications': grpc.unary_unary_rpc_method_handler(
                     servicer.ListApplications,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.ListApplicationsRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.ApplicationReports.SerializeToString,
+                    request_deserializer=client__pb2.ListApplicationsRequest.FromString,
+                    response_serializer=client__pb2.ApplicationReports.SerializeToString,
             ),
             'ListNodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNodes,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.ListNodesRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.NodeReports.SerializeToString,
+                    request_deserializer=client__pb2.ListNodesRequest.FromString,
+                    response_serializer=client__pb2.NodeReports.SerializeToString,
             ),
             'DecommissionNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DecommissionNode,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.DecommissionNodeRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.Done.SerializeToString,
+                    request_deserializer=client__pb2.DecommissionNodeRequest.FromString,
+                    response_serializer=client__pb2.Done.SerializeToString,
             ),
             'RecommissionNode': grpc.unary_unary_rpc_method_handler(
                     servicer.RecommissionNode,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.RecommissionNodeRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.Done.SerializeToString,
+                    request_deserializer=client__pb2.RecommissionNodeRequest.FromString,
+                    response_serializer=client__pb2.Done.SerializeToString,
             ),
             'ListQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.ListQueues,
-                    request_deserializer=weft_dot_wire_dot_words__pb2.Nothing.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.QueueReport.SerializeToString,
+                    request_deserializer=words__pb2.Nothing.FromString,
+                    response_serializer=client__pb2.QueueReport.SerializeToString,
             ),
             'GetMetrics': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMetrics,
-                    request_deserializer=weft_dot_wire_dot_words__pb2.Nothing.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.ClusterMetrics.SerializeToString,
+                    request_deserializer=words__pb2.Nothing.FromString,
+                    response_serializer=client__pb2.ClusterMetrics.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.ExplainRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.Explanation.SerializeToString,
+                    request_deserializer=client__pb2.ExplainRequest.FromString,
+                    response_serializer=client__pb2.Explanation.SerializeToString,
             ),
             'ListContainers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListContainers,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.ListContainersRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.ContainerReports.SerializeToString,
+                    request_deserializer=client__pb2.ListContainersRequest.FromString,
+                    response_serializer=client__pb2.ContainerReports.SerializeToString,
             ),
             'WatchEvents': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchEvents,
-                    request_deserializer=weft_dot_wire_dot_client__pb2.WatchEventsRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_client__pb2.Events.SerializeToString,
+                    request_deserializer=client__pb2.WatchEventsRequest.FromString,
+                    response_serializer=client__pb2.Events.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -340,8 +340,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/NewApplication',
-            weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
-            weft_dot_wire_dot_client__pb2.NewApplicationResponse.FromString,
+            words__pb2.Nothing.SerializeToString,
+            client__pb2.NewApplicationResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -367,8 +367,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/SubmitApplication',
-            weft_dot_wire_dot_client__pb2.SubmitApplicationRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.SubmitApplicationResponse.FromString,
+            client__pb2.SubmitApplicationRequest.SerializeToString,
+            client__pb2.SubmitApplicationResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -394,8 +394,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/KillApplication',
-            weft_dot_wire_dot_client__pb2.KillApplicationRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.Done.FromString,
+            client__pb2.KillApplicationRequest.SerializeToString,
+            client__pb2.Done.FromString,
             options,
             channel_credentials,
             insecure,
@@ -421,8 +421,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/MoveApplication',
-            weft_dot_wire_dot_client__pb2.MoveApplicationRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.Done.FromString,
+            client__pb2.MoveApplicationRequest.SerializeToString,
+            client__pb2.Done.FromString,
             options,
             channel_credentials,
             insecure,
@@ -448,8 +448,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/SetPriority',
-            weft_dot_wire_dot_client__pb2.SetPriorityRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.Done.FromString,
+            client__pb2.SetPriorityRequest.SerializeToString,
+            client__pb2.Done.FromString,
             options,
             channel_credentials,
             insecure,
@@ -475,8 +475,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/GetApplication',
-            weft_dot_wire_dot_client__pb2.GetApplicationRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.ApplicationReport.FromString,
+            client__pb2.GetApplicationRequest.SerializeToString,
+            client__pb2.ApplicationReport.FromString,
             options,
             channel_credentials,
             insecure,
@@ -502,8 +502,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/GetJob',
-            weft_dot_wire_dot_client__pb2.GetJobRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.GetJobResponse.FromString,
+            client__pb2.GetJobRequest.SerializeToString,
+            client__pb2.GetJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -529,8 +529,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/ListApplications',
-            weft_dot_wire_dot_client__pb2.ListApplicationsRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.ApplicationReports.FromString,
+            client__pb2.ListApplicationsRequest.SerializeToString,
+            client__pb2.ApplicationReports.FromString,
             options,
             channel_credentials,
             insecure,
@@ -556,8 +556,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/ListNodes',
-            weft_dot_wire_dot_client__pb2.ListNodesRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.NodeReports.FromString,
+            client__pb2.ListNodesRequest.SerializeToString,
+            client__pb2.NodeReports.FromString,
             options,
             channel_credentials,
             insecure,
@@ -583,8 +583,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/DecommissionNode',
-            weft_dot_wire_dot_client__pb2.DecommissionNodeRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.Done.FromString,
+            client__pb2.DecommissionNodeRequest.SerializeToString,
+            client__pb2.Done.FromString,
             options,
             channel_credentials,
             insecure,
@@ -610,8 +610,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/RecommissionNode',
-            weft_dot_wire_dot_client__pb2.RecommissionNodeRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.Done.FromString,
+            client__pb2.RecommissionNodeRequest.SerializeToString,
+            client__pb2.Done.FromString,
             options,
             channel_credentials,
             insecure,
@@ -637,8 +637,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/ListQueues',
-            weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
-            weft_dot_wire_dot_client__pb2.QueueReport.FromString,
+            words__pb2.Nothing.SerializeToString,
+            client__pb2.QueueReport.FromString,
             options,
             channel_credentials,
             insecure,
@@ -664,8 +664,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/GetMetrics',
-            weft_dot_wire_dot_words__pb2.Nothing.SerializeToString,
-            weft_dot_wire_dot_client__pb2.ClusterMetrics.FromString,
+            words__pb2.Nothing.SerializeToString,
+            client__pb2.ClusterMetrics.FromString,
             options,
             channel_credentials,
             insecure,
@@ -691,8 +691,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/Explain',
-            weft_dot_wire_dot_client__pb2.ExplainRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.Explanation.FromString,
+            client__pb2.ExplainRequest.SerializeToString,
+            client__pb2.Explanation.FromString,
             options,
             channel_credentials,
             insecure,
@@ -718,8 +718,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/ListContainers',
-            weft_dot_wire_dot_client__pb2.ListContainersRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.ContainerReports.FromString,
+            client__pb2.ListContainersRequest.SerializeToString,
+            client__pb2.ContainerReports.FromString,
             options,
             channel_credentials,
             insecure,
@@ -745,8 +745,8 @@ class ResourceManagerClient:
             request,
             target,
             '/weft.ResourceManagerClient/WatchEvents',
-            weft_dot_wire_dot_client__pb2.WatchEventsRequest.SerializeToString,
-            weft_dot_wire_dot_client__pb2.Events.FromString,
+            client__pb2.WatchEventsRequest.SerializeToString,
+            client__pb2.Events.FromString,
             options,
             channel_credentials,
             insecure,

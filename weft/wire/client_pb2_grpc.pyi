@@ -10,12 +10,12 @@ name the place and the problem; nothing has changed then.
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from weft.wire import client_pb2 as _client_pb2
-from weft.wire import words_pb2 as _words_pb2
 import abc as _abc_1
+from weft.wire import client_pb2 as _client_pb2
 import grpc as _grpc
 import sys
 import typing as _typing
+from weft.wire import words_pb2 as _words_pb2
 
 if sys.version_info >= (3, 11):
     from typing import Self as _Self

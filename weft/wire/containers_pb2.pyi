@@ -12,10 +12,10 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from weft.wire import words_pb2 as _words_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
+from weft.wire import words_pb2 as _words_pb2
 
 if sys.version_info >= (3, 11):
     from typing import TypeAlias as _TypeAlias, Never as _Never
@@ -375,20 +375,24 @@ class ReadLogRequest(_message.Message):
     CONTAINER_ID_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
     STREAM_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     node_id: _builtins.str
     stream: _builtins.str
     """stdout or stderr"""
+    offset: _builtins.int
+    """bytes to leave out at the beginning: those that were read before"""
     def __init__(
         self,
         *,
         container_id: _builtins.int = ...,
         node_id: _builtins.str = ...,
         stream: _builtins.str = ...,
+        offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "node_id", b"node_id", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "node_id", b"node_id", "offset", b"offset", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from weft.wire import containers_pb2 as weft_dot_wire_dot_containers__pb2
+from weft.wire import containers_pb2 as containers__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in weft/wire/containers_pb2_grpc.py depends on'
+        + ' but the generated code in containers_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,28 +36,28 @@ class ContainerManagerStub:
         """
         self.StartContainers = channel.unary_unary(
                 '/weft.ContainerManager/StartContainers',
-                request_serializer=weft_dot_wire_dot_containers__pb2.StartContainersRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_containers__pb2.ContainersResponse.FromString,
+                request_serializer=containers__pb2.StartContainersRequest.SerializeToString,
+                response_deserializer=containers__pb2.ContainersResponse.FromString,
                 _registered_method=True)
         self.StopContainers = channel.unary_unary(
                 '/weft.ContainerManager/StopContainers',
-                request_serializer=weft_dot_wire_dot_containers__pb2.ContainersRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_containers__pb2.ContainersResponse.FromString,
+                request_serializer=containers__pb2.ContainersRequest.SerializeToString,
+                response_deserializer=containers__pb2.ContainersResponse.FromString,
                 _registered_method=True)
         self.GetContainerStatuses = channel.unary_unary(
                 '/weft.ContainerManager/GetContainerStatuses',
-                request_serializer=weft_dot_wire_dot_containers__pb2.ContainersRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_containers__pb2.ContainersResponse.FromString,
+                request_serializer=containers__pb2.ContainersRequest.SerializeToString,
+                response_deserializer=containers__pb2.ContainersResponse.FromString,
                 _registered_method=True)
         self.FollowTasks = channel.unary_stream(
                 '/weft.ContainerManager/FollowTasks',
-                request_serializer=weft_dot_wire_dot_containers__pb2.FollowTasksRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_containers__pb2.ContainersResponse.FromString,
+                request_serializer=containers__pb2.FollowTasksRequest.SerializeToString,
+                response_deserializer=containers__pb2.ContainersResponse.FromString,
                 _registered_method=True)
         self.ReadLog = channel.unary_stream(
                 '/weft.ContainerManager/ReadLog',
-                request_serializer=weft_dot_wire_dot_containers__pb2.ReadLogRequest.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_containers__pb2.LogChunk.FromString,
+                request_serializer=containers__pb2.ReadLogRequest.SerializeToString,
+                response_deserializer=containers__pb2.LogChunk.FromString,
                 _registered_method=True)
 
 
@@ -104,28 +104,28 @@ def add_ContainerManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'StartContainers': grpc.unary_unary_rpc_method_handler(
                     servicer.StartContainers,
-                    request_deserializer=weft_dot_wire_dot_containers__pb2.StartContainersRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_containers__pb2.ContainersResponse.SerializeToString,
+                    request_deserializer=containers__pb2.StartContainersRequest.FromString,
+                    response_serializer=containers__pb2.ContainersResponse.SerializeToString,
             ),
             'StopContainers': grpc.unary_unary_rpc_method_handler(
                     servicer.StopContainers,
-                    request_deserializer=weft_dot_wire_dot_containers__pb2.ContainersRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_containers__pb2.ContainersResponse.SerializeToString,
+                    request_deserializer=containers__pb2.ContainersRequest.FromString,
+                    response_serializer=containers__pb2.ContainersResponse.SerializeToString,
             ),
             'GetContainerStatuses': grpc.unary_unary_rpc_method_handler(
                     servicer.GetContainerStatuses,
-                    request_deserializer=weft_dot_wire_dot_containers__pb2.ContainersRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_containers__pb2.ContainersResponse.SerializeToString,
+                    request_deserializer=containers__pb2.ContainersRequest.FromString,
+                    response_serializer=containers__pb2.ContainersResponse.SerializeToString,
             ),
             'FollowTasks': grpc.unary_stream_rpc_method_handler(
                     servicer.FollowTasks,
-                    request_deserializer=weft_dot_wire_dot_containers__pb2.FollowTasksRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_containers__pb2.ContainersResponse.SerializeToString,
+                    request_deserializer=containers__pb2.FollowTasksRequest.FromString,
+                    response_serializer=containers__pb2.ContainersResponse.SerializeToString,
             ),
             'ReadLog': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadLog,
-                    request_deserializer=weft_dot_wire_dot_containers__pb2.ReadLogRequest.FromString,
-                    response_serializer=weft_dot_wire_dot_containers__pb2.LogChunk.SerializeToString,
+                    request_deserializer=containers__pb2.ReadLogRequest.FromString,
+                    response_serializer=containers__pb2.LogChunk.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -153,8 +153,8 @@ class ContainerManager:
             request,
             target,
             '/weft.ContainerManager/StartContainers',
-            weft_dot_wire_dot_containers__pb2.StartContainersRequest.SerializeToString,
-            weft_dot_wire_dot_containers__pb2.ContainersResponse.FromString,
+            containers__pb2.StartContainersRequest.SerializeToString,
+            containers__pb2.ContainersResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -180,8 +180,8 @@ class ContainerManager:
             request,
             target,
             '/weft.ContainerManager/StopContainers',
-            weft_dot_wire_dot_containers__pb2.ContainersRequest.SerializeToString,
-            weft_dot_wire_dot_containers__pb2.ContainersResponse.FromString,
+            containers__pb2.ContainersRequest.SerializeToString,
+            containers__pb2.ContainersResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -207,8 +207,8 @@ class ContainerManager:
             request,
             target,
             '/weft.ContainerManager/GetContainerStatuses',
-            weft_dot_wire_dot_containers__pb2.ContainersRequest.SerializeToString,
-            weft_dot_wire_dot_containers__pb2.ContainersResponse.FromString,
+            containers__pb2.ContainersRequest.SerializeToString,
+            containers__pb2.ContainersResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -234,8 +234,8 @@ class ContainerManager:
             request,
             target,
             '/weft.ContainerManager/FollowTasks',
-            weft_dot_wire_dot_containers__pb2.FollowTasksRequest.SerializeToString,
-            weft_dot_wire_dot_containers__pb2.ContainersResponse.FromString,
+            containers__pb2.FollowTasksRequest.SerializeToString,
+            containers__pb2.ContainersResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -261,8 +261,8 @@ class ContainerManager:
             request,
             target,
             '/weft.ContainerManager/ReadLog',
-            weft_dot_wire_dot_containers__pb2.ReadLogRequest.SerializeToString,
-            weft_dot_wire_dot_containers__pb2.LogChunk.FromString,
+            containers__pb2.ReadLogRequest.SerializeToString,
+            containers__pb2.LogChunk.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,8 +10,8 @@ call and referred to by their position.
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from weft.wire import containers_pb2 as _containers_pb2
 import abc as _abc_1
+from weft.wire import containers_pb2 as _containers_pb2
 import grpc as _grpc
 import sys
 import typing as _typing

@@ -11,10 +11,10 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from weft.wire import words_pb2 as _words_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
+from weft.wire import words_pb2 as _words_pb2
 
 if sys.version_info >= (3, 11):
     from typing import TypeAlias as _TypeAlias, Never as _Never

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from weft.wire import host_pb2 as weft_dot_wire_dot_host__pb2
+from weft.wire import host_pb2 as host__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in weft/wire/host_pb2_grpc.py depends on'
+        + ' but the generated code in host_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,8 +36,8 @@ class MasterHostStub:
         """
         self.HostMasters = channel.stream_stream(
                 '/weft.MasterHost/HostMasters',
-                request_serializer=weft_dot_wire_dot_host__pb2.HostOrders.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_host__pb2.HostReports.FromString,
+                request_serializer=host__pb2.HostOrders.SerializeToString,
+                response_deserializer=host__pb2.HostReports.FromString,
                 _registered_method=True)
 
 
@@ -55,8 +55,8 @@ def add_MasterHostServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'HostMasters': grpc.stream_stream_rpc_method_handler(
                     servicer.HostMasters,
-                    request_deserializer=weft_dot_wire_dot_host__pb2.HostOrders.FromString,
-                    response_serializer=weft_dot_wire_dot_host__pb2.HostReports.SerializeToString,
+                    request_deserializer=host__pb2.HostOrders.FromString,
+                    response_serializer=host__pb2.HostReports.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -84,8 +84,8 @@ class MasterHost:
             request_iterator,
             target,
             '/weft.MasterHost/HostMasters',
-            weft_dot_wire_dot_host__pb2.HostOrders.SerializeToString,
-            weft_dot_wire_dot_host__pb2.HostReports.FromString,
+            host__pb2.HostOrders.SerializeToString,
+            host__pb2.HostReports.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,9 +9,9 @@ with their host.
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from weft.wire import host_pb2 as _host_pb2
 import abc as _abc_1
 import grpc as _grpc
+from weft.wire import host_pb2 as _host_pb2
 import sys
 import typing as _typing
 

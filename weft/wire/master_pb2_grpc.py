@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from weft.wire import master_pb2 as weft_dot_wire_dot_master__pb2
+from weft.wire import master_pb2 as master__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in weft/wire/master_pb2_grpc.py depends on'
+        + ' but the generated code in master_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,8 +36,8 @@ class ApplicationMasterProtocolStub:
         """
         self.Allocate = channel.stream_stream(
                 '/weft.ApplicationMasterProtocol/Allocate',
-                request_serializer=weft_dot_wire_dot_master__pb2.MasterReports.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_master__pb2.MasterOrders.FromString,
+                request_serializer=master__pb2.MasterReports.SerializeToString,
+                response_deserializer=master__pb2.MasterOrders.FromString,
                 _registered_method=True)
 
 
@@ -56,8 +56,8 @@ def add_ApplicationMasterProtocolServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Allocate': grpc.stream_stream_rpc_method_handler(
                     servicer.Allocate,
-                    request_deserializer=weft_dot_wire_dot_master__pb2.MasterReports.FromString,
-                    response_serializer=weft_dot_wire_dot_master__pb2.MasterOrders.SerializeToString,
+                    request_deserializer=master__pb2.MasterReports.FromString,
+                    response_serializer=master__pb2.MasterOrders.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -85,8 +85,8 @@ class ApplicationMasterProtocol:
             request_iterator,
             target,
             '/weft.ApplicationMasterProtocol/Allocate',
-            weft_dot_wire_dot_master__pb2.MasterReports.SerializeToString,
-            weft_dot_wire_dot_master__pb2.MasterOrders.FromString,
+            master__pb2.MasterReports.SerializeToString,
+            master__pb2.MasterOrders.FromString,
             options,
             channel_credentials,
             insecure,

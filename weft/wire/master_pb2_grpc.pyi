@@ -10,9 +10,9 @@ again.
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from weft.wire import master_pb2 as _master_pb2
 import abc as _abc_1
 import grpc as _grpc
+from weft.wire import master_pb2 as _master_pb2
 import sys
 import typing as _typing
 

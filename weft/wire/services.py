@@ -127,8 +127,8 @@ class Containers(Protocol):
         """Send what happens in the follower's containers to a lane, until it is closed."""
         ...
 
-    def read_log(self, node: str, container: int, stream: str) -> AsyncIterator[bytes]:
-        """What a container wrote; raises InputError when there is no such log."""
+    def read_log(self, node: str, container: int, stream: str, skip: int) -> AsyncIterator[bytes]:
+        """What a container wrote after `skip` bytes; raises InputError if there is no such log."""
         ...
 
 
@@ -158,7 +158,7 @@ def add_container_service(server: Server, containers: Containers) -> None:
     async def read_log(request: Any, context: Any) -> None:
         try:
             async for data in containers.read_log(
-                request.node_id, request.container_id, request.stream
+                request.node_id, request.container_id, request.stream, max(0, request.offset)
             ):
                 await context.write(containers_pb2.LogChunk(data=data))
         except InputError as error:

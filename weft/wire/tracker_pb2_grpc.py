@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from weft.wire import tracker_pb2 as weft_dot_wire_dot_tracker__pb2
+from weft.wire import tracker_pb2 as tracker__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in weft/wire/tracker_pb2_grpc.py depends on'
+        + ' but the generated code in tracker_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,8 +36,8 @@ class NodeTrackerStub:
         """
         self.Track = channel.stream_stream(
                 '/weft.NodeTracker/Track',
-                request_serializer=weft_dot_wire_dot_tracker__pb2.TrackerReports.SerializeToString,
-                response_deserializer=weft_dot_wire_dot_tracker__pb2.TrackerOrders.FromString,
+                request_serializer=tracker__pb2.TrackerReports.SerializeToString,
+                response_deserializer=tracker__pb2.TrackerOrders.FromString,
                 _registered_method=True)
 
 
@@ -56,8 +56,8 @@ def add_NodeTrackerServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Track': grpc.stream_stream_rpc_method_handler(
                     servicer.Track,
-                    request_deserializer=weft_dot_wire_dot_tracker__pb2.TrackerReports.FromString,
-                    response_serializer=weft_dot_wire_dot_tracker__pb2.TrackerOrders.SerializeToString,
+                    request_deserializer=tracker__pb2.TrackerReports.FromString,
+                    response_serializer=tracker__pb2.TrackerOrders.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -85,8 +85,8 @@ class NodeTracker:
             request_iterator,
             target,
             '/weft.NodeTracker/Track',
-            weft_dot_wire_dot_tracker__pb2.TrackerReports.SerializeToString,
-            weft_dot_wire_dot_tracker__pb2.TrackerOrders.FromString,
+            tracker__pb2.TrackerReports.SerializeToString,
+            tracker__pb2.TrackerOrders.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,10 +9,10 @@ of a hundred heartbeats costs little more than one of a single heartbeat.
 
 from collections import abc as _abc
 from grpc import aio as _aio
-from weft.wire import tracker_pb2 as _tracker_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
+from weft.wire import tracker_pb2 as _tracker_pb2
 import typing as _typing
 
 if sys.version_info >= (3, 11):

@@ -1,0 +1,188 @@
+"""A user's hand on a real cluster: what waiting, failing, interrupting and reading logs say."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from weft.client.api import Client
+from weft.client.cli import weft as command
+from weft.client.local import KEPT_MB, LocalCluster, LocalSettings
+from weft.jobfile import job_from_dict
+
+WEFT = [sys.executable, "-c", "from weft.client.cli import main; main()"]
+pytestmark = pytest.mark.xdist_group("live")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """This machine as the one node of a cluster."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with LocalCluster(LocalSettings(mode="process"), folder) as cluster:
+        yield cluster.address
+
+
+def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*WEFT, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def job(name: str, script: str, **more: Any) -> dict[str, Any]:
+    stage = {
+        "name": "only", "tasks": 1, "duration_s": 1, "demand": {"vcores": 0.5, "memory_mb": 64},
+        "command": ["sh", "-c", script],
+    }  # fmt: skip
+    return {"name": name, "max_task_attempts": 2, "stages": [stage], **more}
+
+
+def write(folder: Path, data: dict[str, Any]) -> str:
+    path = folder / f"{len(list(folder.iterdir()))}.json"
+    path.write_text(json.dumps(data))
+    return str(path)
+
+
+def test_a_machine_is_one_node_of_its_own_size(address: str) -> None:
+    with Client(address) as client:
+        (node,) = client.nodes()
+    assert node.capacity["vcores"] == len(os.sched_getaffinity(0))
+    whole_mb = psutil.virtual_memory().total // 2**20
+    assert 0 < node.capacity["memory_mb"] <= whole_mb - KEPT_MB
+
+
+def test_a_failure_is_told_with_its_task_and_the_end_of_its_stderr(
+    address: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, job("dying", "for i in $(seq 40); do echo line $i >&2; done; exit 3"))
+    done = weft("submit", "--rm", address, "--wait", path)
+    assert done.returncode == 1
+    first = done.stderr.splitlines()[0]
+    assert re.fullmatch(r"application_\d+_\d+ dying", first)  # the id comes first
+    assert "only[0] attempt 1 on " in done.stderr
+    assert "exit code 3" in done.stderr
+    assert "  | line 40" in done.stderr
+    assert "line 5\n" not in done.stderr
+    assert "FAILED" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_names_the_job_that_goes_on(address: str, tmp_path: Path) -> None:
+    path = write(tmp_path, job("patient", "sleep 60"))
+    with subprocess.Popen(
+        [*WEFT, "submit", "--rm", address, "--wait", path], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        app = process.stderr.readline().split()[0]
+        until_running(address, app)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130
+    last = said.strip().splitlines()[-1]
+    assert last == f"weft: interrupted: {app} goes on; it ends with: weft kill {app}"
+    assert "Task was destroyed" not in said
+    assert "Traceback" not in said
+    with Client(address) as client:
+        assert client.application(int(app.rpartition("_")[2])).state == "RUNNING"
+    assert weft("kill", "--rm", address, app).returncode == 0
+
+
+def until_running(address: str, app: str) -> None:
+    number = int(app.rpartition("_")[2])
+    with Client(address) as client:
+        for report in client.progress(number):
+            if report.state == "RUNNING":
+                return
+    raise AssertionError(f"{app} ended")
+
+
+def test_logs_are_followed_to_the_end_and_cut_to_their_tail(address: str) -> None:
+    script = "for i in 1 2 3 4 5; do echo out $i; sleep 0.2; done; echo bad >&2"
+    with Client(address) as client:
+        app = client.submit(job_from_dict(job("talking", script)))
+        followed = weft("logs", "--rm", address, "--follow", "talking")
+        assert followed.returncode == 0, followed.stderr
+        said = [line for line in followed.stdout.splitlines() if line.startswith(("out", "bad"))]
+        assert sorted(said) == sorted([*(f"out {i}" for i in range(1, 6)), "bad"])
+        assert client.application(app).final_status == "SUCCEEDED"
+        tail = weft("logs", "--rm", address, "--tail", "2", "--stream", "stdout", "-")
+        assert tail.stdout.splitlines()[1:] == ["out 4", "out 5"]
+        (task,) = client.tasks(app)
+        assert client.read_log(task).decode() == "".join(f"out {i}\n" for i in range(1, 6))
+        assert client.read_log(task, skip=24) == b"out 5\n"
+
+
+def test_an_application_is_found_by_name_number_and_dash(address: str) -> None:
+    with Client(address) as client:
+        app = client.submit(job_from_dict(job("by name", "true")))
+        client.wait([app])
+    runner = CliRunner()
+    for text in ("by name", str(app), "-"):
+        said = runner.invoke(command, ["app", text, "--rm", address, "--json"])
+        assert json.loads(said.output)["app_id"] == app
+    said = runner.invoke(command, ["app", "no such job", "--rm", address])
+    assert "no such job" in str(said.exception)
+
+
+def test_events_are_of_one_application_and_speak_in_names(address: str) -> None:
+    with Client(address) as client:
+        other = client.submit(job_from_dict(job("other", "sleep 1")))
+        wanted = client.submit(job_from_dict(job("wanted", "sleep 2")))
+        with subprocess.Popen(
+            [*WEFT, "events", "--rm", address, "--app", "wanted"],
+            stdout=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            client.wait([other, wanted])
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if "FINISHED" in line and "AppChanged" in line:
+                    break
+            process.send_signal(signal.SIGINT)
+    assert any("only[0]" in line for line in lines), lines
+    numbers = re.findall(r"(?:application|container|appattempt)_\d+_(\d+)", " ".join(lines))
+    assert {int(number) for number in numbers} == {wanted}
+
+
+def test_a_stage_without_a_command_says_so(address: str) -> None:
+    data = job("mute", "")
+    del data["stages"][0]["command"]
+    with Client(address) as client:
+        app = client.submit(job_from_dict(data))
+        client.wait([app])
+        (task,) = client.tasks(app)
+        assert b"no command; the task only sleeps for its 1 s" in client.read_log(task, "stderr")
+
+
+def test_a_name_moves_no_cursor(address: str, tmp_path: Path) -> None:
+    path = write(tmp_path, job("j\x1b[31m red \n newline", "true"))
+    done = weft("submit", "--rm", address, "--wait", path)
+    listed = weft("apps", "--rm", address)
+    for text in (done.stdout, done.stderr, listed.stdout):
+        assert "\x1b" not in text
+    assert "j\\x1b[31m red \\n newline" in listed.stdout
+
+
+def test_unknown_states_queues_and_counts_are_refused(address: str) -> None:
+    for arguments, words in (
+        (("apps", "--state", "BOGUS"), "unknown state 'BOGUS'"),
+        (("nodes", "--state", "BOGUS"), "unknown state 'BOGUS'"),
+        (("apps", "--queue", "bogus"), "unknown queue 'bogus'"),
+        (("apps", "--limit", "-3"), "-3"),
+        (("apps", "--sort", "size"), "unknown column 'size'"),
+        (("nodes", "--decommission", "nosuch"), "nosuch"),
+        (("app", "999"), "999"),
+    ):
+        done = weft(*arguments, "--rm", address)
+        assert done.returncode == 2, (arguments, done.stderr)
+        assert words in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1

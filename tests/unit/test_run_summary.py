@@ -1,0 +1,146 @@
+"""A run's files say how its jobs ended and what was run; runs of different work are not ranked."""
+
+import csv
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lab.comparing import gains, read_run
+from lab.report import write_report
+from sim.command import Request, main_simulate
+from weft.client.cli import weft
+
+CLUSTER = "4x4vcores,1000memory_mb"
+
+
+def job(name: str, memory_mb: float = 100, truth_mb: float | None = None) -> dict[str, Any]:
+    stage: dict[str, Any] = {
+        "name": "s", "tasks": 3, "duration_s": 5, "demand": {"vcores": 1, "memory_mb": memory_mb},
+    }  # fmt: skip
+    if truth_mb is not None:
+        stage["actual_demand"] = {"vcores": 1, "memory_mb": truth_mb}
+    return {"name": name, "stages": [stage]}
+
+
+def workload(folder: Path, *jobs: dict[str, Any]) -> Path:
+    path = folder / "jobs.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in jobs))
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(weft, [str(each) for each in arguments])
+
+
+def test_five_jobs_out_of_memory_are_five_failed_jobs_everywhere(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    fine = workload(tmp_path, *(job(f"j{i}") for i in range(5)))
+    assert run("simulate", fine, "--cluster", CLUSTER, "--out", good).exit_code == 0
+    dying = workload(tmp_path, *(job(f"j{i}", truth_mb=2000) for i in range(5)))
+    told = run("simulate", dying, "--cluster", CLUSTER, "--out", bad, "--report")
+    assert told.exit_code == 0
+    assert "5 FAILED" in told.output
+    summary = json.loads((bad / "summary.json").read_text())
+    assert summary["states"] == {"FAILED": 5}
+    assert summary["jct_s"]["mean"] == 0.0  # of none
+    rows = list(csv.DictReader((bad / "jobs.csv").open()))
+    assert [row["state"] for row in rows] == ["FAILED"] * 5
+    assert "5 FAILED" in (bad / "report.html").read_text()
+    told = run("compare", good, bad)
+    assert "0 of 5 jobs succeeded against 5" in told.output
+    assert "0/5" in told.output
+    found = gains(read_run(good), read_run(bad))
+    assert (found["same_work"], found["p50"], found["jobs"]) == (False, None, 0)
+    write_report([good, bad], tmp_path / "both.html")
+
+
+def test_runs_that_finished_the_same_work_are_ranked(tmp_path: Path) -> None:
+    jobs = workload(tmp_path, *(job(f"j{i}") for i in range(4)))
+    for name, scheduler in (("a", "fifo"), ("b", "fair")):
+        done = run(
+            "simulate", jobs, "--cluster", CLUSTER, "--scheduler", scheduler, "--out",
+            tmp_path / name,
+        )  # fmt: skip
+        assert done.exit_code == 0
+    found = gains(read_run(tmp_path / "a"), read_run(tmp_path / "b"))
+    assert found["same_work"]
+    assert found["jobs"] == 4
+    assert isinstance(found["p50"], float)
+
+
+def test_a_job_that_was_still_running_is_where_it_stood(tmp_path: Path) -> None:
+    jobs = workload(tmp_path, job("long"))
+    done = run("simulate", jobs, "--cluster", CLUSTER, "--until", "4", "--out", tmp_path / "o")
+    assert done.exit_code == 0
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert summary["states"] == {"RUNNING": 1}
+    assert summary["jain"] == {"10": None, "60": None, "240": None}
+    assert summary["jain_windows"] == {"10": 0, "60": 0, "240": 0}
+
+
+def test_jain_counts_its_windows(tmp_path: Path) -> None:
+    jobs = workload(tmp_path, *({**job(f"j{i}"), "stages": [
+        {"name": "s", "tasks": 16, "duration_s": 20, "demand": {"vcores": 1, "memory_mb": 1}},
+    ]} for i in range(2)))  # fmt: skip
+    summary = main_simulate(Request((str(jobs),), CLUSTER))
+    assert summary["jain_windows"]["10"] >= 2
+    assert 0.4 < summary["jain"]["10"] <= 1.0
+    assert summary["jain"]["240"] is None
+
+
+def test_a_summary_says_what_was_run_and_its_command_repeats_it(tmp_path: Path) -> None:
+    jobs = workload(tmp_path, *(job(f"j{i}") for i in range(3)))
+    out = tmp_path / "o"
+    request = Request(
+        (str(jobs),), CLUSTER, "graphene", matcher="drf", seed=7, out=str(out), decisions=True,
+        options={"planner.thresholds": "4", "manager.master_demand": "vcores:0.5"},
+        load=2.0, arrivals="poisson:0.5", pace="prompt", faults="random:3:20", until_s=900.0,
+    )  # fmt: skip
+    summary = main_simulate(request)
+    assert summary["scheduler"] == "drf+graphene+all_ready"
+    assert summary["matcher"] == {"name": "drf", "parameters": {}}
+    assert summary["planner"]["parameters"]["thresholds"] == 4
+    assert summary["planner"]["parameters"]["bound"] == "strong"
+    assert summary["asker"] == {"name": "all_ready", "parameters": {}}
+    assert summary["settings"]["manager"]["master_demand"] == {"vcores": 0.5}
+    assert summary["settings"]["manager"]["prompt"] is True
+    assert summary["workload"]["files"][0]["path"] == str(jobs)
+    assert len(summary["workload"]["files"][0]["sha256"]) == 64
+    assert summary["cluster"]["nodes"][0]["count"] == 2
+    assert summary["cluster"]["resources"] == {"vcores": "divisible", "memory_mb": "rigid"}
+    assert summary["faults"]["script"]
+    assert (summary["load"], summary["pace"]) == (2.0, "prompt")
+    assert summary["version"]["weft"]
+    first = json.loads((out / "decisions.jsonl").read_text().splitlines()[0])
+    assert first["fact"] == "RunDescribed"
+    assert first["matcher"] == summary["matcher"]
+    again = tmp_path / "again"
+    words = shlex.split(summary["command"])
+    assert words[0] == "weft"
+    assert run(*words[1:], "--out", again).exit_code == 0
+    assert json.loads((again / "summary.json").read_text())["digest"] == summary["digest"]
+
+
+def test_labels_follow_the_parts_that_ran(tmp_path: Path) -> None:
+    jobs = workload(tmp_path, job("j"))
+    for changes, wanted in (
+        ({}, "capacity"), ({"matcher": "drf"}, "drf"), ({"planner": "critical_path"}, "tez_cp"),
+        ({"planner": "random"}, "capacity+random+all_ready"),
+    ):  # fmt: skip
+        assert main_simulate(Request((str(jobs),), CLUSTER, **changes))["scheduler"] == wanted
+
+
+def test_what_masters_hold_is_reported_and_settable(tmp_path: Path) -> None:
+    jobs = workload(tmp_path, job("j"))
+    held = {}
+    for vcores in ("0", "1", "2"):
+        options = {"manager.master_demand.vcores": vcores}
+        held[vcores] = main_simulate(Request((str(jobs),), CLUSTER, options=options))["masters"]
+    assert held["0"]["vcores"] == 0.0
+    # one master of one job holds 1 of 16 vcores for nearly all of the makespan
+    assert 0.03 < held["1"]["vcores"] < 1 / 16 + 1e-9
+    assert held["2"]["vcores"] == pytest.approx(2 * held["1"]["vcores"], rel=0.2)

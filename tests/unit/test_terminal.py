@@ -1,0 +1,194 @@
+"""What people see: harmless names, readable amounts, tables that fit their terminal."""
+
+import re
+import unicodedata
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from weft.client import show, tables, text
+from weft.client.tables import Column, table
+from weft.errors import InputError
+from weft.requests import (
+    ApplicationReport,
+    Explanation,
+    NodeReport,
+    QueueReport,
+    StageExplanation,
+)
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+WIDTHS = (60, 80, 120, 200)
+
+
+def report(number: int = 1, **changes: Any) -> ApplicationReport:
+    values: dict[str, Any] = {
+        "app_id": number, "name": f"job-{number}", "user": "ann", "queue": "root.prod",
+        "priority": 0, "state": "RUNNING", "final_status": "UNDEFINED", "progress": 0.5,
+        "attempt_id": number << 8 | 1, "master_node": "n1", "submitted_s": 10.0, "started_s": 11.0,
+        "finished_s": 0.0, "tasks": 203, "finished_tasks": 202, "running_containers": 41,
+        "pending_containers": 0, "allocated": {"vcores": 40.1, "memory_mb": 65536.0},
+        "cluster_ts": 1763769600000, **changes,
+    }  # fmt: skip
+    return ApplicationReport(**values)
+
+
+def node(name: str, **changes: Any) -> NodeReport:
+    values: dict[str, Any] = {
+        "node_id": name, "address": "10.0.0.1:8041", "rack": "r1", "labels": (),
+        "state": "DECOMMISSIONING",
+        "capacity": {"vcores": 16.0, "memory_mb": 65536.0, "disk_mbps": 800.0, "network_mbps": 1e3},
+        "allocated": {"vcores": 12.5, "memory_mb": 32768.0, "disk_mbps": -3.183e-13},
+        "use": {"vcores": 3.25, "memory_mb": 12000.0}, "containers": 13, "last_heartbeat_s": 1.0,
+        **changes,
+    }  # fmt: skip
+    return NodeReport(**values)
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Call something as at a terminal of a width; returns what it printed, without colours."""
+
+    def shown(width: int, call: Any, *arguments: Any) -> list[str]:
+        monkeypatch.setattr(tables, "terminal_width", lambda: width)
+        call(*arguments)
+        return ANSI.sub("", capsys.readouterr().out).splitlines()
+
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("given_", "wanted"),
+    [
+        ("plain", "plain"),
+        ("j\x1b[31m red \n newline", "j\\x1b[31m red \\n newline"),
+        ("a\tb\rc\0", "a\\tb\\rc\\x00"),
+        ("größe 作业", "größe 作业"),
+        ("evil\u202egnp", "evil\\u{202e}gnp"),
+        ("zero\u200bwidth", "zero\\u{200b}width"),
+        ("c1\x9b31m", "c1\\x9b31m"),
+    ],
+)
+def test_names_move_no_cursor(given_: str, wanted: str) -> None:
+    assert text.safe(given_) == wanted
+
+
+@given(st.text())
+def test_no_text_whatever_escapes(name: str) -> None:
+    kinds = {unicodedata.category(c) for c in text.safe(name)}
+    assert not kinds & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+@given(st.text(), st.integers(1, 60))
+def test_a_cut_name_fits_and_keeps_both_ends(name: str, width: int) -> None:
+    plain = text.safe(name)
+    shown = text.cut(plain, width)
+    assert cell_len(shown) <= width
+    if cell_len(plain) <= width:
+        assert shown == plain
+
+
+def test_names_that_differ_at_their_ends_stay_apart() -> None:
+    names = [f"NFCORE_VIRALRECON.ILLUMINA.{part}" for part in ("ALIGN", "TRIM", "CALL")]
+    assert len({text.cut(name, 20) for name in names}) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("vcores", 12.5, "12.5 cores"), ("vcores", 1.0, "1 core"), ("vcores", 0.25, "0.25 cores"),
+        ("memory_mb", 65536.0, "64 GB"), ("memory_mb", 512.0, "512 MB"),
+        ("memory_mb", 1310720.0, "1.2 TB"), ("memory_mb", 4.915e4, "48 GB"),
+        ("gpus", 2.0, "2 gpus"), ("disk_mbps", 800.0, "800 disk_mbps"),
+    ],
+)  # fmt: skip
+def test_amounts_are_for_people(name: str, value: float, wanted: str) -> None:
+    assert text.amount(name, value) == wanted
+
+
+def test_noise_of_rounding_is_nothing() -> None:
+    assert text.amounts({"vcores": -3.183e-13, "memory_mb": -5.86e-07}) == "-"
+    assert text.number(-3.183e-13) == "0"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "wanted"),
+    [(0.4, "0.4 s"), (9.99, "10 s"), (58.2, "58 s"), (185, "3m05s"), (7800, "2h10m"),
+     (356_400, "4d03h")],
+)  # fmt: skip
+def test_durations(seconds: float, wanted: str) -> None:
+    assert text.duration(seconds) == wanted
+
+
+def test_only_what_is_whole_is_a_hundred_percent() -> None:
+    assert text.percent(202 / 203) == "99%"
+    assert text.percent(1.0) == "100%"
+    assert show.progress_of(report(progress=0.9999)) == "99%"
+    assert show.progress_of(report(final_status="SUCCEEDED", progress=0.0)) == "100%"
+
+
+def test_nodes_come_in_natural_order_or_as_asked() -> None:
+    rows = [node(f"n{i}", containers=i) for i in (1, 10, 2, 20, 3)]
+    assert [r.node_id for r in show.sort_nodes(rows, "name")] == ["n1", "n2", "n3", "n10", "n20"]
+    assert [r.containers for r in show.sort_nodes(rows, "-containers")] == [20, 10, 3, 2, 1]
+    with pytest.raises(InputError, match="known: name"):
+        show.sort_nodes(rows, "size")
+
+
+LONG = "a-very-long-job-name-that-nobody-can-want-in-a-table-" * 3 + "END"
+QUEUE = QueueReport(
+    "root.research-and-development", 1.0, 1.0, 0.123, "RUNNING", 3, 14, {"vcores": 48.0}, 1234, -0.0
+)
+WHY = Explanation(1, "RUNNING", "1 stages are pending", (
+    StageExplanation(LONG, 7, {f"would fit: outscored by stage {LONG} of job {LONG}": 3}, 2),
+))  # fmt: skip
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_listing_fits(lines: Any, width: int) -> None:
+    for call, arguments in (
+        (show.show_apps, ([report(name=LONG), report(2, state="ACCEPTED")], 100.0)),
+        (show.show_nodes, ([node("n1"), node("worker-0123456789.rack-17.example.org")],)),
+        (show.show_queues, (QUEUE,)),
+        (show.show_explanation, (WHY,)),
+    ):
+        found = lines(width, call, *arguments)
+        assert max(map(cell_len, found)) <= width, "\n".join(found)
+
+
+def test_at_80_columns_the_words_that_matter_are_whole(lines: Any) -> None:
+    found = "\n".join(lines(80, show.show_apps, [report(name=LONG)], 195.0))
+    assert "RUNNING" in found
+    assert "202/203" in found
+    assert "3m05s" in found
+    assert "0001" in found  # the id's last part, which every command takes
+    assert "END" in found
+    assert " 40 " in found  # tasks, without the master
+    found = "\n".join(lines(80, show.show_nodes, [node("n1")]))
+    assert "DECOMMISSIONING" in found
+    assert "12.5/16 cores" in found
+    assert "32/64 GB" in found
+    assert "not shown at this width" in found
+
+
+def test_nothing_is_left_out_where_there_is_room(lines: Any) -> None:
+    found = lines(200, show.show_nodes, [node("n1")])
+    assert len(found) == 2
+    assert "3.25 cores, 11.7 GB" in found[1]
+    assert "10.0.0.1:8041" in found[1]
+
+
+def test_into_a_file_nothing_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    show.show_apps([report(name=LONG)], 100.0)
+    assert LONG in capsys.readouterr().out
+
+
+def test_states_have_their_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(click, "echo", lambda text="", **_: said.append(text))
+    table((Column("name"), Column("state", kind="state")), [("j", "FAILED")])
+    assert click.style("FAILED", fg="red") in said[1]

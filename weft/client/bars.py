@@ -1,0 +1,54 @@
+"""Progress bars that fit the terminal: the name, the bar, how much, since when, time left."""
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+from weft.client.text import cut, duration, safe
+
+FIXED = 46  # columns beside the name and the bar
+
+
+class TimeLeft(ProgressColumn):
+    """`12 s left`, from the speed of the last half minute; nothing while that is not known."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        """The words for one bar."""
+        left = task.time_remaining
+        if task.finished or left is None or task.total is None:
+            return Text("")
+        return Text(f"{duration(left)} left", style="cyan")
+
+
+def bars(console: Console, *, transient: bool = False, refresh: float = 10) -> Progress:
+    """A group of bars; each needs the fields `state` (a word or two) and a `description`."""
+    room = max(10, console.width - FIXED)
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=max(5, min(30, room // 2))),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}", markup=False),
+        TextColumn("{task.fields[state]}", markup=False),
+        TimeElapsedColumn(),
+        TimeLeft(),
+        console=console,
+        transient=transient,
+        refresh_per_second=refresh,
+        disable=not console.is_terminal,
+    )
+
+
+def shortened(console: Console, name: str, indent: str = "") -> str:
+    """A name as a bar shows it: harmless, and no wider than there is room for."""
+    room = max(10, console.width - FIXED)
+    return indent + cut(
+        safe(name), max(8, min(40, room - max(5, min(30, room // 2))) - len(indent))
+    )

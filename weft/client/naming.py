@@ -1,0 +1,104 @@
+"""What people call things on the command line, made into what the Resource Manager knows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from weft.client.api import Client
+from weft.client.text import safe
+from weft.errors import InputError
+from weft.ids import AppId, parse_app
+from weft.requests import ApplicationReport, QueueReport
+
+LATEST = "-"
+APP_STATES = ("NEW", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED", "KILLED")
+FINAL = ("SUCCEEDED", "FAILED", "KILLED")
+NODE_STATES = (
+    "NEW", "RUNNING", "UNHEALTHY", "DECOMMISSIONING", "DECOMMISSIONED", "LOST", "REBOOTED",
+    "SHUTDOWN",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StateFilter:
+    """States to ask for, and which of the answers are wanted: final ones count as states."""
+
+    asked: tuple[str, ...]
+    named: frozenset[str]
+
+    def holds(self, report: ApplicationReport) -> bool:
+        """Whether a report is wanted."""
+        return not self.named or report.state in self.named or report.final_status in self.named
+
+    @property
+    def exact(self) -> bool:
+        """Whether every answer is wanted."""
+        return set(self.asked) == self.named
+
+
+def check_address(text: str) -> None:
+    """Raise InputError unless this is host:port."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InputError("--rm", f"expected host:port, got {text!r}")
+
+
+def app_states(names: Iterable[str]) -> StateFilter:
+    """Read states of applications, the final ones among them; raises InputError."""
+    named = frozenset(name.upper() for name in names)
+    known = dict.fromkeys((*APP_STATES, *FINAL))
+    _known_states(named, known)
+    asked = named & set(APP_STATES)
+    if named & set(FINAL):  # an application that failed by itself is FINISHED, as in YARN
+        asked |= {"FINISHED"}
+    return StateFilter(tuple(sorted(asked)), named)
+
+
+def node_states(names: Iterable[str]) -> tuple[str, ...]:
+    """Read states of nodes; raises InputError."""
+    named = [name.upper() for name in names]
+    _known_states(named, NODE_STATES)
+    return tuple(named)
+
+
+def _known_states(named: Iterable[str], known: Iterable[str]) -> None:
+    states = tuple(known)
+    for name in named:
+        if name not in states:
+            raise InputError("--state", f"unknown state {name!r}; known: {', '.join(states)}")
+
+
+def known_queue(client: Client, name: str) -> None:
+    """Raise InputError unless there is a queue of this name or path."""
+    known: list[str] = []
+
+    def walk(queue: QueueReport) -> None:
+        known.append(queue.name)
+        for child in queue.children:
+            walk(child)
+
+    walk(client.queues())
+    if not any(name in (path, path.rpartition(".")[2]) for path in known):
+        raise InputError("--queue", f"unknown queue {name!r}; known: {', '.join(known)}")
+
+
+def find_app(client: Client, text: str) -> AppId:
+    """An application by id or number, by its job's name (the newest), or `-`: the newest of all.
+
+    Raises InputError where there is none.
+    """
+    try:
+        return parse_app(text)
+    except InputError:
+        pass
+    if text == LATEST:
+        newest = client.applications(limit=1)
+        if not newest:
+            raise InputError("application", "there is none yet")
+        return newest[-1].app_id
+    named = [report for report in client.applications() if report.name == text]
+    if not named:
+        raise InputError(
+            "application", f"{safe(text)!r} is no id (application_<timestamp>_<number>), number "
+            "or job's name, and not -, the newest",
+        )  # fmt: skip
+    return named[-1].app_id

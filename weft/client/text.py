@@ -1,0 +1,120 @@
+"""Words for people: names made harmless, amounts and durations in units that one can read."""
+
+import re
+import shutil
+import unicodedata
+
+WIDTH_FILE = 400  # columns of a table that goes into a file or a pipe
+_DIGITS = re.compile(r"(\d+)")
+_TERMINAL = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def safe(text: object) -> str:
+    """A text that moves no cursor and sets no colour: what is not printable is shown as its code.
+
+    Also those marks of Unicode that reorder a line or cannot be seen.
+    """
+    plain = str(text)
+    if plain.isascii() and plain.isprintable():
+        return plain
+    return "".join(_shown(c) for c in plain)
+
+
+def _shown(c: str) -> str:
+    if unicodedata.category(c) not in _HIDDEN:
+        return c
+    if c in _TERMINAL:
+        return _TERMINAL[c]
+    number = ord(c)
+    return f"\\x{number:02x}" if number < 256 else f"\\u{{{number:x}}}"
+
+
+def cut(text: str, width: int) -> str:
+    """A text of at most `width` columns; what is too long loses its middle, as ends tell apart."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[:width]
+    tail = (width - 1) * 3 // 5 if width > 8 else 0
+    head = width - 1 - tail
+    last = text[len(text) - tail :] if tail else ""
+    while cell_len(last) > tail:
+        last = last[1:]
+    return set_cell_size(text, head).rstrip() + "…" + last
+
+
+def number(value: float) -> str:
+    """`0.25`, `12.5`, `65,536`: at most two digits after the point, none of a rounding's noise."""
+    rounded = round(value, 2)
+    if rounded == 0:
+        return "0"
+    return f"{rounded:,.2f}".rstrip("0").rstrip(".")
+
+
+_SIZES = (("TB", 1024.0**2), ("GB", 1024.0), ("MB", 1.0))
+
+
+def amount(name: str, value: float) -> str:
+    """`12.5 cores`, `64 GB`, `3 gpus`: an amount of a resource, in its usual unit."""
+    if name == "vcores":
+        return f"{number(value)} core" + ("" if value == 1 else "s")
+    if name.endswith("_mb"):
+        unit, size = _unit(value)
+        return f"{number(round(value / size, 1))} {unit}"
+    return f"{number(value)} {safe(name)}"
+
+
+def pair(name: str, value: float, of: float) -> str:
+    """`8/16 cores`, `32/64 GB`: what is held of what there is."""
+    if name.endswith("_mb"):
+        unit, size = _unit(of)
+        return f"{number(round(value / size, 1))}/{number(round(of / size, 1))} {unit}"
+    return f"{number(value)}/{number(of)}" + (" cores" if name == "vcores" else "")
+
+
+def _unit(value: float) -> tuple[str, float]:
+    return next((u for u in _SIZES if abs(value) >= u[1] * 0.995), _SIZES[-1])
+
+
+def amounts(named: dict[str, float]) -> str:
+    """`4 cores, 2 GB`: what is not zero; noise of rounding is."""
+    told = [amount(name, value) for name, value in named.items() if abs(value) >= 0.005]
+    return ", ".join(told) or "-"
+
+
+def percent(part: float) -> str:
+    """A part in whole percent; only what is whole is `100%`."""
+    return f"{int(min(1.0, max(0.0, part)) * 100 + 1e-9)}%"
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `58 s`, `3m05s`, `2h10m`, `4d03h`."""
+    s = max(0.0, seconds)
+    if s < 9.95:
+        return f"{s:.1f} s"
+    whole = round(s)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """A key that sorts `n2` before `n10`."""
+    parts = _DIGITS.split(text)
+    return [(0, int(p), "") if p.isdigit() and p.isascii() else (1, 0, p) for p in parts if p]
+
+
+def terminal_width() -> int:
+    """Columns of the terminal that stdout is, or of a file."""
+    import sys
+
+    if not sys.stdout.isatty():
+        return WIDTH_FILE
+    return max(20, shutil.get_terminal_size((80, 24)).columns)
