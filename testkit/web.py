@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,13 +50,18 @@ def diamond(name: str) -> Job:
 class FakeClient:
     """The calls of `weft.client.api.AsyncClient` over a cluster that stands still."""
 
-    def __init__(self, nodes: int = 1_000, apps: int = 500) -> None:
+    def __init__(
+        self, nodes: int = 1_000, apps: int = 500, jobs: Mapping[AppId, Job] | None = None
+    ) -> None:
         self.cluster_ts = CLUSTER_TS
         self.down = False  # as if no manager could be reached
         self.calls: Counter[str] = Counter()
         self.facts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._nodes = tuple(_node(number) for number in range(1, nodes + 1))
         self._apps = {number: _app(number) for number in range(1, apps + 1)}
+        self._jobs = dict(jobs or {})  # applications that are no diamonds; they run
+        for number, job in self._jobs.items():
+            self._apps[number] = replace(_app(6), app_id=number, name=job.name, submitted_s=4_000.0)
 
     def _called(self, name: str) -> None:
         self.calls[name] += 1
@@ -91,6 +96,8 @@ class FakeClient:
         self._called("application")
         if app not in self._apps:
             raise RefusedError(Refused("not_found", "app_id", f"there is no application {app}"))
+        if app in self._jobs:
+            return _reported(self._apps[app], self._jobs[app])
         stages = (
             StageReport("read", 12, 0, 0, 12, 1),
             StageReport("left", 12, 2, 6, 4, 0, (("read", "one_to_one"),)),
@@ -100,8 +107,10 @@ class FakeClient:
         return replace(self._apps[app], stages=stages)
 
     async def job(self, app: AppId) -> Job:
-        """Every application is a diamond."""
+        """Every application is a diamond, but for those that were given jobs."""
         self._called("job")
+        if app in self._jobs:
+            return self._jobs[app]
         return diamond(self._apps[app].name)
 
     async def explain(self, app: AppId) -> Explanation:
@@ -121,6 +130,8 @@ class FakeClient:
         """A master, twelve ended tasks, six that run."""
         self._called("containers")
         attempt = attempt_id(app, 1)
+        if app in self._jobs:
+            return _ran(self._apps[app], self._jobs[app])
         start_s = self._apps[app].submitted_s
 
         def one(number: int, stage: str, index: int, state: str, end_s: float) -> ContainerReport:
@@ -151,6 +162,34 @@ class FakeClient:
         while True:
             yield max(after, 1), [await self.facts.get()]
             after = max(after, 1) + 1
+
+    async def move(self, app: AppId, queue: str) -> str:
+        """It is there at once."""
+        self._called("move")
+        self._apps[app] = replace(self._apps[app], queue=queue)
+        return "RUNNING"
+
+    async def set_priority(self, app: AppId, priority: int) -> str:
+        """It counts at once."""
+        self._called("set_priority")
+        self._apps[app] = replace(self._apps[app], priority=priority)
+        return "RUNNING"
+
+    async def decommission(self, node: str, timeout_s: float) -> str:
+        """It leaves from now on."""
+        self._called(f"decommission {timeout_s:g}")
+        return self._turn(node, "DECOMMISSIONING")
+
+    async def recommission(self, node: str) -> str:
+        """It runs again."""
+        self._called("recommission")
+        return self._turn(node, "RUNNING")
+
+    def _turn(self, node: str, state: str) -> str:
+        self._nodes = tuple(
+            replace(one, state=state) if one.node_id == node else one for one in self._nodes
+        )
+        return state
 
     async def kill(self, app: AppId, diagnostics: str = "") -> str:
         """It ends at once."""
@@ -190,3 +229,51 @@ def _app(number: int) -> ApplicationReport:
         {"vcores": 7.0, "memory_mb": 14336.0} if state == "RUNNING" else {},
         "a task failed 4 times" if state == "FAILED" else "", (), CLUSTER_TS,
     )  # fmt: skip
+
+
+def _reported(report: ApplicationReport, job: Job) -> ApplicationReport:
+    """The first third of the stages is done, the next few run, others wait."""
+    done, running = len(job.stages) // 3, max(1, len(job.stages) // 12)
+    stages = []
+    for i, stage in enumerate(job.stages):
+        ends = stage.tasks if i < done else 0
+        runs = min(stage.tasks, 4) if done <= i < done + running else 0
+        parents = tuple((edge.stage, edge.kind.value) for edge in stage.parents)
+        pending = min(stage.tasks - runs, 3) if runs else 0
+        ends = ends or (stage.tasks - runs - pending if runs else 0)
+        stages.append(StageReport(stage.name, stage.tasks, pending, runs, ends, 0, parents))
+    finished = sum(stage.finished for stage in stages)
+    return replace(report, stages=tuple(stages), tasks=job.task_count, finished_tasks=finished)
+
+
+def _ran(report: ApplicationReport, job: Job) -> tuple[ContainerReport, ...]:
+    """Tries of each stage's tasks: one in 50 straggles, one in 100 failed once."""
+    found, number, attempt = [], 2, attempt_id(report.app_id, 1)
+    for stage, told in zip(job.stages, _reported(report, job).stages, strict=True):
+        for task in range(told.finished + told.running):
+            begun_s = report.submitted_s + 5.0 + number % 200
+            run_s = 15.0 + task * 7919 % 1000 / 100 + (30.0 if task % 50 == 7 else 0.0)
+            runs = task >= told.finished
+            fails = task % 100 == 3
+            for tries in range(2 if fails and not runs else 1):
+                failed = fails and tries == 0 and not runs
+                state = "RUNNING" if runs else "FAILED" if failed else "SUCCEEDED"
+                known = container_id(attempt, number)
+                found.append(
+                    ContainerReport(
+                        known,
+                        f"n{number % 40 + 1}",
+                        stage.name,
+                        -1 if runs else task,
+                        tries,
+                        state,
+                        begun_s + 40.0 * tries,
+                        0.0 if runs else begun_s + 40.0 * tries + run_s,
+                        "127.0.0.1:1",
+                        3 if failed else 0,
+                        0.0 if runs else run_s - 0.2,
+                        "no space left on its disk" if failed else "",
+                    )
+                )
+                number += 1
+    return tuple(found)

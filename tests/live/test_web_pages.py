@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from testkit.dags import mosaic, pipeline, tangle, wide
 from testkit.web import CLUSTER_TS, NOW_S, FakeClient
 from weft.ids import attempt_id, container_id
 from weft.live.settings import WebSettings
@@ -26,7 +27,8 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
 RUNS = f"application_{CLUSTER_TS}_0496"
-PAGES = ("", "/apps", f"/app/{RUNS}", "/nodes", "/node/n3", "/queues")
+PAGES = ("", "/apps", f"/app/{RUNS}", f"/app/{RUNS}/stage/1", "/nodes", "/node/n3", "/queues")
+WIDE, PHONE = (1440, 900), (390, 844)
 PATIENCE_MS = 30_000  # a limit, never a measure: the machine may be busy
 
 
@@ -79,6 +81,14 @@ def served() -> Iterator[Served]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def served_jobs() -> Iterator[Served]:
+    """Applications with many stages, and one with many tasks."""
+    made = Served(FakeClient(nodes=40, apps=8, jobs={**JOBS, 604: wide(5_000)}))
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def page(browser: Any, served: Served) -> Iterator[Any]:
     """A page that may say nothing on its console."""
@@ -110,7 +120,7 @@ def test_every_page_is_drawn_without_a_word_on_the_console(
     for path in PAGES:
         open_page(page, served, f"/cluster{path}")
         assert page.locator("h1").count() == 1
-        if path.startswith("/app/"):
+        if path == f"/app/{RUNS}":
             page.wait_for_selector("text=No preferred schedule")
         wide = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert wide, f"{path} scrolls sideways"
@@ -195,9 +205,11 @@ def test_an_application_shows_its_graph_its_tasks_and_why_it_waits(
     assert page.get_by_text("700 nodes: does not fit: vcores").is_visible()
     assert page.get_by_text("Waiting for parents").is_visible()
     assert page.get_by_role("img", name="As it runs: 18 tasks").count() == 1
+    assert page.get_by_text("Shown is a part").count() == 1, "nobody watched it from its start"
     stages.nth(1).focus()
     page.keyboard.press("Enter")
     assert stages.nth(1).get_attribute("aria-pressed") == "true"
+    assert page.get_by_role("link", name="Its tasks").get_attribute("href").endswith("/stage/1")
     page.get_by_role("button", name="By node").click()
     assert (page.locator(".gantt .lane").first.text_content() or "").startswith("n")
     page.wait_for_selector("text=No preferred schedule")
@@ -212,6 +224,160 @@ def test_killing_asks_first(page: Any, served: Served) -> None:
     page.get_by_role("button", name="Kill it").click()
     page.wait_for_selector(".head .badge:has-text('Killed')")
     assert served.fake.calls["kill"] == 1
+
+
+def test_an_application_is_moved_and_raised(page: Any, served: Served) -> None:
+    open_page(page, served, f"/cluster/app/{RUNS}")
+    page.get_by_role("button", name="Move").click()
+    page.get_by_role("combobox", name="Move").select_option("root.dev")
+    page.get_by_role("button", name="Move it").click()
+    page.wait_for_selector(".facts dd:text-is('root.dev')")
+    page.get_by_role("button", name="Priority").click()
+    page.get_by_role("spinbutton").fill("17")
+    page.keyboard.press("Tab")
+    page.get_by_role("button", name="Cancel").click()
+    assert served.fake.calls["set_priority"] == 0
+    page.get_by_role("button", name="Priority").click()
+    page.get_by_role("spinbutton").fill("17")
+    page.get_by_role("button", name="Set it").click()
+    page.wait_for_selector(".facts dd:text-is('17')")
+    assert (served.fake.calls["move"], served.fake.calls["set_priority"]) == (1, 1)
+
+
+def test_a_node_is_taken_out_of_service_and_put_back(page: Any, served: Served) -> None:
+    open_page(page, served, "/cluster/node/n3")
+    page.get_by_role("button", name="Decommission").click()
+    page.get_by_role("spinbutton").fill("90")
+    page.locator("dialog").get_by_role("button", name="Decommission").click()
+    page.wait_for_selector(".head .badge:has-text('Decommissioning')")
+    assert served.fake.calls["decommission 90"] == 1
+    page.get_by_role("button", name="Put back into service").click()
+    page.wait_for_selector(".head .badge:has-text('Running')")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/cluster/nosuch", "There is no such page"),
+        ("/cluster/apps/more", "There is no such page"),
+        (f"/cluster/app/application_{CLUSTER_TS}_9999", "There is no such application"),
+        ("/cluster/app/nonsense", "There is no such application"),
+        (f"/cluster/app/{RUNS}/stage/77", "There is no such stage"),
+        ("/cluster/node/nowhere", "nodeId, nowhere, is not found"),
+    ],
+)
+def test_what_is_not_there_is_said_and_offers_nothing(
+    page: Any, served: Served, path: str, words: str
+) -> None:
+    open_page(page, served, path)
+    page.wait_for_selector(f"text={words}")
+    for name in ("Kill", "Move", "Priority", "Decommission"):
+        assert not page.get_by_role("button", name=name, exact=True).is_visible()
+    page.said[:] = [text for text in page.said if "40" not in text]  # the 404s themselves
+
+
+BOXES = """() => {
+  const view = document.querySelector(".dag-box").getBoundingClientRect();
+  const rects = [...document.querySelectorAll(".dag .stage")].map((stage) => {
+    const box = stage.querySelector(".box:not(.under)").getBoundingClientRect();
+    const texts = [...stage.querySelectorAll("text")].map((t) => t.getBoundingClientRect());
+    const size = Math.min(...texts.map((t) => t.height));
+    const inside = texts.every((t) => t.left >= box.left - 1 && t.right <= box.right + 1);
+    return { left: box.left, right: box.right, top: box.top, bottom: box.bottom, size, inside };
+  });
+  const seen = rects.filter((r) => r.left < view.right - 20 && r.right > view.left + 20
+    && r.top < view.bottom - 10 && r.bottom > view.top + 10);
+  let crossing = 0;
+  rects.forEach((a, i) => rects.slice(i + 1).forEach((b) => {
+    const beside = a.left >= b.right - 1 || b.left >= a.right - 1;
+    if (!beside && a.top < b.bottom - 1 && b.top < a.bottom - 1) crossing += 1;
+  }));
+  return { count: rects.length, seen: seen.length, crossing,
+    size: Math.min(...rects.map((r) => r.size)), inside: rects.every((r) => r.inside) };
+}"""
+JOBS = {601: tangle(60), 602: pipeline(142), 603: mosaic(1_276)}
+
+
+@pytest.mark.parametrize("app", JOBS)
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_graphs_of_many_stages_can_be_read(
+    page: Any, served_jobs: Served, app: int, size: tuple[int, int], theme: str
+) -> None:
+    page.emulate_media(color_scheme=theme)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    open_page(page, served_jobs, f"/cluster/app/application_{CLUSTER_TS}_0{app}")
+    page.wait_for_selector(".dag .stage")
+    shown = page.evaluate(BOXES)
+    assert shown["crossing"] == 0, "boxes lie over each other"
+    assert shown["size"] >= 10, "letters are too small, px"
+    assert shown["inside"], "words stick out of their boxes"
+    assert shown["seen"] >= 3, "the first view shows boxes"
+    assert shown["count"] <= max(8, len(JOBS[app].stages) // 2), "like stages are grouped"
+    wide = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert wide, "the page scrolls sideways"
+
+
+def test_a_graph_is_opened_zoomed_fitted_and_led_to_what_runs(
+    page: Any, served_jobs: Served
+) -> None:
+    open_page(page, served_jobs, f"/cluster/app/application_{CLUSTER_TS}_0603")
+    boxes = page.locator(".dag .stage")
+    few = boxes.count()
+    assert few == 9, [box.get_attribute("aria-label") for box in boxes.all()]
+    group = page.get_by_role("button", name="Group of 317 stages like mProject_1,")
+    group.focus()
+    page.keyboard.press("Enter")
+    assert boxes.count() == few - 1 + 317
+    page.get_by_role("button", name="Close groups").click()
+    assert boxes.count() == few
+    took_ms = page.evaluate(
+        """() => {
+          const all = [...document.querySelectorAll(".dag-tools button")][0];
+          const start = performance.now();
+          all.click();
+          document.querySelector(".dag").getBoundingClientRect();
+          return performance.now() - start;
+        }"""
+    )
+    assert boxes.count() == 1_276
+    assert took_ms < 10_000, "a bound against the absurd: it takes about 400 ms"
+    page.get_by_role("button", name="Fit", exact=True).click()
+    fits = """() => { const box = document.querySelector(".dag-box");
+      return box.scrollWidth <= box.clientWidth + 1
+        && box.scrollHeight <= box.clientHeight + 1; }"""
+    assert page.evaluate(fits)
+    page.get_by_role("button", name="What runs", exact=True).click()
+    running = page.evaluate(
+        """() => { const at = document.activeElement.getBoundingClientRect();
+          const view = document.querySelector(".dag-box").getBoundingClientRect();
+          return document.activeElement.classList.contains("running") && at.top >= view.top
+            && at.bottom <= view.bottom; }"""
+    )
+    assert running
+    before = page.evaluate("document.querySelector('.dag').getBoundingClientRect().width")
+    page.keyboard.press("+")
+    after = page.evaluate("document.querySelector('.dag').getBoundingClientRect().width")
+    assert after == pytest.approx(1.25 * before, rel=0.01)
+
+
+def test_a_stage_of_five_thousand_tasks_is_drawn_at_once(page: Any, served_jobs: Served) -> None:
+    open_page(page, served_jobs, f"/cluster/app/application_{CLUSTER_TS}_0604")
+    page.evaluate("window.begun = performance.now()")
+    path = f"/cluster/app/application_{CLUSTER_TS}_0604/stage/0"
+    page.locator(f"a[href='{path}']").first.click()
+    page.wait_for_selector("tbody tr:nth-child(50)")
+    took_ms = page.evaluate("performance.now() - window.begun")
+    print(f"a stage of 5,000 tasks: {took_ms:.0f} ms")
+    assert took_ms < 5_000, "a bound against the absurd: it takes about 200 ms"
+    assert page.get_by_text("4,993 of 5,000 tasks finished").is_visible()
+    assert page.get_by_text("99 %", exact=True).is_visible()
+    page.get_by_role("button", name="Stragglers").click()
+    assert page.get_by_role("status").filter(has_text="of 104").count() == 1
+    page.get_by_role("button", name="Failed").click()
+    first = page.locator("tbody tr", has_text="no space left on its disk").first
+    assert first.locator("td").nth(3).inner_text() == "3", "the exit code"
+    assert first.get_by_role("link", name="log").get_attribute("href").startswith("/node/n")
 
 
 def test_what_happens_is_shown_without_a_reload(page: Any, served: Served) -> None:

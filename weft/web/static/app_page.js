@@ -4,13 +4,15 @@ import { drawHead, drawWhy, frame, stageTable } from "./app_parts.js";
 import { drawTimes } from "./app_times.js";
 import { isEnded } from "./apps_page.js";
 import { Dag } from "./dag.js";
-import { confirmed, read } from "./util.js";
+import { asked, change, confirmed, count, h, plural, read } from "./util.js";
 
-export function appPage({ argument, refresh }) {
+const leaves = (queue) => (queue.children.length ? queue.children.flatMap(leaves) : [queue.name]);
+
+export function appPage({ argument, go, refresh }) {
   let data = null;
   let plan = null;
   let planNote = "";
-  let asked = false;
+  let planAsked = false;
   let chosen = -1;
   let by = "stage";
   const parts = frame(argument);
@@ -19,10 +21,9 @@ export function appPage({ argument, refresh }) {
     redraw();
   });
   parts.dag.append(dag.element);
-  const table = stageTable((row) => {
-    chosen = chosen === row.position ? -1 : row.position;
-    redraw();
-  });
+  parts.tools.append(dag.tools);
+  const stagePath = (position) => `/cluster/app/${argument}/stage/${position}`;
+  const table = stageTable((row) => go(stagePath(row.position)));
   parts.stages.append(table.element);
   for (const button of parts.by.children) {
     button.addEventListener("click", () => {
@@ -30,31 +31,38 @@ export function appPage({ argument, refresh }) {
       redraw();
     });
   }
+  const rest = `/ws/v1/cluster/apps/${argument}`;
   parts.kill.addEventListener("click", async () => {
-    if (
-      !(await confirmed(
-        `Kill ${data.app.name}?`,
-        "Its running tasks end and what they did is lost. This cannot be undone.",
-        "Kill it",
-      ))
-    )
-      return;
+    const title = `Kill ${data.app.name}?`;
+    const text = "Its running tasks end and what they did is lost. This cannot be undone.";
+    if (!(await confirmed(title, text, "Kill it"))) return;
     parts.kill.disabled = true;
-    try {
-      await read(`/ws/v1/cluster/apps/${argument}/state`, {
-        method: "PUT",
-        headers: { "Content-Type": "application/json", Accept: "application/json" },
-        body: '{"state":"KILLED"}',
-      });
-    } catch (error) {
-      parts.kill.disabled = false;
-      throw error;
-    }
+    await change(`${rest}/state`, "PUT", { state: "KILLED" });
+    parts.kill.disabled = false;
     refresh();
+  });
+  parts.move.addEventListener("click", async () => {
+    const names = leaves((await read("/api/queues")).root);
+    const field = h(
+      "select",
+      null,
+      names.map((name) => h("option", { value: name, selected: name === data.app.queue }, name)),
+    );
+    const text = "Its containers and what it asks for count there from now on.";
+    const queue = await asked(`Move ${data.app.name} to another queue`, text, field, "Move it");
+    if (queue && queue !== data.app.queue && (await change(`${rest}/queue`, "PUT", { queue })))
+      refresh();
+  });
+  parts.priority.addEventListener("click", async () => {
+    const field = h("input", { type: "number", step: 1, value: data.app.priority, required: true });
+    const text = "A larger number goes first within its queue.";
+    const value = await asked(`Priority of ${data.app.name}`, text, field, "Set it");
+    if (value === null || !field.checkValidity()) return;
+    if (await change(`${rest}/priority`, "PUT", { priority: Number(value) })) refresh();
   });
 
   async function askPlan() {
-    asked = true;
+    planAsked = true;
     planNote = "Drawing the preferred schedule";
     try {
       const answer = await read(`/api/apps/${argument}/plan`);
@@ -71,15 +79,66 @@ export function appPage({ argument, refresh }) {
     drawWhy(parts, data);
     dag.draw(data.stages, chosen);
     table.set(
-      data.stages.map((stage, position) => ({ ...stage, position, chosen: position === chosen })),
+      data.stages.map((stage, position) => ({
+        ...stage,
+        position,
+        chosen: position === chosen,
+        href: stagePath(position),
+        short: dag.short(stage.name),
+      })),
     );
+    drawChosen();
+    drawPart();
     for (const button of parts.by.children)
       button.setAttribute("aria-pressed", String(button.value === by));
-    drawTimes(parts, { data, plan, planNote, by, chosen });
+    drawTimes(parts, {
+      data,
+      plan,
+      planNote,
+      by,
+      chosen,
+      groups: dag.found,
+      short: (name) => dag.short(name),
+    });
+  }
+
+  /** What the stressed stage is, with the way to its tasks. */
+  function drawChosen() {
+    const stage = data.stages[chosen];
+    parts.chosen.hidden = !stage;
+    if (!stage) return;
+    parts.chosen.replaceChildren(
+      h("strong", null, stage.name),
+      `: ${count(stage.finished)} of ${plural(stage.tasks, "task")} finished. `,
+      h("a", { href: stagePath(chosen) }, "Its tasks"),
+    );
+  }
+
+  /** A chart that shows a part says so. */
+  function drawPart() {
+    const shown = data.spans.length;
+    const known = data.spans_known;
+    const words = [];
+    if (shown < known)
+      words.push(`${count(shown)} of ${plural(known, "container")}, evenly chosen.`);
+    if (!data.spans_whole)
+      words.push("Not all of it was watched: containers that ended before are missing.");
+    parts.part.hidden = !words.length;
+    parts.part.textContent = words.length ? `Shown is a part: ${words.join(" ")}` : "";
   }
 
   const sizes = new ResizeObserver(() => {
-    if (data) drawTimes(parts, { data, plan, planNote, by, chosen });
+    if (data) dag.draw(data.stages, chosen);
+    if (data)
+      drawTimes(parts, {
+        data,
+        plan,
+        planNote,
+        by,
+        chosen,
+        groups: dag.found,
+        short: (name) => dag.short(name),
+      });
   });
   sizes.observe(parts.pair);
   const timer = setInterval(() => {
@@ -96,15 +155,17 @@ export function appPage({ argument, refresh }) {
       sizes.disconnect();
     },
     missing(text) {
+      parts.title.textContent = "There is no such application";
       parts.note.hidden = false;
       parts.note.textContent = text;
+      parts.actions.hidden = true;
       parts.rest.forEach((part) => {
         part.hidden = true;
       });
     },
     draw(fresh) {
       data = fresh;
-      if (!asked) askPlan();
+      if (!planAsked) askPlan();
       redraw();
     },
   };

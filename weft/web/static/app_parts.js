@@ -2,10 +2,11 @@
 
 import { isEnded, took } from "./apps_page.js";
 import { stageState } from "./dag.js";
+import { drawReasons } from "./reasons.js";
 import { Table } from "./table.js";
 import {
   ago,
-  amount,
+  amounts,
   appState,
   badge,
   count,
@@ -13,14 +14,11 @@ import {
   h,
   kindOf,
   meter,
+  middle,
   percent,
   plural,
-  resourceName,
   stageColour,
 } from "./util.js";
-
-const WHY_MAX = 12;
-const NAMES_MAX = 20;
 
 export function frame(id) {
   const parts = {
@@ -30,7 +28,12 @@ export function frame(id) {
     whole: h("div"),
     diagnostics: h("p", { class: "diagnostics", hidden: true }),
     why: h("ul", { class: "why" }),
-    dag: h("div", { class: "dag-box" }),
+    dag: h("div"),
+    tools: h("div"),
+    chosen: h("p", { class: "sub chosen-line", hidden: true }),
+    move: h("button", { class: "button", type: "button" }, "Move"),
+    priority: h("button", { class: "button", type: "button" }, "Priority"),
+    part: h("p", { class: "sub", hidden: true }),
     stages: h("div"),
     pair: h("div", { class: "pair" }),
     kill: h("button", { class: "button danger", type: "button" }, "Kill"),
@@ -42,6 +45,7 @@ export function frame(id) {
       h("button", { type: "button", value: "node" }, "By node"),
     ),
   };
+  parts.actions = h("span", { class: "actions" }, parts.move, parts.priority, parts.kill);
   parts.whyBox = h(
     "section",
     { class: "panel", "aria-labelledby": "a-why", hidden: true },
@@ -60,8 +64,16 @@ export function frame(id) {
     h(
       "section",
       { class: "panel", "aria-labelledby": "a-dag" },
-      h("header", null, h("h2", { id: "a-dag" }, "Stages"), h("span", { class: "grow" }), legend()),
+      h(
+        "header",
+        null,
+        h("h2", { id: "a-dag" }, "Stages"),
+        h("span", { class: "grow" }),
+        parts.tools,
+      ),
       parts.dag,
+      parts.chosen,
+      legend(),
     ),
     h(
       "section",
@@ -73,6 +85,7 @@ export function frame(id) {
         h("span", { class: "grow" }),
         parts.by,
       ),
+      parts.part,
       parts.pair,
     ),
     h(
@@ -94,7 +107,7 @@ export function frame(id) {
       parts.state,
       h("span", { class: "mono sub" }, id),
       h("span", { class: "grow" }),
-      parts.kill,
+      parts.actions,
     ),
     parts.note,
     parts.rest,
@@ -124,24 +137,13 @@ export function drawHead(parts, { app, now_s: now }) {
   const over = isEnded(app);
   parts.title.textContent = app.name;
   parts.state.replaceChildren(badge(appState(app)));
-  parts.kill.hidden = over;
+  parts.actions.hidden = over;
   const share = app.tasks ? app.finished / app.tasks : 0;
   const words = `${count(app.finished)} of ${count(app.tasks)} tasks finished`;
   parts.whole.replaceChildren(
-    h(
-      "div",
-      {
-        class: "line sub",
-        style: { display: "flex", justifyContent: "space-between", marginBottom: "5px" },
-      },
-      h("span", null, words),
-      h("span", null, percent(share)),
-    ),
+    h("div", { class: "line spread sub" }, h("span", null, words), h("span", null, percent(share))),
     meter(share, words, over ? kindOf(appState(app)) : ""),
   );
-  const held = Object.entries(app.allocated)
-    .filter(([, value]) => value >= 0.05)
-    .map(([name, value]) => `${resourceName(name)} ${amount(name, value)}`);
   const rows = [
     ["Took", duration(took(app, now))],
     ["Submitted", ago(now - app.submitted_s)],
@@ -153,14 +155,14 @@ export function drawHead(parts, { app, now_s: now }) {
     ["User", app.user || "–"],
     ["Priority", String(app.priority)],
     ["Containers", `${count(app.running)} running, ${count(app.pending)} asked for`],
-    ["Holds", held.join(", ") || "nothing"],
+    ["Holds", amounts(app.allocated, 0.005) || "nothing"],
+    ["Held so far", heldSoFar(app.held_s) || "nothing"],
     ["Attempt", app.attempts ? String(app.attempts) : "none yet"],
     [
       "Master on",
       app.master_node ? h("a", { href: `/cluster/node/${app.master_node}` }, app.master_node) : "–",
     ],
   ];
-  parts.facts.style.marginTop = "16px";
   parts.facts.replaceChildren(
     ...rows.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
   );
@@ -169,64 +171,23 @@ export function drawHead(parts, { app, now_s: now }) {
   parts.diagnostics.style.marginTop = "14px";
 }
 
-/** Stages that no node is to blame for are told together, by their reason. */
+/** What it held, times how long: 3.2 vcore hours. */
+function heldSoFar(table) {
+  return Object.entries(table)
+    .filter(([name, value]) => value > 0 && (name === "vcores" || name === "memory_mb"))
+    .map(([name, value]) => {
+      const hours = (name === "memory_mb" ? value / 1024 : value) / 3600;
+      return `${Number(hours.toPrecision(3))} ${name === "vcores" ? "vcore" : "GB"} hours`;
+    })
+    .join(", ");
+}
+
+/** Why its stages wait. */
 export function drawWhy(parts, { explain, app }) {
   const stages = explain.stages.filter((stage) => stage.pending > 0);
   parts.whyBox.hidden = isEnded(app) || (!stages.length && app.state === "RUNNING");
-  const nodes = (stage) => Object.entries(stage.reasons).filter(([, number]) => number > 0);
-  const blamed = stages.filter((stage) => nodes(stage).length);
-  const most = Math.max(1, ...blamed.flatMap((stage) => nodes(stage).map(([, number]) => number)));
-  const items = blamed.slice(0, WHY_MAX).map((stage) =>
-    whyItem(
-      stage.stage,
-      plural(stage.pending, "task") + (stage.altruistic ? `, ${stage.altruistic} may wait` : ""),
-      nodes(stage)
-        .sort((a, b) => b[1] - a[1])
-        .map(([reason, number]) => {
-          const text = `${plural(number, "node")}: ${reason}`;
-          return h(
-            "div",
-            { class: "reason" },
-            meter(number / most, text, "pending"),
-            h("span", null, text),
-          );
-        }),
-    ),
-  );
-  if (blamed.length > WHY_MAX) {
-    items.push(h("li", { class: "sub" }, `and ${plural(blamed.length - WHY_MAX, "stage")} more`));
-  }
-  const others = new Map();
-  for (const stage of stages.filter((one) => !blamed.includes(one))) {
-    const reason = Object.keys(stage.reasons)[0] ?? "not known";
-    others.set(reason, [...(others.get(reason) ?? []), stage]);
-  }
-  for (const [reason, list] of others) {
-    const names = list
-      .slice(0, NAMES_MAX)
-      .map((stage) => stage.stage)
-      .join(", ");
-    const rest = list.length > NAMES_MAX ? ` and ${count(list.length - NAMES_MAX)} more` : "";
-    const tasks = list.reduce((sum, stage) => sum + stage.pending, 0);
-    items.push(
-      whyItem(
-        reason.charAt(0).toUpperCase() + reason.slice(1),
-        plural(tasks, "task"),
-        h("div", { class: "sub" }, names + rest),
-      ),
-    );
-  }
-  if (!stages.length) items.push(h("li", null, explain.text));
-  parts.why.replaceChildren(...items);
+  drawReasons(parts.why, stages, explain.text);
 }
-
-const whyItem = (title, note, reasons) =>
-  h(
-    "li",
-    null,
-    h("div", null, h("strong", null, title), h("div", { class: "sub" }, note)),
-    h("div", { class: "reasons" }, reasons),
-  );
 
 export function stageTable(open) {
   return new Table({
@@ -241,7 +202,11 @@ export function stageTable(open) {
             "span",
             { class: r.chosen ? "chosen" : "" },
             h("i", { class: "swatch", style: { background: stageColour(r.position) } }),
-            r.name,
+            h(
+              "a",
+              { href: r.href, title: `${r.name}: its tasks` },
+              middle(r.short, innerWidth > 720 ? 270 : 110),
+            ),
           ),
       },
       {
@@ -267,6 +232,7 @@ export function stageTable(open) {
       {
         key: "running",
         title: "Running",
+        rank: 2,
         num: true,
         value: (r) => r.running,
         cell: (r) => count(r.running),
@@ -274,6 +240,7 @@ export function stageTable(open) {
       {
         key: "pending",
         title: "Asked for",
+        rank: 2,
         num: true,
         value: (r) => r.pending,
         cell: (r) => count(r.pending),
@@ -281,6 +248,7 @@ export function stageTable(open) {
       {
         key: "failed",
         title: "Failed tries",
+        rank: 2,
         num: true,
         value: (r) => r.failed,
         cell: (r) => count(r.failed),
@@ -288,6 +256,7 @@ export function stageTable(open) {
       {
         key: "duration",
         title: "Estimate",
+        rank: 2,
         num: true,
         value: (r) => r.duration_s,
         cell: (r) => duration(r.duration_s),
@@ -295,12 +264,9 @@ export function stageTable(open) {
       {
         key: "demand",
         title: "One task takes",
+        rank: 2,
         class: "sub",
-        cell: (r) =>
-          Object.entries(r.demand)
-            .filter(([, v]) => v > 0)
-            .map(([k, v]) => `${resourceName(k)} ${amount(k, v)}`)
-            .join(", ") || "nothing",
+        cell: (r) => amounts(r.demand) || "nothing",
       },
     ],
     rowKey: (r) => r.name,

@@ -2,7 +2,7 @@
 
 import { isEnded } from "./apps_page.js";
 import { gantt, lanes, summary } from "./gantt.js";
-import { duration, h } from "./util.js";
+import { count, duration, h } from "./util.js";
 
 const LANES_MAX = 120;
 
@@ -37,7 +37,7 @@ function planBars(plan) {
   }));
 }
 
-export function drawTimes(parts, { data, plan, planNote, by, chosen }) {
+export function drawTimes(parts, { data, plan, planNote, by, chosen, groups, short }) {
   const actual = actualBars(data);
   const wanted = plan ? planBars(plan) : [];
   const ends = [...actual, ...wanted].map((bar) => bar.end);
@@ -49,7 +49,9 @@ export function drawTimes(parts, { data, plan, planNote, by, chosen }) {
     ) * 1.01;
   const two = parts.pair.clientWidth > 760;
   const width = Math.max(300, two ? (parts.pair.clientWidth - 26) / 2 : parts.pair.clientWidth);
-  const keyOf = by === "stage" ? (bar) => bar.stage : (bar) => bar.node;
+  const groupOf = new Map(groups.flatMap((one, i) => one.members.map((stage) => [stage, i])));
+  const keyOf = by === "stage" ? (bar) => groupOf.get(bar.stage) : (bar) => bar.node;
+  const colourOf = (stage) => groups[groupOf.get(stage)].members[0];
   const [left, right] = [lanes(actual, keyOf), lanes(wanted, keyOf)];
   const now = isEnded(data.app)
     ? []
@@ -85,7 +87,7 @@ export function drawTimes(parts, { data, plan, planNote, by, chosen }) {
     const head = h("h3", null, title, h("small", null, note));
     if (!bars.length)
       return h("div", null, head, h("p", { class: "sub" }, "No task has started yet"));
-    const { keys, depths } = by === "stage" ? byStage(data.stages, found, other) : byNode(found);
+    const { keys, depths } = by === "stage" ? byStage(groups, found, other, short) : byNode(found);
     const label = summary(bars, title);
     const tell = (bar) => words(bar, data.stages);
     return h(
@@ -95,7 +97,7 @@ export function drawTimes(parts, { data, plan, planNote, by, chosen }) {
       h(
         "div",
         { class: "gantt-box" },
-        gantt({ keys, depths, found, span, width, marks, chosen, label, tell }),
+        gantt({ keys, depths, found, span, width, marks, chosen, label, tell, colourOf }),
       ),
     );
   }
@@ -114,8 +116,10 @@ function words(bar, stages) {
 }
 
 /** Both charts have the same lanes at the same height, so that they can be compared. */
-function byStage(stages, found, other) {
-  const shown = stages.map((stage, i) => [i, stage.name]).slice(0, LANES_MAX);
+function byStage(groups, found, other, short) {
+  const name = (one) =>
+    one.kind === "siblings" ? `${short(one.name)} × ${count(one.members.length)}` : short(one.name);
+  const shown = groups.map((one, i) => [i, name(one)]).slice(0, LANES_MAX);
   const depths = new Map(
     shown.map(([i]) => [i, Math.max(found.get(i)?.depth ?? 1, other.get(i)?.depth ?? 1)]),
   );

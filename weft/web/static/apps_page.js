@@ -24,6 +24,7 @@ export const appColumns = [
   {
     key: "id",
     title: "Application",
+    rank: 2,
     value: (a) => a.number,
     cell: (a) =>
       h(
@@ -39,10 +40,11 @@ export const appColumns = [
     class: "name",
     cell: (a) => h("a", { href: `/cluster/app/${a.id}`, tabindex: -1, title: a.name }, a.name),
   },
-  { key: "user", title: "User", value: (a) => a.user, cell: (a) => a.user || "–" },
+  { key: "user", rank: 2, title: "User", value: (a) => a.user, cell: (a) => a.user || "–" },
   {
     key: "queue",
     title: "Queue",
+    rank: 2,
     value: (a) => a.queue,
     cell: (a) => a.queue.replace(/^root\./, ""),
   },
@@ -53,10 +55,18 @@ export const appColumns = [
     value: (a) => (a.tasks ? a.finished / a.tasks : 0),
     cell: progress,
   },
-  { key: "tasks", title: "Tasks", num: true, value: (a) => a.tasks, cell: (a) => count(a.tasks) },
+  {
+    key: "tasks",
+    title: "Tasks",
+    rank: 2,
+    num: true,
+    value: (a) => a.tasks,
+    cell: (a) => count(a.tasks),
+  },
   {
     key: "running",
     title: "Containers",
+    rank: 2,
     num: true,
     value: (a) => a.running,
     cell: (a) => count(a.running),
@@ -64,6 +74,7 @@ export const appColumns = [
   {
     key: "submitted",
     title: "Submitted",
+    rank: 2,
     num: true,
     value: (a) => a.submitted_s,
     cell: (a) => ago(a.now_s - a.submitted_s),

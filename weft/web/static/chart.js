@@ -1,64 +1,138 @@
-// Shares over time, as lines over one soft area.
+// Values over time as lines, drawn at the width that there is: letters keep their size.
 
-import { duration, s } from "./util.js";
+import { duration, h, s } from "./util.js";
 
-const WIDTH = 720;
-const HEIGHT = 190;
-const LEFT = 38;
-const BOTTOM = 22;
+const HEIGHT = 200;
+const LEFT = 46;
+const BOTTOM = 24;
+const TOP = 10;
 
-export function areaChart(samples, names) {
-  const last = samples.at(-1)?.now_s ?? 0;
-  const span = Math.max(30, last - (samples[0]?.now_s ?? 0));
-  const x = (at) => LEFT + ((at - (last - span)) / span) * (WIDTH - LEFT - 6);
-  const y = (share) => 8 + (1 - Math.min(1.05, share)) * (HEIGHT - BOTTOM - 8);
-  const grid = [0, 0.5, 1].map((share) => [
-    s("line", { class: "grid", x1: LEFT, x2: WIDTH - 6, y1: y(share), y2: y(share) }),
-    s("text", { x: LEFT - 7, y: y(share) + 4, "text-anchor": "end" }, `${share * 100} %`),
+/** Buttons for how far back a chart reaches; the server knows the spans, in s. */
+export function rangeChoice(changed) {
+  const element = h("div", { class: "choice", role: "group", "aria-label": "How far back" });
+  const range = { element, chosen: 0, draw };
+  let drawn = "";
+  function draw(spans) {
+    const key = `${spans.join()};${range.chosen}`;
+    if (key === drawn) return;
+    drawn = key;
+    element.replaceChildren(
+      ...spans.map((span, i) =>
+        h(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(i === range.chosen),
+            onclick: () => {
+              range.chosen = i;
+              changed();
+            },
+          },
+          duration(span).replace(/ 0 (s|min|h)$/, ""),
+        ),
+      ),
+    );
+  }
+  return range;
+}
+
+/**
+ * lines: {name, values: one a sample, colour, dashed, area}; low and high bound the values,
+ * `tick(value)` writes them. `label` says in words what is seen.
+ */
+export function lineChart({ times, lines, low = 0, high = 1, marks, tick, width, label }) {
+  const wide = Math.max(260, width || 720);
+  const last = times.at(-1) ?? 0;
+  const span = Math.max(30, last - (times[0] ?? 0));
+  const x = (at) => LEFT + ((at - (last - span)) / span) * (wide - LEFT - 6);
+  const clamp = (value) => Math.max(low, Math.min(high, value));
+  const y = (value) =>
+    TOP + (1 - (clamp(value) - low) / (high - low || 1)) * (HEIGHT - BOTTOM - TOP);
+  const grid = marks.map((value) => [
+    s("line", { class: "grid", x1: LEFT, x2: wide - 6, y1: y(value), y2: y(value) }),
+    s("text", { x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, tick(value)),
   ]);
-  const marks = [1, 0.5].map((part) =>
+  const ago = (wide > 420 ? [1, 0.5] : [1]).map((part) =>
     s(
       "text",
       {
         x: x(last - span * part),
-        y: HEIGHT - 5,
+        y: HEIGHT - 6,
         "text-anchor": part === 1 ? "start" : "middle",
       },
       `${duration(span * part)} ago`,
     ),
   );
-  const lines = names.map((name, i) => {
-    const points = samples.map(
-      (one) => `${x(one.now_s).toFixed(1)},${y(one.shares[name] ?? 0).toFixed(1)}`,
+  const drawn = lines.map((line) => {
+    const points = line.values.map(
+      (value, i) => `${x(times[i]).toFixed(1)},${y(value).toFixed(1)}`,
     );
-    const colour = `var(--chart-${(i % 6) + 1})`;
     if (!points.length) return null;
-    const area = `${x(samples[0].now_s).toFixed(1)},${y(0)} ${points.join(" ")} ${x(last).toFixed(1)},${y(0)}`;
+    const base = y(Math.max(low, 0));
+    const area = `${x(times[0]).toFixed(1)},${base} ${points.join(" ")} ${x(last).toFixed(1)},${base}`;
     return [
-      i === 0 && s("polygon", { points: area, style: { fill: colour, opacity: 0.1 } }),
-      s("polyline", {
-        points: points.join(" "),
-        fill: "none",
-        "stroke-width": 1.75,
-        "stroke-linejoin": "round",
-        style: { stroke: colour },
-      }),
+      line.area && s("polygon", { points: area, style: { fill: line.colour, opacity: 0.1 } }),
+      s(
+        "polyline",
+        {
+          points: points.join(" "),
+          fill: "none",
+          "stroke-width": line.dashed ? 1.25 : 1.75,
+          "stroke-linejoin": "round",
+          "stroke-dasharray": line.dashed ? "3 3" : null,
+          style: { stroke: line.colour },
+        },
+        s("title", null, line.name),
+      ),
     ];
   });
-  const ends = names.map(
-    (name) => `${name} ${Math.round(100 * (samples.at(-1)?.shares[name] ?? 0))} percent`,
-  );
   return s(
     "svg",
     {
       class: "chart",
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      width: wide,
+      height: HEIGHT,
       role: "img",
-      "aria-label": `Allocated shares over the last ${duration(span)}; now ${ends.join(", ")}`,
+      "aria-label": `${label} over the last ${duration(span)}`,
     },
     grid,
-    marks,
-    s("text", { x: WIDTH - 6, y: HEIGHT - 5, "text-anchor": "end" }, "now"),
-    lines,
+    ago,
+    s("text", { x: wide - 6, y: HEIGHT - 6, "text-anchor": "end" }, "now"),
+    drawn,
   );
+}
+
+export const chartColour = (i) => `var(--chart-${(i % 6) + 1})`;
+
+/** Allocated shares by resource, and what was measured of them. */
+export function areaChart(samples, names, width) {
+  const lines = names.flatMap((name, i) => [
+    {
+      name,
+      colour: chartColour(i),
+      area: i === 0,
+      values: samples.map((one) => one.shares[name] ?? 0),
+    },
+    ...(samples.some((one) => name in one.use)
+      ? [
+          {
+            name: `${name}, measured`,
+            colour: chartColour(i),
+            dashed: true,
+            values: samples.map((one) => one.use[name] ?? 0),
+          },
+        ]
+      : []),
+  ]);
+  const ends = names.map(
+    (name) => `${name} ${Math.round(100 * (samples.at(-1)?.shares[name] ?? 0))} percent now`,
+  );
+  return lineChart({
+    times: samples.map((one) => one.now_s),
+    lines,
+    marks: [0, 0.5, 1],
+    tick: (share) => `${share * 100} %`,
+    width,
+    label: `Allocated shares, ${ends.join(", ")}`,
+  });
 }

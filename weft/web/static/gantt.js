@@ -1,9 +1,10 @@
 // Tasks over time in lanes, by stage or node. Bars of one colour are one path: many are cheap.
 
-import { count, duration, hideTip, s, showTip, stageColour } from "./util.js";
+import { count, duration, hideTip, middle, s, showTip, stageColour } from "./util.js";
 
 const LEFT = 112;
 const TOP = 24;
+const LANE_FONT = "11.5px system-ui, sans-serif";
 const LANE = { most: 96, least: 16, pad: 4 };
 const BAR = { most: 11, least: 1.5 };
 
@@ -53,7 +54,18 @@ const tickText = (at) =>
  * keys: the lanes in order with their labels; depths: how many bars each holds at once;
  * marks: {at, kind, text} vertical lines; chosen: the stage to stress, -1 for none.
  */
-export function gantt({ keys, depths, found, span, width, marks = [], chosen = -1, label, tell }) {
+export function gantt({
+  keys,
+  depths,
+  found,
+  span,
+  width,
+  marks = [],
+  chosen = -1,
+  label,
+  tell,
+  colourOf,
+}) {
   const x = (at) => LEFT + (at / span) * (width - LEFT - 10);
   const parts = [];
   const boxes = [];
@@ -68,7 +80,7 @@ export function gantt({ keys, depths, found, span, width, marks = [], chosen = -
         "text",
         { class: "lane", x: 4, y: y + Math.min(high / 2, 40) + 4 },
         s("title", null, name),
-        name.length > 17 ? `${name.slice(0, 16)}…` : name,
+        middle(name, LEFT - 12, LANE_FONT),
       ),
     );
     const bar = barHeight(depth);
@@ -102,7 +114,8 @@ export function gantt({ keys, depths, found, span, width, marks = [], chosen = -
     return s("path", {
       class: `${kind} ${dim}`,
       d: pieces.join(""),
-      style: kind === "bad" || kind === "lost" ? {} : { fill: stageColour(Number(stage)) },
+      style:
+        kind === "bad" || kind === "lost" ? {} : { fill: stageColour(colourOf(Number(stage))) },
     });
   });
   const lines = marks

@@ -14,12 +14,28 @@ let again = false;
 let lastRead = 0;
 let waiting = 0;
 
+const LISTED = new Set(["apps", "nodes", "queues"]);
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 function route() {
-  const [, , name = "", ...rest] = location.pathname.split("/");
-  if (name === "app" && rest[0]) return ["app", decodeURIComponent(rest[0])];
-  if (name === "node" && rest[0]) return ["node", decodeURIComponent(rest[0])];
+  const [name = "", first = "", second = "", third = ""] = location.pathname
+    .split("/")
+    .slice(2)
+    .map(decoded);
+  if (name === "app" && second === "stage" && third) return ["stage", first, third];
+  if (name === "app" && first && !second) return ["app", first];
+  if (name === "node" && first && !second) return ["node", first];
+  if (first) return ["nowhere", location.pathname];
+  if (name === "") return ["overview", ""];
   if (name === "scheduler") return ["queues", ""];
-  return [name in pages && name !== "app" && name !== "node" ? name : "overview", ""];
+  return LISTED.has(name) ? [name, ""] : ["nowhere", location.pathname];
 }
 
 /** Go to a path of these pages without loading the document again. */
@@ -29,12 +45,12 @@ export function go(path, replace = false) {
 }
 
 async function show() {
-  const [name, argument] = route();
+  const [name, argument, more] = route();
   hideTip();
   page?.close?.();
-  page = pages[name]({ argument, go, refresh });
+  page = pages[name]({ argument, more, go, refresh });
   document.title = `${page.title} · Weft`;
-  const under = { app: "apps", node: "nodes" }[name] ?? name;
+  const under = { app: "apps", stage: "apps", node: "nodes" }[name] ?? name;
   for (const link of document.querySelectorAll("#nav a")) {
     if (link.dataset.page === under) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -47,6 +63,10 @@ async function show() {
 
 async function refresh() {
   clearTimeout(waiting);
+  if (!page.path) {
+    main.removeAttribute("aria-busy");
+    return;
+  }
   if (busy) {
     again = true;
     return;
@@ -74,7 +94,10 @@ async function refresh() {
 
 function failed(shown, error) {
   if (error.status === 404 || error.status === 400) {
-    shown.missing?.(error.message);
+    const words = error.message.replace(/^java\.lang\.\w+: /, "");
+    if (shown.missing) shown.missing(words);
+    else say(words);
+    main.removeAttribute("aria-busy");
     return;
   }
   say(`${error.message ?? error}. What is shown may be old; trying again.`);

@@ -5,7 +5,9 @@ import { Table } from "./table.js";
 import {
   ago,
   amount,
+  asked,
   badge,
+  change,
   count,
   duration,
   h,
@@ -40,6 +42,7 @@ function unpack(row, types, now) {
     now,
     share: Math.max(0, ...shares),
     shares,
+    measured: use.some((value) => value > 0),
   };
 }
 
@@ -54,13 +57,16 @@ const GROUPS = [
   ["down", "Not running", (node) => !isUp(node)],
 ];
 
+/** Allocated as a bar, with a mark at what was measured. */
 function held(node, i) {
   const name = node.types[i];
-  const text = `${resourceName(name)}: ${amount(name, node.allocated[i])} of ${amount(name, node.capacity[i])}`;
+  const measured = node.capacity[i] ? node.use[i] / node.capacity[i] : 0;
+  const used = node.measured ? `, ${amount(name, node.use[i])} used` : "";
+  const text = `${resourceName(name)}: ${amount(name, node.allocated[i])} of ${amount(name, node.capacity[i])} allocated${used}`;
   return h(
     "div",
     { class: "with-meter", title: text },
-    meter(node.shares[i], text),
+    meter(node.shares[i], text, "", node.measured ? measured : -1),
     h("span", { class: "text" }, percent(node.shares[i])),
   );
 }
@@ -76,16 +82,18 @@ function columns(types) {
         h("a", { href: `/cluster/node/${encodeURIComponent(n.name)}`, tabindex: -1 }, n.name),
     },
     { key: "state", title: "State", value: (n) => n.state, cell: (n) => badge(n.state) },
-    { key: "rack", title: "Rack", value: (n) => n.rack, cell: (n) => n.rack },
+    { key: "rack", title: "Rack", rank: 2, value: (n) => n.rack, cell: (n) => n.rack },
     {
       key: "labels",
       title: "Labels",
+      rank: 2,
       value: (n) => n.labels.join(),
       cell: (n) => n.labels.join(", ") || "–",
     },
     {
       key: "containers",
       title: "Containers",
+      rank: 2,
       num: true,
       value: (n) => n.containers,
       cell: (n) => count(n.containers),
@@ -93,12 +101,14 @@ function columns(types) {
     ...types.slice(0, 4).map((name, i) => ({
       key: name,
       title: resourceName(name),
+      rank: i > 0 ? 2 : 1,
       value: (n) => n.shares[i],
       cell: (n) => held(n, i),
     })),
     {
       key: "beat",
       title: "Heard of",
+      rank: 2,
       num: true,
       value: (n) => n.now - n.beat,
       cell: (n) => ago(n.now - n.beat),
@@ -253,11 +263,14 @@ function legend() {
   );
 }
 
-export function nodePage({ argument, go }) {
+export function nodePage({ argument, go, refresh }) {
   const facts = h("dl", { class: "facts" });
   const uses = h("div", { class: "uses" });
   const state = h("span");
   const note = h("p", { class: "empty", hidden: true });
+  const actions = h("span", { class: "actions" });
+  const body = h("div");
+  const path = `/api/nodes/${encodeURIComponent(argument)}`;
   const table = new Table({
     columns: [
       {
@@ -270,14 +283,23 @@ export function nodePage({ argument, go }) {
       {
         key: "task",
         title: "Container",
+        rank: 2,
         value: (r) => r.container,
-        cell: (r) => h("span", { class: "mono" }, r.container),
+        cell: (r) =>
+          h(
+            "span",
+            { class: "mono", title: r.container },
+            r.container.replace(/^container_(e\d+_)?\d+_/, ""),
+          ),
       },
       {
         key: "kind",
         title: "Runs",
         value: (r) => r.stage,
-        cell: (r) => (r.stage < 0 ? "the master" : `stage ${r.stage + 1}`),
+        cell: (r) =>
+          r.stage < 0
+            ? "the master"
+            : h("a", { href: `/cluster/app/${r.app}/stage/${r.stage}` }, `stage ${r.stage + 1}`),
       },
       {
         key: "since",
@@ -293,7 +315,7 @@ export function nodePage({ argument, go }) {
           h(
             "a",
             { href: `/node/${argument}/containerlogs/${r.container}/-`, target: "_blank" },
-            "stdout, stderr",
+            "log",
           ),
       },
     ],
@@ -302,6 +324,19 @@ export function nodePage({ argument, go }) {
     sort: ["since", "desc"],
     empty: "Nothing runs here",
     open: (r) => go(`/cluster/app/${r.app}`),
+  });
+  const leave = h("button", { class: "button danger", type: "button" }, "Decommission");
+  leave.addEventListener("click", async () => {
+    const field = h("input", { type: "number", min: 0, step: 1, value: 3600, required: true });
+    const text =
+      "Nothing new starts there. What still runs after so many seconds is stopped, and runs elsewhere:";
+    const seconds = await asked(`Take ${argument} out of service?`, text, field, "Decommission");
+    if (seconds === null || !field.checkValidity()) return;
+    if (await change(`${path}/decommission`, "POST", { timeout_s: Number(seconds) })) refresh();
+  });
+  const back = h("button", { class: "button", type: "button" }, "Put back into service");
+  back.addEventListener("click", async () => {
+    if (await change(`${path}/recommission`, "POST", {})) refresh();
   });
   const element = h(
     "div",
@@ -313,8 +348,13 @@ export function nodePage({ argument, go }) {
       h("span", { class: "faint" }, "/"),
       h("h1", null, argument),
       state,
+      h("span", { class: "grow" }),
+      actions,
     ),
     note,
+    body,
+  );
+  body.append(
     h(
       "div",
       { class: "cols" },
@@ -327,7 +367,7 @@ export function nodePage({ argument, go }) {
       h(
         "section",
         { class: "panel", "aria-labelledby": "n-use" },
-        h("header", null, h("h2", { id: "n-use" }, "Allocated")),
+        h("header", null, h("h2", { id: "n-use" }, "Allocated and used")),
         uses,
         facts,
       ),
@@ -335,15 +375,22 @@ export function nodePage({ argument, go }) {
   );
   return {
     title: argument,
-    path: `/api/nodes/${encodeURIComponent(argument)}`,
+    path,
     element,
     missing(text) {
       note.hidden = false;
       note.textContent = text;
+      body.hidden = true;
+      actions.replaceChildren();
     },
     draw(data) {
       const node = unpack(data.row, data.types, data.now_s);
       state.replaceChildren(badge(node.state));
+      const leaves = node.state.startsWith("DECOMM");
+      if (actions.dataset.leaves !== String(leaves)) {
+        actions.dataset.leaves = leaves;
+        actions.replaceChildren(leaves ? back : leave);
+      }
       uses.replaceChildren(
         ...node.types.map((name, i) =>
           h(
@@ -356,7 +403,8 @@ export function nodePage({ argument, go }) {
               h(
                 "span",
                 { class: "sub" },
-                `${amount(name, node.allocated[i])} of ${amount(name, node.capacity[i])}`,
+                `${amount(name, node.allocated[i])} of ${amount(name, node.capacity[i])}` +
+                  (node.measured ? `, ${amount(name, node.use[i])} used` : ""),
               ),
             ),
             held(node, i),
@@ -369,7 +417,6 @@ export function nodePage({ argument, go }) {
         ["Heard of", ago(node.now - node.beat)],
         ["Address", node.address || "–"],
       ];
-      facts.style.marginTop = "18px";
       facts.replaceChildren(
         ...rows.map(([name, text]) => h("div", null, h("dt", null, name), h("dd", null, text))),
       );

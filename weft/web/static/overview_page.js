@@ -1,12 +1,12 @@
 // The cluster at a glance: counts, how full it is and was, its queues, the newest applications.
 
-import { areaChart } from "./chart.js";
+import { areaChart, rangeChoice } from "./chart.js";
 import { appColumns } from "./apps_page.js";
 import { shareBar } from "./queues_page.js";
 import { Table } from "./table.js";
 import { amount, count, duration, h, meter, percent, plural, resourceName } from "./util.js";
 
-export function overviewPage({ go }) {
+export function overviewPage({ go, refresh }) {
   const sub = h("p", { class: "sub" });
   const cards = {
     nodes: card("Nodes", "/cluster/nodes"),
@@ -15,7 +15,8 @@ export function overviewPage({ go }) {
     load: card("Dominant share"),
   };
   const uses = h("div", { class: "uses" });
-  const chart = h("div");
+  const chart = h("div", { class: "chart-box" });
+  const range = rangeChoice(() => refresh());
   const legend = h("div", { class: "legend" });
   const queues = h("div", { class: "uses" });
   const table = new Table({
@@ -46,14 +47,15 @@ export function overviewPage({ go }) {
           null,
           h("h2", { id: "o-time" }, "Allocated over time"),
           h("span", { class: "grow" }),
-          legend,
+          range.element,
         ),
+        legend,
         chart,
       ),
       h(
         "section",
         { class: "panel", "aria-labelledby": "o-now" },
-        h("header", null, h("h2", { id: "o-now" }, "Allocated now")),
+        h("header", null, h("h2", { id: "o-now" }, "Allocated and used now")),
         uses,
       ),
     ),
@@ -86,16 +88,27 @@ export function overviewPage({ go }) {
       ),
     ),
   );
+  let data = null;
+  const drawChart = () =>
+    data &&
+    chart.replaceChildren(areaChart(data.samples, Object.keys(data.capacity), chart.clientWidth));
+  const sizes = new ResizeObserver(drawChart);
+  sizes.observe(chart);
   return {
     title: "Cluster",
-    path: "/api/overview",
+    get path() {
+      return `/api/overview?ring=${range.chosen}`;
+    },
+    close: () => sizes.disconnect(),
     element,
-    draw(data) {
+    draw(fresh) {
+      data = fresh;
       sub.textContent = `${data.scheduler} scheduler, up ${duration(data.now_s - data.started_s)}`;
       drawCards(cards, data);
       const names = Object.keys(data.capacity);
       uses.replaceChildren(...names.map((name) => use(name, data)));
-      chart.replaceChildren(areaChart(data.samples, names));
+      range.draw(data.rings);
+      drawChart();
       legend.replaceChildren(
         ...names.map((name, i) =>
           h(
@@ -105,6 +118,9 @@ export function overviewPage({ go }) {
             resourceName(name),
           ),
         ),
+        ...(data.samples.some((one) => Object.keys(one.use).length)
+          ? [h("span", null, h("i", { class: "dash" }), "measured use")]
+          : []),
       );
       queues.replaceChildren(
         ...leaves(data.queues)
@@ -202,6 +218,8 @@ function use(name, data) {
   const total = data.capacity[name];
   const held = data.allocated[name] ?? 0;
   const share = total ? held / total : 0;
+  const used = data.use[name];
+  const known = used !== undefined;
   return h(
     "div",
     null,
@@ -212,10 +230,16 @@ function use(name, data) {
       h(
         "span",
         { class: "sub" },
-        `${amount(name, held)} of ${amount(name, total)}, ${percent(share)}`,
+        `${amount(name, held)} of ${amount(name, total)}, ${percent(share)}` +
+          (known ? `; ${amount(name, used)} used` : ""),
       ),
     ),
-    meter(share, `${resourceName(name)}: ${plural(Math.round(share * 100), "percent")} allocated`),
+    meter(
+      share,
+      `${resourceName(name)}: ${plural(Math.round(share * 100), "percent")} allocated`,
+      "",
+      known && total ? used / total : -1,
+    ),
   );
 }
 

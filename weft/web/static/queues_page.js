@@ -1,6 +1,9 @@
 // Queues: what each is promised, may take, holds, and is owed.
 
-import { amount, count, h, percent, resourceName } from "./util.js";
+import { chartColour, lineChart, rangeChoice } from "./chart.js";
+import { amounts, count, h, percent } from "./util.js";
+
+const LINES_MAX = 6; // queues in a chart, the fullest
 
 /** Used share over the largest allowed one, with a mark at the guaranteed. */
 export function shareBar(queue) {
@@ -18,6 +21,12 @@ export function shareBar(queue) {
   );
 }
 
+/** Numbers to the right; columns that a phone has no room for say so. */
+const classAt = (i) =>
+  [i >= 2 && i <= 8 && "num", (i === 3 || i === 4 || i >= 6) && "rank2"]
+    .filter(Boolean)
+    .join(" ") || null;
+
 const TITLES = [
   "Queue",
   "Share of the cluster",
@@ -31,10 +40,75 @@ const TITLES = [
   "Holds",
 ];
 
-export function queuesPage() {
+/** Leaf queues that were ever fullest, with what they used and were owed over time. */
+function histories(data) {
+  const leaves = new Set();
+  walkLeaves(data.root, leaves);
+  const known = data.samples.filter((one) => one.queues);
+  const most = (name) => Math.max(0, ...known.map((one) => one.queues[name]?.[0] ?? 0));
+  const names = [...leaves].sort((a, b) => most(b) - most(a)).slice(0, LINES_MAX);
+  const lines = (at) =>
+    names.map((name, i) => ({
+      name,
+      colour: chartColour(i),
+      values: known.map((one) => one.queues[name]?.[at] ?? 0),
+    }));
+  return { names, times: known.map((one) => one.now_s), used: lines(0), owed: lines(1) };
+}
+
+function walkLeaves(queue, into) {
+  if (!queue.children.length) into.add(queue.name);
+  for (const child of queue.children) walkLeaves(child, into);
+}
+
+function drawHistories(data, used, owed, legend) {
+  const { names, times, ...lines } = histories(data);
+  used.replaceChildren(
+    lineChart({
+      times,
+      lines: lines.used,
+      marks: [0, 0.5, 1],
+      tick: (share) => `${share * 100} %`,
+      width: used.clientWidth,
+      label: "Used share of the cluster by queue",
+    }),
+  );
+  const values = lines.owed.flatMap((line) => line.values);
+  const most = Math.max(0.1, ...values.map(Math.abs));
+  owed.replaceChildren(
+    lineChart({
+      times,
+      lines: lines.owed,
+      low: -most,
+      high: most,
+      marks: [-most, 0, most],
+      tick: (value) => value.toPrecision(2).replace("0.0", "0"),
+      width: owed.clientWidth,
+      label: "Deficit by queue, above zero it is owed",
+    }),
+  );
+  legend.replaceChildren(
+    ...names.map((name, i) =>
+      h(
+        "span",
+        null,
+        h("i", { class: "swatch", style: { background: chartColour(i) } }),
+        name.replace(/^root\./, ""),
+      ),
+    ),
+  );
+}
+
+export function queuesPage({ refresh }) {
+  const used = h("div", { class: "chart-box" });
+  const owed = h("div", { class: "chart-box" });
+  const names = h("div", { class: "legend" });
+  const range = rangeChoice(() => refresh());
+  let data = null;
+  const sizes = new ResizeObserver(() => data && drawHistories(data, used, owed, names));
+  sizes.observe(used);
   const body = h("tbody");
   const sub = h("p", { class: "sub" });
-  const numeric = (i) => i >= 2 && i <= 8;
   const element = h(
     "div",
     { class: "page" },
@@ -55,12 +129,30 @@ export function queuesPage() {
               "tr",
               null,
               TITLES.map((title, i) =>
-                h("th", { scope: "col", class: numeric(i) ? "num" : null }, h("span", null, title)),
+                h("th", { scope: "col", class: classAt(i) }, h("span", null, title)),
               ),
             ),
           ),
           body,
         ),
+      ),
+    ),
+    h(
+      "section",
+      { class: "panel", "aria-labelledby": "q-time" },
+      h(
+        "header",
+        null,
+        h("h2", { id: "q-time" }, "Over time"),
+        h("span", { class: "grow" }),
+        range.element,
+      ),
+      names,
+      h(
+        "div",
+        { class: "pair" },
+        h("div", null, h("h3", null, "Used share of the cluster"), used),
+        h("div", null, h("h3", null, "Deficit", h("small", null, "above zero: owed")), owed),
       ),
     ),
     h(
@@ -99,9 +191,15 @@ export function queuesPage() {
   );
   return {
     title: "Queues",
-    path: "/api/queues",
+    get path() {
+      return `/api/queues?ring=${range.chosen}`;
+    },
     element,
-    draw(data) {
+    close: () => sizes.disconnect(),
+    draw(fresh) {
+      data = fresh;
+      range.draw(data.rings);
+      drawHistories(data, used, owed, names);
       sub.textContent = `${data.scheduler} scheduler`;
       const rows = [];
       walk(data.root, 0, rows);
@@ -119,10 +217,7 @@ function walk(queue, depth, rows) {
 function row(queue, depth) {
   const name = queue.name.split(".").at(-1);
   const leaf = !queue.children.length;
-  const held = Object.entries(queue.allocated)
-    .filter(([, value]) => value >= 0.05)
-    .map(([key, value]) => `${resourceName(key)} ${amount(key, value)}`)
-    .join(", ");
+  const held = amounts(queue.allocated, 0.005);
   const label = leaf
     ? h("a", { href: `/cluster/apps?queue=${encodeURIComponent(queue.name)}` }, name)
     : name;
@@ -145,7 +240,7 @@ function row(queue, depth) {
       label,
     ),
     h("td", null, shareBar(queue)),
-    cells.map((text) => h("td", { class: "num" }, text)),
-    h("td", { class: "sub wrap holds" }, held || "–"),
+    cells.map((text, i) => h("td", { class: classAt(i + 2) }, text)),
+    h("td", { class: "sub wrap holds rank2" }, held || "–"),
   );
 }

@@ -5,7 +5,7 @@ import { count, h } from "./util.js";
 const SIZES = [25, 50, 100];
 
 /**
- * columns: {key, title, value(row) for sorting, cell(row) for showing, num, class, first: "desc"};
+ * columns: {key, title, value(row) for sorting, cell(row) for showing, num, class, rank};
  * rowKey(row) is unique; open(row) makes rows focusable and opens one.
  */
 export class Table {
@@ -59,7 +59,7 @@ export class Table {
   }
 
   head(column) {
-    const cell = h("th", { scope: "col", class: column.num ? "num" : null });
+    const cell = h("th", { scope: "col", class: classOf(column, column.num && "num") });
     if (column.value) {
       const button = h("button", { type: "button" }, column.title);
       button.addEventListener("click", () => this.sort(column));
@@ -137,7 +137,7 @@ export class Table {
           h(
             "td",
             {
-              class: [column.num ? "num" : "", column.class ?? ""].join(" ").trim() || null,
+              class: classOf(column, column.num && "num", column.class),
             },
             cells[i],
           ),
@@ -171,6 +171,10 @@ export class Table {
     return element;
   }
 }
+
+/** Columns of rank 2 go first where there is no room. */
+const classOf = (column, ...more) =>
+  [...more, column.rank === 2 && "rank2"].filter(Boolean).join(" ") || null;
 
 function compare(a, b) {
   if (typeof a === "number" && typeof b === "number") return a - b;

@@ -25,13 +25,23 @@ export const s = (tag, attributes, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
 const whole = new Intl.NumberFormat("en");
+const gigabytes = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 export const count = (number) => whole.format(Math.round(number));
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
-export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
+
+/** 100 % only where nothing is missing, and 0 % only where there is nothing. */
+export function percent(share, digits = 0) {
+  const step = 10 ** -digits;
+  let value = Number((100 * share).toFixed(digits));
+  if (share < 1 && value >= 100) value = 100 - step;
+  if (share > 0.00005 && value <= 0) return `< ${step.toFixed(digits)} %`;
+  return `${value.toFixed(digits)} %`;
+}
 
 /** 0.4 s, 12 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
 export function duration(seconds) {
   if (!(seconds >= 0)) return "–";
+  if (seconds > 0 && seconds < 0.095) return `${Math.ceil(seconds * 1000)} ms`;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   if (seconds < 60) return `${Math.floor(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
@@ -45,9 +55,10 @@ export const ago = (seconds) => (seconds < 1 ? "now" : `${duration(seconds)} ago
 
 /** A resource's amount with its unit, from the name that ends in it. */
 export function amount(name, value) {
-  const digits = value % 1 && value < 100 ? 1 : 0;
+  const digits = value % 1 ? (value < 10 ? 2 : value < 100 ? 1 : 0) : 0;
   const text = new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format(value);
-  if (name.endsWith("_mb")) return value >= 10240 ? `${count(value / 1024)} GB` : `${text} MB`;
+  if (name.endsWith("_mb"))
+    return value >= 10240 ? `${gigabytes.format(value / 1024)} GB` : `${text} MB`;
   if (name.endsWith("_mbps")) return `${text} MB/s`;
   return text;
 }
@@ -80,9 +91,10 @@ export function badge(state) {
 export const appState = (app) =>
   app.state === "FINISHED" && app.final !== "SUCCEEDED" ? app.final : app.state;
 
-/** A horizontal meter of a share, 0 to 1. */
-export function meter(share, label, kind = "") {
-  const width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+/** A horizontal meter of a share, 0 to 1; a mark at what was measured, if that is not below 0. */
+export function meter(share, label, kind = "", mark = -1) {
+  const at = (part) => `${Math.max(0, Math.min(1, part)) * 100}%`;
+  const width = at(share);
   return h(
     "div",
     {
@@ -94,6 +106,7 @@ export function meter(share, label, kind = "") {
       "aria-valuenow": Math.round(100 * share),
     },
     h("div", { class: `fill ${kind}`, style: { width } }),
+    mark >= 0 && h("div", { class: "mark", style: { left: `calc(${at(mark)} - 1.5px)` } }),
   );
 }
 
@@ -136,6 +149,47 @@ export const hideTip = () => {
   tip().hidden = true;
 };
 
+/** Demands or holdings in words: "vcores 0.25, memory 64 MB". */
+export const amounts = (table, least = 0) =>
+  Object.entries(table)
+    .filter(([, value]) => value > least)
+    .map(([name, value]) => `${resourceName(name)} ${amount(name, value)}`)
+    .join(", ");
+
+/** Change something; a refusal is shown in the server's words. Answers whether it was done. */
+export async function change(path, method, body) {
+  try {
+    await read(path, {
+      method,
+      headers: { "Content-Type": "application/json", Accept: "application/json" },
+      body: JSON.stringify(body),
+    });
+    return true;
+  } catch (error) {
+    const dialog = document.getElementById("refused");
+    document.getElementById("refused-text").textContent = error.message;
+    dialog.showModal();
+    return false;
+  }
+}
+
+/** Ask for one value: `field` is the input or select. Answers its value, or null. */
+export function asked(title, text, field, action) {
+  const dialog = document.getElementById("ask");
+  document.getElementById("ask-title").textContent = title;
+  document.getElementById("ask-text").textContent = text;
+  document.getElementById("ask-yes").textContent = action;
+  document.getElementById("ask-field").replaceChildren(field);
+  field.setAttribute("aria-labelledby", "ask-title");
+  dialog.returnValue = "";
+  dialog.showModal();
+  field.focus();
+  return new Promise((resolve) => {
+    const done = () => resolve(dialog.returnValue === "yes" ? field.value : null);
+    dialog.addEventListener("close", done, { once: true });
+  });
+}
+
 /** Ask before something that cannot be undone. */
 export function confirmed(title, text, action) {
   const dialog = document.getElementById("confirm");
@@ -147,4 +201,27 @@ export function confirmed(title, text, action) {
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
   });
+}
+
+const TITLE_FONT = "600 12.5px system-ui, sans-serif";
+const canvas = document.createElement("canvas").getContext("2d");
+
+/** How wide a text is drawn, px. */
+export function textWidth(text, font) {
+  canvas.font = font;
+  return canvas.measureText(text).width;
+}
+
+/** A text that fits so many pixels, cut in its middle: what tells names apart is at their ends. */
+export function middle(text, room, font = TITLE_FONT) {
+  if (textWidth(text, font) <= room) return text;
+  let [low, high] = [1, text.length - 1];
+  const cut = (keep) =>
+    `${text.slice(0, Math.ceil(keep / 3))}…${text.slice(text.length - Math.floor((2 * keep) / 3))}`;
+  while (low < high) {
+    const half = Math.ceil((low + high) / 2);
+    if (textWidth(cut(half), font) <= room) low = half;
+    else high = half - 1;
+  }
+  return cut(low);
 }
