@@ -16,7 +16,9 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from lab.comparing import SUCCEEDED
 from lab.report_dag import draw_dag
@@ -28,14 +30,26 @@ WINDOW_S = 240.0  # of fairness over time
 GANTT_TASKS_MAX = 60_000
 GANTT_NODES_MAX = 60
 STYLE = """
+:root{color-scheme:light dark;--page:#fff;--text:#1f2937;--line:#e5e7eb;--soft:#6b7280;
+--cold:#f9fafb;--hot:#fef2f2}
+@media(prefers-color-scheme:dark){:root{--page:#12171e;--text:#e5e9ee;--line:#2b3542;--soft:#9aa6b4;
+--cold:#1d2530;--hot:#3a2022}}
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;
-color:#1f2937;background:#fff}
-h1{font-size:1.6rem}h2{font-size:1.15rem;margin:2.2rem 0 .4rem}p{max-width:60rem}
+color:var(--text);background:var(--page)}
+h1{font-size:1.6rem;overflow-wrap:anywhere}h2{font-size:1.15rem;margin:2.2rem 0 .4rem}
+p{max-width:60rem}
+.wide,figure{overflow-x:auto;margin:.5rem 0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-th,td{padding:.25rem .8rem;text-align:right;border-bottom:1px solid #e5e7eb}
+th,td{padding:.25rem .8rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child{text-align:left}
-figure{margin:.5rem 0;overflow-x:auto}svg,img{max-width:100%;height:auto}
+figure svg{display:block;min-width:38rem;max-width:100%;height:auto;fill:currentColor}
 """
+# what matplotlib writes -> what follows the reader's theme; text has no colour of its own
+THEMED = {
+    "#000000": "currentColor", "#ffffff": "var(--page)", "#b0b0b0": "var(--soft)",
+    "#cccccc": "var(--line)", "#f9fafb": "var(--cold)", "#fef2f2": "var(--hot)",
+    "#9ca3af": "var(--soft)",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -95,6 +109,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     names = ", ".join(run.name for run in runs)
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
+        '<meta name=viewport content="width=device-width, initial-scale=1">',
         f"<title>Weft: {html.escape(names)}</title><style>{STYLE}</style>",
         f"<h1>Weft runs: {html.escape(names)}</h1>",
         _table(runs),
@@ -138,11 +153,18 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 def _section(title: str, text: str, figure: Figure) -> list[str]:
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    figure.savefig(
+        buffer, format="svg", bbox_inches="tight", transparent=True, metadata={"Date": None}
+    )
     svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    for colour, themed in THEMED.items():
+        svg = svg.replace(f": {colour}", f": {themed}")
+    words = f"<p>{html.escape(text)}</p>" if text else ""
+    label = html.escape(title, quote=True)
     return [
-        f"<h2>{html.escape(title)}</h2><p>{html.escape(text)}</p>",
-        f"<figure>{svg[svg.index('<svg') :]}</figure>",
+        f"<h2>{html.escape(title)}</h2>{words}",
+        f'<figure role=group aria-label="{label}">{svg}</figure>',
     ]
 
 
@@ -161,7 +183,7 @@ def _table(runs: Sequence[LoadedRun]) -> str:
         )  # fmt: skip
         rows.append("<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in cells) + "</tr>")
     heads = "".join(f"<th>{name}</th>" for name in head)
-    return f"<table><tr>{heads}</tr>{''.join(rows)}</table>"
+    return f"<div class=wide><table><tr>{heads}</tr>{''.join(rows)}</table></div>"
 
 
 def _jct(runs: Sequence[LoadedRun]) -> Figure:
@@ -173,8 +195,19 @@ def _jct(runs: Sequence[LoadedRun]) -> Figure:
             shares = np.arange(1, len(times) + 1) / len(times)
             axes.step(times, shares, where="post", color=colour, label=run.name)
     axes.set(xlabel="completion time, s", ylabel="share of jobs", ylim=(0, 1))
-    axes.set_xscale("symlog", linthresh=10)
+    _time_axis(axes, np.concatenate([run.jct_s for run in runs]))
     return _finish(figure)
+
+
+def _time_axis(axes: Axes, times: np.ndarray[Any, Any]) -> None:
+    """From 0 where times are of one size, else by powers of ten from the shortest."""
+    shortest = float(times.min(initial=np.inf))
+    if len(times) and shortest > 0 and times.max() > 20 * shortest:
+        axes.set_xscale("log")
+        axes.set_xlim(left=shortest / 1.2)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    else:
+        axes.set_xlim(left=0)
 
 
 def _running(runs: Sequence[LoadedRun]) -> Figure:
@@ -183,7 +216,7 @@ def _running(runs: Sequence[LoadedRun]) -> Figure:
     for run, colour in zip(runs, _colours(len(runs)), strict=True):
         running = run.summary["running"]
         axes.plot(running["time_s"], running["tasks"], color=colour, label=run.name, lw=1)
-    axes.set(xlabel="time, s", ylabel="running tasks", ylim=(0, None))
+    axes.set(xlabel="time, s", ylabel="running tasks", xlim=(0, None), ylim=(0, None))
     return _finish(figure)
 
 
@@ -220,8 +253,9 @@ def _fairness(runs: Sequence[LoadedRun]) -> Figure:
     axes = figure.subplots()
     for run, colour in zip(runs, _colours(len(runs)), strict=True):
         times, index = jain_over_time(run, WINDOW_S)
-        axes.plot(times, index, color=colour, label=run.name, lw=1.2)
-    axes.set(xlabel="time, s", ylabel="Jain's index", ylim=(0, 1.02))
+        few = "o" if len(times) < 3 else ""  # a line needs more
+        axes.plot(times, index, color=colour, label=run.name, lw=1.2, marker=few)
+    axes.set(xlabel="time, s", ylabel="Jain's index", xlim=(0, None), ylim=(0, 1.02))
     return _finish(figure)
 
 
