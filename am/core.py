@@ -236,6 +236,8 @@ class ApplicationMaster:
             work.container_ended(end, now)
         if event.containers and work.gangs.stages:  # what ended already spoils a gang's start
             work.take(event.containers, now)
+        if event.preempt:
+            work.preempted(event.preempt)
         if event.share:
             work.follow_share(event.share)
 

@@ -27,6 +27,7 @@ from weft.messages import (
     ContainersAsked,
     FinishedTask,
     Outcome,
+    Preemption,
     StartAnswered,
     TaskEnd,
     TasksEnded,
@@ -46,6 +47,7 @@ class Pooled:
         "idle_since_s",
         "needs",
         "node",
+        "notice",
         "size",
         "tasks",
         "use_count",
@@ -64,6 +66,7 @@ class Pooled:
         self.idle_since_s = now
         self.use_sum = [0.0] * len(size)
         self.use_count = 0
+        self.notice = False  # it is about to be taken back
         self.confirmed = False  # its node has started something in it
 
     @property
@@ -139,7 +142,8 @@ class HoldingWork(Work):
         if self.gangs.stages and not self._waiting and self.gangs.waiting:
             # what stands idle may be just the room that the gang waits for
             target, give_back = 0, [c for c, pooled in self.pool.items() if not pooled.tasks]
-        for container_id in give_back:
+        gone = [c for c, p in self.pool.items() if p.notice and not p.tasks]
+        for container_id in dict.fromkeys((*give_back, *gone)):
             self._give_back(self.pool[container_id])
         self._want(view.size, target)
         return wish.wake_after_s
@@ -157,12 +161,13 @@ class HoldingWork(Work):
             size = at_least(size, demand)
         pending = sum(lot.rows[0].wanted for lot in self._sizes.values() if lot.rows[0])
         most = pool_max(size, self.accepted.machines)
-        return HoldView(waiting, list(self.pool.values()), size, most, pending, self.racks)
+        pool = [pooled for pooled in self.pool.values() if not pooled.notice]
+        return HoldView(waiting, pool, size, most, pending, self.racks)
 
     def _want(self, size: Vector, target: int) -> None:
         """Ask for what is missing, of the size that serves all that waits."""
         label = next((lot.label for lot in self._waiting.values() if lot.label), "")
-        missing = max(0, target - len(self.pool))
+        missing = max(0, target - sum(not pooled.notice for pooled in self.pool.values()))
         if missing and (size, label) not in self._sizes:
             first = next(iter(self._waiting.values()), None)
             stage = first.stage if first is not None else 0
@@ -400,6 +405,14 @@ class HoldingWork(Work):
             if held.task == task and held.stage is stage and not held.stopping:
                 self.launcher.stop(held)
                 self.book.release(held.container_id)
+
+    def preempted(self, notices: tuple[Preemption, ...]) -> None:
+        """No task begins in a container that goes, and one that is idle goes at once."""
+        for notice in notices:
+            pooled = self.pool.get(notice.container_id)
+            if pooled is not None:
+                pooled.notice = True
+                self._due = True
 
     def speculate(self, now: float) -> None:
         """No copies here, for the same reason."""

@@ -31,6 +31,7 @@ from weft.messages import (
     ContainersAsked,
     FinishedTask,
     Outcome,
+    Preemption,
     StartAnswered,
     TasksEnded,
 )
@@ -308,6 +309,9 @@ class Work:
             self._failed(held, end)
         if self.asker.follows_share:
             self.review = True
+
+    def preempted(self, notices: tuple[Preemption, ...]) -> None:
+        """Containers are about to be taken back: what runs there has until then to end."""
 
     def _succeeded(self, held: Held, run_s: float) -> None:
         stage, task, lot = held.stage, held.task, held.lot

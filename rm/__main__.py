@@ -44,6 +44,13 @@ def make_manager(settings: RmSettings, cluster_ts: int) -> ResourceManager:
             resend_after_s=settings.resend_after_s,
             reserve_after_s=settings.reserve_after_s,
             gang_nodes_max=settings.gang_nodes_max,
+            preemption=settings.preemption,
+            preemption_intra_queue=settings.preemption_intra_queue,
+            preemption_grace_s=settings.preemption_grace_s,
+            preemption_interval_s=settings.preemption_interval_s,
+            preemption_natural=settings.preemption_natural,
+            preemption_round_max=settings.preemption_round_max,
+            preemption_dead_zone=settings.preemption_dead_zone,
             takeover_wait_s=settings.takeover_wait_s,
             max_attempts=settings.max_attempts,
             master_demand={

@@ -26,7 +26,7 @@ from weft.errors import InputError
 from weft.facts import Fact
 from weft.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.job import Job
-from weft.messages import Container, ContainerEnd, MasterLaunch
+from weft.messages import Container, ContainerEnd, MasterLaunch, Preemption
 from weft.outbox import Outbox
 from weft.resources import ResourceTypes, Vector
 
@@ -47,6 +47,7 @@ class Holding:
         "entry",
         "lost",
         "node",
+        "preempted",
         "stage",
         "started_s",
         "state",
@@ -75,6 +76,7 @@ class Holding:
         self.end_s = now + (0.0 if entry is None else entry.ask.duration_s)
         self.state = state
         self.adopted = False  # its node brought it along
+        self.preempted = False  # it was stopped for another queue or application
         self.lost = ""  # why it was stopped, where that is no fault of its own
 
 
@@ -118,7 +120,8 @@ class Attempt:
         self.state = AttemptState.NEW
         # keys: a grant's is the container's number, an end's the same below zero, that of a task's
         # end inside a reusable container (number, stage, task, attempt)
-        self.outbox: Outbox[int | tuple[int, ...], Container | ContainerEnd] = outbox
+        # or of a word that a container will be preempted (number, -1)
+        self.outbox: Outbox[int | tuple[int, ...], Container | ContainerEnd | Preemption] = outbox
         self.master: Holding | None = None
         self.master_id: ContainerId = 0
         self.holdings: dict[ContainerId, Holding] = {}
@@ -155,6 +158,8 @@ class App:
         "finished_s",
         "held_s",
         "job",
+        "preempted",
+        "preempted_amounts",
         "priority",
         "progress",
         "queue",
@@ -185,6 +190,8 @@ class App:
         self.submitted_s = now
         self.started_s = 0.0
         self.finished_s = 0.0
+        self.preempted = 0  # containers
+        self.preempted_amounts = [0.0] * resources  # that those held
         self.held_s = [0.0] * resources  # amount x s of containers that ended, masters included
         self.progress = 0.0
         self.tracking_url = ""
@@ -293,6 +300,9 @@ class Books:
         self.gangs_rest_s = 0.0  # until when no nodes are kept for gangs
         self.reserved: dict[int, tuple[float, list[int]]] = {}  # by ask: since when, node slots
         self.reserve_at = 0.0  # when to look for starving asks next
+        # chosen to be preempted: until when they have, for which ask; nodes kept for which asks
+        self.marks: dict[ContainerId, tuple[float, int]] = {}
+        self.claimed: dict[int, int] = {}
         self.matched_at = -1  # version of the books at the last pass over all nodes
         self.cursor = 0  # node slot where the next pass begins
         self.started_s = 0.0

@@ -12,12 +12,14 @@ from weft.ids import EPOCH_BITS, EPOCHS, ContainerId, app_of_container, containe
 from weft.messages import ContainerEnd, Outcome, TaskEnd
 from weft.resources import Vector
 
+PREEMPTED = "it was taken back for another queue or application"
 MESSAGE_MAX = 200  # characters of an end's reason in a fact
 
 _HOW = {
     Outcome.RELEASED: ContainerEvent.GIVEN_BACK,
     Outcome.KILLED: ContainerEvent.WAS_KILLED,
     Outcome.LOST: ContainerEvent.WAS_KILLED,
+    Outcome.PREEMPTED: ContainerEvent.WAS_KILLED,
 }
 _FAULTS: Final = (Outcome.FAILED, Outcome.OUT_OF_MEMORY, Outcome.LOST)
 # looked up here once: to find a member in its enum costs as much as a call
@@ -81,7 +83,9 @@ def order_stop(books: Books, holding: Holding) -> None:
 def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     """A container ended: free it, journal what it finished, relay its end."""
     number, node, attempt = holding.container_id, holding.node, holding.attempt
-    if holding.lost and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
+    if holding.preempted and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
+        end = end._replace(outcome=Outcome.PREEMPTED, message=PREEMPTED)
+    elif holding.lost and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
         # given back by nobody: its master has to hear that it is gone
         outcome = Outcome.LOST if end.outcome is Outcome.RELEASED else Outcome.KILLED
         end = end._replace(outcome=outcome, message=holding.lost)
@@ -115,6 +119,10 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
         if not books.masters.any() or books.masters.max() < 1e-9:
             books.masters[:] = 0.0
         return
+    if end.outcome is Outcome.PREEMPTED:
+        app.preempted += 1
+        for r, amount in enumerate(holding.vector):
+            app.preempted_amounts[r] += amount
     app.closed.append((holding, end, books.now))
     if holding.stage >= 0:
         app.running[holding.stage] -= 1

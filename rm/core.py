@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rm import clients, leaving, masters, nodes, recovery
+from rm import clients, leaving, masters, nodes, preempt, recovery
 from rm.allocation import match_all
 from rm.books import Books
 from rm.invariants import check
@@ -27,7 +27,7 @@ from weft.messages import (
 )
 from weft.resources import ResourceTypes
 
-MATCH, LIVENESS = "match", "liveness"  # keys of timers
+MATCH, LIVENESS, PREEMPT = "match", "liveness", "preempt"  # keys of timers
 
 
 class ResourceManager:
@@ -48,6 +48,7 @@ class ResourceManager:
     ) -> None:
         self.books = Books(cluster_ts, types, queues, matcher, settings, rng)
         self._watching = False
+        self._preempting = settings.preemption or settings.preemption_intra_queue
         self._watch_s = self._watch_at = 0.0
         self._handlers: dict[type, Callable[[Books, Any], None]] = {
             NodeHeartbeated: nodes.heartbeat,
@@ -87,10 +88,17 @@ class ResourceManager:
             masters.expire(self.books)
             self._gauges()
             self._watch()
+        elif event.key == PREEMPT:
+            preempt.look(self.books)
+            self._preempt()
         elif isinstance(event.key, tuple) and event.key[0] == leaving.DECOMMISSION:
             leaving.alarm(self.books, event.key[1])
         else:
             raise InvariantError(f"nobody set the timer {event.key!r}")
+
+    def _preempt(self) -> None:
+        """The next round of preemption comes after an interval, whatever happens meanwhile."""
+        self.books.out.append(SetTimer(self.books.settings.preemption_interval_s, PREEMPT))
 
     def _arm(self) -> None:
         """In prompt pace: collect what arrives together, then match and push the answers."""
@@ -119,6 +127,8 @@ class ResourceManager:
         """Look for silent nodes and masters a few times within the shortest patience."""
         settings = self.books.settings
         shortest = min(settings.node_expiry_s, settings.master_expiry_s)
+        if self._preempting and not self._watching:
+            self._preempt()
         self._watching = True
         self._watch_s = max(shortest / 20, 0.05)
         self._watch_at = self.books.now + self._watch_s

@@ -33,6 +33,7 @@ from weft.messages import (
     ContainersAsked,
     ContainersGranted,
     FinishedTask,
+    Preemption,
     master_address,
 )
 
@@ -151,6 +152,7 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
     number, items = attempt.outbox.take(books.now)
     containers: list[Container] = []
     ended: list[ContainerEnd] = []
+    notices: list[Preemption] = []
     addresses: dict[NodeId, str] = {}
     racks: dict[NodeId, str] = {}
     several_racks = len(books.view.rack_names) > 1
@@ -164,6 +166,8 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
             holding = attempt.holdings.get(item.container_id)
             if holding is not None and holding.state is _UNTOLD:
                 holding.state = _TOLD
+        elif isinstance(item, Preemption):
+            notices.append(item)
         else:
             ended.append(item)
     share, headroom = books.share_of(attempt.app), books.headroom_of(attempt.app)
@@ -178,6 +182,7 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
         () if headroom == attempt.headroom and not again else headroom,
         tuple(addresses.items()),
         racks=tuple(racks.items()),
+        preempt=tuple(notices),
     )
     attempt.share, attempt.headroom = share, headroom
     attempt.acks.clear()

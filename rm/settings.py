@@ -28,6 +28,13 @@ class ManagerSettings:
     gang_nodes_max: float = (
         0.5  # part of the nodes that may be kept at a time for gangs to start on
     )
+    preemption: bool = False  # containers are taken back for queues below their guarantee
+    preemption_intra_queue: bool = False  # and inside a queue for applications of higher priority
+    preemption_grace_s: float = 15.0  # from the word to its master until a container is stopped
+    preemption_interval_s: float = 1.0  # between two rounds
+    preemption_natural: float = 0.2  # part of what an ask lacks that one round goes for
+    preemption_round_max: float = 0.1  # part of the cluster that one round may newly choose
+    preemption_dead_zone: float = 0.1  # over its guarantee, what a queue may hold without losing it
     overbook_limit: float = 1.25  # divisible resources, times capacity, when a matcher overbooks
     completed_apps_max: int = 10_000  # ended applications kept for reports
     recovery: bool = True  # write what a restarted manager needs

@@ -64,6 +64,15 @@ class Closed(NamedTuple):
     message: str = ""  # why it ended, where that is no success
 
 
+class PreemptionChosen(NamedTuple):
+    """A container will be taken back at `by_s`, unless it ends or is not needed any more."""
+
+    container: ContainerId
+    node: NodeId
+    queue: str  # that gives it up
+    by_s: float
+
+
 class TaskStarted(NamedTuple):
     """A node began to run a task."""
 
@@ -129,6 +138,7 @@ Fact = (
     | NodeChanged
     | Placed
     | Closed
+    | PreemptionChosen
     | TaskStarted
     | TaskStopped
     | MasterPlanned

@@ -53,6 +53,7 @@ class Outcome(IntEnum):
     OUT_OF_MEMORY = 3  # used more of a rigid resource than the node has
     LOST = 4  # its node was lost
     RELEASED = 5  # given back, or never started
+    PREEMPTED = 6  # taken back for a queue below its guarantee, or for priority
 
 
 class Ask(NamedTuple):
@@ -81,6 +82,13 @@ class Container(NamedTuple):
     container_id: ContainerId
     node_id: NodeId
     ask_id: int
+
+
+class Preemption(NamedTuple):
+    """A container that will be taken back; the scheduler may still change its mind."""
+
+    container_id: ContainerId
+    by_s: float  # when it is stopped, on the cluster's clock
 
 
 class TaskLaunch(NamedTuple):
@@ -239,6 +247,7 @@ class ContainersGranted:
     resync: bool = False  # the manager restarted: register again and send every ask
     epoch: int = 0  # of the manager that wants the resync
     racks: tuple[tuple[NodeId, str], ...] = ()  # of the nodes named in `containers`, if several
+    preempt: tuple[Preemption, ...] = ()  # containers that the master is about to lose
 
 
 @record

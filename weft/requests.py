@@ -215,6 +215,8 @@ class ApplicationReport:
     tags: tuple[str, ...] = ()
     tracking_url: str = ""  # of a foreign master's own pages
     master_address: str = ""  # host:port of a foreign master's own service
+    preempted_containers: int = 0  # taken back so far
+    preempted: dict[str, float] = field(default_factory=dict)  # what those held together
 
 
 @dataclass(frozen=True, slots=True)

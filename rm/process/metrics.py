@@ -1,7 +1,16 @@
 """The Resource Manager's series, from its facts."""
 
 from rm.lifecycle import AppState
-from weft.facts import AppChanged, AttemptChanged, Closed, Fact, Gauge, NodeChanged, Placed
+from weft.facts import (
+    AppChanged,
+    AttemptChanged,
+    Closed,
+    Fact,
+    Gauge,
+    NodeChanged,
+    Placed,
+    PreemptionChosen,
+)
 from weft.ids import ContainerId
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition
 from weft.messages import AskType, Outcome
@@ -38,6 +47,11 @@ class ManagerMetrics:
                 self._yielded.remove(fact.container)
                 out.add("weft_leftover_containers", LEFTOVER, -1)
             out.count("weft_containers_ended", ENDED, 1, (("outcome", fact.outcome.name),))
+        elif isinstance(fact, PreemptionChosen):
+            text = (
+                "Containers that were told they would be taken back, by the queue that holds them"
+            )
+            out.count("weft_preemptions_chosen", text, 1, (("queue", fact.queue),))
         elif isinstance(fact, AppChanged):
             self._app_changed(fact, now)
         elif isinstance(fact, NodeChanged):

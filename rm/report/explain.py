@@ -39,6 +39,9 @@ def application(books: Books, app: App) -> Explanation:
                 reasons = _of_gang(books, entries[0])
             else:
                 reasons = _reasons_of(books, app, entries, answers)
+            coming = sum(serial in {e.serial for e in entries} for serial in books.claimed.values())
+            if coming:
+                reasons["others are preempted here to make room for it"] = coming
             pending = sum(entry.pending for entry in entries)
             yielding = sum(e.pending for e in entries if e.ask.kind is AskType.ALTRUISTIC)
             found.append(StageExplanation(stage.name, pending, dict(reasons), yielding))

@@ -53,6 +53,8 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
         tags=app.job.tags,
         tracking_url=app.tracking_url,
         master_address="" if attempt is None or app.job.master is None else attempt.address,
+        preempted_containers=app.preempted,
+        preempted=books.types.mapping(app.preempted_amounts),
     )
 
 

@@ -210,7 +210,11 @@ class LocalCluster:
             key, equals, value = pair.partition("=")
             if not equals or not key:
                 raise InputError(f"--{role}", f"expected name=value, got {pair!r}")
-            flags.append(f"--{key.replace('_', '-')}={value}")
+            name = key.replace("_", "-")
+            if value.lower() in ("true", "false"):  # a switch: it takes no value
+                flags.append(f"--{name}" if value.lower() == "true" else f"--no-{name}")
+            else:
+                flags.append(f"--{name}={value}")
         return flags
 
     def _rm_flags(self) -> list[str]:

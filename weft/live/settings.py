@@ -130,6 +130,25 @@ class RmSettings(ProcessSettings):
     gang_nodes_max: float = Field(
         0.5, ge=0, le=1, description="Part of the nodes that may be kept at a time for gangs."
     )
+    preemption: bool = Field(
+        False, description="Take containers back for queues that hold less than their guarantee."
+    )
+    preemption_intra_queue: bool = Field(
+        False, description="Take them back inside a queue for applications of higher priority."
+    )
+    preemption_grace_s: float = Field(
+        15.0, ge=0, description="A master is told so long before a container is taken back, s."
+    )
+    preemption_interval_s: float = Field(1.0, gt=0, description="Between rounds of preemption, s.")
+    preemption_natural: float = Field(
+        0.2, gt=0, le=1, description="Part of what an ask lacks that one round goes for."
+    )
+    preemption_round_max: float = Field(
+        0.1, gt=0, le=1, description="Part of the cluster that one round may newly choose."
+    )
+    preemption_dead_zone: float = Field(
+        0.1, ge=0, description="Part over its guarantee that a queue may hold without losing it."
+    )
     max_attempts: int = Field(2, ge=1, le=255, description="Attempts of an application.")
     master_vcores: float = Field(0.1, ge=0, description="vcores of a master's container.")
     master_memory_mb: float = Field(256.0, ge=0, description="Memory of a master's container, MB.")

@@ -33,6 +33,7 @@ def app_row(report: ApplicationReport) -> dict[str, Any]:
         "tasks": report.tasks,
         "finished": report.finished_tasks,
         "running": report.running_containers,
+        "preempted": report.preempted_containers,
         "pending": report.pending_containers,
         "submitted_s": round(report.submitted_s, 3),
         "started_s": round(report.started_s, 3),

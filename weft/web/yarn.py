@@ -1,7 +1,7 @@
 """Reports as YARN's REST API names their fields: pure, from `weft.requests` to plain data.
 
 Field names and meanings after Hadoop's ResourceManagerRest and NodeManagerRest. What YARN knows
-and Weft does not have (reservations, preemption, HA) is there with its neutral value.
+and Weft does not have (reservations, HA) is there with its neutral value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -221,9 +221,9 @@ def app(face: Face, report: ApplicationReport, now_s: float) -> Data:
         "runningContainers": report.running_containers,
         "memorySeconds": round(report.held_s.get("memory_mb", 0.0) / source.time_scale),
         "vcoreSeconds": round(report.held_s.get("vcores", 0.0) / source.time_scale),
-        "preemptedResourceMB": 0,
-        "preemptedResourceVCores": 0,
-        "numNonAMContainerPreempted": 0,
+        "preemptedResourceMB": memory(report.preempted),
+        "preemptedResourceVCores": cores(report.preempted),
+        "numNonAMContainerPreempted": report.preempted_containers,
         "numAMContainerPreempted": 0,
         "logAggregationStatus": "DISABLED",
         "unmanagedApplication": False,

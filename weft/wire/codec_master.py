@@ -14,6 +14,7 @@ from weft.messages import (
     ContainersAsked,
     ContainersGranted,
     FinishedTask,
+    Preemption,
 )
 from weft.wire import master_pb2 as pb
 from weft.wire.codec_job import decode_job, encode_job
@@ -213,6 +214,8 @@ def _fill_granted(to: pb.AllocateResponse, message: ContainersGranted) -> None:
     to.epoch = message.epoch
     for node, rack in message.racks:
         to.racks.add(node_id=node, rack=rack)
+    for container, by_s in message.preempt:
+        to.preempt.add(container_id=container, by_s=by_s)
 
 
 def _decode_granted(item: pb.AllocateResponse) -> ContainersGranted:
@@ -228,6 +231,7 @@ def _decode_granted(item: pb.AllocateResponse) -> ContainersGranted:
         item.resync,
         item.epoch,
         tuple([(r.node_id, r.rack) for r in item.racks]),
+        tuple([Preemption(p.container_id, p.by_s) for p in item.preempt]),
     )
 
 

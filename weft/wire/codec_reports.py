@@ -77,6 +77,8 @@ def encode_application(report: ApplicationReport) -> pb.ApplicationReport:
         tags=report.tags,
         tracking_url=report.tracking_url,
         master_address=report.master_address,
+        preempted_containers=report.preempted_containers,
+        preempted=encode_amounts(report.preempted),
     )
 
 
@@ -109,6 +111,8 @@ def decode_application(item: pb.ApplicationReport) -> ApplicationReport:
         tags=tuple(item.tags),
         tracking_url=item.tracking_url,
         master_address=item.master_address,
+        preempted_containers=item.preempted_containers,
+        preempted=decode_amounts(item.preempted),
     )
 
 

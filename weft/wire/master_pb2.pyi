@@ -510,6 +510,7 @@ class AllocateResponse(_message.Message):
     RESYNC_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     RACKS_FIELD_NUMBER: _builtins.int
+    PREEMPT_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     response_id: _builtins.int
     resync: _builtins.bool
@@ -538,6 +539,10 @@ class AllocateResponse(_message.Message):
     def racks(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRack]:
         """of the nodes of `containers`; none: there is one rack"""
 
+    @_builtins.property
+    def preempt(self) -> _containers.RepeatedCompositeFieldContainer[Global___Preemption]:
+        """containers that the master is about to lose"""
+
     def __init__(
         self,
         *,
@@ -552,14 +557,40 @@ class AllocateResponse(_message.Message):
         resync: _builtins.bool = ...,
         epoch: _builtins.int = ...,
         racks: _abc.Iterable[Global___NodeRack] | None = ...,
+        preempt: _abc.Iterable[Global___Preemption] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "addresses", b"addresses", "attempt_id", b"attempt_id", "containers", b"containers", "ended", b"ended", "epoch", b"epoch", "headroom", b"headroom", "racks", b"racks", "response_id", b"response_id", "resync", b"resync", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "addresses", b"addresses", "attempt_id", b"attempt_id", "containers", b"containers", "ended", b"ended", "epoch", b"epoch", "headroom", b"headroom", "preempt", b"preempt", "racks", b"racks", "response_id", b"response_id", "resync", b"resync", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AllocateResponse: _TypeAlias = AllocateResponse  # noqa: Y015
+
+@_typing.final
+class Preemption(_message.Message):
+    """A container that will be taken back; the scheduler may still change its mind."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTAINER_ID_FIELD_NUMBER: _builtins.int
+    BY_S_FIELD_NUMBER: _builtins.int
+    container_id: _builtins.int
+    by_s: _builtins.float
+    """when it is stopped, s on the cluster's clock"""
+    def __init__(
+        self,
+        *,
+        container_id: _builtins.int = ...,
+        by_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_s", b"by_s", "container_id", b"container_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Preemption: _TypeAlias = Preemption  # noqa: Y015
 
 @_typing.final
 class Container(_message.Message):

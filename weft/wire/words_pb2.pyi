@@ -80,6 +80,8 @@ class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.Value
     """its node was lost"""
     OUTCOME_RELEASED: _Outcome.ValueType  # 5
     """given back, or never started"""
+    OUTCOME_PREEMPTED: _Outcome.ValueType  # 6
+    """taken back for a queue below its guarantee, or for priority"""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
     """How a container or a task ended."""
@@ -95,6 +97,8 @@ OUTCOME_LOST: Outcome.ValueType  # 4
 """its node was lost"""
 OUTCOME_RELEASED: Outcome.ValueType  # 5
 """given back, or never started"""
+OUTCOME_PREEMPTED: Outcome.ValueType  # 6
+"""taken back for a queue below its guarantee, or for priority"""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 @_typing.final

@@ -154,7 +154,11 @@ export function drawHead(parts, { app, now_s: now }) {
     ["Queue", app.queue],
     ["User", app.user || "–"],
     ["Priority", String(app.priority)],
-    ["Containers", `${count(app.running)} running, ${count(app.pending)} asked for`],
+    [
+      "Containers",
+      `${count(app.running)} running, ${count(app.pending)} asked for` +
+        (app.preempted ? `, ${count(app.preempted)} preempted` : ""),
+    ],
     ["Holds", amounts(app.allocated, 0.005) || "nothing"],
     ["Held so far", heldSoFar(app.held_s) || "nothing"],
     ["Attempt", app.attempts ? String(app.attempts) : "none yet"],

@@ -1,0 +1,350 @@
+"""Preemption: containers are taken back for queues below their guarantee, and for priority.
+
+After YARN's ProportionalCapacityPreemptionPolicy, with an eye on nodes. A round looks at the asks
+that have a claim: those of a queue that holds less than its guarantee (and only up to it) and,
+where switched on, those of an application before others of lower priority in its queue.
+What does not fit beside the containers that are ending anyway gets the node where the least has to
+go. That node is kept for it, its victims' masters are told, and what has not ended after the grace
+period is stopped: its outcome is PREEMPTED, which counts against nobody.
+
+A queue gives up only what it holds beyond its guarantee, and nothing within the dead zone above it.
+Most preemptable are what was chosen before, then plain tasks before gangs, then the application of
+the lowest priority, then the latest, then its newest container. A round goes for `natural` of what
+an ask lacks, at least one container, as some room comes by itself; masters are never taken.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from math import ceil
+
+import numpy as np
+
+from rm import gangs
+from rm.books import Books, Holding
+from rm.containers import order_stop
+from rm.gang_room import labelled, pack
+from rm.ledger.asks import AskEntry
+from rm.ledger.columns import Bools
+from rm.ledger.ledger_kernels import TOLERANCE
+from rm.lifecycle import AttemptState, ContainerState
+from weft.dag import Floats
+from weft.facts import PreemptionChosen
+from weft.messages import Preemption
+
+_ASKS_MAX = 32  # that one round looks at
+_NODES_MAX = 64  # that it looks at for one ask
+
+
+def look(books: Books) -> None:
+    """One round: choose what has to go, tell, keep the nodes, and stop what was told in time."""
+    round_ = _Round(books)
+    round_.choose()
+    _spare(books, round_)
+    for number, (holding, serial) in round_.chosen.items():
+        if number not in books.marks:
+            _mark(books, holding, serial)
+        if books.marks[number][0] <= books.now * (1 + 1e-12):
+            holding.preempted = True
+            order_stop(books, holding)
+            del books.marks[number]
+    _keep(books, round_.kept)
+
+
+def _spare(books: Books, round_: "_Round") -> None:
+    """Containers that nobody needs any more stay, and those that ended are forgotten."""
+    for number in [n for n in books.marks if n not in round_.chosen]:
+        del books.marks[number]
+
+
+def _mark(books: Books, holding: Holding, serial: int) -> None:
+    """Choose a container: its master is told until when it has."""
+    by_s = books.now + books.settings.preemption_grace_s
+    number, attempt = holding.container_id, holding.attempt
+    books.marks[number] = (by_s, serial)
+    if attempt is None:
+        return
+    if attempt.state is AttemptState.RUNNING:
+        attempt.outbox.put((number, -1), Preemption(number, by_s))
+        books.dirty_attempts[attempt.attempt_id] = attempt
+    queue = books.queues.paths[attempt.app.queue]
+    books.note(PreemptionChosen(number, holding.node.node_id, queue, by_s))
+
+
+def _keep(books: Books, kept: dict[int, int]) -> None:
+    """Keep nodes for the asks that something is preempted for, and no others."""
+    reserved = books.ledger.nodes.w["reserved"]
+    for slot, serial in books.claimed.items():
+        if kept.get(slot) != serial and reserved[slot] == serial:
+            reserved[slot] = 0
+            books.version += 1
+    for slot, serial in kept.items():
+        if reserved[slot] != serial:
+            reserved[slot] = serial
+            books.version += 1
+    books.claimed = kept
+
+
+class _Round:
+    """What one round knows and has chosen so far."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        n = books.ledger.node_count
+        self.chosen: dict[int, tuple[Holding, int]] = {}  # container -> (itself, for which ask)
+        self.kept: dict[int, int] = {}  # node slot -> ask
+        self.free = np.array(books.ledger.nodes.available[:n])
+        self.held = np.array(books.ledger.by_queue.held)  # without what is ending
+        self.total = np.where(books.ledger.total > 0, books.ledger.total, np.inf)
+        self.victims: dict[int, list[Holding]] = {}
+        self.budget = books.settings.preemption_round_max  # dominant share of the cluster
+        for slot, node in enumerate(books.node_at):
+            for holding in node.holdings.values():
+                if holding.state is ContainerState.STOPPING:
+                    self._leaves(holding)
+                elif _may_go(holding):
+                    self.victims.setdefault(slot, []).append(holding)
+        self.before = self.held.copy()  # as the round begins
+        for found in self.victims.values():
+            found.sort(key=self._last)
+
+    def choose(self) -> None:
+        """Look at the asks that have a claim, the neediest queue's first."""
+        for entry in islice(self._claims(), _ASKS_MAX):
+            if entry.ask.gang:
+                self._serve_gang(entry)
+            else:
+                self._serve(entry)
+
+    def _claims(self) -> Iterator[AskEntry]:
+        books, apps = self.books, self.books.ledger.apps
+        if not books.rows.live:
+            return
+        entries = [e for e in books.rows.entries if e is not None]
+        entries.sort(
+            key=lambda e: (
+                self._used(int(apps.queue[e.app])), -apps.priority[e.app], apps.order[e.app],
+                -e.ask.pri_score, e.serial,
+            )
+        )  # fmt: skip
+        gangs_seen = set()
+        for entry in entries:
+            if entry.ask.gang:
+                if (entry.app, entry.ask.stage) in gangs_seen:
+                    continue
+                gangs_seen.add((entry.app, entry.ask.stage))
+            if self._below(entry) or self._outranks(entry):
+                yield entry
+
+    def _below(self, entry: AskEntry) -> bool:
+        """Whether its queue holds less than it is guaranteed."""
+        leaf = int(self.books.ledger.apps.queue[entry.app])
+        return self.books.settings.preemption and self._used(leaf) < 1.0 - TOLERANCE
+
+    def _outranks(self, entry: AskEntry) -> bool:
+        """Whether priority inside the queue counts, and others hold something there."""
+        apps, n = self.books.ledger.apps, self.books.ledger.app_slots
+        if not self.books.settings.preemption_intra_queue:
+            return False
+        lower = apps.priority[:n] < apps.priority[entry.app]
+        same = apps.queue[:n] == apps.queue[entry.app]
+        return bool((apps.active[:n] & lower & same & (apps.containers[:n] > 1)).any())
+
+    # -- one ask -----------------------------------------------------------------------------------
+
+    def _serve(self, entry: AskEntry) -> None:
+        books, demand = self.books, entry.demand
+        if not gangs.within_limits(books, entry.app, demand):
+            return
+        usable = self._usable(entry, entry.serial)
+        lacking = self._place(entry, usable, min(entry.pending, self._most(entry)))
+        fresh = max(1, ceil(books.settings.preemption_natural * lacking))
+        lack = np.max((demand - self.free) / np.maximum(self._capacity(), 1e-9), axis=1)
+        order = np.argsort(lack, kind="stable").tolist()
+        near = [slot for slot in order if usable[slot] and slot in self.victims][:_NODES_MAX]
+        ways = ((self._way(slot, entry), slot) for slot in near)
+        for _, slot in sorted((self._cost(way), slot) for way, slot in ways if way is not None):
+            while lacking > 0:
+                way = self._way(slot, entry)
+                if way is None:
+                    break
+                cost = self._cost(way)
+                if cost > 0:
+                    if not fresh or (cost > self.budget and self.chosen):
+                        return
+                    fresh -= 1
+                    self.budget -= cost
+                for holding in way:
+                    self._choose(holding, entry.serial)
+                self._take(slot, entry)
+                self.kept[slot] = entry.serial
+                lacking -= 1
+
+    def _place(self, entry: AskEntry, usable: Bools, count: int) -> int:
+        """Count what has room, or will have when what was stopped has ended; answers the rest."""
+        claimed = self.books.claimed
+        slots = np.flatnonzero(usable).tolist()
+        for slot in sorted(slots, key=lambda slot: claimed.get(slot) != entry.serial):
+            while count and self._fits(slot, entry.demand):
+                self._take(slot, entry)
+                count -= 1
+                if claimed.get(slot) == entry.serial:
+                    self.kept[slot] = entry.serial
+        return count
+
+    def _way(self, slot: int, entry: AskEntry) -> list[Holding] | None:
+        """The containers of a node that have to go for one more to fit, if it can be made to."""
+        lack = entry.demand - self.free[slot] - TOLERANCE * self._capacity()[slot]
+        taken: list[Holding] = []
+        held: dict[int, Floats] = {}
+        for holding in self.victims.get(slot, ()):
+            if (lack <= 0).all():
+                break
+            if holding.container_id in self.chosen or not (holding.demand[lack > 0] > 0).any():
+                continue
+            if self._allowed(holding, entry, held):
+                taken.append(holding)
+                lack = lack - holding.demand
+        if not taken or (lack > 0).any():
+            return None
+        return taken
+
+    def _allowed(self, holding: Holding, entry: AskEntry, held: dict[int, Floats]) -> bool:
+        """Whether a container may be taken for an ask; `held` follows what one node gives up."""
+        books = self.books
+        assert holding.attempt is not None
+        own, apps = holding.attempt.app, books.ledger.apps
+        leaf = int(apps.queue[entry.app])
+        if own.queue == leaf:
+            return books.settings.preemption_intra_queue and own.priority < int(
+                apps.priority[entry.app]
+            )
+        if not self._below(entry):
+            return False
+        now = held.get(own.queue, self.held[own.queue])
+        capacity = float(books.queues.capacity[own.queue])
+        zone = 1.0 + books.settings.preemption_dead_zone
+        over = float((self.before[own.queue] / self.total).max()) > capacity * zone + TOLERANCE
+        left = now - holding.demand
+        if not over or float((left / self.total).max()) < capacity - TOLERANCE:
+            return False
+        held[own.queue] = left
+        return True
+
+    def _serve_gang(self, entry: AskEntry) -> None:
+        """A gang gets nodes on which it could start as a whole, once what may go has gone."""
+        books = self.books
+        gang = gangs.of_entry(books, entry)
+        need = gangs.need_of(books, gang)
+        if not gangs.within_limits(books, gang.app, need.total):
+            return
+        leaf = int(books.ledger.apps.queue[gang.app])
+        most = self.books.queues.capacity[leaf] * self.total * (1 + TOLERANCE)
+        beyond = bool((self.held[leaf] + need.total > most).any())
+        if beyond and not self._outranks(entry):
+            return
+        capacity = self._capacity()
+        if pack(need, self.free, capacity) is not None:
+            return
+        kept = books.reserved.get(gang.serial)
+        slots = kept[1] if kept is not None else gangs.nodes_for(books, gang, need)
+        if not slots or len(slots) > gangs.nodes_max(books):
+            return
+        nodes: Bools = np.zeros(len(capacity), dtype=np.bool_)
+        nodes[slots] = True
+        taken: list[Holding] = []
+        free = self.free.copy()
+        held: dict[int, Floats] = {}
+        for slot in slots:
+            for holding in self.victims.get(slot, ()):
+                if holding.container_id not in self.chosen and self._allowed(holding, entry, held):
+                    taken.append(holding)
+                    free[slot] += holding.demand
+            if pack(need.on(nodes), free, capacity) is not None:
+                break
+        else:
+            return
+        if kept is None:
+            gangs.keep(books, gang.serial, slots)
+        for holding in taken:
+            self._choose(holding, gang.serial)
+
+    # -- the books of the round --------------------------------------------------------------------
+
+    def _choose(self, holding: Holding, serial: int) -> None:
+        self.chosen[holding.container_id] = (holding, serial)
+        self._leaves(holding)
+
+    def _leaves(self, holding: Holding) -> None:
+        self.free[holding.node.slot] += holding.demand
+        if holding.attempt is not None:
+            for queue in self.books.queues.chains[holding.attempt.app.queue]:
+                self.held[queue] -= holding.demand
+
+    def _take(self, slot: int, entry: AskEntry) -> None:
+        self.free[slot] -= entry.demand
+        for queue in self.books.queues.chains[int(self.books.ledger.apps.queue[entry.app])]:
+            self.held[queue] += entry.demand
+
+    def _fits(self, slot: int, demand: Floats) -> bool:
+        room = self.free[slot] + TOLERANCE * self._capacity()[slot]
+        return bool(((demand <= room) | (demand <= 0)).all())
+
+    def _most(self, entry: AskEntry) -> int:
+        """How many containers of an ask its queue may claim: up to its guarantee, or any number
+        where it outranks others of its queue.
+        """
+        if self._outranks(entry):
+            return entry.pending
+        leaf = int(self.books.ledger.apps.queue[entry.app])
+        need = entry.demand > 0
+        left = self.books.queues.capacity[leaf] * self.books.ledger.total - self.held[leaf]
+        if not need.any():
+            return 0
+        return max(0, int(np.floor((left[need] / entry.demand[need]).min() + 1e-6)))
+
+    def _usable(self, entry: AskEntry, serial: int) -> Bools:
+        books, columns = self.books, self.books.ledger.nodes
+        n = books.ledger.node_count
+        reserved = columns.reserved[:n]
+        usable: Bools = columns.up[:n] & labelled(books, entry.ask.label)
+        usable &= (reserved == 0) | (reserved == serial)
+        for slot, owner in self.kept.items():
+            usable[slot] &= owner == serial
+        app = books.app_at[entry.app]
+        for name in app.attempt.blacklist if app is not None and app.attempt is not None else ():
+            if name in books.nodes:
+                usable[books.nodes[name].slot] = False
+        return usable
+
+    def _capacity(self) -> Floats:
+        return np.asarray(self.books.ledger.nodes.capacity[: self.books.ledger.node_count])
+
+    def _used(self, leaf: int) -> float:
+        """What a queue holds over its guarantee."""
+        capacity = max(float(self.books.queues.capacity[leaf]), 1e-9)
+        return float((self.held[leaf] / self.total).max()) / capacity
+
+    def _cost(self, holdings: list[Holding]) -> float:
+        """What goes that was not chosen before, as a dominant share of the cluster."""
+        fresh = [h.demand for h in holdings if h.container_id not in self.books.marks]
+        return float((np.sum(fresh, axis=0) / self.total).max()) if fresh else 0.0
+
+    def _last(self, holding: Holding) -> tuple[object, ...]:
+        """The most preemptable containers of a node first."""
+        assert holding.attempt is not None
+        app = holding.attempt.app
+        gang = holding.entry is not None and holding.entry.ask.gang
+        chosen = holding.container_id in self.books.marks
+        return (
+            not chosen,
+            gang,
+            app.priority,
+            -app.app_id,
+            -holding.started_s,
+            -holding.container_id,
+        )
+
+
+def _may_go(holding: Holding) -> bool:
+    attempt = holding.attempt
+    return attempt is not None and attempt.master is not holding and attempt.app.slot >= 0

@@ -1,0 +1,233 @@
+"""Preemption, as the manager decides it: who gives up what, when it is told, how it ends."""
+
+from typing import Any
+
+import pytest
+
+from rm.settings import ManagerSettings
+from testkit.builders import FakeMaster, ask, job, noted, sent, stage, timers
+from testkit.manager import Rig
+from weft.cluster import QueueSpec
+from weft.effects import TimerFired
+from weft.facts import Placed, PreemptionChosen
+from weft.ids import app_of_attempt
+from weft.messages import ContainerEnd, ContainersGranted, Outcome
+from weft.requests import Explain, GetApplication
+
+QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
+GRACE_S = 10.0
+ON: dict[str, Any] = {
+    "preemption": True,
+    "preemption_grace_s": GRACE_S,
+    "preemption_round_max": 1.0,
+}
+
+
+def rig_of(nodes: int = 2, vcores: float = 8.0, queues: QueueSpec = QUEUES, **more: Any) -> Rig:
+    settings = ManagerSettings(master_demand={"vcores": 0.0}, **{**ON, **more})
+    rig = Rig("capacity", settings, queues)
+    for number in range(1, nodes + 1):
+        rig.add_node(f"n{number}", vcores, memory_mb=1e6)
+    return rig
+
+
+def fill(rig: Rig, tasks: int = 1000, **more: Any) -> FakeMaster:
+    """A job of queue a that takes whatever there is."""
+    master = rig.start(job("small", stage(tasks=tasks), queue="a", **more))
+    rig.allocate(master, ask(1, tasks))
+    rig.beat()
+    rig.allocate(master)
+    return master
+
+
+def round_(rig: Rig, later_s: float = 0.0) -> list[int]:
+    """One round; the containers that it newly chose."""
+    rig.tell(TimerFired("preempt"), later_s)
+    return [fact.container for fact in noted(rig.effects, PreemptionChosen)]
+
+
+def stop_and_end(rig: Rig) -> list[int]:
+    """Nodes are told to stop containers, and say that these were killed; what was stopped."""
+    rig.beat()
+    stopped = []
+    for name, node in rig.nodes.items():
+        ends = [ContainerEnd(n, Outcome.KILLED, 1, 0, 0, 0, 3.0) for n in node.stops]
+        stopped += node.stops
+        node.stops = []
+        if ends:
+            rig.beat(name, *ends)
+    return stopped
+
+
+def test_a_large_task_gets_a_node_after_the_grace_period() -> None:
+    rig = rig_of()
+    small = fill(rig)
+    big = rig.start(job("big", stage(demand={"vcores": 7.0}), queue="b"))
+    rig.allocate(big, ask(1, 1, (7.0, 1024.0)))
+    chosen = round_(rig)
+    assert len(chosen) == 7
+    assert len({small.containers[number].node_id for number in chosen}) == 1
+    assert set(chosen) <= set(sorted(small.containers)[1:]), "the newest ones"
+
+    rig.allocate(small)
+    (told,) = sent(rig.effects, ContainersGranted)
+    assert {notice.container_id for notice in told.preempt} == set(chosen)
+    assert {notice.by_s for notice in told.preempt} == {rig.now + GRACE_S}
+    reasons = rig.ask_manager(Explain(app_of_attempt(big.attempt_id))).stages[0].reasons
+    assert reasons["others are preempted here to make room for it"] == 1
+
+    assert round_(rig, GRACE_S - 1.0) == []
+    assert not stop_and_end(rig), "not before their time"
+    round_(rig, 1.0)
+    assert set(stop_and_end(rig)) == set(chosen)
+    placed = [p for p in noted(rig.effects, Placed) if p.demand[0] == 7.0]
+    rig.allocate(big)
+    assert placed or big.containers
+    rig.allocate(small)
+    ends = [small.ended[number] for number in chosen]
+    assert {end.outcome for end in ends} == {Outcome.PREEMPTED}
+    report = rig.ask_manager(GetApplication(app_of_attempt(small.attempt_id)))
+    assert report.preempted_containers == 7
+    assert report.preempted["vcores"] == 7.0
+    assert report.stages[0].failed_attempts == 0
+
+
+def test_off_unless_switched_on() -> None:
+    for switched, rig in (
+        (False, Rig("capacity", ManagerSettings(), QUEUES)),
+        (True, Rig("capacity", ManagerSettings(**ON), QUEUES)),
+        (True, Rig("capacity", ManagerSettings(preemption_intra_queue=True), QUEUES)),
+    ):
+        assert ("preempt" in [timer.key for timer in timers(rig.effects)]) is switched
+
+
+def test_a_queue_keeps_its_guarantee_and_the_zone_above_it() -> None:
+    """Guaranteed 8 of 16 cores, of 10 it gives up 2; 9 are within a zone of a fifth."""
+    rig = rig_of(preemption_natural=1.0, preemption_dead_zone=0.2)
+    fill(rig, 10)
+    other = rig.start(job("other", stage(tasks=6), queue="b"))
+    rig.allocate(other, ask(1, 6))
+    rig.beat()
+    rig.allocate(other)
+    assert len(other.containers) == 6
+    rig.allocate(other, ask(1, 16))
+    assert len(round_(rig)) == 2, "b may have 8: a, over by 2 and beyond its zone, gives up 2"
+    rig = rig_of(preemption_natural=1.0, preemption_dead_zone=0.2)
+    fill(rig, 9)
+    other = rig.start(job("other", stage(tasks=7), queue="b"))
+    rig.allocate(other, ask(1, 7))
+    rig.beat()
+    rig.allocate(other, ask(1, 16))
+    assert round_(rig) == [], "9 of 8 are within the zone"
+
+
+def test_a_round_goes_for_a_part_of_what_is_missing() -> None:
+    rig = rig_of(preemption_natural=0.25)
+    fill(rig)
+    other = rig.start(job("other", stage(tasks=99), queue="b"))
+    rig.allocate(other, ask(1, 99))
+    chosen = [len(round_(rig, 1.0)) for _ in range(6)]
+    assert chosen[0] == 2, "a quarter of the eight that queue b is guaranteed"
+    assert sum(chosen) == 8
+    rig = rig_of(preemption_natural=1.0, preemption_round_max=0.25)
+    fill(rig)
+    other = rig.start(job("other", stage(tasks=99), queue="b"))
+    rig.allocate(other, ask(1, 99))
+    assert len(round_(rig)) == 4, "a quarter of the cluster"
+
+
+def test_what_is_not_needed_any_more_is_spared() -> None:
+    rig = rig_of()
+    fill(rig)
+    big = rig.start(job("big", stage(demand={"vcores": 7.0}), queue="b"))
+    rig.allocate(big, ask(1, 1, (7.0, 1024.0)))
+    assert len(round_(rig)) == 7
+    assert rig.manager.books.ledger.nodes.reserved[:2].any()
+    rig.allocate(big, ask(1, 0, (7.0, 1024.0)))
+    round_(rig, GRACE_S)
+    assert not stop_and_end(rig)
+    assert not rig.manager.books.marks
+    assert not rig.manager.books.ledger.nodes.reserved[:2].any()
+
+
+def test_the_lowest_priority_then_the_latest_then_the_newest_goes_first() -> None:
+    rig = rig_of(1, 16.0, preemption_natural=1.0)
+    made = [("old", 1), ("late", 0), ("later", 0)]
+    masters = {}
+    for name, priority in made:
+        masters[name] = rig.start(job(name, stage(tasks=5), queue="a", priority=priority))
+        rig.allocate(masters[name], ask(1, 5))
+        rig.beat(later_s=1.0)
+        rig.allocate(masters[name])
+    other = rig.start(job("other", stage(tasks=9), queue="b"))
+    rig.allocate(other, ask(1, 8))
+    rig.beat()  # one core was free
+    chosen = set(round_(rig))
+    assert len(chosen) == 7
+    assert set(masters["later"].containers) <= chosen
+    assert len(chosen & set(masters["late"].containers)) == 2
+    assert not chosen & set(masters["old"].containers)
+
+
+def test_masters_are_never_taken() -> None:
+    settings = ManagerSettings(master_demand={"vcores": 4.0}, master_share_max=1.0, **ON)
+    rig = Rig("capacity", settings, QUEUES)
+    rig.add_node("n1", 8.0)
+    rig.submit(job("one", queue="a"))
+    rig.submit(job("two", queue="a"))
+    rig.beat()
+    rig.add_node("n2", 4.0, memory_mb=10.0)
+    other = rig.start(job("other", stage(demand={"vcores": 4.0, "memory_mb": 512.0}), queue="b"))
+    rig.allocate(other, ask(1, 1, (4.0, 512.0)))
+    assert round_(rig) == []
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_inside_a_queue_the_higher_priority_takes_from_the_lower(on: bool) -> None:
+    rig = rig_of(preemption=False, preemption_intra_queue=on, preemption_natural=1.0)
+    low = fill(rig)
+    high = rig.start(job("high", stage(tasks=3), queue="a", priority=5))
+    same = rig.start(job("same", stage(tasks=3), queue="a", priority=0))
+    rig.allocate(high, ask(1, 3))
+    rig.allocate(same, ask(1, 3))
+    chosen = round_(rig)
+    assert len(chosen) == (3 if on else 0)
+    if on:
+        assert set(chosen) <= set(low.containers)
+        round_(rig, GRACE_S)
+        assert set(stop_and_end(rig)) == set(chosen)
+        rig.beat()
+        rig.allocate(high)
+        assert len(high.containers) == 3
+        assert not same.containers
+
+
+def test_a_gang_gets_room_for_all_of_it() -> None:
+    rig = rig_of(gang_nodes_max=1.0)
+    small = fill(rig)
+    gang = rig.start(job("gang", stage(tasks=6, gang=True), queue="b"))
+    rig.allocate(gang, ask(1, 6, gang=True))
+    chosen = round_(rig)
+    assert 6 <= len(chosen) <= 8
+    round_(rig, GRACE_S)
+    assert set(stop_and_end(rig)) == set(chosen)
+    rig.beat()
+    rig.allocate(gang)
+    assert len(gang.containers) == 6
+    assert small.containers
+
+
+def test_tasks_that_ended_in_their_time_have_succeeded() -> None:
+    rig = rig_of()
+    small = fill(rig)
+    big = rig.start(job("big", stage(demand={"vcores": 7.0}), queue="b"))
+    rig.allocate(big, ask(1, 1, (7.0, 1024.0)))
+    chosen = round_(rig)
+    where = small.containers[chosen[0]].node_id
+    rig.beat(where, *[ContainerEnd(n, Outcome.SUCCEEDED, 0, 0, i) for i, n in enumerate(chosen)])
+    rig.allocate(big)
+    assert big.containers, "the node was kept for it"
+    rig.allocate(small)
+    assert {small.ended[number].outcome for number in chosen} == {Outcome.SUCCEEDED}
+    round_(rig, 1.0)
+    assert not rig.manager.books.marks
