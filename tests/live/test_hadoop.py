@@ -290,3 +290,43 @@ def test_masters_live_through_the_loss_of_gateway_and_manager(cluster: LocalClus
         await again.call("finishApplicationMaster", pb.Finish(final_status=1), pb.Finished)
 
     run(conversation())
+
+
+def test_a_masters_own_pages_open_through_ours(cluster: LocalCluster, tmp_path: Path) -> None:
+    """/proxy/<application>/ shows what the master registered, links and redirects included."""
+    from aiohttp import ClientSession, web
+
+    from weft.hadoop.web import serve
+
+    async def hello(request: web.Request) -> web.Response:
+        if request.path == "/moved":
+            raise web.HTTPFound("/jobs/")
+        return web.Response(text=f"{request.path} {request.query_string}")
+
+    async def conversation() -> None:
+        pages = web.Application()
+        pages.router.add_get("/{tail:.*}", hello)
+        runner, port = await serve(pages, "127.0.0.1", 0)
+        client = await client_of(cluster)
+        app = await submitted(client, "with pages", unmanaged=True)
+        peer = await master_of(cluster, client, app)
+        request = pb.Register(tracking_url=f"http://127.0.0.1:{port}")
+        await peer.call("registerApplicationMaster", request, pb.Registered)
+        cluster._launch("web", "weft.web", ["--manager", cluster.address, "--port", "0",
+                                            *cluster._common("web", "web")])  # fmt: skip
+        await asyncio.to_thread(cluster._await, "web")
+        base = f"http://{cluster.ready['web']['address']}"
+        name = f"application_{app.cluster_timestamp}_{app.id:04d}"
+        async with ClientSession() as session:
+            async with session.get(f"{base}/proxy/{name}/jobs/?id=3") as got:
+                assert (got.status, await got.text()) == (200, "/jobs/ id=3")
+            async with session.get(f"{base}/proxy/{name}/moved", allow_redirects=False) as got:
+                assert got.headers["Location"] == f"/proxy/{name}/jobs/"
+            async with session.get(f"{base}/proxy/{name}/http://evil.example/") as got:
+                assert got.status == 404
+            async with session.get(f"{base}/proxy/application_1_1/") as got:
+                assert got.status == 404
+        await runner.cleanup()
+        await client.call("forceKillApplication", pb.Kill(application=app), pb.KillAnswer)
+
+    run(conversation())

@@ -290,10 +290,11 @@ class Gateway:
         """Return what a container is to run as plain data, None where the ticket does not fit."""
         app, attempt = app_of_container(number), number >> 32
         is_master = number == container_id(attempt, 1) and not self.store.launch(app, container)
-        if not self.keeper.admits(f"master {app}" if is_master else container, ticket):
-            return None
         data = self.store.application(app) if is_master else self.store.launch(app, container)
-        if data is None:
+        known = self.keeper.admits(f"master {app}" if is_master else container, ticket)
+        if data is None or not known:
+            why = "unknown container" if data is None else "wrong ticket"
+            self._process.log.warning("a launcher was refused", container=container, reason=why)
             return None
         if is_master:
             data = self._with_master(data, attempt)

@@ -214,5 +214,7 @@ def routes() -> list[web.RouteDef]:
         *found,
         web.get(log, logs),
         web.get(log + "/{file}", logs),
+        web.get("/node/containerlogs/{container}/{user}", logs),  # as foreign masters link to them
+        web.get("/node/containerlogs/{container}/{user}/{file}", logs),
         web.get("/node/{node}", to_page),
     ]

@@ -19,6 +19,7 @@ from weft.web import (
     following,
     node_routes,
     page_routes,
+    proxy_routes,
 )
 from weft.web.answers import Handler, errors, remote_exception
 from weft.web.context import HISTORY, LISTENERS, PLANS, SETTINGS, SOURCE
@@ -46,7 +47,7 @@ def make_app(settings: WebSettings, client: AsyncClient) -> web.Application:
     app[PLANS] = Plans(preset(settings.scheduler).planner, settings.plan_limit_s)
     app[LISTENERS] = {"count": 0}
     app[HISTORY].on_new_cluster += [app[SOURCE].forget_jobs, app[PLANS].forget]
-    for table in (cluster_routes, change_routes, app_routes, page_routes):
+    for table in (cluster_routes, change_routes, app_routes, page_routes, proxy_routes):
         app.add_routes(table.routes)
     app.add_routes(node_routes.routes())
     app.router.add_static("/static", page_routes.STATIC)
