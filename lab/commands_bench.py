@@ -1,6 +1,7 @@
 """`weft bench WHAT`: the benchmarks that the README's figures come from."""
 
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -19,9 +20,20 @@ BENCHES = {
 @click.argument("what", type=click.Choice(list(BENCHES)))
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
 @click.option("--quick", is_flag=True, help="Smaller cases, for a first look.")
-def bench(what: str, as_json: bool, quick: bool) -> None:
+@click.option(
+    "--psplib",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="plan: the table of resource-constrained scheduling over the instances of this folder.",
+)
+def bench(what: str, as_json: bool, quick: bool, psplib: Path | None) -> None:
     """Measure one part: how fast it is, against a plain baseline kept beside it."""
-    rows: list[dict[str, object]] = import_module(BENCHES[what]).run(quick)
+    rows: list[dict[str, object]]
+    if psplib is not None:
+        if what != "plan":
+            raise click.UsageError("--psplib goes with `weft bench plan`")
+        rows = import_module("lab.psplib_study").run(psplib, quick)
+    else:
+        rows = import_module(BENCHES[what]).run(quick)
     if as_json:
         echo_json(rows)
         return

@@ -3,14 +3,18 @@
 import numpy as np
 
 from am.plan.bounds.paths import levels, ties_of
-from am.plan.list_schedule import in_order
+from am.plan.list_schedule import Placement, in_order
 from am.plan.registry import PlanRequest
+from weft.dag import Dag, Machines
 from weft.plan import Plan, plan_of_starts
 
 
 def plan(request: PlanRequest) -> Plan:
     """List schedule by level, then in the order of the job's file."""
-    ties = ties_of(request.dag)
-    order = np.argsort(levels(ties), kind="stable")
-    machine, start_s = in_order(request.dag, request.machines, order, ties)
-    return plan_of_starts("bfs", request.dag, machine, start_s)
+    return plan_of_starts("bfs", request.dag, *placement(request.dag, request.machines))
+
+
+def placement(dag: Dag, machines: Machines) -> Placement:
+    """The machine and start of each task; raises InputError where one fits on no machine."""
+    ties = ties_of(dag)
+    return in_order(dag, machines, np.argsort(levels(ties), kind="stable"), ties)

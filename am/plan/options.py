@@ -17,6 +17,7 @@ _CHOICES = {
     "frag": ("both", "ratio", "steady"),
     "rule": ("longest", "cp", "both"),
     "bound": ("strong", "new"),
+    "candidates": ("all", "paper", "lists"),
 }
 _ORDERS = ("TSCP", "TSPC", "TPSC", "TCSP")
 
@@ -31,7 +32,8 @@ class SearchOptions:
     on from both placements of T, not only from its shorter one. `orders`: which of the four
     orders, with commas. `t_share_max`: drop candidates with a larger share of the tasks in T.
     `early_stop`: stop a part at its `bound`. `bypass_s`: parts whose bound is not above this are
-    placed once, not searched.
+    placed once, not searched. `candidates`: Graphene's and the list schedules beside them ("all"),
+    Graphene's alone as in the "paper", or list schedules only ("lists").
     """
 
     thresholds: int = 8
@@ -43,6 +45,7 @@ class SearchOptions:
     early_stop: bool = True
     bound: str = "strong"
     bypass_s: float = 0.0
+    candidates: str = "all"
 
     @property
     def frags(self) -> tuple[str, ...]:

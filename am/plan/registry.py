@@ -28,7 +28,8 @@ class PlanRequest:
     """Everything that a planner may look at; time and chance come in as arguments.
 
     `time_left_s` answers how long the planner may still search (infinite without a limit);
-    `progress` is told (done, total) candidates; `workers` is the number of cores to use
+    `progress` is told (done, total) candidates, `watch` the makespan of each better plan and the
+    lower bound (0 where none is known), s; `workers` is the number of cores to use
     and `spread` how: the caller's thread pool, as planners start no threads.
     """
 
@@ -38,6 +39,7 @@ class PlanRequest:
     options: Mapping[str, Any]
     time_left_s: Callable[[], float] = lambda: float("inf")
     progress: Callable[[int, int], None] = lambda done, total: None
+    watch: Callable[[float, float], None] = lambda makespan_s, bound_s: None
     workers: int = 1
     spread: Spread = map
 

@@ -5,11 +5,12 @@ Shared by the planners that begin with Graphene's search. docs/rules.md, rules 1
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from am.plan import bfs, critical_path
 from am.plan import search_kernels as kernels
 from am.plan.board import grown, scratch_of, space_of
 from am.plan.board_kernels import FAR, OVERFLOW, Space
@@ -31,11 +32,10 @@ from am.plan.subsets import Candidate, Labels, candidates
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.plan import ranges_of
 
-_SMALL = (
-    200  # parts of fewer tasks are searched on one core: threads would cost more than they save
-)
+SMALL = 200  # parts of fewer tasks are searched on one core: threads would cost more than they save
 _HALF = len(kernels.WAYS) // 2  # the ways before this one place T forward
 _EQUAL = 1 + 1e-9  # a span this close to a bound has reached it
+_ROUNDING = 1e-12  # list schedules are made of floats
 
 
 Board = tuple[Space, Scratch]
@@ -43,13 +43,17 @@ Board = tuple[Space, Scratch]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """Where a part's tasks lie: ticks from the part's own begin, machines, both shape (n,)."""
+    """Where a part's tasks lie: ticks from the part's own begin, machines, both shape (n,).
+
+    `also` has others that were found on the way, where they were asked for.
+    """
 
     start: Ints
     machine: Ints
     span: int
     candidates: int = 1
     explain: Mapping[str, Any] = field(default_factory=dict)
+    also: tuple["Schedule", ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,16 +126,62 @@ def fields_of(request: PlanRequest) -> tuple[Grid, list[Ints], list[Field]]:
     return grid, parts, [Field.of(piece, machines, grid) for piece in dags]
 
 
-def search(yard: Field, request: PlanRequest, options: SearchOptions) -> Schedule:
-    """Graphene's schedule of one part: every candidate, both headings of T, every order.
+def search(yard: Field, request: PlanRequest, options: SearchOptions, also: int = 0) -> Schedule:
+    """The schedule of one part: Graphene's candidates, and the list schedules beside them.
 
-    Same answer on any number of cores: the smallest span wins, ties go to the first candidate.
+    Same answer on any number of cores: the smallest span wins, ties go to the first candidate, and
+    list schedules come last. `also`: keep so many other schedules.
     """
     if simple(yard.dag):
         return _bypass(yard, options)
     bound_s = yard.bound_s(options.bound) if options.early_stop or options.bypass_s > 0 else 0.0
     if 0 < bound_s <= options.bypass_s:
         return _bypass(yard, options)
+    stop = int(bound_s * _EQUAL / yard.grid.tick_s) if options.early_stop else -1
+    if options.candidates == "lists":
+        lists = list_schedules(yard, bound_s)
+        best = min(lists, key=lambda schedule: schedule.span)
+        return replace(best, candidates=len(lists), also=tuple(s for s in lists if s is not best))
+    best = _by_sets(yard, request, options, bound_s, stop, also)
+    if options.candidates == "paper" or best.span <= stop:
+        return best
+    lists = list_schedules(yard, bound_s)
+    shortest = min(lists, key=lambda schedule: schedule.span)
+    others = (*best.also, *lists)
+    if shortest.span < best.span * (1 - _ROUNDING):
+        others = (best, *best.also, *(s for s in lists if s is not shortest))
+        best = replace(shortest, candidates=best.candidates)
+    return replace(best, candidates=best.candidates + len(lists), also=others)
+
+
+def list_schedules(yard: Field, bound_s: float = 0.0) -> list[Schedule]:
+    """The list schedules that Graphene is compared with: breadth first and critical path."""
+    found = []
+    for name, (machine, start_s) in (
+        ("critical_path", critical_path.placement(yard.dag, yard.machines)),
+        ("bfs", bfs.placement(yard.dag, yard.machines)),
+    ):
+        start = np.rint(start_s / yard.grid.tick_s).astype(np.int64)
+        span = int((start + yard.part.length).max(initial=0))
+        explain = {
+            "tasks": yard.dag.tasks,
+            "list": name,
+            "span_s": span * yard.grid.tick_s,
+            "bound_s": bound_s,
+        }
+        found.append(Schedule(start, machine, span, 1, explain))
+    return found
+
+
+def _by_sets(
+    yard: Field,
+    request: PlanRequest,
+    options: SearchOptions,
+    bound_s: float,
+    stop: int,
+    also: int,
+) -> Schedule:
+    """Graphene's own answer: every troublesome set, both headings of T, every order."""
     choices = _choices(yard, options)
     ranks = [yard.ranks(rule) for rule in options.rules]
     trials = len(choices) * len(ranks)
@@ -145,9 +195,9 @@ def search(yard: Field, request: PlanRequest, options: SearchOptions) -> Schedul
         limit[0] = min(int(limit[0]), trial.span)
         return trial
 
-    spread = request.spread if yard.dag.tasks >= _SMALL else map
+    spread = request.spread if yard.dag.tasks >= SMALL else map
     best, winner, done = _Trial(FAR, 0), 0, 0
-    stop = int(bound_s * _EQUAL / yard.grid.tick_s) if options.early_stop else -1
+    good: list[tuple[int, int, int]] = []  # span, number and way of those that were the best so far
     for number, trial in enumerate(spread(attempt, range(trials))):
         if trial is None:
             break
@@ -155,11 +205,18 @@ def search(yard: Field, request: PlanRequest, options: SearchOptions) -> Schedul
         request.progress(done, trials)
         if trial.span < best.span:
             best, winner = trial, number
+            good.append((trial.span, number, trial.way))
         if best.span <= stop:
             break
     candidate = choices[winner // len(ranks)]
     explain = _explain(yard, candidate, best, options.rules[winner % len(ranks)], bound_s)
-    return _rebuild(yard, candidate, ranks[winner % len(ranks)], best.way, done, explain)
+    made = _rebuild(yard, candidate, ranks[winner % len(ranks)], best.way, done, explain)
+    others = tuple(
+        _rebuild(yard, choices[number // len(ranks)], ranks[number % len(ranks)], way, 1, {})
+        for _, number, way in good[:-1][-also:]
+        if also > 0
+    )
+    return replace(made, also=others)
 
 
 def simple(dag: Dag) -> bool:
@@ -259,22 +316,6 @@ def _rebuild(
     schedule = Schedule(start - start.min(), machine.copy(), trial.span, done, explain)
     yard.spare.append(board)
     return schedule
-
-
-def insert(yard: Field, first_key: Ints, *, backward: bool, limit: int = FAR) -> Schedule | None:
-    """Serial insertion: larger keys (n,) first among ready tasks, each at its first fit.
-
-    None where the span would be above `limit`.
-    """
-    ranks = yard.ranked(first_key)
-    only = np.zeros(len(kernels.WAYS), np.int8)
-    only[_HALF if backward else 0] = 1
-    everything = np.zeros(yard.dag.tasks, np.int8)
-    board, trial = _run(yard, yard.borrow(), everything, (ranks, ranks), only, 1, limit)
-    start, machine = board[1].start, board[1].machine
-    found = Schedule(start - start.min(), machine.copy(), trial.span) if trial.way >= 0 else None
-    yard.spare.append(board)
-    return found
 
 
 def _explain(

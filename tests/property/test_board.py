@@ -214,7 +214,8 @@ def test_one_core_and_two_give_equal_bytes(
 ) -> None:
     """The winner follows from the fixed order of candidates, not from who finished first."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("am.plan.search._SMALL", 0)
+        patch.setattr("am.plan.search.SMALL", 0)
+        patch.setattr("am.plan.population.SMALL", 0)
         options = {"iterations": 8} if name == "graphene_plus" else {"rule": "both"}
         one = _plan(name, case, options)
         two = _plan(name, case, options, workers=2, spread=two_cores)
@@ -228,3 +229,15 @@ def test_no_time_still_gives_a_valid_plan(case: tuple[Dag, Machines], name: str)
     """A time limit of 0 leaves the first candidate of each part."""
     plan = _plan(name, case, {}, time_left_s=lambda: 0.0)
     assert violations(*case, plan.machine, plan.start_s, plan.end_s) == []
+
+
+@RELAXED
+@given(dags())
+def test_graphene_is_never_longer_than_its_own_lists(case: tuple[Dag, Machines]) -> None:
+    """The list schedules are candidates, unless the paper's own answer is asked for."""
+    made = _plan("graphene", case, {})
+    assert violations(*case, made.machine, made.start_s, made.end_s) == []
+    lists = min(_plan(name, case, {}).makespan_s for name in ("bfs", "critical_path"))
+    paper = _plan("graphene", case, {"candidates": "paper"}).makespan_s
+    assert made.makespan_s <= min(lists, paper) * (1 + 1e-9)
+    assert made.makespan_s >= min(lists, paper) * (1 - 1e-9)

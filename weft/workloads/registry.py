@@ -25,6 +25,7 @@ FORMATS: dict[str, str] = {
     "sls": "weft.workloads.sls",
     "tpch": "weft.workloads.tpch",
     "carbyne": "weft.workloads.carbyne",
+    "psplib": "weft.workloads.psplib",
     "weft": "weft.workloads.jobs_file",
 }
 AUTO = "auto"
@@ -32,6 +33,7 @@ _BATCH_TASK_LINE = re.compile(
     r"[^,]+,\d*,[^,]*,[^,]*,(Terminated|Failed|Running|Waiting|Ready|Cancelled),\d+,\d+,[^,]*,[^,]*"
 )
 _CARBYNE_HEADER = re.compile(r"^#.*\n\d+ \d+( [\d.]+)?[ \t\r]*$", re.MULTILINE)
+_PSPLIB_HEAD = "jobs (incl. supersource/sink )"  # also where an archive of them begins
 _CSV_HEADERS = (
     "job_name,task_name,",
     "job,name,instances,",
@@ -113,6 +115,8 @@ def format_of(path: Path) -> str | None:
     head = packed_head(path) or read_head(path)
     lines = [line for line in head[:4096].splitlines() if line.strip()]
     first = lines[0] if lines else ""
+    if _PSPLIB_HEAD in head[:4096]:
+        return "psplib"
     if first.startswith("Avro-Json"):
         return "sls"
     if first.startswith("#") and _CARBYNE_HEADER.search(head):

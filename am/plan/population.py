@@ -1,0 +1,202 @@
+"""A population of schedules of one part that breed until they come no closer to the bound.
+
+ALGORITHMS section 12, and the bi-population search of Debels and Vanhoucke (2005) over the board:
+several machines, every kind of edge. What is tried follows from the arguments alone, whatever the
+number of cores.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from am.plan import evolve_kernels as kernels
+from am.plan.board import grown, scratch_of, space_of
+from am.plan.board_kernels import Space
+from am.plan.evolve_kernels import Sorter
+from am.plan.part import Ranks
+from am.plan.part_kernels import longest
+from am.plan.placing_kernels import Scratch
+from am.plan.registry import PlanRequest
+from am.plan.search import SMALL, Field, Schedule
+from weft.dag import Floats, Ints
+
+_SIZE_MAX, _SIZE_MIN = 36, 6
+_GENERATIONS = 40  # that a population wants: with fewer insertions it is smaller
+_PATIENCE = 12  # generations without a shorter schedule before a fresh population begins
+_WIDE = np.array([0.25, 0.75])  # of the span: how much of it a crossover's window takes
+_NOISY = 0.08  # of the children get noise on top
+_STEPS = (0.05, 0.02, 0.1)  # of the span: the noise's deviation, in turn
+_FIRST = 0.4  # of the longest path: the deviation of the first keys
+_APART_MAX = 2000  # beyond so many tasks none is moved alone: equal ones are placed at once
+
+
+@dataclass(slots=True, eq=False)
+class _Desk:
+    """A board with all that inserting needs; one thread uses it at a time."""
+
+    space: Space
+    scratch: Scratch
+    sorter: Sorter
+    ranks: Ranks
+
+
+@dataclass(slots=True, eq=False)
+class Brood:
+    """Rows of schedules: starts and machines (rows, n), spans (rows,), ticks."""
+
+    start: Ints
+    machine: Ints
+    span: Ints
+
+    @classmethod
+    def of(cls, rows: int, tasks: int) -> "Brood":
+        """Room for so many schedules."""
+        return cls(
+            np.zeros((rows, tasks), np.int64),
+            np.zeros((rows, tasks), np.int64),
+            np.zeros(rows, np.int64),
+        )
+
+    def schedule(self, row: int) -> Schedule:
+        """One row, copied."""
+        return Schedule(self.start[row].copy(), self.machine[row].copy(), int(self.span[row]))
+
+
+@dataclass(slots=True, eq=False)
+class Inserter:
+    """Serial insertion of many key vectors on as many cores as the request has."""
+
+    yard: Field
+    request: PlanRequest
+    done: int = 0  # insertions
+    _told: int = 0
+    _spare: list[_Desk] = field(default_factory=list)
+
+    def insert(self, keys: Ints, sign: int) -> Brood:
+        """The schedules of `keys` (rows, n), larger ones first; `sign` -1 pushes to the right."""
+        rows = len(keys)
+        brood = Brood.of(rows, self.yard.dag.tasks)
+        self.done += rows
+        cores = self.request.workers if self.yard.dag.tasks >= SMALL else 1
+        limits = np.linspace(0, rows, min(cores, rows) + 1).astype(np.int64)
+
+        def fill(number: int) -> None:
+            desk = self._borrow()
+            first, last = int(limits[number]), int(limits[number + 1])
+            view = self.yard.part if sign > 0 else self.yard.back
+            while first < last:
+                first = kernels.insert_all(
+                    desk.space, view, desk.ranks, desk.scratch, desk.sorter, sign,
+                    first, last, keys, brood.start, brood.machine, brood.span,
+                )  # fmt: skip
+                if first < last:
+                    desk.space = grown(desk.space)
+            self._spare.append(desk)
+
+        spread: Callable[..., Iterator[None]] = self.request.spread if cores > 1 else map
+        for _ in spread(fill, range(len(limits) - 1)):
+            pass
+        return brood
+
+    def taken(self) -> int:
+        """Insertions since it was asked last."""
+        since, self._told = self.done - self._told, self.done
+        return since
+
+    def _borrow(self) -> _Desk:
+        try:
+            return self._spare.pop()
+        except IndexError:
+            tasks = self.yard.dag.tasks
+            base = np.lexsort((self.yard.kind, -self.yard.dominant))
+            spare = [np.zeros(tasks, np.int64) for _ in range(3)]
+            return _Desk(
+                space_of(self.yard.room, 4 * tasks),
+                scratch_of(self.yard.part),
+                Sorter(base, self.yard.kind, spare[0], spare[1], np.zeros(tasks, np.int8)),
+                Ranks(spare[2], np.zeros(tasks + 1, np.int64)),
+            )
+
+
+def evolve(
+    inserter: Inserter, rng: np.random.Generator, first: Sequence[Ints], insertions: int
+) -> Iterator[Schedule]:
+    """Schedules as they are found, the shortest of each generation; ends after `insertions`.
+
+    `first` are keys (n,), larger ones first, for up to half of the first generation; noise around
+    the longest path to go fills it up. Every population but the first begins from noise alone.
+    """
+    yard = inserter.yard
+    budget = inserter.done + insertions
+    size = int(np.clip(insertions // (2 * _GENERATIONS), _SIZE_MIN, _SIZE_MAX))
+    if yard.dag.tasks == 0 or insertions < 1:
+        return
+    keys = _first_keys(yard, rng, list(first)[: (size + 1) // 2], min(size, insertions))
+    while True:
+        yield from _population(inserter, rng, keys, budget)
+        if budget - inserter.done < size:
+            return
+        keys = _first_keys(yard, rng, [], size)
+
+
+def _population(
+    inserter: Inserter, rng: np.random.Generator, keys: Ints, budget: int
+) -> Iterator[Schedule]:
+    """One population from its first keys until it stalls or the budget is used."""
+    yard = inserter.yard
+    tasks, size = yard.dag.tasks, len(keys)
+    parents = inserter.insert(keys, 1)
+    best = int(parents.span.min())
+    yield parents.schedule(int(parents.span.argmin()))
+    sign, stalled, number = -1, 0, 0
+    keys = np.zeros((2 * size, tasks), np.int64)
+    while stalled < _PATIENCE and budget - inserter.done >= 2 * size:
+        chance = rng.random((2 * size, kernels.CHANCES))
+        noise = _noise(yard, rng, parents, number, 2 * size)
+        kernels.cross(
+            parents.start, parents.span, yard.part.length, sign, chance, noise, _WIDE, _NOISY, keys
+        )
+        children = inserter.insert(keys, sign)
+        yield children.schedule(int(children.span.argmin()))
+        pick = 2 * np.arange(size) + (children.span[1::2] < children.span[::2])
+        parents = Brood(children.start[pick], children.machine[pick], children.span[pick])
+        stalled = 0 if children.span.min() < best else stalled + 1
+        best = min(best, int(children.span.min()))
+        sign, number = -sign, number + 1
+
+
+def _first_keys(yard: Field, rng: np.random.Generator, given: list[Ints], size: int) -> Ints:
+    """Keys of a first generation, shape (rows, n): what is given, then noise around the paths."""
+    path = np.empty(yard.dag.tasks, np.int64)
+    longest(yard.back, path)
+    rows = [*given]
+    while len(rows) < size:
+        groups = _groups(yard, path, len(rows))
+        shift = rng.normal(0.0, _FIRST * max(int(path.max()), 1), yard.dag.tasks)
+        rows.append(path + shift[groups].astype(np.int64))
+    return np.array(rows)
+
+
+def _noise(yard: Field, rng: np.random.Generator, parents: Brood, number: int, rows: int) -> Floats:
+    """Shifts in ticks, shape (rows, n): of whole stages, of tasks that start together, of each."""
+    span = float(parents.span.min())
+    noise = rng.normal(0.0, _STEPS[number % len(_STEPS)] * span, (rows, yard.dag.tasks))
+    for row in range(rows):
+        start = parents.start[(row // 2) % len(parents.start)]
+        noise[row] = noise[row, _groups(yard, start, row)]
+    return noise
+
+
+def _groups(yard: Field, time: Ints, turn: int) -> Ints:
+    """Who moves together, as numbers below n, shape (n,): a stage, tasks of one time, or each."""
+    dag = yard.dag
+    if dag.stages == dag.tasks or (turn % 3 == 2 and dag.tasks <= _APART_MAX):
+        return np.arange(dag.tasks)
+    if turn % 3 == 0:
+        return dag.stage_of
+    code = np.lexsort((time, dag.stage_of))
+    differs = (np.diff(dag.stage_of[code]) != 0) | (np.diff(time[code]) != 0)
+    group = np.empty(dag.tasks, np.int64)
+    group[code] = np.concatenate([[0], np.cumsum(differs)])
+    return group
