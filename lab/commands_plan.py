@@ -58,6 +58,7 @@ def _load(job_file: str, cluster: str, name: str) -> tuple[Any, Any, Any]:
 @click.option("--workers", type=click.IntRange(1), help="Cores to use; default: all.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the plan to this file.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the plan (.svg, .png, .pdf).")
+@click.option("--watch", is_flag=True, help="Print makespan, bound and gap whenever they improve.")
 @click.option("--explain", is_flag=True, help="Say which candidate won and why.")
 @click.option("--no-reuse", is_flag=True, help="Plan a recurring job anew.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan, not a summary.")
@@ -72,6 +73,7 @@ def plan(
     workers: int | None,
     out: Path | None,
     plot: Path | None,
+    watch: bool,
     explain: bool,
     no_reuse: bool,
     as_json: bool,
@@ -97,7 +99,8 @@ def plan(
     made = kept.find(dag, machines, planner_name, decided)
     reused = made is not None
     if made is None:
-        made = _run(planner_name, dag, machines, seed, time_limit_s, options, workers)
+        show = _Progress(planner_name, bounds.strong_lb_s, watch)
+        made = _run(planner_name, dag, machines, seed, time_limit_s, options, workers, show)
         kept.keep(dag, machines, planner_name, decided, made)
     data = plan_data(job.name, dag, made, bounds, time.perf_counter() - began)
     data["reused"] = reused
@@ -178,36 +181,48 @@ def _run(
     limit_s: float | None,
     options: dict[str, str],
     workers: int | None,
+    show: "_Progress",
 ) -> Any:
-    """Call a planner, with a progress bar on a terminal once it takes long."""
+    """Call a planner on as many cores as asked for, each with a board of its own."""
+    from concurrent.futures import ThreadPoolExecutor
+
     import numpy as np
 
     from am.plan.registry import PlanRequest, planner
 
     began = time.monotonic()
     limit = math.inf if limit_s is None else limit_s
-    progress = _Progress(name, began)
-    try:
-        request = PlanRequest(
-            dag=dag,
-            machines=machines,
-            rng=np.random.default_rng(seed),
-            options=options,
-            time_left_s=lambda: limit - (time.monotonic() - began),
-            progress=progress,
-            workers=workers or len(os.sched_getaffinity(0)),
-        )
-        made: Any = planner(name)(request)
-        return made
-    finally:
-        progress.close()
+    cores = workers or len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(cores) as pool:
+        try:
+            request = PlanRequest(
+                dag=dag,
+                machines=machines,
+                rng=np.random.default_rng(seed),
+                options=options,
+                time_left_s=lambda: limit - (time.monotonic() - began),
+                progress=show,
+                watch=show.better,
+                workers=cores,
+                spread=pool.map if cores > 1 else map,
+            )
+            made: Any = planner(name)(request)
+            show.better(made.makespan_s, 0.0)
+            return made
+        finally:
+            show.close()
 
 
 class _Progress:
-    """A bar on stderr that appears only when the search lasts; without a terminal there is none."""
+    """A bar on stderr that appears only when the search lasts; without a terminal there is none.
 
-    def __init__(self, name: str, began: float) -> None:
-        self._name, self._began = name, began
+    With `watch`, a line on stderr for every better plan.
+    """
+
+    def __init__(self, name: str, bound_s: float, watch: bool) -> None:
+        self._name, self._bound_s, self._watch = name, bound_s, watch
+        self._began = time.monotonic()
+        self._best_s = math.inf
         self._bar: Any = None
         self._wanted = sys.stderr.isatty()
 
@@ -219,13 +234,35 @@ class _Progress:
             from rich.progress import Progress
 
             self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(f"{self._name}: schedules tried", total=total)
+            self._task = self._bar.add_task(self._title(), total=total)
             self._bar.start()
-        self._bar.update(self._task, completed=done, total=total)
+        self._bar.update(self._task, completed=done, total=total, description=self._title())
+
+    def better(self, makespan_s: float, bound_s: float) -> None:
+        """Take note of a plan that is shorter, or of a bound that is higher."""
+        if makespan_s >= self._best_s and bound_s <= self._bound_s:
+            return
+        if self._watch and self._best_s == math.inf:
+            click.echo(f"{'time s':>10} {'makespan s':>14} {'bound s':>14} {'gap':>8}", err=True)
+        self._best_s = min(self._best_s, makespan_s)
+        self._bound_s = max(self._bound_s, bound_s)
+        if self._watch:
+            passed_s = time.monotonic() - self._began
+            told = f"{passed_s:>10.3f} {self._best_s:>14,.6g} {self._bound_s:>14,.6g}"
+            click.echo(f"{told} {self._gap():>8}", err=True)
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+    def _title(self) -> str:
+        return f"{self._name}: schedules tried, gap {self._gap()}"
+
+    def _gap(self) -> str:
+        """How far the plan may be above the best there is, in %."""
+        if not 0 < self._bound_s < math.inf or self._best_s == math.inf:
+            return "-"
+        return f"{100 * max(self._best_s / self._bound_s - 1, 0.0):.2f} %"
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:

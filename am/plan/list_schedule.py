@@ -3,7 +3,7 @@
 import numpy as np
 
 from am.plan.bounds.fragmentation import demand_classes
-from am.plan.bounds.paths import Ties, heads, ties_of
+from am.plan.bounds.paths import Ties, heads, levels, tails, ties_of
 from am.plan.list_kernels import Flow, run_in_order, run_packing
 from weft.dag import Dag, Floats, Ints, Machines
 
@@ -22,6 +22,19 @@ def in_order(dag: Dag, machines: Machines, order: Ints, ties: Ties | None = None
     flow = _flow(dag, machines, ties, order)
     run_in_order(flow, _tolerance_s(dag, machines, ties))
     return flow.machine, flow.start
+
+
+def by_level(dag: Dag, machines: Machines) -> Placement:
+    """By hop count from the sources, then in the order of the job's file (Graphene section 8.1)."""
+    ties = ties_of(dag)
+    return in_order(dag, machines, np.argsort(levels(ties), kind="stable"), ties)
+
+
+def by_path(dag: Dag, machines: Machines) -> Placement:
+    """By the longest path, a task's own duration included (Graphene section 2.2)."""
+    ties = ties_of(dag)
+    order = by_key(dag, machines, -(tails(ties, dag.duration_s) + dag.duration_s))
+    return in_order(dag, machines, order, ties)
 
 
 def best_packing(dag: Dag, machines: Machines) -> Placement:

@@ -21,7 +21,7 @@ from am.plan.registry import PlanRequest
 from am.plan.search import SMALL, Field, Schedule
 from weft.dag import Floats, Ints
 
-_SIZE_MAX, _SIZE_MIN = 36, 6
+_SIZE_MAX, _SIZE_MIN = 36, 8
 _GENERATIONS = 40  # that a population wants: with fewer insertions it is smaller
 _PATIENCE = 12  # generations without a shorter schedule before a fresh population begins
 _WIDE = np.array([0.25, 0.75])  # of the span: how much of it a crossover's window takes

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from am.plan import bfs, critical_path
 from am.plan import search_kernels as kernels
 from am.plan.board import grown, scratch_of, space_of
 from am.plan.board_kernels import FAR, OVERFLOW, Space
 from am.plan.bounds.bounds import bounds_of
 from am.plan.bounds.cuts import cut, split
+from am.plan.list_schedule import by_level, by_path
 from am.plan.options import SearchOptions
 from am.plan.part import Grid, Part, Ranks, kinds_of, part_of, ranks_of
 from am.plan.part_kernels import T, longest
@@ -158,8 +158,8 @@ def list_schedules(yard: Field, bound_s: float = 0.0) -> list[Schedule]:
     """The list schedules that Graphene is compared with: breadth first and critical path."""
     found = []
     for name, (machine, start_s) in (
-        ("critical_path", critical_path.placement(yard.dag, yard.machines)),
-        ("bfs", bfs.placement(yard.dag, yard.machines)),
+        ("critical_path", by_path(yard.dag, yard.machines)),
+        ("bfs", by_level(yard.dag, yard.machines)),
     ):
         start = np.rint(start_s / yard.grid.tick_s).astype(np.int64)
         span = int((start + yard.part.length).max(initial=0))
