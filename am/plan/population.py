@@ -1,6 +1,6 @@
 """A population of schedules of one part that breed until they come no closer to the bound.
 
-ALGORITHMS section 12, and the bi-population search of Debels and Vanhoucke (2005) over the board:
+docs/rules.md, rule 70, and the bi-population search of Debels and Vanhoucke (2005) over the board:
 several machines, every kind of edge. What is tried follows from the arguments alone, whatever the
 number of cores.
 """
