@@ -1,21 +1,25 @@
-"""What the parts of Graphene's matcher are worth: `python -m lab.matching_study NAME`.
+"""What the parts of Graphene's matcher are worth: `python -m lab.matching_study NAME...`.
 
-NAME is kappa, eta, overbook or terms.
+NAME is eta, kappa, terms or overbook. Every run is the whole stack in virtual time on a public
+workload (eta, kappa, terms) or on made-up jobs of one kind (overbook); cases are compared on the
+same jobs, seed by seed. docs/matching.md holds the tables and says how to read them.
 
-Every run is the whole stack in virtual time on a public workload (kappa, eta, terms) or on made-up
-jobs of one kind (overbook); docs/matching.md holds the tables and says how to read them.
+Each seed draws its own jobs and arrivals. `--scale N` divides the tasks of every stage and the
+machines by N, which keeps what a task is to a machine and a job to the cluster; 1 takes N times as
+long.
 """
 
 import os
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lab.study_runs import run_named
+from lab.study_runs import work_s
+from lab.trials import Trial, print_table, reader, run_trials
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.results import Run, dominant_shares, jain, jain_index, jct_s, makespan_s
@@ -34,30 +38,12 @@ QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
 DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[1].parent / "shared/data"))
 WORKLOAD = "carbyne-workloads/queries_tpcds_FB_distr_new.txt.gz"
 SIX = ("cpu", "memory", "r3", "r4", "r5", "r6")
-SEEDS = (0, 1)
-KAPPAS = (0.0, 0.02, 0.1, 0.3, -1.0)
-
-
-@dataclass(slots=True)
-class Row:
-    """Means over the seeds of one scheduler."""
-
-    name: str
-    values: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, found: Mapping[str, float]) -> None:
-        """One more run."""
-        for key, value in found.items():
-            self.values.setdefault(key, []).append(value)
-
-    def text(self, names: Sequence[str]) -> str:
-        """A line of a Markdown table."""
-        cells = [f"{np.mean(self.values[n]):.3f}" if n in _FINE else
-                 f"{np.mean(self.values[n]):.0f}" for n in names]  # fmt: skip
-        return " | ".join(("", self.name, *cells, "")).strip()
-
-
-_FINE = {"Jain queues", "Jain jobs", "worst deficit"}
+MACHINES, LOAD = 40, 0.9
+JOBS = {"poisson": 60, "once": 40}
+WEIGHTS = (0.0, 0.2, 1.0, 2.0, 4.0)  # m
+KAPPAS = (0.02, 0.1, 0.3)
+UNITS = ("drf", "slots", "time")
+KINDS = ("network_mbps", "disk_mbps", "memory_mb", "vcores")
 
 
 class Watch:
@@ -78,11 +64,10 @@ class Watch:
 
 
 def measure(
-    jobs: Sequence[Job], cluster: ClusterSpec, preset: str, options: Mapping[str, Any], seed: int,
-    **parts: str,
-) -> dict[str, float]:  # fmt: skip
-    """One run's numbers."""
-    scheduler = with_options(choose(preset, **parts), options)
+    jobs: Sequence[Job], cluster: ClusterSpec, preset: str, options: Mapping[str, Any], seed: int
+) -> dict[str, float]:
+    """One run's numbers; raises RuntimeError where a job did not end."""
+    scheduler = with_options(choose(preset), options)
     watch, recorder = Watch(), Recorder()
     simulation = Simulation(cluster, jobs, SimSettings(scheduler=scheduler, seed=seed), recorder)
     watch.simulation = simulation
@@ -123,20 +108,35 @@ def jain_of_queues(run: Run, shares: Floats, window_s: float = WINDOW_S) -> floa
     return float(np.mean(found)) if found else 1.0
 
 
-def shared_jobs(arrivals: str = "poisson") -> list[Job]:
-    """The first jobs of the TPC-DS-like workload, in turns to two queues.
+def thinned(job: Job, scale: int) -> Job:
+    """A job with a part of the tasks of every stage, at least one each."""
+    stages = tuple(replace(s, tasks=max(1, round(s.tasks / scale))) for s in job.stages)
+    return replace(job, stages=stages)
 
-    `once`: 40 jobs, all there at time 0. `poisson`: 60 jobs, 36 s apart on average, which is about
-    0.9 of what 40 machines can do.
+
+def shared_jobs(arrivals: str, seed: int, scale: int) -> list[Job]:
+    """Jobs of the TPC-DS-like workload, picked at random, in turns to two queues.
+
+    `once`: 40 jobs, all there at time 0. `poisson`: 60 jobs over time, so far apart that they are
+    0.9 of what the machines can do.
     """
-    count = 40 if arrivals == "once" else 60
-    jobs = import_jobs("carbyne", [DATA / WORKLOAD], {}, Imported())
-    gaps = np.random.default_rng(3).exponential(36.0, count)
+    count = JOBS[arrivals]
+    every = list(import_jobs("carbyne", [DATA / WORKLOAD], {}, Imported()))
+    rng = np.random.default_rng([seed, 41])
+    picks = rng.choice(len(every), count, replace=False)
+    jobs = [thinned(every[pick], scale) for pick in picks.tolist()]
+    mean_s = work_s(jobs) / (LOAD * machine_count(scale) * count)
+    gaps = rng.exponential(mean_s, count)
     times = np.zeros(count) if arrivals == "once" else np.cumsum(gaps)
     return [
-        replace(job, queue="ab"[i % 2], arrival_s=float(times[i]))
-        for i, job in zip(range(count), jobs, strict=False)
+        replace(job, name=f"{job.name}-{i}", queue="ab"[i % 2], arrival_s=float(times[i]))
+        for i, job in enumerate(jobs)
     ]
+
+
+def machine_count(scale: int) -> int:
+    """Machines beside workloads thinned by `scale`."""
+    return max(2, round(MACHINES / scale))
 
 
 def six_resources(nodes: int) -> ClusterSpec:
@@ -148,99 +148,82 @@ def six_resources(nodes: int) -> ClusterSpec:
     return ClusterSpec(types, specs, QUEUES)
 
 
-def table(title: str, names: Sequence[str], rows: Iterable[Row]) -> None:
-    """Print a Markdown table, a line as soon as it is known."""
-    print(f"\n{title}\n\n| | {' | '.join(names)} |\n|---|{'---:|' * len(names)}")
-    for row in rows:
-        print(row.text(names), flush=True)
+def on_shared(
+    arrivals: str, scale: int, preset: str, options: Mapping[str, Any], seed: int
+) -> dict[str, float]:
+    """One scheduler on one seed's jobs."""
+    cluster = six_resources(machine_count(scale))
+    return measure(shared_jobs(arrivals, seed, scale), cluster, preset, options, seed)
 
 
-def averaged(
-    name: str, jobs: Sequence[Job], cluster: ClusterSpec, preset: str,
-    options: Mapping[str, Any] | None = None, **parts: str,
-) -> Row:  # fmt: skip
-    """One scheduler over all seeds."""
-    row = Row(name)
-    for seed in SEEDS:
-        row.add(measure(jobs, cluster, preset, options or {}, seed, **parts))
-    return row
+def trial(arrivals: str, scale: int, preset: str = "graphene", **options: Any) -> Trial:
+    """A case: matcher options by their own names."""
+    own = {f"matcher.{name}": value for name, value in options.items()}
+    return partial(on_shared, arrivals, scale, preset, own)
 
 
-def kappa() -> None:
-    """Two equal queues: does the bound bind, and what does fairness cost?"""
-    names = ("mean JCT s", "p50", "p95", "makespan s", "Jain queues", "Jain jobs", "worst deficit")
-    cluster = six_resources(40)
-    for arrivals in ("poisson", "once"):
-        jobs = shared_jobs(arrivals)
-
-        def rows(jobs: Sequence[Job] = jobs) -> Iterable[Row]:
-            for name in ("drf", "capacity", "tetris"):
-                yield averaged(name, jobs, cluster, name)
-            for bound in KAPPAS:
-                label = f"graphene, kappa {bound:g}" if bound >= 0 else "graphene, no bound"
-                yield averaged(label, jobs, cluster, "graphene", {"matcher.kappa": bound})
-
-        table(f"Two equal queues, {len(jobs)} jobs ({arrivals}), 40 machines", names, rows())
-
-
-def eta() -> None:
+def eta_cases(arrivals: str, scale: int) -> dict[str, Trial]:
     """How much remaining work should weigh against order and packing."""
-    names = ("mean JCT s", "p50", "p95", "makespan s", "Jain queues", "Jain jobs")
-    cluster = six_resources(40)
-    for arrivals in ("poisson", "once"):
-        jobs = shared_jobs(arrivals)
-        rows = (
-            averaged(f"m = {m:g}", jobs, cluster, "graphene", {"matcher.eta_m": m})
-            for m in (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)
-        )
-        table(f"Graphene's m, {len(jobs)} jobs ({arrivals}), 40 machines", names, rows)
+    cases = {"drf": trial(arrivals, scale, "drf")}
+    return cases | {f"m = {m:g}": trial(arrivals, scale, eta_m=m) for m in WEIGHTS}
 
 
-def terms() -> None:
+def kappa_cases(arrivals: str, scale: int) -> dict[str, Trial]:
+    """Does the bound hold the queues together, in which unit, and what does it cost?"""
+    cases = {name: trial(arrivals, scale, name) for name in ("drf", "capacity", "tetris")}
+    cases["no bound"] = trial(arrivals, scale, kappa=-1.0)
+    for unit in UNITS:
+        for bound in KAPPAS:
+            name = f"{unit}, kappa {bound:g}"
+            cases[name] = trial(arrivals, scale, kappa=bound, deficit_unit=unit)
+    return cases
+
+
+def terms_cases(arrivals: str, scale: int) -> dict[str, Trial]:
     """Graphene whole, and with one term off at a time."""
-    jobs, cluster = shared_jobs(), six_resources(40)
     rest = "r3,r4,r5,r6"  # the workload does not name them; all but cpu and memory
-    cases: dict[str, dict[str, Any]] = {
-        "whole": {"overbook": rest},
-        "no preferred order": {"overbook": rest, "use_priority": False},
-        "no packing": {"overbook": rest, "use_packing": False},
-        "no srpt": {"overbook": rest, "eta_m": 0},
-        "no overbooking": {"overbook": ""},
-        "no unfairness bound": {"overbook": rest, "kappa": -1},
-        "all off": {
-            "overbook": "", "use_packing": False, "eta_m": 0, "use_priority": False, "kappa": -1,
-        },
+    off = {
+        "overbook": "", "use_packing": False, "eta_m": 0.0, "use_priority": False, "kappa": -1.0,
     }  # fmt: skip
-    names = ("mean JCT s", "p50", "p95", "makespan s", "Jain queues", "overbooked")
-    rows = (
-        averaged(name, jobs, cluster, "graphene", {f"matcher.{k}": v for k, v in own.items()})
-        for name, own in cases.items()
-    )
-    table(f"Graphene without one term, {len(jobs)} jobs, 40 machines", names, rows)
+    cases: dict[str, dict[str, Any]] = {
+        "whole": {},
+        "no preferred order": {"use_priority": False},
+        "no packing": {"use_packing": False},
+        "no srpt": {"eta_m": 0.0},
+        "no overbooking": {"overbook": ""},
+        "overbooking, all nodes looked at": {"overbook_look": 1 << 20},
+        "no unfairness bound": {"kappa": -1.0},
+        "all off": off,
+    }
+    return {
+        name: trial(arrivals, scale, **({"overbook": rest} | own)) for name, own in cases.items()
+    }
 
 
-def overbook() -> None:
-    """Overbooking on and off, on jobs bound by one resource each."""
+def on_bound(kind: str, options: Mapping[str, Any], seed: int) -> dict[str, float]:
+    """Jobs bound by one resource on ten machines."""
     nodes = tuple(NodeSpec(f"n{i}", (16.0, 65536.0, 800.0, 1000.0)) for i in range(10))
     cluster = ClusterSpec(DEFAULT_RESOURCE_TYPES, nodes, DEFAULT_QUEUES)
-    names = ("mean JCT s", "p95", "makespan s", "overbooked")
-
-    def rows() -> Iterable[Row]:
-        for kind in ("network_mbps", "disk_mbps", "memory_mb", "vcores"):
-            jobs = bound_by(kind, cluster)
-            for label, own in (
-                ("off", {"matcher.overbook": ""}),
-                ("disk, network", {}),
-                ("disk, network, relative oScore", {"matcher.overbook_score": "relative"}),
-            ):
-                yield averaged(f"{kind}: {label}", jobs, cluster, "graphene", own)
-
-    table("Jobs bound by one resource, 10 machines", names, rows())
+    return measure(bound_by(kind, cluster, seed), cluster, "graphene", options, seed)
 
 
-def bound_by(kind: str, cluster: ClusterSpec, count: int = 30) -> list[Job]:
+def overbook_cases(kind: str) -> dict[str, Trial]:
+    """Overbooking on and off, on jobs bound by one resource each."""
+    cases: dict[str, dict[str, Any]] = {
+        "off": {"overbook": ""},
+        "disk, network": {},
+        "the same, all nodes looked at": {"overbook_look": 1 << 20},
+        "the same, relative oScore": {"overbook_look": 1 << 20, "overbook_score": "relative"},
+    }
+    return {
+        name: partial(on_bound, kind, {f"matcher.{k}": v for k, v in own.items()})
+        for name, own in cases.items()
+    }
+
+
+def bound_by(kind: str, cluster: ClusterSpec, seed: int, count: int = 30) -> list[Job]:
     """Two-stage jobs whose tasks need 0.35 to 0.6 of a machine's `kind` and little else."""
-    rng = np.random.default_rng(5)
+    rng = np.random.default_rng([seed, 5])
     capacity = dict(zip(cluster.types.names, cluster.nodes[0].capacity, strict=True))
     jobs = []
     for number in range(count):
@@ -255,8 +238,41 @@ def bound_by(kind: str, cluster: ClusterSpec, count: int = 30) -> list[Job]:
     return jobs
 
 
-STUDIES = {"kappa": kappa, "eta": eta, "overbook": overbook, "terms": terms}
+STUDIES = {
+    "eta": (eta_cases, "drf", "Graphene's m"),
+    "kappa": (kappa_cases, "drf", "The unfairness bound, two equal queues"),
+    "terms": (terms_cases, "whole", "Graphene without one term"),
+}
+NAMES = {"mean JCT s": 0, "p95": 0, "makespan s": 0, "Jain queues": 3, "Jain jobs": 3}
+EXTRA = {"kappa": {"worst deficit": 2}, "terms": {"overbooked": 0}}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run studies and print their tables."""
+    parser = reader("lab.matching_study", [*STUDIES, "overbook"], "matching.jsonl")
+    parser.add_argument("--scale", type=int, default=8)
+    parser.add_argument("--arrivals", choices=list(JOBS), action="append")
+    parser.add_argument("--kind", choices=KINDS, action="append")
+    args = parser.parse_args(arguments)
+    seeds = range(args.seeds)
+    for study in args.study:
+        if study == "overbook":
+            for kind in args.kind or KINDS:
+                cases, key = overbook_cases(kind), f"overbook/{kind}"
+                rows = run_trials(cases, seeds, args.rows, key)
+                names = {"mean JCT s": 1, "p95": 0, "makespan s": 0, "overbooked": 0}
+                against = {"mean JCT s": True, "makespan s": True}
+                print_table(f"Jobs bound by {kind}, 10 machines", rows, names, "off", against)
+            continue
+        make, base, title = STUDIES[study]
+        for arrivals in args.arrivals or JOBS:
+            key = f"{study}/{arrivals}/{args.scale}"
+            rows = run_trials(make(arrivals, args.scale), seeds, args.rows, key)
+            where = f"{JOBS[arrivals]} jobs ({arrivals}), {machine_count(args.scale)} machines"
+            against = {"mean JCT s": True, "Jain queues": False}
+            names = NAMES | EXTRA.get(study, {})
+            print_table(f"{title}, {where}", rows, names, base, against)
 
 
 if __name__ == "__main__":
-    sys.exit(run_named("lab.matching_study", STUDIES, sys.argv[1:]))
+    main()
