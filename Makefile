@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test check format bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: demo test check mutants format bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ check: $(VENV)/.dev ## format, lint, types, walls, stubs, diagrams
 	$(BIN)/python tools/make_proto.py --check
 	$(BIN)/python tools/draw_lifecycles.py --check
 	$(BIN)/python tools/make_dashboards.py --check
+
+mutants: $(VENV)/.dev ## ten minutes of mutation testing of the code that decides; prints survivors
+	$(BIN)/python -m tools.mutants
 
 format: $(VENV)/.dev ## format and mend what the linter can
 	$(BIN)/ruff format .
