@@ -1,29 +1,24 @@
 """Is Graphene faster than Tez? Figure 19 and tables 4 and 6 of the paper, beside its numbers.
 
-`python -m lab.graphene_study`. As in section 8.1, jobs are picked at random from a benchmark and
-arrive as a Poisson process with a mean of 25 s; the cluster is as small as makes jobs queue. For
-makespan all jobs arrive within the first minutes. `tez` sees all six resources; `tez_2` sees CPU
-and memory only, as YARN does and as the paper says of its baseline: what it over-allocates slows
-down.
+`python -m lab.graphene_study TPC-DS`. As in section 8.1, jobs are picked at random from a benchmark
+and arrive as a Poisson process with a mean of 25 s; the cluster is as small as makes jobs queue.
+For makespan all jobs arrive within the first minutes. Each seed draws its own jobs and arrivals;
+schemes are compared on the same ones. `--scale N` divides the tasks of every stage and the machines
+by N. `tez` sees all six resources; `tez_2` sees CPU and memory only, as YARN does and as the paper
+says of its baseline: what it over-allocates slows down.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from lab.study_runs import (
-    FILES,
-    Outcome,
-    gains,
-    machines,
-    picked_jobs,
-    simulate,
-    spread,
-    work_s,
-)
+from lab.matching_study import thinned
+from lab.study_runs import FILES, machines, picked_jobs, simulate, spread, work_s
+from lab.trials import Rows, interval, reader, run_trials, told
 from weft.client.show import table
 from weft.job import Job
 
@@ -90,91 +85,115 @@ def blinded(jobs: Sequence[Job]) -> list[Job]:
     ]
 
 
-def run_workload(
-    workload: str, count: int, load: float, arrivals_s: float, seed: int, names: Sequence[str]
-) -> tuple[int, dict[str, Outcome]]:
-    """(machines, outcome by scheme); `load` is work over capacity while jobs arrive."""
-    jobs = picked_jobs(workload, count, seed)
-    size = max(1, round(work_s(jobs) / (load * count * ARRIVALS_S)))
-    jobs = spread(jobs, arrivals_s, seed)
-    found = {}
-    for scheme in SCHEMES:
-        if scheme.name in names:
-            seen = blinded(jobs) if scheme.blind else jobs
-            found[scheme.name] = simulate(
-                seen, machines(size), scheme.preset, dict(scheme.options), seed
-            )
-    return size, found
+def measured(
+    scheme: Scheme, workload: str, args: argparse.Namespace, burst: bool, seed: int
+) -> dict[str, Any]:
+    """One run; `load` is work over capacity while jobs arrive."""
+    jobs = [thinned(job, args.scale) for job in picked_jobs(workload, args.jobs, seed)]
+    size = max(2, round(work_s(jobs) / (args.load * args.jobs * ARRIVALS_S)))
+    jobs = spread(jobs, BURST_S if burst else ARRIVALS_S, seed)
+    seen = blinded(jobs) if scheme.blind else jobs
+    found = simulate(seen, machines(size), scheme.preset, dict(scheme.options), seed)
+    return {
+        "jct_s": found.jct_s.tolist(), "makespan_s": found.makespan_s, "machines": size,
+        "utilisation": found.utilisation, "jain": found.jain,
+    }  # fmt: skip
 
 
-def jct_rows(workload: str, base: str, found: dict[str, Outcome]) -> list[tuple[Any, ...]]:
+def paper_of(workload: str, row: int, scheme: Scheme) -> str:
+    """The paper's number in brackets, where it has one."""
+    numbers = PAPER.get(workload)
+    theirs = numbers[row] if numbers is not None else None
+    return f" ({theirs[scheme.paper]:+.1f})" if theirs and scheme.paper >= 0 else ""
+
+
+def over_seeds(rows: Rows, case: str, base: str, number: Callable[[Any, Any], Any]) -> str:
+    """A number of each seed's pair of rows, with its interval."""
+    pairs = zip(rows[base], rows[case], strict=True)
+    return told(interval([number(b, own) for b, own in pairs]), 1, sign=True)
+
+
+def gain(p: float, base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
+    """A percentile over the jobs of the gain in JCT, % of their time under the base."""
+    before, after = np.array(base["jct_s"]), np.array(own["jct_s"])
+    return float(np.percentile(100.0 * (before - after) / before, p))
+
+
+def jct_rows(workload: str, base: str, rows: Rows) -> list[tuple[Any, ...]]:
     """Figure 19 b: gains in JCT relative to `base`, %; the paper's in brackets."""
-    rows = []
+    found = []
     for scheme in SCHEMES:
-        if scheme.name == base or scheme.name not in found:
+        if scheme.name == base or scheme.name not in rows:
             continue
-        own = gains(found[base], found[scheme.name])
-        paper = PAPER.get(workload)
-        cells: list[str] = []
+        tell = partial(over_seeds, rows, scheme.name, base)
+        cells = []
         for place, p in enumerate(PERCENTILES):
-            text = f"{np.percentile(own, p):+.1f}"
-            theirs = paper[place] if paper is not None and place < 3 else None
-            if theirs is not None and scheme.paper >= 0:
-                text += f" ({theirs[scheme.paper]:+.1f})"
-            cells.append(text)
-        mean = 100.0 * (1.0 - found[scheme.name].jct_s.mean() / found[base].jct_s.mean())
-        slower = 100.0 * float((own < -16.0).mean())
-        rows.append((workload, scheme.name, *cells, f"{mean:+.1f}", f"{slower:.0f}"))
-    return rows
+            paper = paper_of(workload, place, scheme) if place < 3 else ""
+            cells.append(tell(partial(gain, p)) + paper)
+        mean = tell(
+            lambda b, own: 100.0 - 100.0 * float(np.mean(own["jct_s"]) / np.mean(b["jct_s"]))
+        )
+        slower = tell(lambda b, own: 100.0 * np.mean(
+            np.array(own["jct_s"]) > 1.16 * np.array(b["jct_s"])))  # fmt: skip
+        found.append((workload, scheme.name, *cells, mean, slower))
+    return found
 
 
-def makespan_rows(workload: str, base: str, found: dict[str, Outcome]) -> list[tuple[Any, ...]]:
+def makespan_rows(workload: str, base: str, rows: Rows) -> list[tuple[Any, ...]]:
     """Table 4: makespan, gap from `base`, %; the paper's in brackets."""
-    rows = []
+    found = []
     for scheme in SCHEMES:
-        if scheme.name not in found:
+        if scheme.name not in rows:
             continue
-        own = found[scheme.name]
-        gap = 100.0 * (found[base].makespan_s - own.makespan_s) / found[base].makespan_s
-        paper = PAPER.get(workload)
-        theirs = paper[3] if paper is not None else None
-        told = f" ({theirs[scheme.paper]:+.1f})" if theirs and scheme.paper >= 0 else ""
-        rows.append(
-            (workload, scheme.name, f"{own.makespan_s:.0f}", f"{gap:+.1f}{told}",
-             f"{100 * own.utilisation:.0f}", f"{own.jain:.2f}")
+        own = rows[scheme.name]
+        gap = over_seeds(rows, scheme.name, base, lambda b, own: 100.0 * (
+            1.0 - own["makespan_s"] / b["makespan_s"]))  # fmt: skip
+        found.append(
+            (workload, scheme.name, told(interval([r["makespan_s"] for r in own]), 0),
+             gap + paper_of(workload, 3, scheme),
+             told(interval([100.0 * r["utilisation"] for r in own]), 0),
+             told(interval([r["jain"] for r in own]), 2))
         )  # fmt: skip
-    return rows
+    return found
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the study and print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     known = [name for name in FILES if name in PAPER]
-    parser.add_argument("--workload", choices=known, action="append")
+    parser = reader("lab.graphene_study", known, "graphene.jsonl")
     parser.add_argument("--jobs", type=int, default=60, help="the paper: 120")
     parser.add_argument("--load", type=float, default=1.5)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scale", type=int, default=8)
     parser.add_argument("--base", default="tez_2", choices=["tez", "tez_2"])
     parser.add_argument("--scheme", action="append", choices=[s.name for s in SCHEMES])
     parser.add_argument("--only", choices=["jct", "makespan"])
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     names = [args.base, *(args.scheme or [s.name for s in SCHEMES])]
     jct: list[tuple[Any, ...]] = []
     span: list[tuple[Any, ...]] = []
-    for workload in args.workload or known:
-        if args.only != "makespan":
-            size, found = run_workload(workload, args.jobs, args.load, ARRIVALS_S, args.seed, names)
-            print(f"{workload}: {args.jobs} jobs on {size} machines", flush=True)
-            jct += jct_rows(workload, args.base, found)
-        if args.only != "jct":
-            _, found = run_workload(workload, args.jobs, args.load, BURST_S, args.seed, names)
-            span += makespan_rows(workload, args.base, found)
+    for workload in args.study:
+        for burst, left_out in ((False, "makespan"), (True, "jct")):
+            if args.only == left_out:
+                continue
+            cases = {
+                scheme.name: partial(measured, scheme, workload, args, burst)
+                for scheme in SCHEMES if scheme.name in names
+            }  # fmt: skip
+            kind = "makespan" if burst else "jct"
+            key = f"{workload}/{kind}/{args.jobs}/{args.load:g}/{args.scale}"
+            rows = run_trials(cases, range(args.seeds), args.rows, key)
+            sizes = [row["machines"] for row in rows[args.base]]
+            print(f"{workload}, {kind}: {args.jobs} jobs on {min(sizes)} to {max(sizes)} machines")
+            if burst:
+                span += makespan_rows(workload, args.base, rows)
+            else:
+                jct += jct_rows(workload, args.base, rows)
     if jct:
-        print(f"\nGain in JCT relative to {args.base}, % (the paper: figure 19)")
+        print(f"\nGain in JCT relative to {args.base}, %, ± 95 % (the paper: figure 19)\n")
         titles = [f"p{p}" for p in PERCENTILES]
         table(("workload", "scheme", *titles, "of the mean", "% of jobs 16 % slower"), jct)
     if span:
-        print(f"\nMakespan, gap from {args.base}, % (the paper: table 4)")
+        print(f"\nMakespan, gap from {args.base}, %, ± 95 % (the paper: table 4)\n")
         table(("workload", "scheme", "makespan s", "gap", "utilisation %", "Jain 60 s"), span)
 
 

@@ -22,7 +22,7 @@ _T = (
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
-Trial = Callable[[int], Mapping[str, float]]
+Trial = Callable[[int], Mapping[str, Any]]
 Rows = dict[str, list[dict[str, Any]]]
 
 
