@@ -11,6 +11,8 @@ from rm.gang_room import spoils
 from rm.hosting import hosts
 from rm.ledger.ledger_kernels import TOLERANCE, too_small
 from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
+from rm.match.candidates import limit_of
+from rm.match.limit_kernels import OPEN, USER
 from rm.match.protocol import Placement
 from weft.dag import Floats
 from weft.effects import Note
@@ -87,9 +89,7 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     app = books.app_at[entry.app]
     if app is None or app.attempt is None:
         raise InvariantError(f"row {placement.row} belongs to no application")
-    limit = None
-    if placement.overbooked:
-        limit = np.where(books.ledger.rigid, 1.0, books.settings.overbook_limit)
+    limit = 1.0 + books.slack if placement.overbooked else None
     books.ledger.book(node.slot, entry.app, entry.demand, count, limit)
     attempt, ask = app.attempt, entry.ask
     queue = books.queues.paths[app.queue]
@@ -104,6 +104,7 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     if ask.stage >= 0:
         app.running[ask.stage] += count
     books.ledger.apps.w["granted_s"][entry.app] = books.now
+    books.pace.note(ask.duration_s, count)
     books.ledger.add_pending(entry.app, -count)
     rows.w["missed"][placement.row] = 0
     rows.take(entry, count, books.now)
@@ -128,7 +129,20 @@ def _place_masters(books: Books, node: Node) -> None:
 
 def _may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
     """Whether a node is one for an attempt's master: nothing failed there, no gang needs it all."""
-    return (up == 1 or attempt.avoid != node.node_id) and not spoils(books, attempt.app, node)
+    if (up > 1 and attempt.avoid == node.node_id) or spoils(books, attempt.app, node):
+        return False
+    return not books.queues.limited or _within_limits(books, attempt)
+
+
+def _within_limits(books: Books, attempt: Attempt) -> bool:
+    """Whether its queues and its user may hold a master more; who holds nothing may start one."""
+    ledger, slot = books.ledger, attempt.app.slot
+    full = limit_of(books.view, slot, attempt.demand)
+    if full == OPEN:
+        return True
+    if full == USER:
+        return not ledger.users.containers[ledger.apps.user[slot]]
+    return not ledger.by_queue.held[full].any()
 
 
 def _next_master(books: Books, node: Node, room: Floats, up: int) -> Attempt | None:

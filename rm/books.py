@@ -253,6 +253,21 @@ class Node:
         self.settled_at = -2  # version of the books at its last match; -1: ask again anyway
 
 
+class Pace:
+    """How long tasks last: the mean believed of those granted, of about the last hundred."""
+
+    __slots__ = ("count", "mean_s")
+
+    def __init__(self) -> None:
+        self.mean_s = 0.0
+        self.count = 0
+
+    def note(self, duration_s: float, count: int) -> None:
+        """`count` like containers were granted."""
+        self.count = min(self.count + count, 100 + count)
+        self.mean_s += count / self.count * (duration_s - self.mean_s)
+
+
 class Books:
     """Everything that the Resource Manager knows."""
 
@@ -304,6 +319,7 @@ class Books:
         self.marks: dict[ContainerId, tuple[float, int]] = {}
         self.claimed: dict[int, int] = {}
         self.matched_at = -1  # version of the books at the last pass over all nodes
+        self.pace = Pace()
         self.cursor = 0  # node slot where the next pass begins
         self.started_s = 0.0
         self.now = 0.0

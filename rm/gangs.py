@@ -16,8 +16,8 @@ from rm.books import Books
 from rm.gang_room import Need, capacity_of, distances, free_of, labelled, pack
 from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import TOLERANCE
-from rm.match.candidates import shares_of
-from rm.match.limit_kernels import full_queue, user_allows
+from rm.match.candidates import limit_of, shares_of
+from rm.match.limit_kernels import OPEN
 from rm.match.protocol import Placement
 from weft.dag import Floats, Ints
 
@@ -94,18 +94,7 @@ def need_of(books: Books, gang: Gang) -> Need:
 
 def within_limits(books: Books, app: int, demand: Floats) -> bool:
     """Whether the queues and the user of an application slot may hold a demand (d,) more."""
-    ledger, tree = books.ledger, books.queues
-    leaf, user = int(ledger.apps.queue[app]), int(ledger.apps.user[app])
-    held, total = ledger.by_queue.held, ledger.total
-    # a queue that may use the whole cluster is limited by room only, which others will give back
-    most = np.where(tree.max_capacity >= 1, np.inf, tree.max_capacity)
-    return full_queue(
-        leaf, demand, total, held, most, tree.parent
-    ) < 0 and user_allows(
-        demand, total, held[leaf], ledger.users.held[user], float(tree.capacity[leaf]),
-        int(ledger.by_queue.users[leaf]), float(tree.user_limit[leaf]),
-        float(tree.user_limit_factor[leaf]),
-    )  # fmt: skip
+    return limit_of(books.view, app, demand) == OPEN
 
 
 # -- nodes kept for gangs that starve --------------------------------------------------------------

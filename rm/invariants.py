@@ -51,7 +51,7 @@ def _check_containers(books: Books) -> None:
         raise InvariantError(f"{on_nodes} containers on nodes, {len(books.holdings)} in all")
     # what a node brought along is booked as it is, so such a node is not held to its capacity
     given = {h.node.slot for h in books.holdings.values() if h.adopted}
-    books.ledger.check(held, books.settings.overbook_limit, given)
+    books.ledger.check(held, 1.0 + books.slack, given)
 
 
 def _check_rows(books: Books) -> None:

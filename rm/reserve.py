@@ -15,6 +15,7 @@ from rm.ledger.ledger_kernels import TOLERANCE
 from weft.dag import Floats, Ints
 
 _NODES_PER_RESERVATION = 20  # so that nodes kept empty cost at most a twentieth of the cluster
+_LOOK_MAX = 32  # nodes looked at for the one that is free soonest
 _PATIENCE = 10  # times `reserve_after_s`: a reservation that did not help goes
 
 
@@ -25,20 +26,27 @@ def before_match(books: Books) -> None:
             _release(books, serial)
         books.gangs_at = books.version
     if books.now >= books.reserve_at:
-        books.reserve_at = books.now + books.settings.reserve_after_s / 4
+        books.reserve_at = books.now + patience_s(books) / 4
         _clear(books)
         if books.rows.live:
             _reserve(books)
             gangs.reserve(books)
 
 
+def patience_s(books: Books) -> float:
+    """How long an ask may starve: a mean task time, at least a heartbeat, at most the setting."""
+    settings = books.settings
+    most = settings.reserve_after_s
+    return min(most, max(books.pace.mean_s, settings.heartbeat_s)) if books.pace.count else most
+
+
 def _reserve(books: Books) -> None:
-    """The longest-waiting ask that fits nowhere, though others were served, gets a node."""
+    """The longest-waiting ask that fits nowhere, though it is owed room, gets a node."""
     columns, n = books.ledger.nodes, books.ledger.node_count
     most = max(1, int(columns.up[:n].sum()) // _NODES_PER_RESERVATION)
     if len(books.reserved) - gangs.reservations(books) >= most:
         return
-    late = books.now - books.settings.reserve_after_s
+    late = books.now - patience_s(books)
     for entry in sorted(_in_line(books), key=lambda e: (books.rows.since_s[e.row], e.serial)):
         if books.rows.since_s[entry.row] > late:
             return
@@ -47,24 +55,83 @@ def _reserve(books: Books) -> None:
         if not gangs.within_limits(books, entry.app, entry.demand):
             continue
         able = _room(books, entry, columns.capacity)
-        nearest = _nearest(entry, np.maximum(columns.available, 0.0)[:n], able)
-        if nearest:
-            gangs.keep(books, entry.serial, nearest[:1])
+        slot = _soonest(books, entry, able)
+        if slot >= 0 and (_owed(books, entry, able) or _first_in_turn(books, entry, slot)):
+            gangs.keep(books, entry.serial, [slot])
             return
 
 
 def _starved(books: Books, entry: AskEntry) -> bool:
-    """Whether it fits nowhere, and others that stand behind it were served in its wait.
-
-    Others are the application's own other asks, and later applications of no higher priority in the
-    same queue: then its size keeps it waiting, not its place in the line.
-    """
-    apps, n, slot = books.ledger.apps, books.ledger.app_slots, entry.app
-    behind = (apps.order[:n] >= apps.order[slot]) & (apps.priority[:n] <= apps.priority[slot])
-    behind &= apps.active[:n] & (apps.queue[:n] == apps.queue[slot])
-    if not (apps.granted_s[:n][behind] > books.rows.since_s[entry.row]).any():
+    """Whether it fits nowhere, though containers were granted in its wait."""
+    granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots]
+    if not (granted_s > books.rows.since_s[entry.row]).any():
         return False
     return not _room(books, entry, books.ledger.nodes.available).any()
+
+
+def _owed(books: Books, entry: AskEntry, able: Ints) -> bool:
+    """Whether the ask would stay within its queue's guarantee while other queues are served.
+
+    A large one (no two fit on a node) is also owed what its application may count on, and its
+    first task as long as the queue's guarantee could hold it. In a strict line nobody overtakes
+    for the sake of that.
+    """
+    ledger, apps, app = books.ledger, books.ledger.apps, books.app_at[entry.app]
+    leaf, n = int(apps.queue[entry.app]), ledger.app_slots
+    beside = apps.granted_s[:n][apps.queue[:n] != leaf] > books.rows.since_s[entry.row]
+    guarantee = books.queues.capacity[leaf] * ledger.total
+    if beside.any() and _fits(ledger.by_queue.held[leaf] + entry.demand, entry.demand, guarantee):
+        return True
+    if app is None or books.matcher.strict:
+        return False
+    capacity = ledger.nodes.capacity[: len(able)][able > 0]
+    if (2 * entry.demand <= capacity * (1 + TOLERANCE)).all(axis=1).any():
+        return False
+    if int(apps.containers[entry.app]) <= 1:  # its master at most
+        return _fits(entry.demand, entry.demand, guarantee)
+    share = np.array(books.share_of(app))
+    return _fits(apps.held[entry.app] + entry.demand, entry.demand, share)
+
+
+def _fits(amounts: Floats, demand: Floats, limit: Floats) -> bool:
+    """Whether amounts (d,) stay within a limit (d,) in all that is demanded."""
+    return bool((amounts <= limit * (1 + TOLERANCE) + TOLERANCE)[demand > 0].all())
+
+
+def _first_in_turn(books: Books, entry: AskEntry, slot: int) -> bool:
+    """Whether the policy, were a node empty, would serve the ask first there.
+
+    Asks that have a node kept already do not take part.
+    """
+    available, gang = books.ledger.nodes.w["available"], books.rows.w["gang"]
+    rows = [row for row, e in enumerate(books.rows.entries) if e and e.serial in books.reserved]
+    free, hidden = available[slot].copy(), gang[rows].copy()
+    available[slot], gang[rows] = books.ledger.nodes.capacity[slot], True
+    try:
+        match = books.matcher.would_match(books.view, slot, books.now)
+    finally:
+        available[slot], gang[rows] = free, hidden
+    return bool(match.placements) and match.placements[0].row == entry.row
+
+
+def _soonest(books: Books, entry: AskEntry, able: Ints) -> int:
+    """The node that can hold the ask soonest, as its containers are expected to end; -1: none.
+
+    Of the nodes that lack the least, a few are looked at.
+    """
+    free = np.maximum(books.ledger.nodes.available, 0.0)[: len(able)]
+    best, soonest_s = -1, np.inf
+    for slot in _nearest(entry, free, able)[:_LOOK_MAX]:
+        room = books.ledger.nodes.available[slot] * (1 + TOLERANCE)
+        at_s = books.now
+        for holding in sorted(books.node_at[slot].holdings.values(), key=lambda h: h.end_s):
+            if _fits(entry.demand, entry.demand, room):
+                break
+            room = room + holding.demand
+            at_s = max(at_s, holding.end_s if holding.entry is not None else np.inf)
+        if best < 0 or at_s < soonest_s:
+            best, soonest_s = slot, at_s
+    return best
 
 
 def _nearest(entry: AskEntry, free: Floats, able: Ints) -> list[int]:

@@ -24,7 +24,7 @@ class ManagerSettings:
         default_factory=lambda: {"vcores": 0.1, "memory_mb": 256.0}
     )  # names that the cluster does not have are left out
     master_share_max: float = 0.5  # dominant share of the cluster that masters may hold together
-    reserve_after_s: float = 30.0  # an ask that fits nowhere for so long gets a node reserved
+    reserve_after_s: float = 30.0  # who starves so long, or a mean task time, gets a node kept
     gang_nodes_max: float = (
         0.5  # part of the nodes that may be kept at a time for gangs to start on
     )
@@ -35,6 +35,5 @@ class ManagerSettings:
     preemption_natural: float = 0.2  # part of what an ask lacks that one round goes for
     preemption_round_max: float = 0.1  # part of the cluster that one round may newly choose
     preemption_dead_zone: float = 0.1  # over its guarantee, what a queue may hold without losing it
-    overbook_limit: float = 1.25  # divisible resources, times capacity, when a matcher overbooks
     completed_apps_max: int = 10_000  # ended applications kept for reports
     recovery: bool = True  # write what a restarted manager needs

@@ -100,7 +100,7 @@ class Yard:
         for placement in answer.placements:
             entry = self.rows.entries[placement.row]
             assert entry is not None, placement
-            limit = np.where(self.ledger.rigid, 1.0, 1.25) if placement.overbooked else None
+            limit = 1.0 + self.matcher.slack(self.view) if placement.overbooked else None
             self.ledger.book(node, entry.app, entry.demand, placement.copies, limit)
             end_s = self.now + entry.ask.duration_s
             self.runs[node].add(self._next, placement.copies, end_s, entry.demand)

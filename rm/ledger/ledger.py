@@ -238,12 +238,11 @@ class Ledger:
 
     # -- invariants --------------------------------------------------------------------------------
 
-    def check(
-        self, holdings: list[tuple[int, int, Vector]], overbook: float, given: set[int]
-    ) -> None:
+    def check(self, holdings: list[tuple[int, int, Vector]], most: Floats, given: set[int]) -> None:
         """Compare with the containers themselves: (node slot, app slot or -1, demand) each.
 
-        Node slots in `given` hold what they brought along, so they may be over their capacity.
+        No node holds more than `most` (d,) x its capacity, but those slots in `given`: they hold
+        what they brought along.
         """
         d = len(self.types)
         node = np.zeros((self.node_count, d))
@@ -261,8 +260,7 @@ class Ledger:
             for above in self.queues.chains[self.apps.queue[slot]]:
                 queue[above] += app[slot]
         _same("queues", self.by_queue.held[: len(self.queues)], queue, scale)
-        limit = np.where(self.rigid, 1.0, max(overbook, 1.0)) + 2 * TOLERANCE
-        over = node > self.nodes.capacity[:n] * limit + 1e-12
+        over = node > self.nodes.capacity[:n] * (most + 2 * TOLERANCE) + 1e-12
         over[list(given)] = False
         if over.any():
             at, r = np.argwhere(over)[0]

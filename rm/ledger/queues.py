@@ -20,10 +20,13 @@ class QueueTree:
         "chains",
         "children",
         "is_leaf",
+        "limited",
         "max_capacity",
+        "most",
         "names",
         "parent",
         "paths",
+        "several",
         "user_limit",
         "user_limit_factor",
     )
@@ -44,6 +47,11 @@ class QueueTree:
         self.user_limit: Floats = np.array([queue.user_limit for _, queue in found])
         self.user_limit_factor: Floats = np.array([queue.user_limit_factor for _, queue in found])
         self.is_leaf = np.array([not queue.children for _, queue in found])
+        # where it may use the whole cluster only room limits it, which others will give back
+        self.most: Floats = np.where(self.max_capacity >= 1, np.inf, self.max_capacity)
+        binding = np.isfinite(self.most) | np.isfinite(self.user_limit_factor)
+        self.limited = bool((binding | (self.user_limit < 1)).any())  # whether any limit can bind
+        self.several = int(self.is_leaf.sum()) > 1
         self.children: tuple[tuple[int, ...], ...] = tuple(
             tuple(child for child, parent in enumerate(above) if parent == slot)
             for slot in range(len(above))

@@ -139,19 +139,23 @@ def mean_of_busy(remaining: Floats, active: Bools, pending: Ints) -> float:
 
 
 @making_kernel
-def weights_of(queue: Ints, active: Bools, capacity: Floats, apps: Ints) -> Floats:
-    """By application slot: the queue's capacity over its applications, mean 1 over active ones."""
-    out = np.empty(queue.shape[0])
+def weights_of(queue: Ints, counts: Bools, capacity: Floats) -> Floats:
+    """By application slot: its queue's capacity over those of its applications that count, scaled
+    to a mean of 1; 0 for those that do not.
+    """
+    out = np.zeros(queue.shape[0])
+    many = np.zeros(capacity.shape[0])
+    for slot in range(queue.shape[0]):
+        if counts[slot]:
+            many[queue[slot]] += 1.0
     total, count = 0.0, 0
     for slot in range(queue.shape[0]):
-        at = queue[slot]
-        out[slot] = capacity[at] / max(apps[at], 1)
-        if active[slot]:
+        if counts[slot]:
+            out[slot] = max(capacity[queue[slot]] / many[queue[slot]], 1e-9)
             total += out[slot]
             count += 1
-    mean = total / count if total > 0.0 else 1.0
-    for slot in range(queue.shape[0]):
-        out[slot] = max(out[slot] / mean, 1e-9)
+    if total > 0.0:
+        out *= count / total
     return out
 
 
@@ -167,13 +171,14 @@ def largest_over(amounts: Floats, by: Floats) -> Floats:
 
 
 @making_kernel
-def steps_of(work: Floats, app: Ints, weight: Floats) -> Floats:
-    """By how much the weighted dominant share of its application grows with a row, shape (k,)."""
-    out = np.zeros(work.shape[0])
-    for i in range(work.shape[0]):
-        for r in range(work.shape[1]):
-            out[i] = max(out[i], work[i, r])
-        out[i] /= weight[app[i]]
+def summed_up(amounts: Floats, active: Bools, queue: Ints, parent: Ints) -> Floats:
+    """The sum of amounts (slots,) of active applications over each queue and all below it."""
+    out = np.zeros(parent.shape[0])
+    for slot in range(amounts.shape[0]):
+        at = queue[slot] if active[slot] else -1
+        while at >= 0:
+            out[at] += amounts[slot]
+            at = parent[at]
     return out
 
 

@@ -4,12 +4,14 @@ import numpy as np
 
 from rm.ledger.asks import RACK_LOCAL, REMOTE
 from rm.ledger.view import View
-from rm.match.candidate_kernels import Candidates, gather, mean_of_busy
+from rm.match.candidate_kernels import Candidates, gather, mean_of_busy, over
 from rm.match.filter_kernels import Asks, Place
+from rm.match.limit_kernels import Gate, held_back
 from rm.match.protocol import Placement, Scores
 from weft.dag import Floats, Ints
 
 NONE: Floats = np.zeros(0)
+_UNSEEN: Floats = np.zeros((0, 0))  # holdings that nobody looks at
 
 
 def candidates(
@@ -51,6 +53,29 @@ def place_of(view: View, node: int) -> Place:
     )  # fmt: skip
 
 
+def gate_of(view: View, *, keeps: bool = False, follows: bool = False) -> Gate:
+    """Return the gate of a decision: limits of queues and users.
+
+    `keeps`: queues below their guarantee go first, for a policy that does not divide among queues
+    itself. `follows`: the policy goes by what queues hold, so they are followed from pick to pick.
+    """
+    tree, apps, by_queue, users = view.queues, view.apps, view.by_queue, view.users
+    keeps = keeps and tree.several
+    moves = keeps or follows or tree.limited
+    queue_held = over(by_queue.held, view.total) if moves else _UNSEEN
+    user_held = over(users.held, view.total) if moves else _UNSEEN
+    return Gate(
+        moves, tree.limited, keeps, apps.queue, apps.user, tree.parent, tree.is_leaf,
+        tree.capacity, tree.most, by_queue.users, tree.user_limit, tree.user_limit_factor,
+        queue_held, user_held,
+    )  # fmt: skip
+
+
+def limit_of(view: View, app: int, demand: Floats) -> int:
+    """Return what holds back a demand (d,), absolute, of an application slot: as `held_back`."""
+    return held_back(gate_of(view), app, shares_of(demand, view.total))
+
+
 def shares_of(amounts: Floats, by: Floats) -> Floats:
     """Amounts over a capacity, 0 where that is 0."""
     return np.divide(amounts, by, out=np.zeros_like(amounts), where=by > 0)
@@ -62,11 +87,23 @@ def mean_remaining(view: View) -> float:
     return mean_of_busy(view.apps.remaining[:n], view.apps.active, view.apps.pending)
 
 
-def needier(view: View, share: Floats, app: int) -> int:
-    """How many applications with something pending have a smaller `share` (slots,) than `app`."""
+def behind(view: View, app: int, by_queue: Floats, by_app: Floats, what: str) -> str:
+    """Say who goes before an application under hierarchical fairness, "" where nobody does.
+
+    A queue beside one of its own that has something pending and a smaller `by_queue` (queues,) over
+    its guarantee; else applications of its own queue with a smaller `by_app` (slots,).
+    """
+    tree, pending = view.queues, view.by_queue.pending
+    ratio = by_queue / np.maximum(tree.capacity, 1e-300)
+    for queue in tree.chains[int(view.apps.queue[app])]:
+        for beside in tree.children[tree.parent[queue]] if tree.parent[queue] >= 0 else ():
+            if pending[beside] > 0 and ratio[beside] < ratio[queue] - 1e-9:
+                return f"held by fairness: queue {tree.paths[beside]} holds less of its guarantee"
     n = view.app_slots
     busy = view.apps.active[:n] & (view.apps.pending[:n] > 0)
-    return int((busy & (share < share[app] - 1e-9)).sum())
+    busy &= view.apps.queue[:n] == view.apps.queue[app]
+    before = int((busy & (by_app < by_app[app] - 1e-9)).sum())
+    return f"held by fairness: {before} applications {what}" if before else ""
 
 
 def placements(rows: Ints, picked: Ints, terms: Floats, names: tuple[str, ...]) -> list[Placement]:

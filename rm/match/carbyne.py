@@ -8,13 +8,13 @@ fit. Work conserving. Source: Carbyne sections 3.3 and 4.2; docs/rules.md, rules
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidate_kernels import Candidates, largest_over, over
-from rm.match.candidates import candidates, mean_remaining, needier, placements
-from rm.match.carbyne_kernels import phases
-from rm.match.dominant import entitlements_of, weights
+from rm.match.candidate_kernels import largest_over, over
+from rm.match.candidates import behind, candidates, gate_of, placements
+from rm.match.carbyne_kernels import Carbyne, phases
+from rm.match.dominant import entitlements_of
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.score_kernels import tetris_picks
-from weft.dag import Floats, Ints
+from rm.match.tetris_kernels import Tetris, tetris_picks
+from weft.dag import Floats
 from weft.messages import AskType
 
 
@@ -34,22 +34,21 @@ class CarbyneMatcher(BaseMatcher):
         found = candidates(view, node)
         if not len(found.rows):
             return NOTHING
-        n, srtf, free = view.app_slots, self.leftover == "srtf", found.free.copy()
-        apps = view.apps
+        n, apps, srtf = view.app_slots, view.apps, self.leftover == "srtf"
+        gate = gate_of(view, follows=True)
         must, share, spare, work, spares = phases(
-            found.packing, found.work, found.pri, found.pending, found.app, found.rank,
-            found.level, free, found.rows, view.rows.kind, apps.held[:n], view.total,
-            apps.remaining[:n], apps.queue[:n], apps.active, view.queues.capacity,
-            view.by_queue.apps, self.packing, self.remote_penalty, srtf,
+            found, view.rows.kind, largest_over(apps.held[:n], view.total),
+            apps.remaining[:n].copy(), Carbyne(self.packing, self.remote_penalty, srtf), gate,
         )  # fmt: skip
         answer = placements(found.rows, must, share, ("dominant_share",))
         if srtf:
             return Match(answer + placements(found.rows, spare, work, ("work",)))
-        if spares:
+        if spares:  # efficiency before completion time: the best aligned task of anybody
             held = over(apps.held[:n], view.total)
             np.add.at(held, found.app[must], found.work[must])
             rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
-            spare, work = self._by_fit(view, rest._replace(free=free), held)
+            knobs = Tetris(0.0, 0.0, 0.0, self.remote_penalty)
+            spare, work = tetris_picks(rest, apps.remaining[:n].copy(), held, knobs, gate)
             answer += placements(rest.rows, spare, work, ("alignment", "work"))
         return Match(answer)
 
@@ -66,14 +65,6 @@ class CarbyneMatcher(BaseMatcher):
         """It only takes leftover, or others have a smaller dominant share by weight."""
         if view.rows.kind[row] == AskType.ALTRUISTIC:
             return "it only takes what asks that must run leave over"
-        share = largest_over(view.apps.held[: view.app_slots], view.total) / weights(view)
-        before = needier(view, share, int(view.rows.app[row]))
-        return f"held by fairness: {before} applications have a smaller share" if before else ""
-
-    def _by_fit(self, view: View, part: Candidates, held: Floats) -> tuple[Ints, Floats]:
-        """Efficiency before completion time: the best aligned task of anybody."""
-        return tetris_picks(
-            part.packing, part.work, part.duration, part.pending, part.app, part.rank,
-            part.level, part.free.copy(), view.apps.remaining[: view.app_slots].copy(), held,
-            0.0, 0.0, mean_remaining(view), self.remote_penalty, 1 << 30,
-        )  # fmt: skip
+        by_app = largest_over(view.apps.held[: view.app_slots], view.total)
+        by_queue = largest_over(view.by_queue.held[: len(view.queues)], view.total)
+        return behind(view, int(view.rows.app[row]), by_queue, by_app, "have a smaller share")

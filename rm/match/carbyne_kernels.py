@@ -1,71 +1,66 @@
 """Carbyne's decision for a node in one call: what must run by dominant share, then leftover."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from rm.ledger.columns import Bools
-from rm.match.candidate_kernels import largest_over, steps_of, weights_of
-from rm.match.score_kernels import pack_scores, picks_by_turn
-from weft.compiled import making_kernel
+from rm.match.candidate_kernels import Candidates
+from rm.match.limit_kernels import Gate
+from rm.match.score_kernels import pack_scores
+from rm.match.turn_kernels import ANYBODY, DOMINANT, Line, picks_by_turn
+from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
+
+
+class Carbyne(NamedTuple):
+    """What counts."""
+
+    packs: bool  # alignment inside the application
+    penalty: float  # factor for a row that prefers other machines
+    srtf: bool  # pick ALTRUISTIC rows here, by shortest remaining work
 
 
 @making_kernel
 def phases(
-    packing: Floats,
-    work: Floats,
-    pri: Floats,
-    pending: Ints,
-    app: Ints,
-    rank: Ints,
-    level: Ints,
-    free: Floats,
-    rows: Ints,
-    kind: Ints,
-    held: Floats,
-    total: Floats,
-    remaining: Floats,
-    queue: Ints,
-    active: Bools,
-    capacity: Floats,
-    apps: Ints,
-    packs: bool,
-    penalty: float,
-    srtf: bool,
+    found: Candidates, kind: Ints, share: Floats, remaining: Floats, knobs: Carbyne, gate: Gate
 ) -> tuple[Ints, Floats, Ints, Floats, int]:
     """(picks, keys) of DEFAULT asks, (picks, keys) of ALTRUISTIC ones, how many of these compete.
 
-    Candidates have shape (k,) or (k, d) as in `Candidates`, `kind` is of all rows. DEFAULT: least
-    weighted dominant share first; ALTRUISTIC, in what that leaves: least `remaining` work of the
-    application first (none picked unless `srtf`). Inside an application: priScore x alignment if
-    it `packs`, else priScore. `free` (d,) is a working copy that shrinks by all picks.
+    `kind` is of all rows, `share` (applications,) the dominant share held. DEFAULT: the queue, then
+    the application with the least dominant share first; ALTRUISTIC, in what that leaves: least
+    `remaining` work of the application first (none picked unless `srtf`). Inside an application:
+    priScore x alignment if it `packs`, else priScore. All arrays are working copies that change.
     """
-    k = packing.shape[0]
-    must, spare = pending.copy(), np.zeros(k, dtype=np.int64)
+    k = found.packing.shape[0]
+    must, spare = found.pending.copy(), np.zeros(k, dtype=np.int64)
+    step = np.zeros(k)
     count = 0
     for i in range(k):
-        if kind[rows[i]] != 0:
-            must[i], spare[i] = 0, pending[i]
+        if kind[found.rows[i]] != 0:
+            must[i], spare[i] = 0, found.pending[i]
             count += 1
-    nobody = np.zeros(0, dtype=np.int64)
-    order = pri.copy()
-    if packs:
-        pack_scores(packing, free, level, penalty, True, order)
-        for i in range(k):
-            order[i] = pri[i] * max(order[i], 0.0)
-    weight = weights_of(queue, active, capacity, apps)
-    share = largest_over(held, total)
-    for slot in range(share.shape[0]):
-        share[slot] /= weight[slot]
+        for r in range(found.work.shape[1]):
+            step[i] = max(step[i], found.work[i, r])
+    nobody, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+    order = found.pri.copy()
+    _align(found, knobs, order)
     picked, keys = picks_by_turn(
-        packing, steps_of(work, app, weight), order, must, app, rank, free, share, 1 << 30, nobody
+        found, Line(DOMINANT, nothing, share, step, order, must, nobody), gate
     )
-    if count == 0 or not srtf:
+    if count == 0 or not knobs.srtf:
         return picked, keys, nobody, np.zeros((0, 1)), count
-    if packs and picked.shape[0]:
-        pack_scores(packing, free, level, penalty, True, order)
-        for i in range(k):
-            order[i] = pri[i] * max(order[i], 0.0)
+    if picked.shape[0]:
+        _align(found, knobs, order)
     more, work_left = picks_by_turn(
-        packing, np.zeros(k), order, spare, app, rank, free, remaining.copy(), 1 << 30, nobody
+        found, Line(ANYBODY, nothing, remaining, np.zeros(k), order, spare, nobody), gate
     )
     return picked, keys, more, work_left, count
+
+
+@kernel
+def _align(found: Candidates, knobs: Carbyne, order: Floats) -> None:
+    """Fill `order` (k,) with priScore x alignment, where the policy packs."""
+    if knobs.packs:
+        pack_scores(found.packing, found.free, found.level, knobs.penalty, True, order)
+        for i in range(order.shape[0]):
+            order[i] = found.pri[i] * max(order[i], 0.0)

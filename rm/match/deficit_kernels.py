@@ -13,7 +13,8 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import Asks, Place, allowed, fits, may_use
-from rm.match.score_kernels import TIE
+from rm.match.limit_kernels import Gate, admits
+from rm.match.score_kernels import TIE, part_of
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
@@ -135,25 +136,37 @@ def give_away(counters: Floats, share: Floats, active: Bools, group: int) -> boo
     return True
 
 
-@making_kernel
-def taking_part(asks: Asks, place: Place, group_of: Ints, busy: Bools) -> Bools:
-    """Return which of the `busy` groups have a pending row that may use a node, shape (groups,).
+class Parties(NamedTuple):
+    """Who may be owed."""
 
-    `group_of` is by application slot. What is there now, and whom the node is kept for, does not
-    matter: the room was given to another.
+    group_of: Ints  # by application slot
+    busy: Bools  # (groups,) with something pending
+    share: Floats  # (groups,)
+    total: Floats  # C, (d,)
+    gate: Gate
+
+
+@making_kernel
+def taking_part(asks: Asks, place: Place, who: Parties) -> Bools:
+    """Return which of the busy groups have a pending row that may use a node, shape (groups,).
+
+    What is there now, and whom the node is kept for, does not matter: the room was given to
+    another. A group whose queue or user is at a limit takes no part.
     """
-    out = np.zeros(busy.shape[0], dtype=np.bool_)
+    out = np.zeros(who.busy.shape[0], dtype=np.bool_)
     missing = 0
-    for g in range(busy.shape[0]):
-        missing += 1 if busy[g] else 0
+    for g in range(out.shape[0]):
+        missing += 1 if who.busy[g] else 0
     for row in range(asks.size):
         if missing == 0:
             break
-        if asks.pending[row] > 0:
-            g = group_of[asks.app[row]]
-            if busy[g] and not out[g] and may_use(asks, place, row):
-                out[g] = True
-                missing -= 1
+        app = asks.app[row]
+        g = who.group_of[app]
+        if asks.pending[row] <= 0 or not who.busy[g] or out[g] or not may_use(asks, place, row):
+            continue
+        if admits(who.gate, app, part_of(asks.demand[row], who.total)):
+            out[g] = True
+            missing -= 1
     return out
 
 
@@ -165,33 +178,28 @@ class Booking(NamedTuple):
     duration_s: float
     copies: int
     held: Floats  # what the group holds with them, (d,), absolute
-    total: Floats  # C, (d,)
     unit: int
 
 
 @making_kernel
 def book_on_node(
-    counters: Floats, share: Floats, busy: Bools, asks: Asks, place: Place, group_of: Ints,
-    booking: Booking, nodes: tuple[Bools, Ints, Floats],
+    counters: Floats, asks: Asks, place: Place, who: Parties, booking: Booking,
+    nodes: tuple[Bools, Ints, Floats],
 ) -> None:  # fmt: skip
     """Book placed containers, and hand the credit of groups that idle to those that take part.
 
-    A group idles when nothing of it is pending (it is not `busy`), or nothing that any node in
+    A group idles when nothing of it is pending (it is not busy), or nothing that any node in
     service could hold; `nodes` are (up, labels, capacity (nodes, d)).
     """
-    d = booking.total.shape[0]
-    work, part = np.zeros(d), np.zeros(d)
-    for r in range(d):
-        if booking.total[r] > 0.0:
-            work[r] = booking.demand[r] / booking.total[r]
-            part[r] = booking.held[r] / booking.total[r]
+    work, part = part_of(booking.demand, who.total), part_of(booking.held, who.total)
     factor = deficit_factor(work, part, booking.duration_s, booking.unit)
-    active = taking_part(asks, place, group_of, busy)
+    active = taking_part(asks, place, who)
+    share = who.share
     book_placed(counters, share, active, booking.group, factor, booking.copies)
     for g in range(counters.shape[0]):
         if g == booking.group or counters[g] <= 0.0 or active[g]:
             continue
-        if not busy[g] or not _placeable(asks, group_of, g, nodes):
+        if not who.busy[g] or not _placeable(asks, who.group_of, g, nodes):
             give_away(counters, share, active, g)
 
 

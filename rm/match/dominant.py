@@ -6,6 +6,7 @@ none of some resource (docs/rules.md, rule 64).
 
 import numpy as np
 
+from rm.ledger.columns import Bools
 from rm.ledger.view import View
 from rm.match.candidate_kernels import wanted_of, weights_of
 from rm.match.candidates import shares_of
@@ -13,12 +14,10 @@ from rm.match.fairness import drf_closed_form, drf_progressive
 from weft.dag import Floats
 
 
-def weights(view: View) -> Floats:
-    """By application slot: its part of the queue's capacity, scaled so that the mean is 1."""
+def weights(view: View, counts: Bools) -> Floats:
+    """By application slot: its part of the queue's capacity among those that count, mean 1."""
     n = view.app_slots
-    return weights_of(
-        view.apps.queue[:n], view.apps.active, view.queues.capacity, view.by_queue.apps
-    )
+    return weights_of(view.apps.queue[:n], counts, view.queues.capacity)
 
 
 def drf_shares_of(view: View) -> Floats:
@@ -27,11 +26,12 @@ def drf_shares_of(view: View) -> Floats:
     demand = wanted_of(
         view.apps.held[:n], view.rows.pending[:rows], view.rows.demand, view.rows.app
     )
-    active = np.flatnonzero(view.apps.active[:n] & (demand.max(axis=1, initial=0.0) > 0))
+    counts = view.apps.active[:n] & (demand.max(axis=1, initial=0.0) > 0)
+    active = np.flatnonzero(counts)
     out = np.zeros((n, len(view.total)))
     if len(active) == 0:
         return out
-    mine, weight = demand[active], weights(view)[active]
+    mine, weight = demand[active], weights(view, counts)[active]
     closed = drf_closed_form(view.total, mine, weight)
     needs = shares_of(mine, np.broadcast_to(view.total, mine.shape)).max(axis=1)
     if (closed.dominant > needs).any() or (mine <= 0).any():
@@ -52,7 +52,7 @@ def entitlements_of(view: View) -> Floats:
     active = np.flatnonzero(view.apps.active[:n])
     if len(active) == 0 or not view.total.any():
         return out
-    work, weight = view.apps.work[active], weights(view)[active]
+    work, weight = view.apps.work[active], weights(view, view.apps.active[:n])[active]
     work = np.where(work.max(axis=1, keepdims=True) > 0, work, view.total)
     closed = drf_closed_form(view.total, work, weight)
     if (work <= 0).any():

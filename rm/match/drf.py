@@ -1,20 +1,26 @@
-"""DRF: the next container goes to whoever has the least weighted dominant share.
+"""DRF: the next container goes to whoever has the least dominant share.
 
-Ghodsi et al., NSDI 2011, progressive filling in whole containers; between leaf queues by their
-capacity as weight first, then between the applications of a queue.
+Ghodsi et al., NSDI 2011, progressive filling in whole containers, hierarchically (Bhattacharya et
+al., SoCC 2013): at every level the queue that holds the least over its guarantee, then the
+application of that leaf queue. So applications that ask for nothing take nothing from their queue.
 """
 
+import numpy as np
+
 from rm.ledger.view import View
-from rm.match.candidate_kernels import largest_over, steps_of
-from rm.match.candidates import candidates, needier, placements
-from rm.match.dominant import drf_shares_of, weights
+from rm.match.candidate_kernels import largest_over
+from rm.match.candidates import behind, candidates, gate_of, placements
+from rm.match.dominant import drf_shares_of
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.score_kernels import NOBODY, picks_by_turn
-from weft.dag import Floats
+from rm.match.turn_kernels import DOMINANT, Line, picks_by_turn
+from weft.dag import Floats, Ints
+
+_NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
+_NOTHING: Floats = np.zeros(0)
 
 
 class DrfMatcher(BaseMatcher):
-    """Weights are the capacity of an application's leaf queue over its active applications."""
+    """Its only state is in the view: what is held."""
 
     name = "drf"
 
@@ -23,12 +29,10 @@ class DrfMatcher(BaseMatcher):
         found = candidates(view, node)
         if not len(found.rows):
             return NOTHING
-        weight = weights(view)
         share = largest_over(view.apps.held[: view.app_slots], view.total)
-        picked, keys = picks_by_turn(
-            found.packing, steps_of(found.work, found.app, weight), found.pri, found.pending,
-            found.app, found.rank, found.free, share / weight, 1 << 30, NOBODY,
-        )  # fmt: skip
+        step = found.work.max(axis=1)
+        line = Line(DOMINANT, _NOTHING, share, step, found.pri, found.pending, _NOBODY)
+        picked, keys = picks_by_turn(found, line, gate_of(view, follows=True))
         return Match(placements(found.rows, picked, keys, ("dominant_share",)))
 
     def shares(self, view: View, now: float) -> Floats:
@@ -36,7 +40,7 @@ class DrfMatcher(BaseMatcher):
         return drf_shares_of(view)
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Others have a smaller dominant share by weight and something pending."""
-        share = largest_over(view.apps.held[: view.app_slots], view.total) / weights(view)
-        before = needier(view, share, int(view.rows.app[row]))
-        return f"held by fairness: {before} applications have a smaller share" if before else ""
+        """Others have a smaller dominant share and something pending."""
+        by_app = largest_over(view.apps.held[: view.app_slots], view.total)
+        by_queue = largest_over(view.by_queue.held[: len(view.queues)], view.total)
+        return behind(view, int(view.rows.app[row]), by_queue, by_app, "have a smaller share")

@@ -1,22 +1,23 @@
-"""Fair: each free container goes to the application that holds the fewest, by weight.
+"""Fair: each free container goes to whoever holds the fewest.
 
 Max-min over containers: the "fair" scheduler beside which COBRA works (COBRA section 3;
-docs/rules.md, rule 55) and YARN's Fair Scheduler without memory in its measure. Weights are
-the capacity of the leaf queue over its active applications; ties go to the earlier release. An
-application's master is not counted. Asks with a preference wait for a nearer node (delay
-scheduling, `delay_kernels`).
+docs/rules.md, rule 55) and YARN's Fair Scheduler without memory in its measure. At every level the
+queue with the fewest containers over its guarantee, then the application with the fewest; ties go
+to the earlier release. An application's master is not counted. Asks with a preference wait for a
+nearer node (delay scheduling, `delay_kernels`).
 """
 
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidates import candidates, needier, placements
+from rm.match.candidate_kernels import summed_up
+from rm.match.candidates import behind, candidates, gate_of, placements
 from rm.match.delay_kernels import delays, waiting_rows
-from rm.match.dominant import weights
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.score_kernels import picks_by_turn
+from rm.match.turn_kernels import CONTAINERS, Line, picks_by_turn
+from weft.dag import Floats
 
-MASTER = 1  # containers that no task runs in
+MASTER = 1.0  # containers that no task runs in
 
 
 class FairMatcher(BaseMatcher):
@@ -33,21 +34,24 @@ class FairMatcher(BaseMatcher):
         found = candidates(view, node)
         if not len(found.rows):
             return NOTHING
-        weight = weights(view)
-        held = np.maximum(view.apps.containers[: view.app_slots] - MASTER, 0)
-        rows = view.rows
+        by_app, by_queue = _held(view)
         patience = delays(view, self.node_locality_delay, self.rack_locality_delay)
-        waiting = waiting_rows(found.rows, view.levels(node), rows.missed, *patience)
-        picked, keys = picks_by_turn(
-            found.packing, 1.0 / weight[found.app], found.pri, found.pending, found.app,
-            found.rank, found.free, held / weight, 1 << 30, waiting,
-        )  # fmt: skip
+        waiting = waiting_rows(found.rows, view.levels(node), view.rows.missed, *patience)
+        one = np.ones(len(found.rows))
+        line = Line(CONTAINERS, by_queue, by_app, one, found.pri, found.pending, waiting)
+        picked, keys = picks_by_turn(found, line, gate_of(view))
         declined = tuple(found.rows[waiting > 1].tolist())
         answer = placements(found.rows, picked, keys, ("containers",))
         return Match(answer, declined, settled=not declined)
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Others hold fewer containers by weight and have something pending."""
-        share = (view.apps.containers[: view.app_slots] - MASTER) / weights(view)
-        before = needier(view, share, int(view.rows.app[row]))
-        return f"held by fairness: {before} applications hold fewer containers" if before else ""
+        """Others hold fewer containers and have something pending."""
+        by_app, by_queue = _held(view)
+        return behind(view, int(view.rows.app[row]), by_queue, by_app, "hold fewer containers")
+
+
+def _held(view: View) -> tuple[Floats, Floats]:
+    """Containers without masters by application slot, and by queue with all below it."""
+    n = view.app_slots
+    held = np.maximum(view.apps.containers[:n] - MASTER, 0.0)
+    return held, summed_up(held, view.apps.active, view.apps.queue, view.queues.parent)

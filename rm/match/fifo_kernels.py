@@ -3,7 +3,9 @@
 import numpy as np
 
 from rm.match.filter_kernels import NO_ROOM, OPEN, Asks, Place, blocked_by, copies
+from rm.match.limit_kernels import Gate, admits, keep_guarantees, take
 from rm.match.line_kernels import turn
+from rm.match.score_kernels import FEW, part_of
 from weft.compiled import inner_kernel, making_kernel
 from weft.dag import Floats, Ints
 
@@ -20,36 +22,58 @@ def before(
 
 
 @making_kernel
-def pick(asks: Asks, place: Place, priority: Ints, order: Ints) -> Ints:
+def pick(
+    asks: Asks, place: Place, total: Floats, priority: Ints, order: Ints, gate: Gate
+) -> Ints:  # fmt: skip
     """Rows that are served on a node, in order until the head of the line does not fit any more,
-    and how many containers of each, shape (k, 2). Rows that an empty node could not hold do not
-    wait.
+    and how many containers of each, shape (k, 2). Rows that an empty node could not hold, or that
+    a limit holds back, do not wait. `priority` and `order` are by application slot.
     """
-    room = place.available.copy()
-    picked = np.empty((asks.size, 2), dtype=np.int64)
-    app, pri_score, serial = asks.app, asks.pri_score, asks.serial
-    n, last = 0, -1
+    room, left = place.available.copy(), asks.pending.copy()
+    stands, value = np.zeros(asks.size, dtype=np.bool_), np.empty(asks.size)
+    for row in range(asks.size):
+        if left[row] > 0 and not asks.gang[row]:
+            stands[row] = blocked_by(asks, place, row) in (OPEN, NO_ROOM)
+    one_by_one = gate.binds or gate.keeps
+    picked = np.empty((FEW, 2), dtype=np.int64)
+    n = 0
     while True:
+        for row in range(asks.size):
+            able = stands[row] and left[row] > 0
+            if able and gate.binds:
+                able = admits(gate, asks.app[row], part_of(asks.demand[row], total))
+            value[row] = 1.0 if able else -1.0
+        keep_guarantees(gate, asks.app[: asks.size], value)
         head = -1
         for row in range(asks.size):
-            if asks.pending[row] <= 0 or asks.gang[row]:
-                continue
-            if last >= 0 and not before(last, row, app, pri_score, serial, priority, order):
-                continue
-            if head >= 0 and before(head, row, app, pri_score, serial, priority, order):
-                continue
-            block = blocked_by(asks, place, row)
-            if row != last and block in (OPEN, NO_ROOM):
+            if value[row] > 0.0 and (
+                head < 0
+                or before(row, head, asks.app, asks.pri_score, asks.serial, priority, order)
+            ):
                 head = row
         if head < 0:
             break
-        copied = copies(asks.demand[head], room, place.capacity, asks.pending[head])
-        if copied > 0:
-            picked[n, 0], picked[n, 1] = head, copied
-            n += 1
-            for r in range(room.shape[0]):
-                room[r] -= copied * asks.demand[head, r]
-        if copied < asks.pending[head]:
+        most = 1 if one_by_one else left[head]
+        copied = copies(asks.demand[head], room, place.capacity, most)
+        if copied == 0:
             break
-        last = head
+        left[head] -= copied
+        for r in range(room.shape[0]):
+            room[r] -= copied * asks.demand[head, r]
+        if one_by_one:
+            take(gate, asks.app[head], part_of(asks.demand[head], total))
+        if n > 0 and picked[n - 1, 0] == head:
+            picked[n - 1, 1] += copied
+            continue
+        if n == picked.shape[0]:
+            picked = _longer(picked)
+        picked[n, 0], picked[n, 1] = head, copied
+        n += 1
     return picked[:n]
+
+
+@making_kernel
+def _longer(values: Ints) -> Ints:
+    out = np.empty((2 * values.shape[0], 2), dtype=np.int64)
+    out[: values.shape[0]] = values
+    return out

@@ -10,7 +10,7 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import TOLERANCE
-from weft.compiled import inner_kernel, kernel, making_kernel
+from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
 
 # what is in the way, in the order in which it is looked for
@@ -76,18 +76,6 @@ def blocked_by(asks: Asks, place: Place, row: int) -> int:
     if fits(asks.demand[row], place.available, place.capacity):
         return OPEN
     return NO_ROOM if fits(asks.demand[row], place.capacity, place.capacity) else TOO_LARGE
-
-
-@making_kernel
-def open_rows(asks: Asks, place: Place) -> Ints:
-    """Return the rows with something pending that nothing keeps off a node; shape (k,)."""
-    out = np.empty(asks.size, dtype=np.int64)
-    n = 0
-    for row in range(asks.size):
-        if asks.pending[row] > 0 and not asks.gang[row] and blocked_by(asks, place, row) == OPEN:
-            out[n] = row
-            n += 1
-    return out[:n]
 
 
 @kernel

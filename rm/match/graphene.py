@@ -11,13 +11,21 @@ import numpy as np
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates, next_is_one
-from rm.match.candidates import asks_of, candidates, mean_remaining, place_of, placements
+from rm.match.candidates import (
+    asks_of,
+    candidates,
+    gate_of,
+    mean_remaining,
+    place_of,
+    placements,
+)
 from rm.match.deficit_kernels import (
     DRF,
     SLOTS,
     TIME,
     Booking,
     Groups,
+    Parties,
     book_on_node,
     give_away,
     group_state,
@@ -107,8 +115,8 @@ class GrapheneMatcher(BaseMatcher):
         groups = found.app if self.by_app else view.apps.queue[found.app]
         mean_work = mean_remaining(view)
         picked, terms, eta, seen = graphene_picks(
-            found, over, groups, view.apps.remaining[: view.app_slots].copy(), mean_work,
-            self._state(view, node), self._eta(), self._knobs,
+            found, over, groups, view.apps.remaining[: view.app_slots].copy(),
+            self._state(view, node), self._eta(mean_work), self._knobs, gate_of(view),
         )  # fmt: skip
         answer = [
             p._replace(overbooked=p.scores[OVERBOOK][1] > 0, scores=(*p.scores, ("eta", eta)))
@@ -130,10 +138,10 @@ class GrapheneMatcher(BaseMatcher):
             view.app_slots,
         )  # fmt: skip
 
-    def _eta(self) -> Eta:
+    def _eta(self, mean_work: float) -> Eta:
         """How the next decision finds its eta."""
         fixed = self.eta_fixed if self.eta_fixed >= 0 else 0.0 if self.eta_m == 0 else -1.0
-        return Eta(fixed, self.eta_m, self._score, self._work, self._weight())
+        return Eta(fixed, self.eta_m, self._score, self._work, self._weight(), mean_work)
 
     def _weight(self) -> float:
         """Return the next decision's weight in the means: a plain mean of the first few."""
@@ -184,7 +192,8 @@ class GrapheneMatcher(BaseMatcher):
     def _state(self, view: View, node: int) -> Groups:
         """The groups that take part in what is placed on a node."""
         share, busy, held = self._groups(view)
-        active = taking_part(asks_of(view), place_of(view, node), self._group_of(view), busy)
+        who = Parties(self._group_of(view), busy, share, view.total, gate_of(view))
+        active = taking_part(asks_of(view), place_of(view, node), who)
         deficit, normal, part = group_state(self._counters, share, active, held, view.total)
         return Groups(deficit, normal, part, self._bound(view), self.unit)
 
@@ -206,12 +215,13 @@ class GrapheneMatcher(BaseMatcher):
         rows, row, nodes = view.rows, placement.row, view.nodes
         booking = Booking(
             group, rows.demand[row], float(rows.duration_s[row]), placement.copies, held[group],
-            view.total, self.unit,
+            self.unit,
         )  # fmt: skip
         n = view.node_count
+        who = Parties(self._group_of(view), busy, share, view.total, gate_of(view))
         book_on_node(
-            self._counters, share, busy, asks_of(view), place_of(view, node),
-            self._group_of(view), booking, (nodes.up[:n], nodes.labels, nodes.capacity),
+            self._counters, asks_of(view), place_of(view, node), who, booking,
+            (nodes.up[:n], nodes.labels, nodes.capacity),
         )  # fmt: skip
 
     def why_not(self, view: View, node: int, row: int) -> str:

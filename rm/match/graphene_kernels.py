@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rm.ledger.columns import Bools
 from rm.match.candidate_kernels import Candidates
 from rm.match.deficit_kernels import Groups, book_deficit, deficit_factor, neediest
+from rm.match.limit_kernels import Gate, admits, take
 from rm.match.score_kernels import (
     FEW,
     FIT,
@@ -33,7 +33,8 @@ class Eta(NamedTuple):
     m: float
     score: float  # mean of priScore x pScore in the decisions so far
     work: float  # mean srpt in them; 0: none so far
-    weight: float  # of the next decision in both means, 0 to 1
+    weight: float  # of this decision in both means, 0 to 1
+    now: float  # mean srpt in this decision
 
 
 class Terms(NamedTuple):
@@ -50,16 +51,16 @@ def graphene_picks(
     over: Floats,
     group: Ints,
     remaining: Floats,
-    mean_work: float,
     groups: Groups,
     eta: Eta,
     knobs: Terms,
+    gate: Gate,
 ) -> tuple[Ints, Floats, float, float]:
     """Return (candidates picked (n,), terms (n, 5), eta used, mean score seen) for one node.
 
     `over` (k,) is oScore where the row does not fit (0: may not overbook), `group` (k,) whose
-    deficit a row counts for, `remaining` (applications,) srpt, `mean_work` its mean now. The arrays
-    of `found`, `remaining` and `groups` are working copies that change.
+    deficit a row counts for, `remaining` (applications,) srpt. The arrays of `found`, `remaining`,
+    `groups` and `gate` are working copies that change.
     Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
     """
     k = found.packing.shape[0]
@@ -75,10 +76,14 @@ def graphene_picks(
         if n == picked.shape[0]:
             picked, terms = longer(picked), taller(terms)
         pack_scores(found.packing, found.free, found.level, knobs.penalty, knobs.use_pack, p)
+        here[:] = False
         if n == 0:
             seen = mean_weighted(found.pri, p, left)
-            weight = eta_now(eta, seen, mean_work)
-        eligible(found, over, overbooked, left, p, value, group, here)
+            weight = eta_now(eta, seen)
+        eligible(found, over, overbooked, left, p, value, gate)
+        for i in range(k):
+            if value[i] >= 0.0:
+                here[group[i]] = True
         only = neediest(groups.deficit, groups.share, here)
         if only >= 0 and groups.deficit[only] < groups.bound - TIE:
             only = -1
@@ -98,12 +103,13 @@ def graphene_picks(
         left[best] -= 1
         overbooked = overbooked or by_over
         _place(found, best, g, remaining, groups)
+        take(gate, found.app[best], found.work[best])
     return picked[:n], terms[:n], weight, seen
 
 
 @kernel
-def eta_now(eta: Eta, score: float, work: float) -> float:
-    """Return the eta of a decision whose own mean score and mean srpt are `score` and `work`.
+def eta_now(eta: Eta, score: float) -> float:
+    """Return the eta of a decision whose own mean score is `score`.
 
     Numerator and denominator are averaged apart, so that a decision with hardly any work left does
     not throw the ratio. One that tells nothing (nothing demanded, or no work declared) changes
@@ -112,33 +118,29 @@ def eta_now(eta: Eta, score: float, work: float) -> float:
     if eta.fixed >= 0.0:
         return eta.fixed
     top, bottom = eta.score, eta.work
-    if score > 0.0 and work > 0.0:
+    if score > 0.0 and eta.now > 0.0:
         top += eta.weight * (score - top)
-        bottom += eta.weight * (work - bottom)
+        bottom += eta.weight * (eta.now - bottom)
     return eta.m * top / bottom if bottom > 0.0 else 0.0
 
 
 @kernel
 def eligible(
     found: Candidates, over: Floats, overbooked: bool, left: Ints, p: Floats, value: Floats,
-    group: Ints, here: Bools,
+    gate: Gate,
 ) -> None:  # fmt: skip
-    """Fill `value` (k,) with max(pScore, oScore), -1 where a row may not be picked, and note in
-    `here` (groups,) whose rows may. One task a decision is overbooked.
+    """Fill `value` (k,) with max(pScore, oScore), -1 where a row may not be picked.
+
+    One task a decision is overbooked.
     """
-    for g in range(here.shape[0]):
-        here[g] = False
     for i in range(left.shape[0]):
         value[i] = -1.0
-        if left[i] <= 0:
+        if left[i] <= 0 or not admits(gate, found.app[i], found.work[i]):
             continue
         if p[i] >= 0.0:
             value[i] = p[i]
         elif over[i] > 0.0 and not overbooked and _has_room(found.packing[i], found.room):
             value[i] = over[i]
-        else:
-            continue
-        here[group[i]] = True
 
 
 @kernel

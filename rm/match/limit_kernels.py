@@ -1,4 +1,11 @@
-"""Limits of queues and users, as YARN's Capacity Scheduler sets them: to place and to explain."""
+"""The gate before every policy: limits of queues and users, and guarantees, as YARN's Capacity
+Scheduler sets them.
+
+Every policy's loop asks `admits` for each row, calls `take` for each pick, and passes what is left
+through `keep_guarantees`. What holds in one matcher so holds in all.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -7,21 +14,151 @@ from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
 _EPS = 1e-7
+_TIE = 1e-12  # shares closer than this are equal
+OPEN, USER = -1, -2  # what holds a demand back: nothing, its user's limit; else a queue's slot
+
+
+class Gate(NamedTuple):
+    """Queues and users in a decision; holdings are over C, and working copies that `take` moves."""
+
+    moves: bool  # whether holdings are followed from pick to pick
+    binds: bool  # whether any limit can bind
+    keeps: bool  # whether queues below their guarantee go first, whatever the policy says
+    queue: Ints  # leaf queue of each application slot
+    user: Ints  # (leaf queue, user) slot of each application slot
+    parent: Ints  # by queue, as all below
+    is_leaf: Bools
+    capacity: Floats  # guaranteed, of the cluster
+    most: Floats  # infinite where it may use the whole cluster
+    users: Ints  # active ones
+    user_limit: Floats
+    user_limit_factor: Floats
+    queue_held: Floats  # (queues, d) over C
+    user_held: Floats  # (users, d) over C
 
 
 @kernel
-def full_queue(
-    leaf: int, demand: Floats, total: Floats, held: Floats, most: Floats, parent: Ints
-) -> int:
-    """The first queue on the way up that a demand would take beyond its maximum; -1: none."""
+def held_back(gate: Gate, app: int, work: Floats) -> int:
+    """Return what holds back an application's demand, `work` (d,) over C: a queue's slot, USER or
+    OPEN.
+
+    Each of n users may hold max(1/n, user_limit) of what the leaf queue is guaranteed (or holds, if
+    that is more), none more than user_limit_factor times the guarantee.
+    """
+    if not gate.binds:
+        return OPEN
+    leaf = gate.queue[app]
     queue = leaf
     while queue >= 0:
-        for r in range(demand.shape[0]):
-            limit = most[queue] * total[r] * (1 + _EPS)
-            if demand[r] > 0 and held[queue, r] + demand[r] > limit:
-                return queue
-        queue = parent[queue]
-    return -1
+        for r in range(work.shape[0]):
+            limit = gate.most[queue] * (1 + _EPS)
+            if work[r] > 0.0 and gate.queue_held[queue, r] + work[r] > limit:
+                return int(queue)
+        queue = gate.parent[queue]
+    users, factor = gate.users[leaf], gate.user_limit_factor[leaf]
+    if users <= 1 and np.isinf(factor):
+        return OPEN
+    part = max(1.0 / max(users, 1), gate.user_limit[leaf])
+    guarantee, user = gate.capacity[leaf], gate.user[app]
+    for r in range(work.shape[0]):
+        if work[r] > 0.0:
+            limit = max(guarantee, gate.queue_held[leaf, r] + work[r]) * part
+            limit = min(limit, guarantee * factor)
+            if gate.user_held[user, r] + work[r] > limit * (1 + _EPS):
+                return USER
+    return OPEN
+
+
+@kernel
+def admits(gate: Gate, app: int, work: Floats) -> bool:
+    """Whether its queues and its user may hold an application's demand, `work` (d,) over C."""
+    return held_back(gate, app, work) == OPEN
+
+
+@kernel
+def take(gate: Gate, app: int, work: Floats) -> None:
+    """Count a container as held by an application's user and queues."""
+    if not gate.moves:
+        return
+    user = gate.user[app]
+    for r in range(work.shape[0]):
+        gate.user_held[user, r] += work[r]
+        queue = gate.queue[app]
+        while queue >= 0:
+            gate.queue_held[queue, r] += work[r]
+            queue = gate.parent[queue]
+
+
+@kernel
+def used(gate: Gate, queue: int) -> float:
+    """Return the dominant share of the cluster that a queue holds."""
+    share = 0.0
+    for r in range(gate.queue_held.shape[1]):
+        share = max(share, gate.queue_held[queue, r])
+    return share
+
+
+@making_kernel
+def keep_guarantees(gate: Gate, app: Ints, value: Floats) -> None:
+    """Where the gate `keeps`, set `value` (k,) of rows to -1 that must wait for other queues.
+
+    A row competes with `value` >= 0; `app` (k,) is its application slot. Of the queues with the
+    same parent that have rows competing, those below their guarantee go first, at every level.
+    """
+    if not gate.keeps:
+        return
+    n = gate.parent.shape[0]
+    wanting = np.zeros(n, dtype=np.bool_)
+    owed, first = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+    for i in range(value.shape[0]):
+        queue = gate.queue[app[i]] if value[i] >= 0.0 else -1
+        while queue >= 0 and not wanting[queue]:
+            wanting[queue] = True
+            queue = gate.parent[queue]
+    for queue in range(1, n):
+        if wanting[queue] and used(gate, queue) < gate.capacity[queue] * (1 - _EPS):
+            owed[queue] = first[gate.parent[queue]] = True  # some queue below it is owed
+    waits = np.zeros(n, dtype=np.bool_)
+    for queue in range(1, n):  # parents come first
+        above = gate.parent[queue]
+        waits[queue] = waits[above] or (first[above] and not owed[queue])
+    for i in range(value.shape[0]):
+        if waits[gate.queue[app[i]]]:
+            value[i] = -1.0
+
+
+@making_kernel
+def next_queue(gate: Gate, best: Ints, rank: Ints, share: Floats) -> int:
+    """Go down from the root, each time to the queue with the least `share` (queues,) over its
+    guarantee among those with a best row, `best` (queues,) >= 0; return a leaf, -1: none.
+
+    Equal ones: the queue of the row with the smaller `rank` (k,).
+    """
+    n = best.shape[0]
+    earliest = np.full(n, -1)
+    for queue in range(n - 1, -1, -1):
+        if best[queue] >= 0:
+            earliest[queue] = rank[best[queue]]
+        above = gate.parent[queue]
+        if above < 0 or earliest[queue] < 0:
+            continue
+        if earliest[above] < 0 or earliest[queue] < earliest[above]:
+            earliest[above] = earliest[queue]
+    if earliest[0] < 0:
+        return -1
+    at = 0
+    while not gate.is_leaf[at]:
+        chosen, least = -1, np.inf
+        for queue in range(at + 1, n):
+            if gate.parent[queue] != at or earliest[queue] < 0:
+                continue
+            ratio = share[queue] / gate.capacity[queue] if gate.capacity[queue] > 0 else 1e300
+            if chosen < 0 or ratio < least - _TIE:
+                chosen, least = queue, ratio
+            elif ratio < least + _TIE and earliest[queue] < earliest[chosen]:
+                chosen = queue
+        at = chosen
+    return at
 
 
 @making_kernel
@@ -53,33 +190,3 @@ def headroom(leaf: int, total: Floats, held: Floats, most: Floats, parent: Ints)
             queue = parent[queue]
         out[r] = max(left, 0.0)
     return out
-
-
-@kernel
-def user_allows(
-    demand: Floats,
-    total: Floats,
-    queue_held: Floats,
-    user_held: Floats,
-    capacity: float,
-    users: int,
-    user_limit: float,
-    user_limit_factor: float,
-) -> bool:
-    """Whether a user may hold a demand more; `queue_held`, `user_held` have shape (d,).
-
-    Each of n users may hold max(1/n, user_limit) of what the leaf queue is guaranteed (or holds, if
-    that is more), none more than user_limit_factor times the guarantee.
-    """
-    if users <= 1 and np.isinf(user_limit_factor):
-        return True
-    part = max(1.0 / max(users, 1), user_limit)
-    for r in range(demand.shape[0]):
-        if demand[r] <= 0:
-            continue
-        guarantee = capacity * total[r]
-        limit = max(guarantee, queue_held[r] + demand[r]) * part
-        limit = min(limit, guarantee * user_limit_factor)
-        if user_held[r] + demand[r] > limit * (1 + _EPS):
-            return False
-    return True

@@ -15,7 +15,10 @@ A matcher is one file with one class (usually on `BaseMatcher`) and one row in `
   for good, a row number only until the next event.
 * Break every tie: the earlier application (`view.apps.order`), then the smaller `serial`.
 * A rigid resource never goes beyond `available`. A divisible one may when the placement says
-  `overbooked=True`, up to the setting `overbook_limit` x capacity. `available` is then negative.
+  `overbooked=True`, up to 1 + `slack` x capacity. `available` is then negative.
+* Limits of queues and users, and guarantees, are one gate (`limit_kernels`, `candidates.gate_of`):
+  ask `admits` for each row, `take` each pick. `keeps=True` where the policy's own order does not
+  divide the cluster among queues.
 * `Match.declined` names rows that fit but wait for a nearer node: the core counts their missed
   opportunities (`view.rows.missed`), which is what delay scheduling goes by.
 * `Match.settled=False` says that the answer may differ at the next opportunity although nothing
@@ -58,10 +61,13 @@ class Matcher(Protocol):
     """The seam; see the module's text for the rules."""
 
     name: str
-    limits: bool
+    strict: bool  # nothing ever goes before the head of the line
 
     def match(self, view: View, node: int, now: float) -> Match:
         """What to grant on a node now; changes nothing."""
+
+    def would_match(self, view: View, node: int, now: float) -> Match:
+        """As `match`, for somebody who only wants to know; it is not measured."""
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
         """A placement was booked (`placement.row` may be empty by now)."""
@@ -95,7 +101,15 @@ class BaseMatcher:
     """No own state; shares are the leaf queue's guarantee over its active applications."""
 
     name = ""
-    limits = False  # whether it holds queues and users to their limits
+    strict = False
+
+    def match(self, view: View, node: int, now: float) -> Match:
+        """What to grant on a node now; every policy has its own."""
+        raise NotImplementedError
+
+    def would_match(self, view: View, node: int, now: float) -> Match:
+        """The same question."""
+        return self.match(view, node, now)
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
         """Nothing to remember."""

@@ -9,6 +9,8 @@ from typing import Any, cast
 from rm.match.protocol import Matcher
 from weft.errors import InputError
 
+_WHOLE_MAX = 2**31 - 1  # of whole numbers
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -100,9 +102,9 @@ MATCHERS: dict[str, Row] = {
             "overbook_score": Parameter(
                 "raw", "oScore in s, or over the duration", choices=("raw", "relative")
             ),
-            "overbook_rows": Parameter(16, "rows that a what-if looks at", 0),
+            "overbook_rows": Parameter(16, "rows that a what-if looks at", 0, 10_000),
             "overbook_look": Parameter(4, "nodes that it looks at for the next opportunity", 1),
-            "overbook_limit": Parameter(1.25, "demand over capacity at most", 1),
+            "overbook_limit": Parameter(1.25, "demand over capacity at most", 1, 100),
             "bundle_enter": Parameter(
                 "all",
                 "what enters the bundle: all that fits, or each job's first",
@@ -168,10 +170,9 @@ def _read(value: object, known: Parameter, place: str) -> float | int | bool | s
         number = float(value)
     except ValueError:
         raise InputError(place, f"expected a number, got {value!r}") from None
-    if not (known.low <= number <= known.high) or math.isnan(number):
-        raise InputError(
-            place, f"expected a number from {known.low:g} to {known.high:g}, got {value!r}"
-        )
+    high = min(known.high, _WHOLE_MAX) if isinstance(default, int) else known.high
+    if not (known.low <= number <= high) or not math.isfinite(number):
+        raise InputError(place, f"expected a number from {known.low:g} to {high:g}, got {value!r}")
     if isinstance(default, int):
         if number != int(number):
             raise InputError(place, f"expected a whole number, got {value!r}")

@@ -1,15 +1,19 @@
 """SJF: the application with the shortest critical path left goes first, its preferred order inside.
 
 Carbyne section 5.1: job duration by the critical path method. An application that reports no path
-is judged by its remaining work.
+is judged by its remaining work. Queues below their guarantee go first.
 """
 
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidates import candidates, placements
+from rm.match.candidates import candidates, gate_of, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.score_kernels import NOBODY, picks_by_turn
+from rm.match.turn_kernels import ANYBODY, Line, picks_by_turn
+from weft.dag import Floats, Ints
+
+_NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
+_NOTHING: Floats = np.zeros(0)
 
 
 class SjfMatcher(BaseMatcher):
@@ -24,9 +28,9 @@ class SjfMatcher(BaseMatcher):
             return NOTHING
         n = view.app_slots
         path = view.apps.path[:n]
-        picked, keys = picks_by_turn(
-            found.packing, np.zeros(len(found.rows)), found.pri, found.pending, found.app,
-            found.rank, found.free, np.where(path > 0, path, view.apps.remaining[:n]), 1 << 30,
-            NOBODY,
+        key = np.where(path > 0, path, view.apps.remaining[:n])
+        line = Line(
+            ANYBODY, _NOTHING, key, np.zeros(len(found.rows)), found.pri, found.pending, _NOBODY
         )  # fmt: skip
+        picked, keys = picks_by_turn(found, line, gate_of(view, keeps=True))
         return Match(placements(found.rows, picked, keys, ("path_s",)))

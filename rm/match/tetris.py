@@ -2,15 +2,16 @@
 
 Score = alignment - epsilon x remaining work (Tetris sections 3.2 and 3.3); the fairness knob f
 (section 3.4) lets only the ceil((1 - f) x applications) with the least dominant share compete.
+Queues below their guarantee go first.
 """
 
 import numpy as np
 
 from rm.ledger.view import View
 from rm.match.candidate_kernels import largest_over, over
-from rm.match.candidates import candidates, mean_remaining, needier, placements
+from rm.match.candidates import candidates, gate_of, mean_remaining, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.score_kernels import tetris_picks
+from rm.match.tetris_kernels import Tetris, tetris_picks
 
 
 class TetrisMatcher(BaseMatcher):
@@ -29,11 +30,10 @@ class TetrisMatcher(BaseMatcher):
         if not len(found.rows):
             return NOTHING
         n = view.app_slots
+        knobs = Tetris(self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty)
         picked, terms = tetris_picks(
-            found.packing, found.work, found.duration, found.pending, found.app, found.rank,
-            found.level, found.free, view.apps.remaining[:n].copy(),
-            over(view.apps.held[:n], view.total),
-            self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty, 1 << 30,
+            found, view.apps.remaining[:n].copy(), over(view.apps.held[:n], view.total), knobs,
+            gate_of(view, keeps=True),
         )  # fmt: skip
         return Match(placements(found.rows, picked, terms, ("alignment", "work")))
 
@@ -42,8 +42,9 @@ class TetrisMatcher(BaseMatcher):
         if self.fairness <= 0:
             return ""
         share = largest_over(view.apps.held[: view.app_slots], view.total)
-        before = needier(view, share, int(view.rows.app[row]))
-        busy = int(((view.apps.pending > 0) & view.apps.active)[: view.app_slots].sum())
-        if before < max(1, int(np.ceil((1 - self.fairness) * busy - 1e-9))):
+        n = view.app_slots
+        busy = view.apps.active[:n] & (view.apps.pending[:n] > 0)
+        before = int((busy & (share < share[view.rows.app[row]] - 1e-9)).sum())
+        if before < max(1, int(np.ceil((1 - self.fairness) * busy.sum() - 1e-9))):
             return ""
         return f"held by fairness: {before} applications have a smaller share"

@@ -9,7 +9,8 @@ from rm.books import App, Books
 from rm.gang_room import capacity_of, free_of, most_of, pack
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
-from rm.match.limit_kernels import full_queue, user_allows
+from rm.match.candidates import limit_of
+from rm.match.limit_kernels import OPEN, USER
 from rm.match.protocol import Match
 from weft.messages import AskType
 from weft.requests import Explanation, StageExplanation
@@ -143,7 +144,7 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
         need = entry.demand[r]
         if need > 0:
             close(5, need > available[:, r] + _EPS * capacity[:, r], f"does not fit: {name}")
-    limit = _limit(books, app, entry) if books.matcher.limits else ""
+    limit = _limit(books, app, entry)
     if limit:
         close(6, np.ones(n, dtype=np.bool_), limit)
     slots = np.flatnonzero(open_nodes)
@@ -178,7 +179,7 @@ def _of_match(books: Books, slot: int, entry: AskEntry, answers: dict[int, Match
     """What the matcher would do on a node now; it is asked as a heartbeat would ask it."""
     answer = answers.get(slot)
     if answer is None:
-        answer = answers[slot] = books.matcher.match(books.view, slot, books.now)
+        answer = answers[slot] = books.matcher.would_match(books.view, slot, books.now)
     placed = [placement.row for placement in answer.placements]
     if entry.row in placed:
         return "would fit: waiting for a heartbeat"
@@ -197,20 +198,8 @@ def _of_match(books: Books, slot: int, entry: AskEntry, answers: dict[int, Match
 
 def _limit(books: Books, app: App, entry: AskEntry) -> str:
     """Which limit of its queues or user the ask would pass, if any."""
-    tree, ledger = books.queues, books.ledger
-    total, held, leaf = ledger.total, ledger.by_queue.held, app.queue
-    full = full_queue(leaf, entry.demand, total, held, tree.max_capacity, tree.parent)
-    if full >= 0:
-        return f"queue {tree.paths[full]} is at its limit"
-    if user_allows(
-        entry.demand,
-        total,
-        held[leaf],
-        ledger.users.held[ledger.apps.user[app.slot]],
-        float(tree.capacity[leaf]),
-        int(ledger.by_queue.users[leaf]),
-        float(tree.user_limit[leaf]),
-        float(tree.user_limit_factor[leaf]),
-    ):
+    full = limit_of(books.view, app.slot, entry.demand)
+    if full == OPEN:
         return ""
-    return "its user is at the limit"
+    who = "its user" if full == USER else f"queue {books.queues.paths[full]}"
+    return f"{who} is at {'the' if full == USER else 'its'} limit"

@@ -82,7 +82,7 @@ class Books(RuleBasedStateMachine):
     @invariant()
     def the_arrays_are_the_sum_of_the_containers(self) -> None:
         ledger = self.ledger
-        ledger.check([(n, a, tuple(d)) for n, a, d in self.held], 1.0, set())
+        ledger.check([(n, a, tuple(d)) for n, a, d in self.held], np.ones(2), set())
         for (queue, _), user in ledger.user_slots.items():
             apps = [a for a in self.apps if ledger.apps.user[a] == user]
             assert ledger.users.apps[user] == len(apps)

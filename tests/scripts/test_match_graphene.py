@@ -94,7 +94,7 @@ def test_the_first_job_leaves_no_trace_in_eta(first: str) -> None:
                 yard.beat(node)
         assert len(seen) > 200, "it moves with every decision"
         assert min(seen) > 0.0, "remaining work always counts"
-        last = yard.matcher._eta()  # type: ignore[attr-defined]
+        last = yard.matcher._eta(1.0)  # type: ignore[attr-defined]
         etas.append(last.score / last.work)
     assert etas[1] == pytest.approx(etas[0], rel=1e-3)
 
@@ -255,3 +255,95 @@ def test_a_container_counts_in_the_unit_of_the_deficits(unit: str, factor: float
     deficits = yard.matcher.deficits(yard.view)
     assert deficits[yard.tree.leaf("b")] == pytest.approx(factor / 2)
     assert deficits[yard.tree.leaf("a")] == pytest.approx(-factor / 2)
+
+
+# -- overbooking and bundles -----------------------------------------------------------------------
+
+NETWORK = (1.0, 256.0, 600.0)  # two of these are more than a node's network, within 1.25 of it
+
+
+def busy_network(**options: object) -> Yard:
+    """Two nodes whose network a long task each takes the better part of."""
+    chosen: dict[str, Any] = {"overbook": "network_mbps", "kappa": -1, "eta_m": 0} | options
+    yard = Yard("graphene", chosen)
+    app = yard.add_app()
+    for number in (1, 2):
+        yard.add_node((8.0, 8192.0, 1000.0))
+        yard.ask(app, ask(number, 1, NETWORK)._replace(duration_s=1000.0))
+        yard.beat(number - 1)
+    assert len(yard.held) == 2
+    return yard
+
+
+def test_one_container_a_decision_is_overbooked_where_waiting_would_cost_more() -> None:
+    """A short task beside a long one: two want in, one is let in and says so."""
+    yard = busy_network()
+    yard.ask(yard.add_app(), ask(3, 2, NETWORK))
+    answer = yard.match(0)
+    assert [(p.copies, p.overbooked) for p in answer.placements] == [(1, True)]
+    assert dict(answer.placements[0].scores)["overbook"] > 0
+    assert not answer.settled, "what it was worth changes with time"
+
+
+def test_overbooking_looks_at_the_most_preferred_asks() -> None:
+    """With room for one what-if, the ask with the largest priScore is the one."""
+    for order in ((0.2, 0.9, 0.5), (0.9, 0.5, 0.2), (0.2, 0.5, 0.9)):
+        yard = busy_network(overbook_rows=1)
+        app = yard.add_app()
+        rows = {
+            pri: yard.ask(app, ask(number, 1, NETWORK, pri=pri)).row
+            for number, pri in enumerate(order, 3)
+        }
+        assert [p.row for p in yard.match(0).placements] == [rows[0.9]], order
+
+
+def test_equally_preferred_asks_are_looked_at_in_the_order_of_asking() -> None:
+    yard = busy_network(overbook_rows=2)
+    app = yard.add_app()
+    rows = [yard.ask(app, ask(number, 1, NETWORK)).row for number in (3, 4, 5)]
+    assert [p.row for p in yard.match(0).placements] == rows[:1]
+
+
+def test_a_bundle_of_one_pick_is_asked_again_until_the_node_is_full() -> None:
+    """`bundle_pick=one` grants one a decision, and the node is not settled with that."""
+    yard = Yard("graphene", PLAIN | {"bundle_pick": "one"})
+    yard.add_node((4.0, 8192.0, 100.0))
+    yard.ask(yard.add_app(), ask(1, 9))
+    for _ in range(4):
+        answer = yard.match(0)
+        assert not answer.settled
+        assert len(yard.place(0, answer)) == 1
+    assert not yard.match(0).placements
+
+
+# -- Carbyne's leftover and shares -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("leftover", "first"), [("srtf", "small"), ("packing", "aligned")])
+def test_the_leftover_goes_by_the_chosen_order(leftover: str, first: str) -> None:
+    """ALTRUISTIC asks after the others: shortest remaining work, or the best aligned task."""
+    yard = Yard("carbyne", {"leftover": leftover})
+    yard.add_node((8.0, 8192.0, 1000.0))
+    apps = {"must": yard.add_app(work=9.0), "small": yard.add_app(work=1.0)}
+    apps["aligned"] = yard.add_app(work=5.0)
+    spare = {"kind": AskType.ALTRUISTIC}
+    yard.ask(apps["must"], ask(1, 4))
+    yard.ask(apps["small"], ask(2, 1, (3.0, 1.0, 0.0))._replace(**spare))
+    yard.ask(apps["aligned"], ask(3, 1, (4.0, 4096.0, 100.0))._replace(**spare))
+    rows = [(p.row, p.copies) for p in yard.match(0).placements]
+    where = {"small": 1, "aligned": 2}[first]
+    assert rows == [(0, 4), (where, 1)]
+
+
+def test_shares_go_by_declared_work_however_little_it_is() -> None:
+    """Half a unit of work in one direction is not the same as none declared."""
+    from rm.match.dominant import entitlements_of
+
+    yard = Yard("carbyne", {}, QueueSpec("root", children=(QueueSpec("a"),)))
+    yard.add_node((8.0, 8000.0, 1000.0))
+    for work in ((0.5, 0.0, 0.0), (0.0, 0.5, 0.0)):
+        app = yard.add_app()
+        yard.ledger.apps.w["work"][app] = work
+    shares = entitlements_of(yard.view)
+    assert shares[0] == pytest.approx([8.0, 0.0, 0.0])
+    assert shares[1] == pytest.approx([0.0, 8000.0, 0.0])

@@ -1,0 +1,116 @@
+"""One container at a time to whose turn it is: by queue at every level, then by application."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rm.match.candidate_kernels import Candidates
+from rm.match.limit_kernels import Gate, admits, keep_guarantees, next_queue, take, used
+from rm.match.score_kernels import FEW, FIT, TIE, longer, taller
+from weft.compiled import kernel, making_kernel
+from weft.dag import Floats, Ints
+
+ANYBODY, CONTAINERS, DOMINANT = 0, 1, 2  # how queues take turns: not, by containers, by share
+
+
+class Line(NamedTuple):
+    """Whose turn it is; arrays are working copies that change."""
+
+    queues: int  # ANYBODY, CONTAINERS or DOMINANT
+    share: Floats  # (queues,) containers held; only for CONTAINERS
+    key: Floats  # (applications,) the smallest goes first
+    step: Floats  # (k,) by how much a pick of the row makes its key grow
+    pri: Floats  # (k,) the largest goes first inside an application
+    pending: Ints  # (k,)
+    waiting: Ints  # (k,) 1: a row that lets its turn go by; empty: nobody does
+
+
+@making_kernel
+def picks_by_turn(found: Candidates, line: Line, gate: Gate) -> tuple[Ints, Floats]:
+    """Return (candidates picked (n,), keys of their applications (n, 1)) for one node.
+
+    The queue that holds the least over its guarantee goes first, at every level; in a leaf the
+    application with the smallest key; inside it the larger `pri`, then the rank. Equal keys: the
+    smaller rank. A row that waits declines when its turn comes (`waiting` is 2 afterwards) and is
+    out.
+    """
+    k = found.packing.shape[0]
+    left, value = line.pending.copy(), np.empty(k)
+    free, app, leaf_of = found.free, found.app, gate.queue
+    picked = np.empty(FEW, dtype=np.int64)
+    keys = np.empty((FEW, 1))
+    queues = gate.parent.shape[0]
+    best = np.empty(queues, dtype=np.int64)
+    share = np.empty(queues)
+    n = 0
+    while True:
+        if n == picked.shape[0]:
+            picked, keys = longer(picked), taller(keys)
+        for i in range(k):
+            value[i] = -1.0
+            if left[i] > 0 and _fits(found.packing[i], free):
+                if admits(gate, app[i], found.work[i]):
+                    value[i] = 1.0
+            else:
+                left[i] = 0  # what is free only shrinks
+        keep_guarantees(gate, app, value)
+        best[:] = -1
+        for i in range(k):
+            at = 0 if line.queues == ANYBODY else leaf_of[app[i]]
+            if value[i] > 0.0 and (best[at] < 0 or _earlier(i, best[at], line, found)):
+                best[at] = i
+        chosen = best[0]
+        if line.queues != ANYBODY:
+            for queue in range(queues):
+                share[queue] = line.share[queue] if line.queues == CONTAINERS else used(gate, queue)
+            leaf = next_queue(gate, best, found.rank, share)
+            chosen = best[leaf] if leaf >= 0 else -1
+        if chosen < 0:
+            break
+        if line.waiting.shape[0] and line.waiting[chosen]:
+            line.waiting[chosen] = 2
+            left[chosen] = 0
+            continue
+        picked[n] = chosen
+        keys[n, 0] = line.key[app[chosen]]
+        n += 1
+        left[chosen] -= 1
+        _count(found, line, gate, chosen)
+    return picked[:n], keys[:n]
+
+
+@kernel
+def _count(found: Candidates, line: Line, gate: Gate, chosen: int) -> None:
+    """Count a picked container as held and its room as used."""
+    app = found.app[chosen]
+    line.key[app] += line.step[chosen]
+    if line.queues == CONTAINERS:
+        queue = gate.queue[app]
+        while queue >= 0:
+            line.share[queue] += 1.0
+            queue = gate.parent[queue]
+    take(gate, app, found.work[chosen])
+    for r in range(found.free.shape[0]):
+        found.free[r] = max(0.0, found.free[r] - found.packing[chosen, r])
+
+
+@kernel
+def _fits(packing: Floats, free: Floats) -> bool:
+    lacking = 0
+    for r in range(free.shape[0]):
+        if packing[r] > 0.0 and packing[r] > free[r] + FIT:
+            lacking += 1
+    return lacking == 0
+
+
+@kernel
+def _earlier(i: int, j: int, line: Line, found: Candidates) -> bool:
+    x, y = found.app[i], found.app[j]
+    a, b = line.key[x], line.key[y]
+    if a < b - TIE:
+        return True
+    if a > b + TIE:
+        return False
+    if x == y and line.pri[i] != line.pri[j]:
+        return bool(line.pri[i] > line.pri[j])
+    return bool(found.rank[i] < found.rank[j])
