@@ -96,6 +96,22 @@ def direct(function: Kernel, *arguments: object) -> Kernel:
     return cast(Kernel, dispatcher.compile(tuple(typeof(value) for value in arguments)))
 
 
+def steady(function: Kernel) -> Kernel:
+    """A kernel that is always called with arguments like those of its first call: `direct` then.
+
+    The look at each argument costs as much as a short kernel where tables of many arrays are given.
+    """
+    machine_code: list[Any] = []
+
+    def call(*arguments: Any) -> Any:
+        """Compile for the first arguments, then call the machine code."""
+        if not machine_code:
+            machine_code.append(direct(function, *arguments))
+        return machine_code[0](*arguments)
+
+    return cast(Kernel, call)
+
+
 def _compile(function: Kernel, **options: bool) -> Kernel:
     njit: Any = numba.njit
     return cast(Kernel, njit(cache=_KEEP, nogil=True, **options)(function))

@@ -8,9 +8,11 @@ from rm.match.candidate_kernels import Candidates, gather, mean_of_busy, over
 from rm.match.filter_kernels import Asks, Place
 from rm.match.limit_kernels import Gate, held_back
 from rm.match.protocol import Placement, Scores
+from weft.compiled import steady
 from weft.dag import Floats, Ints
 
 NONE: Floats = np.zeros(0)
+_gather = steady(gather)
 _UNSEEN: Floats = np.zeros((0, 0))  # holdings that nobody looks at
 
 
@@ -21,7 +23,7 @@ def candidates(
 
     All preconditions are applied: label, black list, reservation, gang.
     """
-    return gather(
+    return _gather(
         asks_of(view), place_of(view, node), _levels(view, node), view.apps.order, view.total,
         beyond if len(beyond) else np.zeros(len(view.total)), extra_most,
     )  # fmt: skip
@@ -31,7 +33,8 @@ def _levels(view: View, node: int) -> Ints:
     """How near each row's input is; in a cluster of one rack that rack is no nearer than others."""
     levels = view.levels(node)
     if view.rows.preferring and len(view.rack_names) < 2:
-        return np.where(levels == RACK_LOCAL, REMOTE, levels)
+        levels = np.where(levels == RACK_LOCAL, REMOTE, levels)
+        levels.flags.writeable = False
     return levels
 
 
@@ -61,11 +64,11 @@ def gate_of(view: View, *, keeps: bool = False, follows: bool = False) -> Gate:
     """
     tree, apps, by_queue, users = view.queues, view.apps, view.by_queue, view.users
     keeps = keeps and tree.several
-    moves = keeps or follows or tree.limited
+    moves = keeps or tree.limited or (follows and tree.several)
     queue_held = over(by_queue.held, view.total) if moves else _UNSEEN
     user_held = over(users.held, view.total) if moves else _UNSEEN
     return Gate(
-        moves, tree.limited, keeps, apps.queue, apps.user, tree.parent, tree.is_leaf,
+        tree.several, moves, tree.limited, keeps, apps.queue, apps.user, tree.parent, tree.is_leaf,
         tree.capacity, tree.most, by_queue.users, tree.user_limit, tree.user_limit_factor,
         queue_held, user_held,
     )  # fmt: skip

@@ -13,6 +13,9 @@ from rm.match.candidates import candidates, gate_of, placements
 from rm.match.capacity_kernels import pick
 from rm.match.delay_kernels import delays
 from rm.match.protocol import NOTHING, BaseMatcher, Match
+from weft.compiled import steady
+
+_pick = steady(pick)
 
 
 class CapacityMatcher(BaseMatcher):
@@ -31,8 +34,14 @@ class CapacityMatcher(BaseMatcher):
             return NOTHING
         rows, apps = view.rows, view.apps
         patience = delays(view, self.node_locality_delay, self.rack_locality_delay)
-        picked, waits = pick(
-            found, gate_of(view, follows=True), rows.missed, apps.priority, apps.order, *patience
+        picked, waits = _pick(
+            found,
+            gate_of(view, follows=True),
+            view.levels(node),
+            rows.missed,
+            apps.priority,
+            apps.order,
+            *patience,
         )
         places = np.arange(len(picked), dtype=np.float64)[:, None]
         declined = tuple(found.rows[waits].tolist())

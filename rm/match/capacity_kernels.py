@@ -35,6 +35,7 @@ def _fits(packing: Floats, free: Floats) -> bool:
 def pick(
     found: Candidates,
     gate: Gate,
+    level: Ints,
     missed: Ints,
     priority: Ints,
     order: Ints,
@@ -44,8 +45,8 @@ def pick(
     """Candidates in the order in which they are granted, one container each, and those that
     declined and got nothing.
 
-    `missed` is by row; `priority` and `order` by application slot. The arrays of `found` and `gate`
-    are working copies that change.
+    `level` and `missed` are by row; `priority` and `order` by application slot. The arrays of
+    `found` and `gate` are working copies that change.
     """
     k = found.packing.shape[0]
     left = found.pending.copy()
@@ -53,6 +54,7 @@ def pick(
     declined = np.zeros(k, dtype=np.bool_)
     queues = gate.parent.shape[0]
     best, share = np.empty(queues, dtype=np.int64), np.empty(queues)
+    only = int(np.argmax(gate.is_leaf))  # where there is one leaf queue
     n = 0
     while True:
         if n == picked.shape[0]:
@@ -69,16 +71,19 @@ def pick(
                 continue
             if not admits(gate, found.app[i], found.work[i]):
                 continue
-            if waits(found.level[i], missed[found.rows[i]], node_delay, rack_delay):
+            row = found.rows[i]
+            if waits(level[row], missed[row], node_delay, rack_delay):
                 declined[i] = True
                 continue
             best[leaf] = i
-        for queue in range(queues):
-            share[queue] = used(gate, queue)
-        leaf = next_queue(gate, best, found.rank, share)
-        if leaf < 0:
+        leaf = only
+        if gate.several:
+            for queue in range(queues):
+                share[queue] = used(gate, queue)
+            leaf = next_queue(gate, best, found.rank, share)
+        chosen = best[leaf] if leaf >= 0 else -1
+        if chosen < 0:
             break
-        chosen = best[leaf]
         picked[n] = chosen
         n += 1
         left[chosen] -= 1

@@ -14,8 +14,11 @@ from rm.match.carbyne_kernels import Carbyne, phases
 from rm.match.dominant import entitlements_of
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.tetris_kernels import Tetris, tetris_picks
+from weft.compiled import steady
 from weft.dag import Floats
 from weft.messages import AskType
+
+_phases = steady(phases)
 
 
 class CarbyneMatcher(BaseMatcher):
@@ -36,7 +39,7 @@ class CarbyneMatcher(BaseMatcher):
             return NOTHING
         n, apps, srtf = view.app_slots, view.apps, self.leftover == "srtf"
         gate = gate_of(view, follows=True)
-        must, share, spare, work, spares = phases(
+        must, share, spare, work, spares = _phases(
             found, view.rows.kind, largest_over(apps.held[:n], view.total),
             apps.remaining[:n].copy(), Carbyne(self.packing, self.remote_penalty, srtf), gate,
         )  # fmt: skip

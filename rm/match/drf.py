@@ -12,11 +12,14 @@ from rm.match.candidate_kernels import largest_over
 from rm.match.candidates import behind, candidates, gate_of, placements
 from rm.match.dominant import drf_shares_of
 from rm.match.protocol import NOTHING, BaseMatcher, Match
+from rm.match.score_kernels import tops
 from rm.match.turn_kernels import DOMINANT, Line, picks_by_turn
+from weft.compiled import steady
 from weft.dag import Floats, Ints
 
 _NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
 _NOTHING: Floats = np.zeros(0)
+_picks_by_turn = steady(picks_by_turn)
 
 
 class DrfMatcher(BaseMatcher):
@@ -30,9 +33,9 @@ class DrfMatcher(BaseMatcher):
         if not len(found.rows):
             return NOTHING
         share = largest_over(view.apps.held[: view.app_slots], view.total)
-        step = found.work.max(axis=1)
+        step = tops(found.work)
         line = Line(DOMINANT, _NOTHING, share, step, found.pri, found.pending, _NOBODY)
-        picked, keys = picks_by_turn(found, line, gate_of(view, follows=True))
+        picked, keys = _picks_by_turn(found, line, gate_of(view, follows=True))
         return Match(placements(found.rows, picked, keys, ("dominant_share",)))
 
     def shares(self, view: View, now: float) -> Floats:

@@ -15,9 +15,11 @@ from rm.match.candidates import behind, candidates, gate_of, placements
 from rm.match.delay_kernels import delays, waiting_rows
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.turn_kernels import CONTAINERS, Line, picks_by_turn
+from weft.compiled import steady
 from weft.dag import Floats
 
 MASTER = 1.0  # containers that no task runs in
+_picks_by_turn = steady(picks_by_turn)
 
 
 class FairMatcher(BaseMatcher):
@@ -39,7 +41,7 @@ class FairMatcher(BaseMatcher):
         waiting = waiting_rows(found.rows, view.levels(node), view.rows.missed, *patience)
         one = np.ones(len(found.rows))
         line = Line(CONTAINERS, by_queue, by_app, one, found.pri, found.pending, waiting)
-        picked, keys = picks_by_turn(found, line, gate_of(view))
+        picked, keys = _picks_by_turn(found, line, gate_of(view))
         declined = tuple(found.rows[waiting > 1].tolist())
         answer = placements(found.rows, picked, keys, ("containers",))
         return Match(answer, declined, settled=not declined)

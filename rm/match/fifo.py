@@ -9,6 +9,9 @@ from rm.ledger.view import View
 from rm.match.candidates import asks_of, gate_of, place_of
 from rm.match.fifo_kernels import pick
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
+from weft.compiled import steady
+
+_pick = steady(pick)
 
 
 class FifoMatcher(BaseMatcher):
@@ -20,7 +23,7 @@ class FifoMatcher(BaseMatcher):
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
         apps = view.apps
-        picked = pick(
+        picked = _pick(
             asks_of(view), place_of(view, node), view.total, apps.priority, apps.order,
             gate_of(view, keeps=True),
         )  # fmt: skip

@@ -30,26 +30,24 @@ def pick(
     a limit holds back, do not wait. `priority` and `order` are by application slot.
     """
     room, left = place.available.copy(), asks.pending.copy()
-    stands, value = np.zeros(asks.size, dtype=np.bool_), np.empty(asks.size)
-    for row in range(asks.size):
-        if left[row] > 0 and not asks.gang[row]:
-            stands[row] = blocked_by(asks, place, row) in (OPEN, NO_ROOM)
+    value = np.empty(asks.size if gate.keeps else 0)
     one_by_one = gate.binds or gate.keeps
     picked = np.empty((FEW, 2), dtype=np.int64)
     n = 0
     while True:
-        for row in range(asks.size):
-            able = stands[row] and left[row] > 0
-            if able and gate.binds:
-                able = admits(gate, asks.app[row], part_of(asks.demand[row], total))
-            value[row] = 1.0 if able else -1.0
-        keep_guarantees(gate, asks.app[: asks.size], value)
+        if gate.keeps:
+            for row in range(asks.size):
+                value[row] = 1.0 if _stands(asks, place, total, gate, left, row) else -1.0
+            keep_guarantees(gate, asks.app[: asks.size], value)
         head = -1
         for row in range(asks.size):
-            if value[row] > 0.0 and (
-                head < 0
-                or before(row, head, asks.app, asks.pri_score, asks.serial, priority, order)
+            if left[row] <= 0 or (gate.keeps and value[row] < 0.0):
+                continue
+            if head >= 0 and before(
+                head, row, asks.app, asks.pri_score, asks.serial, priority, order
             ):
+                continue
+            if gate.keeps or _stands(asks, place, total, gate, left, row):
                 head = row
         if head < 0:
             break
@@ -70,6 +68,16 @@ def pick(
         picked[n, 0], picked[n, 1] = head, copied
         n += 1
     return picked[:n]
+
+
+@making_kernel
+def _stands(
+    asks: Asks, place: Place, total: Floats, gate: Gate, left: Ints, row: int
+) -> bool:  # fmt: skip
+    """Whether a row is in the line for a node: it may use it, and no limit holds it back."""
+    if left[row] <= 0 or asks.gang[row] or blocked_by(asks, place, row) not in (OPEN, NO_ROOM):
+        return False
+    return not gate.binds or admits(gate, asks.app[row], part_of(asks.demand[row], total))
 
 
 @making_kernel

@@ -35,11 +35,15 @@ from rm.match.deficit_kernels import (
 from rm.match.graphene_kernels import Eta, Terms, graphene_picks
 from rm.match.overbook_kernels import sooner, what_if
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
+from weft.compiled import steady
 from weft.dag import Floats, Ints
 
 TERMS = ("perf", "pack", "overbook", "work", "deficit")
 OVERBOOK = TERMS.index("overbook")
 UNITS = {"slots": SLOTS, "drf": DRF, "time": TIME}
+_graphene_picks = steady(graphene_picks)
+_taking_part = steady(taking_part)
+_book_on_node = steady(book_on_node)
 
 
 class GrapheneMatcher(BaseMatcher):
@@ -114,7 +118,7 @@ class GrapheneMatcher(BaseMatcher):
             found, over = self._bundle(found, over)
         groups = found.app if self.by_app else view.apps.queue[found.app]
         mean_work = mean_remaining(view)
-        picked, terms, eta, seen = graphene_picks(
+        picked, terms, eta, seen = _graphene_picks(
             found, over, groups, view.apps.remaining[: view.app_slots].copy(),
             self._state(view, node), self._eta(mean_work), self._knobs, gate_of(view),
         )  # fmt: skip
@@ -193,7 +197,7 @@ class GrapheneMatcher(BaseMatcher):
         """The groups that take part in what is placed on a node."""
         share, busy, held = self._groups(view)
         who = Parties(self._group_of(view), busy, share, view.total, gate_of(view))
-        active = taking_part(asks_of(view), place_of(view, node), who)
+        active = _taking_part(asks_of(view), place_of(view, node), who)
         deficit, normal, part = group_state(self._counters, share, active, held, view.total)
         return Groups(deficit, normal, part, self._bound(view), self.unit)
 
@@ -219,7 +223,7 @@ class GrapheneMatcher(BaseMatcher):
         )  # fmt: skip
         n = view.node_count
         who = Parties(self._group_of(view), busy, share, view.total, gate_of(view))
-        book_on_node(
+        _book_on_node(
             self._counters, asks_of(view), place_of(view, node), who, booking,
             (nodes.up[:n], nodes.labels, nodes.capacity),
         )  # fmt: skip

@@ -21,6 +21,7 @@ OPEN, USER = -1, -2  # what holds a demand back: nothing, its user's limit; else
 class Gate(NamedTuple):
     """Queues and users in a decision; holdings are over C, and working copies that `take` moves."""
 
+    several: bool  # whether there is more than one leaf queue
     moves: bool  # whether holdings are followed from pick to pick
     binds: bool  # whether any limit can bind
     keeps: bool  # whether queues below their guarantee go first, whatever the policy says

@@ -107,3 +107,12 @@ def part_of(demand: Floats, total: Floats) -> Floats:
         if total[r] > 0.0:
             out[r] = demand[r] / total[r]
     return out
+
+
+@making_kernel
+def tops(values: Floats) -> Floats:
+    """The largest of each row of amounts (k, d), at least 0; shape (k,)."""
+    out = np.empty(values.shape[0])
+    for i in range(values.shape[0]):
+        out[i] = largest(values[i])
+    return out

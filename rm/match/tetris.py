@@ -12,6 +12,9 @@ from rm.match.candidate_kernels import largest_over, over
 from rm.match.candidates import candidates, gate_of, mean_remaining, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.tetris_kernels import Tetris, tetris_picks
+from weft.compiled import steady
+
+_tetris_picks = steady(tetris_picks)
 
 
 class TetrisMatcher(BaseMatcher):
@@ -31,7 +34,7 @@ class TetrisMatcher(BaseMatcher):
             return NOTHING
         n = view.app_slots
         knobs = Tetris(self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty)
-        picked, terms = tetris_picks(
+        picked, terms = _tetris_picks(
             found, view.apps.remaining[:n].copy(), over(view.apps.held[:n], view.total), knobs,
             gate_of(view, keeps=True),
         )  # fmt: skip

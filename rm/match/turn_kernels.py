@@ -40,6 +40,7 @@ def picks_by_turn(found: Candidates, line: Line, gate: Gate) -> tuple[Ints, Floa
     picked = np.empty(FEW, dtype=np.int64)
     keys = np.empty((FEW, 1))
     queues = gate.parent.shape[0]
+    by_queue = line.queues != ANYBODY and gate.several
     best = np.empty(queues, dtype=np.int64)
     share = np.empty(queues)
     n = 0
@@ -56,11 +57,11 @@ def picks_by_turn(found: Candidates, line: Line, gate: Gate) -> tuple[Ints, Floa
         keep_guarantees(gate, app, value)
         best[:] = -1
         for i in range(k):
-            at = 0 if line.queues == ANYBODY else leaf_of[app[i]]
+            at = leaf_of[app[i]] if by_queue else 0
             if value[i] > 0.0 and (best[at] < 0 or _earlier(i, best[at], line, found)):
                 best[at] = i
         chosen = best[0]
-        if line.queues != ANYBODY:
+        if by_queue:
             for queue in range(queues):
                 share[queue] = line.share[queue] if line.queues == CONTAINERS else used(gate, queue)
             leaf = next_queue(gate, best, found.rank, share)
