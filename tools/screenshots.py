@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-WARM_S = 40.0  # before the first picture
+WARM_S = 90.0  # before the first picture
 PAUSE_S = 2.5  # between submissions
 SLOWER = 6.0
 SHOWN = "q21"  # the application whose page is taken
@@ -40,8 +40,9 @@ PAGES = {  # name -> (path, height, theme)
     "applications": ("/cluster/apps", 760, "light"),
     "application": ("/cluster/app/{app}", 1500, "light"),
     "application-dark": ("/cluster/app/{app}", 1500, "dark"),
+    "stage": ("/cluster/app/{app}/stage/1", 980, "light"),
     "nodes": ("/cluster/nodes", 820, "light"),
-    "queues": ("/cluster/queues", 440, "dark"),
+    "queues": ("/cluster/queues", 760, "dark"),
 }
 
 

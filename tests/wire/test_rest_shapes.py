@@ -172,6 +172,10 @@ def test_another_sites_page_and_plain_forms_change_nothing() -> None:
         assert (await ask(path, "PUT", data=body, headers=other))[0] == 403
         form = {"Content-Type": "text/plain"}
         assert (await ask(path, "PUT", data=body, headers=form))[0] == 415
+        strange = {"Content-Type": "application/json; charset=utf-99"}
+        status, told = await ask(path, "PUT", data=body, headers=strange)
+        assert status == 415
+        assert "utf-99" in told["RemoteException"]["message"]
         assert fake.calls["kill"] == 0
         assert (await ask(path, "PUT", data=body, headers=json_type))[0] == 202
         assert (await ask(path, "PUT", data=body, headers=json_type))[0] == 200, "it is over"

@@ -25,6 +25,7 @@ from weft.web.answers import Handler, errors, remote_exception
 from weft.web.context import HISTORY, LISTENERS, PLANS, SETTINGS, SOURCE
 from weft.web.history import History
 from weft.web.keeping import Keeper
+from weft.web.patience import PatientRunner
 from weft.web.plans import Plans
 from weft.web.source import Source
 
@@ -104,7 +105,7 @@ async def serve(settings: WebSettings) -> None:
     """Serve until told to end."""
     process = Process(settings)
     client = AsyncClient(settings.manager, settings.deadline_s)
-    runner = web.AppRunner(
+    runner = PatientRunner(
         make_app(settings, client), access_log=None, shutdown_timeout=ENDING_S,
         handler_cancellation=True,
     )  # fmt: skip

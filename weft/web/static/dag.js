@@ -7,7 +7,7 @@ import { count, h, middle, plural, s, stageColour, textWidth } from "./util.js";
 const WIDE = { along: 184, across: 60, gapAlong: 52, gapAcross: 16, down: false };
 const NARROW = { along: 60, across: 158, gapAlong: 34, gapAcross: 12, down: true };
 const NARROW_PX = 640; // below, layers are rows
-const READABLE = 0.9; // the first view is no smaller
+const READABLE = 0.85; // the first view is no smaller
 const SCALES = { least: 0.005, most: 2, step: 1.25 };
 const WORDS_FONT = "11px system-ui, sans-serif";
 const FAR = 0.5; // below, boxes are without words

@@ -249,7 +249,7 @@ export function stagePage({ argument, more, go, refresh }) {
         h("span", null, done),
         h("span", null, percent(share)),
       ),
-      meter(share, done, isEnded(app) ? kindOf(app.state) : ""),
+      meter(share, done, share >= 1 ? "finished" : isEnded(app) ? kindOf(app.state) : ""),
     );
     const link = (name) =>
       h("a", { href: `/cluster/app/${argument}/stage/${positions[name]}` }, name);

@@ -1,0 +1,51 @@
+"""A connection that never sends a whole request head is closed: there are only so many files."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from weft.web.answers import Handler
+
+HEAD_S = 20.0  # from the connection to its first whole head; aiohttp bounds the wait for later ones
+
+
+class PatientRunner(web.AppRunner):
+    """Closes connections that have not asked for anything `head_s` after they were made."""
+
+    def __init__(self, app: web.Application, head_s: float = HEAD_S, **more: Any) -> None:
+        super().__init__(app, **more)
+        self._head_s = head_s
+        self._silent: dict[int, Any] = {}  # connections by identity, each for `head_s` at most
+        app.middlewares.insert(0, self._asked)
+
+    @property
+    def server(self) -> Any:
+        """What makes the protocol of each connection."""
+        made = super().server
+        return None if made is None else self._watched(made)
+
+    def _watched(self, server: Callable[[], Any]) -> Callable[[], Any]:
+        def make() -> Any:
+            protocol = server()
+            self._silent[id(protocol)] = protocol
+            asyncio.get_running_loop().call_later(self._head_s, self._look, id(protocol))
+            return protocol
+
+        return make
+
+    @property
+    def _asked(self) -> Middleware:
+        @web.middleware
+        async def asked(request: web.Request, handler: Handler) -> web.StreamResponse:
+            self._silent.pop(id(request.protocol), None)
+            return await handler(request)
+
+        return asked
+
+    def _look(self, identity: int) -> None:
+        protocol = self._silent.pop(identity, None)
+        if protocol is not None:
+            protocol.force_close()
