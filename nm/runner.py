@@ -46,10 +46,12 @@ class Runner:
         self._remote = self._read = -1  # positions: what remote reads use, and what tells how much
         self._measured: dict[ContainerId, Vector] = {}  # real containers
         self._measured_at_s = 0.0
+        self._d = 0  # resource types
 
     def size(self, types: ResourceTypes, capacity: Vector, now: float) -> None:
         """Learn what the host has, in the cluster's resource types."""
         self.emulation = Emulation(capacity, types.rigid)
+        self._d = len(types)
         self.book.size(capacity, types.rigid)
         self._measured_at_s = now
         places = {name: place for place, name in enumerate(types.names)}
@@ -63,6 +65,8 @@ class Runner:
         container = item.container_id
         key = (item.stage, item.task, item.attempt)
         book = self.book
+        if len(item.demand) != self._d or len(item.granted) not in (0, self._d):
+            return f"refused: its demand has not {self._d} amounts"
         held = book.containers.get(container)
         if held is not None:
             if key in held.tasks or key in held.ended:
@@ -118,7 +122,7 @@ class Runner:
     def start_master(self, launch: MasterLaunch, now: float, effects: list[Effect]) -> None:
         """Start an application master; the same order again changes nothing."""
         container, book = launch.container_id, self.book
-        if container in book.containers:
+        if container in book.containers or len(launch.demand) != self._d:
             return
         end = book.tombstones.get(container)
         if end is not None:

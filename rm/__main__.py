@@ -89,7 +89,7 @@ async def serve(settings: RmSettings) -> None:
     records = tuple(journal.read()) if journal is not None else ()
     instrument(process.exposition, manager)
     server = Server(settings.host, settings.port, process.exposition.called)
-    service = ManagerService(process, server)
+    service = ManagerService(process, server, len(manager.books.types))
     store = None if journal is None else MeteredStore(journal, process.exposition)
     shell = Shell(process.clock, service, store, process.exposition.meter, checked=settings.check)
     shell.add(MANAGER, manager)

@@ -39,12 +39,30 @@ def match_node(books: Books, node: Node) -> None:
         node.settled_at = books.version
         return
     match = books.matcher.match(books.view, slot, books.now)
+    whole = True
     for placement in match.placements:
-        grant(books, node, placement)
+        copies = min(placement.copies, _may_get(books, node))
+        if copies < placement.copies:
+            whole = False
+        if copies <= 0:
+            break
+        grant(books, node, placement if whole else placement._replace(copies=copies))
+        books.granted_now += copies
     books.matcher.matched(books.view, slot, match, books.now)
     if match.declined:
         _missed(books, node, match.declined)
-    node.settled_at = books.version if match.settled else -1
+    node.settled_at = books.version if match.settled and whole else -1
+    if not whole and columns.containers[slot] < books.settings.node_containers_max:
+        books.cut = True  # the rest comes with the next round
+
+
+def _may_get(books: Books, node: Node) -> int:
+    """How many more containers a node may be granted now, whatever fits: a round must end soon."""
+    settings = books.settings
+    return min(
+        settings.node_containers_max - int(books.ledger.nodes.containers[node.slot]),
+        settings.round_grants_max - books.granted_now,
+    )
 
 
 def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
@@ -70,12 +88,15 @@ def match_all(books: Books) -> None:
     if books.waiting:
         floor = np.minimum(floor, books.least_master)
     nodes = ledger.nodes
+    books.granted_now, books.cut = 0, False
     room = nodes.available[:n] >= floor - (books.slack + TOLERANCE) * nodes.capacity[:n]
     found = np.flatnonzero(room.all(axis=1) & nodes.up[:n])
     first = int(np.searchsorted(found, books.cursor))
     for slot in np.roll(found, -first).tolist():
         match_node(books, books.node_at[slot])
-        if not (books.waiting or books.rows.live):
+        if books.granted_now >= books.settings.round_grants_max or not (
+            books.waiting or books.rows.live
+        ):
             break
     books.cursor = (books.cursor + 1) % n
 
@@ -93,7 +114,7 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     books.ledger.book(node.slot, entry.app, entry.demand, count, limit)
     attempt, ask = app.attempt, entry.ask
     queue = books.queues.paths[app.queue]
-    demand = Demand(entry.demand, ask.demand)
+    demand = Demand(entry.demand, ask.demand if any(ask.demand) else books.least)
     node_id, ask_id, stage, scores = node.node_id, ask.ask_id, ask.stage, placement.scores
     first = next_ids(books, attempt, count)
     owe, note = attempt.outbox.put, books.out.append

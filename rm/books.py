@@ -33,6 +33,7 @@ from weft.resources import ResourceTypes, Vector
 LABELS_MAX = 62
 UNKNOWN_LABEL = 1 << LABELS_MAX  # what no node carries
 ENDED_SHOWN_MAX = 200
+LEAST = 0.001  # of the first type, where the cluster has none of `min_demand`
 
 
 class Holding:
@@ -311,6 +312,8 @@ class Books:
         self.dirty_attempts: dict[AttemptId, Attempt] = {}
         self.dirty_nodes: dict[NodeId, Node] = {}
         self.timer_set = False
+        self.granted_now = 0  # containers, at this heartbeat or in this pass
+        self.cut = False  # there was more to grant than one pass may
         self.gangs_at = -1  # version at which no gang fitted
         self.gangs_rest_s = 0.0  # until when no nodes are kept for gangs
         self.reserved: dict[int, tuple[float, list[int]]] = {}  # by ask: since when, node slots
@@ -331,6 +334,7 @@ class Books:
         self.master_demand: Floats = np.array(self.master_vector)
         self.least_master: Floats = np.array(self.master_vector)  # no master needs less
         self.open_jobs = False  # a job with a master of its own was ever seen
+        self.least: Vector = _least(types, settings.min_demand)
         self._shares: tuple[int, Floats] = (-1, np.zeros((0, len(types))))
         self._rooms: dict[int, Vector] = {}
         self._rooms_at = -1
@@ -436,6 +440,12 @@ class Books:
             for held in node.holdings.values():
                 runs.add(held.container_id, 1, held.end_s, held.demand)
         return runs
+
+
+def _least(types: ResourceTypes, wanted: Mapping[str, float]) -> Vector:
+    """The least that a container may have, in the cluster's types; never nothing."""
+    least = types.vector({name: amount for name, amount in wanted.items() if name in types.names})
+    return least if any(least) else (LEAST,) + (0.0,) * (len(types) - 1)
 
 
 Handler = Callable[[Books, Any], None]

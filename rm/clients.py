@@ -9,10 +9,11 @@ from rm.books import App, Books, Node
 from rm.gang_room import check_gangs
 from rm.hosting import check_master
 from rm.leaving import decommission, recommission
-from rm.lifecycle import AppEvent, reported
+from rm.lifecycle import AppEvent, NodeState, reported
 from rm.report import explain, reports
 from weft.effects import ClientRequested, Send
 from weft.errors import InputError
+from weft.facts import Remark
 from weft.ids import AppId, NodeId
 from weft.job import Job, Stage
 from weft.jobfile import job_to_dict
@@ -65,6 +66,12 @@ def _answer(books: Books, request: Any) -> Any:
         return Refused("invalid_argument", error.place, error.problem)
     except NotFoundError as error:
         return Refused("not_found", error.place, str(error))
+    except Exception as error:
+        if type(request) not in _READS:
+            raise  # the books may be wrong: the journal brings the manager back
+        what = f"{type(error).__name__}: {error}"
+        books.note(Remark("warning", f"a bug: {type(request).__name__} failed: {what}"))
+        return Refused("internal", "", f"a bug of the Resource Manager: {what}")
 
 
 def _new(books: Books, request: NewApplication) -> ApplicationReserved:
@@ -123,6 +130,11 @@ def _check_fits(books: Books, job: Job) -> None:
         return
     for position, stage in enumerate(job.stages):
         place = f"stages[{position}].demand"
+        if stage.gang and stage.tasks > (most := books.settings.round_grants_max):
+            raise InputError(
+                f"stages[{position}].tasks",
+                f"{stage.tasks} in a gang; at most {most} start together",
+            )
         for demand in _demands(books, stage, place):
             if books.classes and not _fits(books, demand, stage.label):
                 what = ", ".join(f"{a:g} {n}" for n, a in books.types.mapping(demand).items() if a)
@@ -211,10 +223,12 @@ def _node(books: Books, name: NodeId) -> Node:
     return node
 
 
-def _decommission(books: Books, request: DecommissionNode) -> Done:
+def _decommission(books: Books, request: DecommissionNode) -> Any:
     if not isfinite(request.timeout_s):
         raise InputError("timeout_s", f"expected a number, got {request.timeout_s}")
     node = _node(books, request.node_id)
+    if node.state is NodeState.NEW:
+        return Refused("failed_precondition", "node_id", f"{node.node_id} was never in service")
     decommission(books, node, request.timeout_s)
     return Done(node.state.name)
 
@@ -241,6 +255,19 @@ def _containers(books: Books, request: ListContainers) -> Any:
     return reports.containers(books, _find(books, request.app_id))
 
 
+# what these do changes nothing, so that a failure of one is no reason to end
+_READS = frozenset(
+    {
+        GetApplication,
+        GetJob,
+        ListApplications,
+        ListNodes,
+        ListQueues,
+        GetMetrics,
+        Explain,
+        ListContainers,
+    }
+)
 _HANDLERS: dict[type, Callable[[Books, Any], Any]] = {
     NewApplication: _new,
     SubmitApplication: _submit,

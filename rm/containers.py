@@ -166,7 +166,9 @@ def late_success(books: Books, end: ContainerEnd) -> None:
 
 def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool:
     """A task finished: a later attempt, or a restarted manager, must know; False if it is known."""
-    if not 0 <= stage < len(app.finished) or task < 0:
+    if not 0 <= stage < min(len(app.finished), len(app.job.stages)):
+        return False  # of no task, or the application is over
+    if not 0 <= task < app.job.stages[stage].tasks:
         return False  # of no task, or the application is over
     done = app.finished[stage]
     if task in done:

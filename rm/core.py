@@ -114,7 +114,7 @@ class ResourceManager:
         books.rows.compact()
         before_match(books)
         match_all(books)
-        books.matched_at = books.version
+        books.matched_at = -1 if books.cut else books.version
         for attempt in list(books.dirty_attempts.values()):
             if attempt.state is AttemptState.RUNNING:
                 masters.answer_attempt(books, attempt)

@@ -17,6 +17,7 @@ from rm.containers import order_stop
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent
 from rm.lifecycle import ContainerState as Container_
+from weft.dag import Floats
 from weft.effects import Send
 from weft.facts import Remark
 from weft.ids import AttemptId, NodeId, app_of_attempt
@@ -36,10 +37,14 @@ from weft.messages import (
     Preemption,
     master_address,
 )
+from weft.resources import Vector
 
 _RUNNING: Final = AttemptState.RUNNING
 _UNTOLD: Final = Container_.ALLOCATED
 _TOLD: Final = CONTAINER.next(Container_.ALLOCATED, ContainerEvent.ACQUIRED)
+ASKED_PER_TASK, ASKED_MIN = 2, 1_000  # containers pending: a task, and another copy of it
+OPEN_ASKED = 100_000  # of an open job, of which only its master knows what it needs
+ASKS_PER_TASK, ASKS_MIN = 8, 1_000  # asks of an attempt: those of before stay
 _SAY_AGAIN = 8  # answers after which share and headroom are told although unchanged
 
 
@@ -243,12 +248,13 @@ def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
 def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
     """Bring an ask up to date; an older message than the last one about it is dropped."""
     entry = attempt.entries.get(ask.ask_id)
+    problem = _problem_of(books, attempt, ask, entry)
+    if problem:
+        text = f"refused ask {ask.ask_id}: {problem}"
+        books.note(Remark("warning", text, (("attempt", str(attempt.attempt_id)),)))
+        return
     if entry is None:
-        if len(ask.demand) != len(books.types):
-            text = f"ask {ask.ask_id} has {len(ask.demand)} resources, not {len(books.types)}"
-            books.note(Remark("warning", text, (("attempt", str(attempt.attempt_id)),)))
-            return
-        demand = np.array(ask.demand, dtype=np.float64)
+        demand = _at_least(books, ask.demand)
         entry = AskEntry(ask, attempt.app.slot, demand, books.next_serial)
         books.next_serial += 1
         attempt.entries[ask.ask_id] = entry
@@ -258,7 +264,7 @@ def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
             return
         before = entry.pending
         if ask.demand != entry.ask.demand:
-            entry.demand = np.array(ask.demand, dtype=np.float64)
+            entry.demand = _at_least(books, ask.demand)
         entry.ask = ask
     entry.request_id = request_id
     label = books.label_bit(ask.label)
@@ -270,6 +276,36 @@ def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
         books.rows.close(entry)
     books.ledger.add_pending(entry.app, entry.pending - before)
     books.version += 1
+
+
+def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None) -> str:
+    """What is wrong with an ask, seen with its job; empty: nothing.
+
+    What is pending is at most a container for each task of the job and one more copy of each.
+    """
+    if len(ask.demand) != len(books.types):
+        return f"{len(ask.demand)} resources, not {len(books.types)}"
+    job = attempt.app.job
+    stages = len(attempt.app.running)
+    if ask.stage >= stages:
+        return f"stage {ask.stage} of a job with {stages}"
+    granted, before = (0, 0) if entry is None else (entry.granted, entry.pending)
+    pending = int(books.ledger.apps.pending[attempt.app.slot]) - before
+    pending += max(0, ask.total - granted)
+    if pending > max(
+        ASKED_MIN, ASKED_PER_TASK * job.task_count, OPEN_ASKED * (job.master is not None)
+    ):
+        return f"{pending} containers pending for a job of {job.task_count} tasks"
+    if ask.gang and ask.total - granted > books.settings.round_grants_max:
+        return f"a gang of more than {books.settings.round_grants_max}"
+    if entry is None and len(attempt.entries) >= ASKS_PER_TASK * job.task_count + ASKS_MIN:
+        return f"{len(attempt.entries)} asks for a job of {job.task_count} tasks"
+    return ""
+
+
+def _at_least(books: Books, demand: Vector) -> Floats:
+    """A demand in the books: one of nothing takes the least that a container may have."""
+    return np.array(demand if any(demand) else books.least, dtype=np.float64)
 
 
 def _racks_of_preferred(books: Books, job: Job) -> tuple[tuple[NodeId, str], ...]:

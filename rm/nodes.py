@@ -125,8 +125,10 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     if not books.settings.prompt:
         books.rows.compact()
         before_match(books)
+        books.granted_now = 0
         match_node(books, node)
     elif node.settled_at == -1 and books.rows.live:
+        books.granted_now = 0
         match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
     answer_node(books, node)
 
@@ -282,7 +284,7 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
         attempt.master = holding
         attempt.seen_s = books.now
         books.masters += holding.demand
-    elif item.tasks:
+    elif item.tasks and 0 <= item.tasks[0][0] < len(attempt.app.running):
         holding.stage = item.tasks[0][0]
         attempt.app.running[holding.stage] += 1
 
@@ -298,6 +300,7 @@ def _book_as_is(
     books: Books, node: Node, attempt: Attempt | None, number: ContainerId, demand: Vector
 ) -> Holding:
     """Book a running container whatever the capacity: it is there."""
+    demand = demand if any(demand) else books.least
     array = np.array(demand, dtype=np.float64)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.book(node.slot, slot, array, 1, np.full(len(array), np.inf))

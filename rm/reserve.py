@@ -188,7 +188,8 @@ def _room(books: Books, entry: AskEntry, amounts: Floats) -> Ints:
     capacity = columns.capacity[:n]
     free = amounts[:n] + TOLERANCE * capacity
     need = entry.demand > 0
-    most = np.full(n, float(entry.pending))
+    spare = books.settings.node_containers_max - columns.containers[:n]
+    most = np.minimum(float(entry.pending), spare)
     if need.any():
         most = np.minimum(most, np.floor(free[:, need] / entry.demand[need]).min(axis=1))
     label = books.rows.label[entry.row]

@@ -35,5 +35,10 @@ class ManagerSettings:
     preemption_natural: float = 0.2  # part of what an ask lacks that one round goes for
     preemption_round_max: float = 0.1  # part of the cluster that one round may newly choose
     preemption_dead_zone: float = 0.1  # over its guarantee, what a queue may hold without losing it
+    min_demand: Mapping[str, float] = field(
+        default_factory=lambda: {"vcores": 0.001, "memory_mb": 1.0}
+    )  # what a container that asks for nothing is booked with (YARN's minimum allocation)
+    node_containers_max: int = 10_000  # of one node at a time
+    round_grants_max: int = 5_000  # at one heartbeat, or of one pass over all nodes
     completed_apps_max: int = 10_000  # ended applications kept for reports
     recovery: bool = True  # write what a restarted manager needs

@@ -15,11 +15,13 @@ from weft.job import (
     read_number_per_task,
 )
 from weft.reading import read_integer as _integer
+from weft.reading import read_name as _name
 from weft.reading import read_table as _table
-from weft.reading import read_text as _text
+from weft.reading import read_word as _word
 from weft.resources import read_amount
 
 TASKS_MAX = 10_000_000
+STAGES_MAX = 10_000
 _JOB_KEYS = {
     "name", "queue", "user", "priority", "arrival_s", "max_task_attempts", "history_key",
     "input_mb", "resources", "stages", "kind", "tags", "master",
@@ -38,24 +40,28 @@ def job_from_dict(data: object, place: str = "") -> Job:
     stages = table.get("stages", [] if master is not None else None)
     if not isinstance(stages, list) or not (stages or master is not None):
         raise InputError(f"{prefix}stages", "expected a list of at least one stage")
+    if len(stages) > STAGES_MAX:
+        raise InputError(
+            f"{prefix}stages", f"{len(stages)} are more than the limit of {STAGES_MAX}"
+        )
     resources = table.get("resources", [])
     if not isinstance(resources, list) or not all(isinstance(r, str) for r in resources):
         raise InputError(f"{prefix}resources", "expected a list of names")
     try:
         return Job(
-            name=_text(table.get("name"), f"{prefix}name"),
+            name=_name(table.get("name"), f"{prefix}name"),
             stages=tuple(_stage(s, f"{prefix}stages[{i}]") for i, s in enumerate(stages)),
-            queue=_text(table.get("queue", "default"), f"{prefix}queue"),
-            user=_text(table.get("user", ""), f"{prefix}user", empty=True),
+            queue=_name(table.get("queue", "default"), f"{prefix}queue"),
+            user=_name(table.get("user", ""), f"{prefix}user", empty=True),
             priority=_integer(table.get("priority", 0), f"{prefix}priority", -(2**31)),
             arrival_s=read_amount(table.get("arrival_s", 0.0), f"{prefix}arrival_s"),
             max_task_attempts=_integer(
                 table.get("max_task_attempts", 4), f"{prefix}max_task_attempts", 1
             ),
-            history_key=_text(table.get("history_key", ""), f"{prefix}history_key", empty=True),
+            history_key=_name(table.get("history_key", ""), f"{prefix}history_key", empty=True),
             input_mb=read_amount(table.get("input_mb", 0.0), f"{prefix}input_mb"),
-            resources=tuple(resources),
-            kind=_text(table.get("kind", "WEFT"), f"{prefix}kind"),
+            resources=tuple(_name(r, f"{prefix}resources") for r in resources),
+            kind=_name(table.get("kind", "WEFT"), f"{prefix}kind"),
             tags=_texts(table.get("tags", []), f"{prefix}tags"),
             master=None if master is None else _master(master, f"{prefix}master"),
         )
@@ -101,10 +107,10 @@ def _master(data: object, place: str) -> MasterSpec:
         demand=_demand(table.get("demand", {}), f"{place}.demand"),
         command=command,
         environment=tuple(
-            (key, _text(value, f"{place}.environment.{key}", empty=True))
+            (_name(key, f"{place}.environment"), _word(value, f"{place}.environment.{key}"))
             for key, value in environment.items()
         ),
-        label=_text(table.get("label", ""), f"{place}.label", empty=True),
+        label=_name(table.get("label", ""), f"{place}.label", empty=True),
         max_attempts=min(attempts, ATTEMPTS_MAX),
     )
 
@@ -125,12 +131,12 @@ def _master_to_dict(master: MasterSpec) -> dict[str, Any]:
 def _texts(value: object, place: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise InputError(place, "expected a list of words")
-    return tuple(_text(item, f"{place}[{i}]") for i, item in enumerate(value))
+    return tuple(_name(item, f"{place}[{i}]") for i, item in enumerate(value))
 
 
 def _stage(data: object, place: str) -> Stage:
     table = _table(data, place, _STAGE_KEYS)
-    name = _text(table.get("name"), f"{place}.name")
+    name = _name(table.get("name"), f"{place}.name")
     if "tasks" not in table:
         raise InputError(f"{place}.tasks", f"stage {name!r} says no number of tasks")
     tasks, overrides = _tasks(table["tasks"], f"{place}.tasks")
@@ -151,8 +157,8 @@ def _stage(data: object, place: str) -> Stage:
         name=name,
         tasks=tasks,
         duration_s=(
-            max(o.duration_s or 0.0 for o in overrides)
-            if duration is None
+            max((o.duration_s or 0.0 for o in overrides), default=0.0)
+            if duration is None and overrides
             else read_amount(duration, f"{place}.duration_s")
         ),
         demand=_demand(table.get("demand", {}), f"{place}.demand"),
@@ -167,7 +173,7 @@ def _stage(data: object, place: str) -> Stage:
         ),
         prefer=_prefer(table.get("prefer"), f"{place}.prefer"),
         command=_command(table.get("command", []), f"{place}.command"),
-        label=_text(table.get("label", ""), f"{place}.label", empty=True),
+        label=_name(table.get("label", ""), f"{place}.label", empty=True),
         gang=gang,
         overrides=overrides,
     )
@@ -209,19 +215,21 @@ def _parents(value: object, place: str) -> tuple[Edge, ...]:
     for i, item in enumerate(value):
         where = f"{place}[{i}]"
         if isinstance(item, str):
-            edges.append(Edge(_text(item, where)))
+            edges.append(Edge(_name(item, where)))
             continue
         table = _table(item, where, {"stage", "edge"})
         kind = table.get("edge", EdgeKind.ALL_TO_ALL.value)
         if kind not in {k.value for k in EdgeKind}:
             known = ", ".join(k.value for k in EdgeKind)
             raise InputError(f"{where}.edge", f"unknown edge kind {kind!r}; known: {known}")
-        edges.append(Edge(_text(table.get("stage"), f"{where}.stage"), EdgeKind(kind)))
+        edges.append(Edge(_name(table.get("stage"), f"{where}.stage"), EdgeKind(kind)))
     return tuple(edges)
 
 
 def _demand(value: object, place: str) -> dict[str, float]:
     table = _table(value, place)
+    for key in table:
+        _name(key, f"{place} (the name of a resource)")
     return {key: read_amount(amount, f"{place}.{key}") for key, amount in table.items()}
 
 
@@ -234,14 +242,14 @@ def _prefer(value: object, place: str) -> Preference:
         items = table.get(key, [])
         if not isinstance(items, list):
             raise InputError(f"{place}.{key}", "expected a list of names")
-        names[key] = tuple(_text(item, f"{place}.{key}[{i}]") for i, item in enumerate(items))
+        names[key] = tuple(_name(item, f"{place}.{key}[{i}]") for i, item in enumerate(items))
     return Preference(names["nodes"], names["racks"])
 
 
 def _command(value: object, place: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise InputError(place, 'expected a list of words, as ["sh", "-c", "..."]')
-    return tuple(_text(word, f"{place}[{i}]", empty=True) for i, word in enumerate(value))
+    return tuple(_word(word, f"{place}[{i}]") for i, word in enumerate(value))
 
 
 def _stage_to_dict(stage: Stage) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from weft.errors import InputError
 
 Vector = tuple[float, ...]  # one absolute amount per declared resource type
+AMOUNT_MAX = 2**53  # beyond it whole numbers are not told apart as float64
 
 
 class Kind(StrEnum):
@@ -87,6 +88,11 @@ def guess_kind(name: str) -> Kind:
     return _KNOWN_KINDS.get(name, Kind.RIGID)
 
 
+def _shown(value: object) -> str:
+    """A number for an error; Python refuses to write integers of thousands of digits."""
+    return f"{value:.6g}" if isinstance(value, float) else "an integer beyond 2^53"
+
+
 def read_amount(value: object, place: str, *, positive: bool = False) -> float:
     """Check one number of an input file: finite and not negative (or > 0); raises InputError."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -96,7 +102,9 @@ def read_amount(value: object, place: str, *, positive: bool = False) -> float:
     except OverflowError:  # an integer over 1.8e308
         number = math.inf
     if not math.isfinite(number):
-        raise InputError(place, f"expected a finite number, got {value!r}")
+        raise InputError(place, f"expected a finite number, got {_shown(value)}")
+    if abs(number) > AMOUNT_MAX:
+        raise InputError(place, f"expected a number within 2^53, got {_shown(value)}")
     if number < 0 or (positive and number == 0):
         raise InputError(
             place, f"expected a {'positive' if positive else 'non-negative'} number, got {value!r}"

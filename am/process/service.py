@@ -32,6 +32,7 @@ from weft.messages import (
 )
 from weft.presets import Preset, choose, with_options
 from weft.wire.codec import MasterEnded
+from weft.wire.gate import Gate
 from weft.wire.lanes import Lane
 from weft.wire.links import NodeLink, master_stream
 from weft.wire.server import Server
@@ -68,6 +69,8 @@ class MasterService(Outside):
         self._links: dict[str, NodeLink] = {}
         self._nodes: dict[Address, str] = {}  # node -> host:port
         self._follower = uuid.uuid4().hex
+        self.gate = Gate(process.tell_refused, process.count_refused)
+        self._stream_to = settings.manager
         self._stream = master_stream(
             settings.manager,
             self._from_manager,
@@ -138,7 +141,7 @@ class MasterService(Outside):
     # -- in ----------------------------------------------------------------------------------------
 
     def _from_manager(self, batch: list[Any]) -> None:
-        for message in batch:
+        for message in self.gate.sift(batch, 0, self._stream_to):
             if isinstance(message, ContainersGranted):
                 for node, address in message.addresses:
                     self._nodes[f"node:{node}"] = address
@@ -146,7 +149,7 @@ class MasterService(Outside):
 
     def _from_nodes(self, batch: list[Any]) -> None:
         clock = self._process.clock
-        for message in batch:
+        for message in self.gate.sift(batch, 0, "a node manager"):
             if isinstance(message, TasksEnded) and message.container_use:
                 self.metrics.reported(clock.wall_s(clock.now() - message.sent_s))
             self.shell.post(master_address(message.attempt_id), message)
@@ -231,7 +234,7 @@ class HostService:
 
     def _orders(self, lane: Lane, batch: tuple[list[MasterLaunch], list[ContainerId]]) -> None:
         launch, kill = batch
-        for item in launch:
+        for item in self.masters.gate.sift(launch, 0, lane.peer):
             self._containers[item.attempt_id] = (item.container_id, lane)
             self.masters.add(item.attempt_id)
         for container in kill:

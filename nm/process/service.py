@@ -36,6 +36,7 @@ from weft.messages import (
     node_address,
 )
 from weft.resources import ResourceTypes
+from weft.wire.gate import Gate
 from weft.wire.lanes import Lane
 from weft.wire.links import tracker_stream
 from weft.wire.server import Server
@@ -68,7 +69,8 @@ class NodeService(Outside):
         self._masters: HostedMasters | ProcessMasters
         self._processes: ProcessHost | None = None
         self._hosted = 0
-        add_container_service(server, self)
+        self._gate = Gate(process.tell_refused, process.count_refused)
+        add_container_service(server, self, self._gate)
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -157,7 +159,7 @@ class NodeService(Outside):
     # -- in ----------------------------------------------------------------------------------------
 
     def _from_manager(self, batch: list[Any]) -> None:
-        for message in batch:
+        for message in self._gate.sift(batch, 0, self._settings.manager):
             if isinstance(message, NodeAccepted) and self._processes is not None:
                 self._processes.follow(message.cluster_ts, message.types.names)
             self.shell.post(node_address(message.node_id), message)

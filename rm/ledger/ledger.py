@@ -206,6 +206,7 @@ class Ledger:
 
         `limit` has one factor per resource, 1 where None.
         """
+        self._check_entry(node, app, demand)
         over = self._book(node, app, count, demand, self._plain if limit is None else limit)
         if over:
             name = self.types.names[over - 1]
@@ -216,7 +217,17 @@ class Ledger:
 
     def free(self, node: int, app: int, demand: Floats) -> None:
         """Take one container's demand back."""
+        self._check_entry(node, app, demand)
         self._free(node, app, demand)
+
+    def _check_entry(self, node: int, app: int, demand: Floats) -> None:
+        """The kernels check no bounds, so nothing gets in that could write beyond a column."""
+        if len(demand) != len(self.rigid) or not (
+            0 <= node < self.node_count and -1 <= app < self.app_slots
+        ):
+            raise InvariantError(
+                f"{len(demand)} amounts for node slot {node}, application slot {app}: out of bounds"
+            )
 
     def _grown(self) -> None:
         """A table may have moved: bind the kernels to what they change."""

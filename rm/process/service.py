@@ -18,11 +18,15 @@ from weft.messages import (
     Address,
     AttemptStopped,
     AttemptUnregistered,
+    NodeAnswered,
+    NodeRegistered,
     client_address,
     master_address,
     node_address,
 )
 from weft.requests import ClientRequest, Refused
+from weft.wire import rules
+from weft.wire.gate import Gate
 from weft.wire.lanes import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_client_service, add_master_service, add_tracker_service
@@ -37,8 +41,11 @@ CLIENT = client_address("")
 class ManagerService(Outside):
     """Routes messages to the streams that their receivers were last heard on."""
 
-    def __init__(self, process: Process, server: Server) -> None:
+    def __init__(self, process: Process, server: Server, d: int = 0) -> None:
+        """`d`: the number of the cluster's resource types."""
         self._process = process
+        self._d = d
+        self._gate = gate = Gate(process.tell_refused, process.count_refused)
         self._metrics = ManagerMetrics(process.exposition)
         self._routes: dict[Address, Lane] = {}
         self._behind: dict[Lane, set[Address]] = {}
@@ -49,9 +56,9 @@ class ManagerService(Outside):
         # of the newest fact; a restarted manager goes on above, as no facts come one a microsecond
         self._number = int(time.time() * 1e6)
         self._shell: Shell | None = None
-        add_client_service(server, self.ask, self.watch)
-        add_tracker_service(server, self._from_nodes, self._closed)
-        add_master_service(server, self._from_masters, self._closed)
+        add_client_service(server, self.ask, self.watch, gate)
+        add_tracker_service(server, self._from_nodes, self._closed, gate)
+        add_master_service(server, self._from_masters, self._closed, gate)
 
     def attach(self, shell: Shell) -> None:
         """From now on what arrives goes to the core; before, it is dropped."""
@@ -64,16 +71,24 @@ class ManagerService(Outside):
         if shell is None:
             return
         for message in batch:
-            self._learn(node_address(message.node_id), lane)
-            shell.post(MANAGER, message)
+            error = rules.problem_of(message, self._d)
+            if error is None:
+                self._learn(node_address(message.node_id), lane)
+                shell.post(MANAGER, message)
+                continue
+            self._gate.refuse(type(message).__name__, lane.peer, error)
+            if isinstance(message, NodeRegistered):  # it would repeat itself for ever
+                refused = f"its registration was refused: {error}"
+                lane.send((NodeAnswered(message.node_id, 0, shutdown=refused),))
 
     def _from_masters(self, lane: Lane, batch: list[Any]) -> None:
         shell = self._shell
         if shell is None:
             return
         for message in batch:
-            self._learn(master_address(message.attempt_id), lane)
-            shell.post(MANAGER, message)
+            if self._gate.passes(message, self._d, lane.peer):
+                self._learn(master_address(message.attempt_id), lane)
+                shell.post(MANAGER, message)
 
     def _learn(self, address: Address, lane: Lane) -> None:
         old = self._routes.get(address)

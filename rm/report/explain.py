@@ -16,6 +16,7 @@ from weft.messages import AskType
 from weft.requests import Explanation, StageExplanation
 
 _EPS = 1e-7
+_ASKS_MAX = 1_000  # of an application, looked at node by node
 _LOOK_MAX = 256  # nodes with room for which the matcher is asked, each ask and explanation
 
 
@@ -30,6 +31,7 @@ def application(books: Books, app: App) -> Explanation:
     found = []
     answers: dict[int, Match] = {}  # of the matcher, by node slot
     by_stage: dict[int, list[AskEntry]] = {}
+    looked_max = _ASKS_MAX
     for entry in attempt.entries.values():
         if entry.row >= 0:
             by_stage.setdefault(entry.ask.stage, []).append(entry)
@@ -39,7 +41,11 @@ def application(books: Books, app: App) -> Explanation:
             if entries[0].ask.gang:
                 reasons = _of_gang(books, entries[0])
             else:
-                reasons = _reasons_of(books, app, entries, answers)
+                looked = entries[: max(0, looked_max)]
+                reasons = _reasons_of(books, app, looked, answers)
+                looked_max -= len(looked)
+                if len(looked) < len(entries):
+                    reasons["not looked at: too many asks"] = len(entries) - len(looked)
             coming = sum(serial in {e.serial for e in entries} for serial in books.claimed.values())
             if coming:
                 reasons["others are preempted here to make room for it"] = coming

@@ -65,6 +65,19 @@ class Process:
 
         return changed
 
+    def tell_refused(self, peer: str, message: str, field: str, problem: str, before: int) -> None:
+        """One line on a message that was refused; `before`: like ones that were not told."""
+        more = {"before": before} if before else {}
+        self.log.warning(
+            "refused a message", peer=peer, message=message, field=field, problem=problem, **more
+        )
+
+    def count_refused(self, message: str, field: str) -> None:
+        """Count a message that was refused."""
+        text = "Messages refused because they break a rule, by type and field"
+        labels = (("message", message), ("field", field))
+        self.exposition.count("weft_messages_refused", text, 1, labels)
+
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a task for as long as the process lives; its failure ends the process."""
         task = asyncio.get_running_loop().create_task(work)

@@ -35,6 +35,8 @@ GATHER_S = 0.002
 # Longer timers fire on a grid, up to so much of their delay later: the heartbeats of thousands of
 # nodes in one process share rounds, and so batches on the wire.
 GRID_FROM_S, GRID_SHARE, GRID_S_MAX = 0.1, 0.01, 0.02
+# Loops take no delay of any length; a core whose timer fires early looks at its clock and waits on.
+TIMER_S_MAX = 365 * 86_400.0
 
 
 class Core(Protocol):
@@ -231,6 +233,9 @@ class Shell:
             effects = core.handle(event, now)
             if self._checked:
                 core.check()
+            for effect in effects:
+                if type(effect) is SetTimer:
+                    self._set_timer(address, effect.delay_s, effect.key)
         except Exception as error:  # one core's bug is its own end, not the others'
             self.remove(address)
             self._outside.failed(address, error)
@@ -241,8 +246,8 @@ class Shell:
         for effect in effects:
             kind = type(effect)
             if kind is SetTimer:
-                self._set_timer(address, effect.delay_s, effect.key)  # type: ignore[union-attr]
-            elif kind is Send and collector is not None and collector(effect.to, effect.message):  # type: ignore[union-attr]
+                continue
+            if kind is Send and collector is not None and collector(effect.to, effect.message):  # type: ignore[union-attr]
                 continue
             else:
                 out.append((address, effect, now))
@@ -259,6 +264,8 @@ class Shell:
         if delay_s is None:
             return
         loop = asyncio.get_running_loop()
+        if math.isnan(delay_s):
+            raise ValueError(f"a timer's delay is no number: {key!r}")
         if delay_s <= 0:
             again_s = self._fired[address].get(key, 0.0) + GATHER_S
             if again_s > loop.time() and not self._exact:
@@ -268,7 +275,7 @@ class Shell:
             self._due.append((address, key))
             self._wake.set()
             return
-        wall_s = self.clock.wall_s(delay_s)
+        wall_s = min(self.clock.wall_s(delay_s), TIMER_S_MAX)
         at_s = loop.time() + wall_s
         if wall_s >= GRID_FROM_S and not self._exact:
             grid_s = min(wall_s * GRID_SHARE, GRID_S_MAX)

@@ -7,6 +7,7 @@ from weft.errors import InputError
 from weft.job import Job
 from weft.jobfile import job_from_dict, job_to_dict
 
+JOB_BYTES_MAX = 32 * 1024 * 1024  # it must fit into an answer with what is known of its tasks
 _KEPT = 8  # encoded jobs kept, for attempts that are told the same job again
 _encoded: OrderedDict[int, tuple[Job, bytes]] = OrderedDict()
 
@@ -26,12 +27,19 @@ def encode_job(job: Job) -> bytes:
 
 def decode_job(data: bytes) -> Job:
     """Read and check one job; raises InputError with the place of the first problem."""
+    if len(data) > JOB_BYTES_MAX:
+        limit = JOB_BYTES_MAX / 1e6
+        raise InputError(
+            "job", f"{len(data) / 1e6:.1f} MB are more than the {limit:.0f} MB of a job"
+        )
     try:
         table = json.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InputError("job", f"invalid UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise InputError("job", f"invalid JSON: {error}") from None
+    except ValueError:  # Python reads no integer of thousands of digits
+        raise InputError("job", "invalid JSON: a number has too many digits") from None
     except RecursionError:
         raise InputError("job", "nested too deeply") from None
     return job_from_dict(table)

@@ -20,7 +20,9 @@ from weft.wire import master_pb2 as pb
 from weft.wire.codec_job import decode_job, encode_job
 from weft.wire.codec_words import (
     CodecError,
+    Refuse,
     decode_container_ends,
+    decode_each,
     decode_types,
     encode_container_ends,
     encode_types,
@@ -54,39 +56,35 @@ def encode_reports(messages: Iterable[MasterReport]) -> pb.MasterReports:
     return batch
 
 
-def decode_reports(batch: pb.MasterReports) -> list[MasterReport]:
-    """A batch of what masters say; raises CodecError."""
-    messages: list[MasterReport] = []
-    for item in batch.items:
-        which = item.WhichOneof("report")
-        if which == "allocate":
-            messages.append(_decode_asked(item.allocate))
-        elif which == "register_application_master":
-            registered = item.register_application_master
-            held = tuple((one.container_id, one.node_id) for one in registered.held)
-            messages.append(
-                AttemptRegistered(
-                    attempt_id=registered.attempt_id,
-                    address=registered.address,
-                    held=held,
-                    tracking_url=registered.tracking_url,
-                    fresh=registered.fresh,
-                )
-            )
-        elif which == "finish_application_master":
-            finished = item.finish_application_master
-            messages.append(
-                AttemptFinished(
-                    attempt_id=finished.attempt_id,
-                    succeeded=finished.succeeded,
-                    diagnostics=finished.diagnostics,
-                    tracking_url=finished.tracking_url,
-                    status=finished.status,
-                )
-            )
-        else:
-            raise CodecError("a report of a master that says nothing: another version?")
-    return messages
+def decode_reports(batch: pb.MasterReports, refuse: Refuse | None = None) -> list[MasterReport]:
+    """A batch of what masters say; raises CodecError, or tells `refuse` (`decode_each`)."""
+    return decode_each(batch.items, _decode_report, refuse)
+
+
+def _decode_report(item: pb.MasterReport) -> MasterReport:
+    which = item.WhichOneof("report")
+    if which == "allocate":
+        return _decode_asked(item.allocate)
+    if which == "register_application_master":
+        registered = item.register_application_master
+        held = tuple((one.container_id, one.node_id) for one in registered.held)
+        return AttemptRegistered(
+            attempt_id=registered.attempt_id,
+            address=registered.address,
+            held=held,
+            tracking_url=registered.tracking_url,
+            fresh=registered.fresh,
+        )
+    if which == "finish_application_master":
+        finished = item.finish_application_master
+        return AttemptFinished(
+            attempt_id=finished.attempt_id,
+            succeeded=finished.succeeded,
+            diagnostics=finished.diagnostics,
+            tracking_url=finished.tracking_url,
+            status=finished.status,
+        )
+    raise CodecError("a report of a master that says nothing: another version?")
 
 
 def encode_orders(messages: Iterable[MasterOrder]) -> pb.MasterOrders:
@@ -106,22 +104,24 @@ def encode_orders(messages: Iterable[MasterOrder]) -> pb.MasterOrders:
     return batch
 
 
-def decode_orders(batch: pb.MasterOrders) -> list[MasterOrder]:
-    """A batch of what masters are told; raises CodecError, or InputError for a job."""
-    messages: list[MasterOrder] = []
-    for item in batch.items:
-        which = item.WhichOneof("order")
-        if which == "allocated":
-            messages.append(_decode_granted(item.allocated))
-        elif which == "registered":
-            messages.append(_decode_accepted(item.registered))
-        elif which == "stop":
-            messages.append(AttemptStopped(item.stop.attempt_id, item.stop.reason))
-        elif which == "unregistered":
-            messages.append(AttemptUnregistered(item.unregistered.attempt_id))
-        else:
-            raise CodecError("an order to a master that says nothing: another version?")
-    return messages
+def decode_orders(batch: pb.MasterOrders, refuse: Refuse | None = None) -> list[MasterOrder]:
+    """A batch of what masters are told; raises CodecError, or InputError for a job, or tells
+    `refuse` (`decode_each`).
+    """
+    return decode_each(batch.items, _decode_order, refuse)
+
+
+def _decode_order(item: pb.MasterOrder) -> MasterOrder:
+    which = item.WhichOneof("order")
+    if which == "allocated":
+        return _decode_granted(item.allocated)
+    if which == "registered":
+        return _decode_accepted(item.registered)
+    if which == "stop":
+        return AttemptStopped(item.stop.attempt_id, item.stop.reason)
+    if which == "unregistered":
+        return AttemptUnregistered(item.unregistered.attempt_id)
+    raise CodecError("an order to a master that says nothing: another version?")
 
 
 def _fill_asked(to: pb.AllocateRequest, message: ContainersAsked) -> None:
@@ -174,7 +174,7 @@ def _encode_ask(ask: Ask) -> pb.Ask:
 
 
 def _decode_ask(item: pb.Ask) -> Ask:
-    if item.kind >= len(_ASK_TYPES):
+    if not 0 <= item.kind < len(_ASK_TYPES):
         raise CodecError(f"unknown kind of ask {item.kind}")
     return Ask(
         item.ask_id,

@@ -13,8 +13,10 @@ from weft.messages import (
 from weft.wire import tracker_pb2 as pb
 from weft.wire.codec_words import (
     CodecError,
+    Refuse,
     decode_amounts,
     decode_container_ends,
+    decode_each,
     decode_master_launch,
     decode_task_ends,
     decode_types,
@@ -45,20 +47,20 @@ def encode_reports(messages: Iterable[NodeReport]) -> pb.TrackerReports:
     return batch
 
 
-def decode_reports(batch: pb.TrackerReports) -> list[NodeReport]:
-    """A batch of what nodes say; raises CodecError."""
-    messages: list[NodeReport] = []
-    for item in batch.items:
-        which = item.WhichOneof("report")
-        if which == "heartbeat":
-            messages.append(_decode_heartbeat(item.heartbeat))
-        elif which == "register_node":
-            messages.append(_decode_registered(item.register_node))
-        elif which == "unregister_node":
-            messages.append(NodeUnregistered(item.unregister_node.node_id))
-        else:
-            raise CodecError("a report of a node that says nothing: another version?")
-    return messages
+def decode_reports(batch: pb.TrackerReports, refuse: Refuse | None = None) -> list[NodeReport]:
+    """A batch of what nodes say; raises CodecError, or tells `refuse` (`decode_each`)."""
+    return decode_each(batch.items, _decode_report, refuse)
+
+
+def _decode_report(item: pb.TrackerReport) -> NodeReport:
+    which = item.WhichOneof("report")
+    if which == "heartbeat":
+        return _decode_heartbeat(item.heartbeat)
+    if which == "register_node":
+        return _decode_registered(item.register_node)
+    if which == "unregister_node":
+        return NodeUnregistered(item.unregister_node.node_id)
+    raise CodecError("a report of a node that says nothing: another version?")
 
 
 def encode_orders(messages: Iterable[NodeOrder]) -> pb.TrackerOrders:
@@ -83,29 +85,27 @@ def encode_orders(messages: Iterable[NodeOrder]) -> pb.TrackerOrders:
     return batch
 
 
-def decode_orders(batch: pb.TrackerOrders) -> list[NodeOrder]:
-    """A batch of what nodes are told; raises CodecError."""
-    messages: list[NodeOrder] = []
-    for item in batch.items:
-        which = item.WhichOneof("order")
-        if which == "heartbeat":
-            messages.append(_decode_answered(item.heartbeat))
-        elif which == "registered":
-            to = item.registered
-            messages.append(
-                NodeAccepted(
-                    to.node_id,
-                    decode_types(to.types),
-                    to.heartbeat_s,
-                    to.prompt,
-                    to.cluster_ts,
-                    to.life,
-                    to.expiry_s,
-                )
-            )
-        else:
-            raise CodecError("an order to a node that says nothing: another version?")
-    return messages
+def decode_orders(batch: pb.TrackerOrders, refuse: Refuse | None = None) -> list[NodeOrder]:
+    """A batch of what nodes are told; raises CodecError, or tells `refuse` (`decode_each`)."""
+    return decode_each(batch.items, _decode_order, refuse)
+
+
+def _decode_order(item: pb.TrackerOrder) -> NodeOrder:
+    which = item.WhichOneof("order")
+    if which == "heartbeat":
+        return _decode_answered(item.heartbeat)
+    if which == "registered":
+        to = item.registered
+        return NodeAccepted(
+            to.node_id,
+            decode_types(to.types),
+            to.heartbeat_s,
+            to.prompt,
+            to.cluster_ts,
+            to.life,
+            to.expiry_s,
+        )
+    raise CodecError("an order to a node that says nothing: another version?")
 
 
 def _fill_heartbeat(to: pb.NodeHeartbeat, message: NodeHeartbeated) -> None:

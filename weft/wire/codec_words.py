@@ -1,13 +1,16 @@
 """The words that all services share, to and from protobuf."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
+from weft.errors import InputError
 from weft.messages import ContainerEnd, ContainerUse, MasterLaunch, Outcome, TaskEnd
 from weft.resources import Kind, ResourceType, ResourceTypes
 from weft.wire import words_pb2 as pb
 
 # Positions in these tuples are the numbers on the wire: a lookup is far cheaper than Enum(value).
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
+_T = TypeVar("_T")
 _KINDS = (Kind.DIVISIBLE, Kind.RIGID)
 
 
@@ -15,12 +18,32 @@ class CodecError(ValueError):
     """A message of a peer that speaks another version, or is no peer at all."""
 
 
+# Told of a message of a batch that was left out, and why.
+Refuse = Callable[[Exception], None]
+
+
+def decode_each(
+    items: Iterable[Any], decode: Callable[[Any], _T], refuse: Refuse | None = None
+) -> list[_T]:
+    """Decode a batch. One message that is not understood is told to `refuse` and left out, as the
+    others of the batch may be of other senders; without `refuse` CodecError is raised.
+    """
+    if refuse is None:
+        return [decode(item) for item in items]
+    messages = []
+    for item in items:
+        try:
+            messages.append(decode(item))
+        except (CodecError, InputError) as error:
+            refuse(error)
+    return messages
+
+
 def outcome_of(number: int) -> Outcome:
     """The outcome of a number on the wire; raises CodecError."""
-    try:
+    if 0 <= number < len(OUTCOMES):
         return OUTCOMES[number]
-    except IndexError:
-        raise CodecError(f"unknown outcome {number}") from None
+    raise CodecError(f"unknown outcome {number}")
 
 
 def encode_amounts(amounts: Mapping[str, float]) -> list[pb.Amount]:
@@ -43,10 +66,12 @@ def encode_types(types: ResourceTypes) -> list[pb.ResourceType]:
 
 def decode_types(items: Iterable[pb.ResourceType]) -> ResourceTypes:
     """The resource types in declared order; raises CodecError for an unknown kind."""
-    try:
-        return ResourceTypes(tuple(ResourceType(item.name, _KINDS[item.kind]) for item in items))
-    except IndexError:
-        raise CodecError("unknown kind of resource") from None
+    types = []
+    for item in items:
+        if not 0 <= item.kind < len(_KINDS):
+            raise CodecError("unknown kind of resource")
+        types.append(ResourceType(item.name, _KINDS[item.kind]))
+    return ResourceTypes(tuple(types))
 
 
 def encode_master_launch(item: MasterLaunch) -> pb.MasterLaunch:

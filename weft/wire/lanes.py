@@ -24,9 +24,11 @@ Bin = Callable[[int], None]
 class Lane:
     """Messages on their way to one peer."""
 
-    __slots__ = ("_bin", "_waiting", "_wake", "closed", "writing")
+    __slots__ = ("_bin", "_waiting", "_wake", "closed", "peer", "writing")
 
-    def __init__(self, bin_: Bin | None = None) -> None:
+    def __init__(self, bin_: Bin | None = None, peer: str = "") -> None:
+        """`peer` is the address at the other end, as gRPC writes it."""
+        self.peer = peer
         self._waiting: list[Any] = []
         self._wake = asyncio.Event()
         self._bin = bin_

@@ -122,7 +122,7 @@ class NodeLink:
             try:
                 response = await method(encode(self._follower, batch), timeout=DEADLINE_S)
                 self._on_batch(codec.decode_answers(response))
-            except grpc.aio.AioRpcError:
+            except (grpc.aio.AioRpcError, codec.CodecError):
                 self._bin(len(batch))
             finally:
                 self._busy -= 1
@@ -132,7 +132,7 @@ class NodeLink:
         waits = wire.backoffs()
         while True:
             call = self._stub.FollowTasks(FollowTasksRequest(follower=self._follower))
-            with contextlib.suppress(grpc.aio.AioRpcError):
+            with contextlib.suppress(grpc.aio.AioRpcError, codec.CodecError):
                 await call.wait_for_connection()
                 self._down_since_s = None
                 while isinstance(batch := await call.read(), ContainersResponse):

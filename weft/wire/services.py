@@ -11,6 +11,11 @@ import grpc
 import grpc.aio
 
 from weft.errors import InputError
+from weft.messages import (
+    ItemAnswer,
+    StartAnswered,
+    StartContainers,
+)
 from weft.requests import ClientRequest, Refused
 from weft.wire import channel as wire
 from weft.wire import (
@@ -21,8 +26,11 @@ from weft.wire import (
     containers_pb2_grpc,
     host_pb2_grpc,
     master_pb2_grpc,
+    rules,
     tracker_pb2_grpc,
 )
+from weft.wire.codec import CodecError
+from weft.wire.gate import Gate
 from weft.wire.lanes import Lane, serve
 from weft.wire.server import Server
 
@@ -33,18 +41,27 @@ OnClosed = Callable[[Lane], None]
 _STATUS = {code.name.lower(): code for code in grpc.StatusCode}
 
 
-def add_client_service(server: Server, ask: Ask, watch: Watch) -> None:
+def add_client_service(server: Server, ask: Ask, watch: Watch, gate: Gate | None = None) -> None:
     """Serve ResourceManagerClient: `ask` answers requests, `watch` numbered lines of JSON."""
+    gate = gate or Gate()
 
-    def method(row: codec.Call) -> Callable[[Any, Any], Awaitable[Any]]:
+    def method(kind: type, row: codec.Call) -> Callable[[Any, Any], Awaitable[Any]]:
         async def answer(message: Any, context: Any) -> Any:
             try:
-                got = await ask(row.decode_request(message))
+                request = row.decode_request(message)
+                rules.check(request, 0)
             except InputError as error:
-                got = Refused("invalid_argument", error.place, error.problem)
+                gate.refuse(kind.__name__, context.peer(), error)
+                await _refuse(context, Refused("invalid_argument", error.place, error.problem))
+                return None
+            got = await ask(request)
             if isinstance(got, Refused):
                 await _refuse(context, got)
-            return row.encode_answer(got)
+            try:
+                return row.encode_answer(got)
+            except ValueError as error:  # protobuf takes no such value: a fault of ours
+                problem = f"the answer cannot be written: {error}"
+                await _refuse(context, Refused("internal", "", problem))
 
         return answer
 
@@ -52,7 +69,7 @@ def add_client_service(server: Server, ask: Ask, watch: Watch) -> None:
         async for first, lines in watch(request.after):
             await context.write(client_pb2.Events(json=lines, first=first))
 
-    methods: dict[str, Any] = {row.method: method(row) for row in codec.CALLS.values()}
+    methods: dict[str, Any] = {row.method: method(kind, row) for kind, row in codec.CALLS.items()}
     servicer = SimpleNamespace(**methods, WatchEvents=watch_events)
     add = client_pb2_grpc.add_ResourceManagerClientServicer_to_server
     server.add(add, servicer, "weft.ResourceManagerClient")
@@ -68,25 +85,35 @@ async def _refuse(context: Any, refused: Refused) -> None:
     await context.abort(status, details, metadata)
 
 
-def add_tracker_service(server: Server, on_batch: OnBatch, on_closed: OnClosed) -> None:
+def add_tracker_service(
+    server: Server, on_batch: OnBatch, on_closed: OnClosed, gate: Gate | None = None
+) -> None:
     """Serve NodeTracker: every stream has a lane back."""
+    gate = gate or Gate()
 
     async def track(_: Any, context: Any) -> None:
-        await _stream(
-            context, codec.encode_node_orders, codec.decode_node_reports, on_batch, on_closed
-        )
+        def decode(batch: Any) -> Any:
+            return codec.decode_node_reports(batch, refused)
+
+        refused = _refuser(gate, "TrackerReport", context)
+        await _stream(context, codec.encode_node_orders, decode, on_batch, on_closed)
 
     add = tracker_pb2_grpc.add_NodeTrackerServicer_to_server
     server.add(add, SimpleNamespace(Track=track), "weft.NodeTracker")
 
 
-def add_master_service(server: Server, on_batch: OnBatch, on_closed: OnClosed) -> None:
+def add_master_service(
+    server: Server, on_batch: OnBatch, on_closed: OnClosed, gate: Gate | None = None
+) -> None:
     """Serve ApplicationMasterProtocol: every stream has a lane back."""
+    gate = gate or Gate()
 
     async def allocate(_: Any, context: Any) -> None:
-        await _stream(
-            context, codec.encode_master_orders, codec.decode_master_reports, on_batch, on_closed
-        )
+        def decode(batch: Any) -> Any:
+            return codec.decode_master_reports(batch, refused)
+
+        refused = _refuser(gate, "MasterReport", context)
+        await _stream(context, codec.encode_master_orders, decode, on_batch, on_closed)
 
     add = master_pb2_grpc.add_ApplicationMasterProtocolServicer_to_server
     server.add(add, SimpleNamespace(Allocate=allocate), "weft.ApplicationMasterProtocol")
@@ -102,6 +129,11 @@ def add_host_service(server: Server, on_batch: OnBatch, on_closed: OnClosed) -> 
     server.add(add, SimpleNamespace(HostMasters=host), "weft.MasterHost")
 
 
+def _refuser(gate: Gate, message: str, context: Any) -> Callable[[Exception], None]:
+    """What is told of a message that was not understood."""
+    return lambda error: gate.refuse(message, context.peer(), error)
+
+
 async def _stream(
     context: Any,
     encode: Callable[[Any], Any],
@@ -109,7 +141,7 @@ async def _stream(
     on_batch: OnBatch,
     on_closed: OnClosed,
 ) -> None:
-    lane = Lane()
+    lane = Lane(peer=context.peer())
     try:
         await serve(context, lane, encode, decode, lambda batch: on_batch(lane, batch))
     finally:
@@ -132,22 +164,55 @@ class Containers(Protocol):
         ...
 
 
-def add_container_service(server: Server, containers: Containers) -> None:
-    """Serve ContainerManager."""
+def _refused_order(order: Any, error: InputError) -> StartAnswered:
+    """The answer to an order that was refused: an error for each of its items."""
+    text = f"refused: {error}"
+    items = (
+        [ItemAnswer(item.container_id, item.stage, item.task, text) for item in order.items]
+        if (isinstance(order, StartContainers))
+        else [ItemAnswer(container, error=text) for container in order.containers]
+    )
+    return StartAnswered(order.node_id, order.attempt_id, tuple(items))
 
-    async def carry_out(follower: str, orders: list[Any]) -> Any:
-        return codec.encode_answers(await containers.carry_out(follower, orders))
+
+def add_container_service(server: Server, containers: Containers, gate: Gate | None = None) -> None:
+    """Serve ContainerManager. An order that breaks a rule is answered with an error per item."""
+    gate = gate or Gate()
+
+    async def carry_out(request: Any, context: Any, decode: Callable[[Any], list[Any]]) -> Any:
+        peer = context.peer()
+        try:
+            orders = decode(request)
+            problem = rules.name_problem(request.follower)
+        except (CodecError, InputError) as error:
+            problem = str(error)
+            orders = []
+        if problem:
+            gate.refuse(type(request).__name__, peer, InputError("", problem))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        good, answers = [], []
+        for order in orders:
+            try:
+                rules.check(order, 0)
+                good.append(order)
+            except InputError as error:
+                gate.refuse(type(order).__name__, peer, error)
+                answers.append(_refused_order(order, error))
+        answers.extend(await containers.carry_out(request.follower, good))
+        return codec.encode_answers(answers)
 
     async def start(request: Any, context: Any) -> Any:
-        return await carry_out(request.follower, codec.decode_starts(request))
+        return await carry_out(request, context, codec.decode_starts)
 
     async def stop(request: Any, context: Any) -> Any:
-        return await carry_out(request.follower, list(codec.decode_stops(request)))
+        return await carry_out(request, context, codec.decode_stops)
 
     async def query(request: Any, context: Any) -> Any:
-        return await carry_out(request.follower, list(codec.decode_queries(request)))
+        return await carry_out(request, context, codec.decode_queries)
 
     async def follow(request: Any, context: Any) -> None:
+        if problem := rules.name_problem(request.follower):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         lane = Lane()
         containers.follow(request.follower, lane)
         try:

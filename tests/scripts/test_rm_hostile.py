@@ -1,0 +1,202 @@
+"""What keeps the rules of the wire but not those of the job or the node: the core refuses it."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rm.ledger.ledger import Ledger
+from rm.settings import ManagerSettings
+from testkit.builders import TWO_TYPES, ask, job, node_registered, sent, stage
+from testkit.manager import Rig
+from weft.effects import Note, TimerFired
+from weft.errors import InvariantError
+from weft.facts import Remark
+from weft.messages import (
+    ContainerEnd,
+    NodeAccepted,
+    NodeAnswered,
+    NodeHeartbeated,
+    Outcome,
+    RunningContainer,
+    TaskEnd,
+)
+from weft.requests import (
+    DecommissionNode,
+    Explain,
+    GetApplication,
+    ListApplications,
+    ListNodes,
+    Refused,
+    SubmitApplication,
+)
+
+FREE = ManagerSettings(prompt=True, master_demand={})
+
+
+def remarks(rig: Rig) -> list[str]:
+    return [e.fact.text for e in rig.effects if isinstance(e, Note) and isinstance(e.fact, Remark)]
+
+
+@pytest.fixture(params=["fifo", "capacity", "fair", "drf", "tetris", "graphene", "carbyne"])
+def rig(request: pytest.FixtureRequest) -> Rig:
+    made = Rig(request.param, settings=FREE)
+    made.add_node("n1", vcores=4.0)
+    return made
+
+
+def test_asks_that_do_not_suit_the_job_are_refused_and_the_others_go_on(rig: Rig) -> None:
+    master = rig.start(job("j", stage("work", tasks=4)))
+    bad = [
+        ask(ask_id=1, stage=9),  # A5
+        ask(ask_id=2, total=2**53),  # A6, B5: far more than the job has tasks
+        ask(ask_id=3, demand=(1.0,)),
+        ask(ask_id=4, total=6_000, gang=True),
+    ]
+    for one in bad:
+        rig.allocate(master, one)
+        assert any(f"refused ask {one.ask_id}" in text for text in remarks(rig)), one
+    assert rig.ask_manager(GetApplication(1)).pending_containers == 0
+    rig.allocate(master, ask(ask_id=5, total=9))
+    granted = rig.ask_manager(GetApplication(1))
+    assert granted.running_containers == 1 + 4
+    assert granted.pending_containers == 5
+    for demand in [(), (1.0,), (1.0,) * 5, (1.0,) * 8]:  # A7: a known ask, said again
+        rig.allocate(master, ask(ask_id=5, total=9, demand=demand))
+        assert any("refused ask 5" in text for text in remarks(rig))
+    rig.ask_manager(Explain(1))  # A8
+    assert rig.ask_manager(GetApplication(1)).pending_containers == 5
+
+
+def test_asks_for_a_label_that_no_node_has_wait_and_can_be_withdrawn(rig: Rig) -> None:
+    master = rig.start(job("j", stage("work", tasks=4)))
+    for n in range(200):  # B5, B8: more labels than there are bits
+        rig.allocate(master, ask(ask_id=n + 1, total=1, label=f"l{n}"))
+    assert rig.ask_manager(GetApplication(1)).pending_containers == 200
+    for n in range(1, 200):
+        rig.allocate(master, ask(ask_id=n + 1, total=0, label=f"l{n}"))
+    assert rig.ask_manager(GetApplication(1)).pending_containers == 1
+    rig.add_node("n2", labels=("l0",))
+    rig.beat()
+    assert rig.ask_manager(GetApplication(1)).pending_containers == 0, "its label came"
+
+
+def test_labels_of_nodes_that_are_gone_make_room(rig: Rig) -> None:
+    for n in range(62):
+        rig.tell(node_registered(f"old{n}", 1.0, 1.0, labels=(f"l{n}",)))
+    effects = rig.tell(node_registered("new", 1.0, 1.0, labels=("fresh",)))
+    (answer,) = sent(effects, NodeAnswered)
+    assert "at most 62 labels" in answer.shutdown
+    rig.now += 10_000.0
+    rig.tell(NodeHeartbeated("n1", 1))
+    rig.tell(TimerFired("liveness"))
+    effects = rig.tell(node_registered("new", 1.0, 1.0, labels=("fresh",)))
+    assert sent(effects, NodeAccepted)
+
+
+def test_a_demand_of_nothing_takes_the_least_and_a_round_ends(rig: Rig) -> None:
+    settings = replace(FREE, round_grants_max=50, node_containers_max=120)
+    rig = Rig(rig.manager.books.matcher.name, settings=settings)
+    rig.add_node("n1")
+    rig.add_node("n2")
+    master = rig.start(job("j", stage("work", tasks=1_000_000)))
+    rig.allocate(master, ask(total=1_000_000, demand=(0.0, 0.0)))  # A4
+    for _ in range(10):  # the shell's part: a round that was cut is followed by another
+        before = len(rig.manager.books.holdings)
+        rig.tell(TimerFired("match"))
+        assert len(rig.manager.books.holdings) - before <= 2 * 50, "this round and the next"
+    held = rig.manager.books.ledger.nodes.containers[:2].tolist()
+    assert held == [120, 120]
+    assert rig.manager.books.ledger.nodes.held[:2].min() > 0
+
+
+def test_a_gang_larger_than_a_round_is_refused_when_it_is_submitted(rig: Rig) -> None:
+    base = job("j", stage("work", tasks=6_000))
+    gang = replace(base, stages=(replace(base.stages[0], gang=True),))
+    answer = rig.ask_manager(SubmitApplication(gang, ""))
+    assert isinstance(answer, Refused)
+    assert answer.place == "stages[0].tasks"
+
+
+def test_ends_of_tasks_that_the_job_has_not_are_not_counted(rig: Rig) -> None:
+    master = rig.start(job("j", stage("work", tasks=3)))
+    rig.allocate(master, ask(total=1))
+    number = next(h for h in rig.manager.books.holdings.values() if h.stage == 0).container_id
+    ends = tuple(
+        TaskEnd(number, at, task, 0, Outcome.SUCCEEDED, 0, 1.0)
+        for at in (0, 1, 7)
+        for task in range(3, 5_000, 50)
+    )  # B9
+    rig.tell(NodeHeartbeated("n1", 77, tasks_ended=ends))
+    end = ContainerEnd(number, Outcome.SUCCEEDED, 0, 5, 5_000, 0, 1.0)
+    rig.tell(NodeHeartbeated("n1", 78, ended=(end,)))
+    report = rig.ask_manager(GetApplication(1))
+    assert report.finished_tasks == 0
+    assert report.running_containers == 1
+
+
+def test_a_container_of_a_stage_that_the_job_has_not_is_adopted_without_it() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    master = rig.start(job("j", stage("work", tasks=3)))
+    rig.allocate(master, ask(total=1))
+    held = [h.container_id for h in rig.manager.books.holdings.values()]
+    again = Rig(settings=FREE, records=rig.records)
+    carried = tuple(RunningContainer(number, (0.0, 1.0), ((99, 0, 0),)) for number in held)
+    again.tell(node_registered("n1", running=carried))
+    assert again.ask_manager(GetApplication(1)).stages[0].running == 0
+
+
+def test_a_node_that_never_served_cannot_be_decommissioned() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    rig.manager.books.nodes["n1"].state = type(rig.manager.books.nodes["n1"].state).NEW
+    books = rig.manager.books
+    from rm.clients import answer
+    from weft.effects import ClientRequested
+
+    answer(books, ClientRequested("t", DecommissionNode("n1", 1.0)))  # A11
+    refused = books.out[-1].message  # type: ignore[union-attr]
+    assert isinstance(refused, Refused)
+    assert refused.code == "failed_precondition"
+
+
+def test_a_read_that_raises_answers_internal_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("rm.report.reports.nodes", broken)
+    monkeypatch.setattr("rm.report.reports.applications", broken)
+    for request in (ListNodes(), ListApplications()):
+        answer = rig.ask_manager(request)
+        assert isinstance(answer, Refused)
+        assert answer.code == "internal"
+        assert "a bug" in remarks(rig)[0]
+    assert rig.submit(job()) == 1
+
+
+def test_no_kernel_is_entered_with_amounts_of_another_length() -> None:
+    """A1: they would write beyond the columns, onto other nodes."""
+    from rm.ledger.queues import QueueTree
+    from weft.cluster import DEFAULT_QUEUES
+
+    ledger = Ledger(TWO_TYPES, QueueTree(DEFAULT_QUEUES))
+    slots = [ledger.add_node() for _ in range(2)]
+    for slot in slots:
+        ledger.set_node(slot, (4.0, 8.0), up=True)
+    before = ledger.nodes.held.copy()
+    for amounts in (np.full(8, 7e6), np.full(1_000, 7e6), np.zeros(0)):
+        with pytest.raises(InvariantError, match="out of bounds"):
+            ledger.book(0, -1, amounts, 1, np.full(len(amounts), np.inf))
+        with pytest.raises(InvariantError, match="out of bounds"):
+            ledger.free(0, -1, amounts)
+    for node, app in ((2, -1), (-1, -1), (0, 3)):
+        with pytest.raises(InvariantError, match="out of bounds"):
+            ledger.book(node, app, np.ones(2), 1)
+    assert (ledger.nodes.held == before).all()

@@ -1,0 +1,132 @@
+"""The table of rules is whole, and each rule refuses what it is there for."""
+
+import math
+from typing import Any, get_args
+
+import pytest
+
+from weft import messages, requests
+from weft.errors import InputError
+from weft.messages import (
+    Ask,
+    AskType,
+    ContainerEnd,
+    ContainersAsked,
+    NodeHeartbeated,
+    NodeRegistered,
+    Outcome,
+    RunningContainer,
+    StartContainers,
+    TaskLaunch,
+)
+from weft.requests import ClientRequest, DecommissionNode, KillApplication
+from weft.wire import codec, rules
+from weft.wire.gate import Gate
+
+
+def test_every_field_of_every_message_and_request_has_a_rule() -> None:
+    told = [kind for kind in vars(messages).values() if isinstance(kind, type)]
+    carried = [
+        kind
+        for kind in told
+        if kind.__module__ == messages.__name__
+        and (hasattr(kind, "_fields") or hasattr(kind, "__dataclass_fields__"))
+    ]
+    assert len(carried) >= 25
+    for kind in [*carried, *get_args(ClientRequest)]:
+        assert set(rules.RULES[kind]) == set(rules.field_names(kind)), kind
+    assert set(codec.CALLS) <= set(rules.RULES)
+    assert requests.NewApplication in rules.RULES
+
+
+ASK = Ask(1, 2, (1.0, 2.0), 3.0, 0.5, AskType.DEFAULT, 0)
+END = ContainerEnd(7, Outcome.SUCCEEDED)
+LAUNCH = TaskLaunch(7, 0, 0, 0, 1.0, (1.0, 1.0))
+INF, NAN = math.inf, math.nan
+
+
+def asked(**fields: Any) -> ContainersAsked:
+    return ContainersAsked(1, 1, asks=(ASK, ASK._replace(**fields)))
+
+
+def node(**fields: Any) -> NodeRegistered:
+    return NodeRegistered(**{"node_id": "n", "address": "", "rack": "r", "labels": (),
+                             "capacity": {"vcores": 1.0}} | fields)  # fmt: skip
+
+
+def test_what_keeps_the_rules_passes() -> None:
+    good: list[Any] = [
+        asked(), asked(total=2**53, stage=-1, label="gpu", nodes=("n1",)), node(),
+        node(running=(RunningContainer(7, (0.0, 1.0), ((0, 0, 1),)),), labels=("a", "b")),
+        NodeHeartbeated("n", 1, use=(0.5, -1.0), ended=(END,)),
+        NodeHeartbeated("n", 1, ended=(END._replace(stage=-1, task=-1, exit_code=-9),)),
+        StartContainers(1, "n", (LAUNCH,)), KillApplication(1, "two\nlines"),
+        DecommissionNode("n", -1.0),
+    ]  # fmt: skip
+    for message in good:
+        rules.check(message, 2)
+        rules.check(message, 0)
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        (asked(total=2**63), "asks[1].total"),
+        (asked(total=-1), "asks[1].total"),
+        (asked(demand=()), "asks[1].demand"),
+        (asked(demand=(1.0,)), "asks[1].demand"),
+        (asked(demand=(1.0,) * 5), "asks[1].demand"),
+        (asked(demand=(-1e6, 1.0)), "asks[1].demand"),
+        (asked(demand=(NAN, 1.0)), "asks[1].demand"),
+        (asked(demand=(1.0, INF)), "asks[1].demand"),
+        (asked(demand=(2.0**54, 1.0)), "asks[1].demand"),
+        (asked(duration_s=1e308), "asks[1].duration_s"),
+        (asked(pri_score=NAN), "asks[1].pri_score"),
+        (asked(stage=-2), "asks[1].stage"),
+        (asked(nodes=("n\n",)), "asks[1].nodes"),
+        (asked(label="\x1b[2J"), "asks[1].label"),
+        (asked(label="x" * 1025), "asks[1].label"),
+        (ContainersAsked(0, 1), "attempt_id"),
+        (ContainersAsked(2**31, 1), "attempt_id"),
+        (ContainersAsked(1, 2**63), "request_id"),
+        (ContainersAsked(1, 1, progress=1.5), "progress"),
+        (ContainersAsked(1, 1, remaining_work=NAN), "remaining_work"),
+        (ContainersAsked(1, 1, blacklist=("",)), "blacklist"),
+        (ContainersAsked(1, 1, releases=(2**63,)), "releases"),
+        (node(running=(RunningContainer(7, (7e6,) * 8, ()),)), "running[0].demand"),
+        (node(running=(RunningContainer(7, (-1e9, 0.0), ()),)), "running[0].demand"),
+        (node(running=(RunningContainer(7, (1.0, 0.0), ((-2, 0, 0),)),)), "running[0].tasks"),
+        (node(capacity={"vcores": 0.0}), "capacity"),
+        (node(capacity={}), "capacity"),
+        (node(life=2**54), "life"),
+        (node(labels=("l",) * 17), "labels"),
+        (NodeHeartbeated("n", 1, use=(1.0,)), "use"),
+        (NodeHeartbeated("n", 1, ended=(END, END._replace(run_s=NAN))), "ended[1].run_s"),
+        (NodeHeartbeated("n", 1, ended=(END._replace(message="x" * 70_000),)), "ended[0].message"),
+        (StartContainers(1, "n", (LAUNCH._replace(duration_s=1e300),)), "items[0].duration_s"),
+        (StartContainers(1, "n", (LAUNCH._replace(granted=(1.0,)),)), "items[0].granted"),
+        (DecommissionNode("n", 1e308), "timeout_s"),
+        (KillApplication(2**60), "app_id"),
+    ],
+)
+def test_what_breaks_a_rule_is_named(message: Any, place: str) -> None:
+    with pytest.raises(InputError) as caught:
+        rules.check(message, 2)
+    assert caught.value.place == place
+
+
+def test_a_gate_tells_like_refusals_once_and_counts_all() -> None:
+    told: list[tuple[Any, ...]] = []
+    counted: list[tuple[str, str]] = []
+    now = [0.0]
+    gate = Gate(lambda *what: told.append(what), lambda *what: counted.append(what), lambda: now[0])
+    for _ in range(5):
+        assert gate.sift([asked(), asked(stage=-2)], 2, "peer") == [asked()]
+    now[0] = 60.0
+    assert not gate.passes(asked(stage=-2), 2, "peer")
+    assert counted == [("ContainersAsked", "asks[].stage")] * 6
+    assert gate.refused == 6
+    assert [(what[0], what[2], what[4]) for what in told] == [
+        ("peer", "asks[1].stage", 0),
+        ("peer", "asks[1].stage", 4),
+    ]

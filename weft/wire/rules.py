@@ -1,0 +1,334 @@
+"""What a message may hold: one table, from which the services check and the fuzzer breaks.
+
+`RULES` has a rule for every field of every message and request. `check(message, d)` raises
+`InputError` with the path of the first field that breaks its rule (`asks[2].demand`); `d` is the
+number of the cluster's resource types, 0 where the receiver does not know it yet. Rules that need
+the receiver's state (a stage of *this* job, a total within its tasks) are held by the cores; a rule
+here needs nothing but the message.
+
+A rule is called for every field of every message, so those that the wire itself guarantees (a
+boolean is a boolean, an enum was looked up by the codec) cost nothing: they are `GIVEN`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from weft import messages, requests
+from weft.errors import InputError
+from weft.reading import name_problem
+
+Check = Callable[[Any, int], str]  # (value, resource types) -> what is wrong; empty: nothing
+
+EXACT = float(2**53)  # beyond it whole numbers are not told apart as float64
+SUM_MAX = 1e30  # of what masters add up over their tasks
+ID_MAX = 2**63 - 1  # ids and batch numbers are int64 in the books' columns
+ATTEMPT_MAX = 2**31 - 1  # its containers' ids are then below ID_MAX
+APP_MAX = ATTEMPT_MAX >> 8
+STAGE_MAX = 2**31 - 1
+TEXT_BYTES_MAX = 64 * 1024  # diagnostics: the end of a command's output, a reason
+ITEMS_MAX = 200_000  # of one list in one message
+LABELS_MAX = 16  # of one node
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a field may hold. `check` answers what is wrong with a value; empty: nothing."""
+
+    name: str  # as `amount`; the fuzzer knows by it how to break the rule
+    check: Check | None  # None: the wire guarantees it
+    item: "Rule | type | None" = None  # of a list: what it holds
+
+
+def _number(low: float, high: float, what: str) -> Check:
+    def check(value: Any, d: int) -> str:
+        # a NaN passes no comparison
+        return "" if low <= value <= high else f"expected {what}, got {value!r:.40}"
+
+    return check
+
+
+def _name(value: str, d: int) -> str:
+    return "" if not value else name_problem(value)
+
+
+def _named(value: str, d: int) -> str:
+    return name_problem(value) if value else "must not be empty"
+
+
+def _text(value: str, d: int) -> str:
+    if len(value) * 4 <= TEXT_BYTES_MAX:
+        return ""
+    size = len(value.encode("utf-8", "surrogatepass"))
+    return "" if size <= TEXT_BYTES_MAX else f"{size} bytes are more than {TEXT_BYTES_MAX}"
+
+
+def _vector(least: float, what: str, *, may_be_empty: bool) -> Check:
+    def check(value: tuple[float, ...], d: int) -> str:
+        if not value:
+            if may_be_empty or d == 0:
+                return ""
+            return f"expected one amount for each of {d} resource types, got none"
+        if d and len(value) != d:
+            return f"expected one amount for each of {d} resource types, got {len(value)}"
+        # a NaN makes the sum one, which passes no comparison
+        if min(value) >= least and sum(value) <= EXACT:
+            return ""
+        return f"expected {what}, got {list(value)!r:.80}"
+
+    return check
+
+
+def _amounts(value: Mapping[str, float], d: int) -> str:
+    if len(value) > 100:
+        return f"{len(value)} resources are more than 100"
+    for name, amount in value.items():
+        if problem := _named(name, d):
+            return problem
+        if not 0 < amount <= EXACT:
+            return f"expected a positive amount of {name}, got {amount!r:.40}"
+    return "" if value else "expected at least one resource"
+
+
+def _list(item: "Rule | type", most: int = ITEMS_MAX) -> Rule:
+    check = item.check if isinstance(item, Rule) else None
+
+    def each(value: tuple[Any, ...], d: int) -> str:
+        if not value:
+            return ""
+        if len(value) > most:
+            return f"{len(value)} items are more than {most}"
+        if check is not None:
+            for position, one in enumerate(value):
+                if problem := check(one, d):
+                    return f"item {position}: {problem}"
+        return ""
+
+    return Rule("list", each, item)
+
+
+def _row(*rules: Rule, most: int = ITEMS_MAX) -> Rule:
+    """A list of plain tuples, with a rule for each place."""
+    checks = [rule.check for rule in rules]
+
+    def each(value: tuple[tuple[Any, ...], ...], d: int) -> str:
+        if len(value) > most:
+            return f"{len(value)} items are more than {most}"
+        for position, row in enumerate(value):
+            for check, one in zip(checks, row, strict=True):
+                if check is not None and (problem := check(one, d)):
+                    return f"item {position}: {problem}"
+        return ""
+
+    return Rule("rows", each)
+
+
+def _blacklist(value: tuple[str, ...] | None, d: int) -> str:
+    assert NAMES.check is not None
+    return "" if value is None else NAMES.check(value, d)
+
+
+GIVEN = Rule("given", None)
+NAME = Rule("name", _name)  # may be empty
+NAMED = Rule("named", _named)
+TEXT = Rule("text", _text)
+ID = Rule("id", _number(0, ID_MAX, "an id below 2^63"))
+CONTAINER = Rule("container", _number(1, ID_MAX, "a container's id from 1 to 2^63 - 1"))
+ATTEMPT = Rule("attempt", _number(1, ATTEMPT_MAX, f"an attempt's id from 1 to {ATTEMPT_MAX}"))
+APP = Rule("app", _number(0, APP_MAX, f"an application's number of at most {APP_MAX}"))
+COUNT = Rule("count", _number(0, EXACT, "a whole number from 0 to 2^53"))
+STAGE = Rule("stage", _number(-1, STAGE_MAX, "a position from 0 on, or -1 for none"))
+EXIT = Rule("exit", _number(-(2**31), 2**31 - 1, "an exit code"))
+DURATION = Rule("duration", _number(0, EXACT, "a finite time from 0 to 2^53 s"))
+MOMENT = Rule("moment", _number(-EXACT, EXACT, "a finite time within 2^53 s"))
+NUMBER = Rule("number", _number(-EXACT, EXACT, "a finite number within 2^53"))
+PART = Rule("part", _number(0, 1 + 1e-6, "a number from 0 to 1"))
+WORK = Rule("work", _number(0, SUM_MAX, "a finite number from 0 on"))
+DEMAND = Rule("demand", _vector(0.0, "finite amounts from 0 to 2^53", may_be_empty=False))
+SHARE = Rule("share", _vector(-EXACT, "finite amounts", may_be_empty=True))
+GRANTED = Rule("granted", _vector(0.0, "finite amounts from 0 to 2^53", may_be_empty=True))
+# below 0: not measured
+USE = Rule("use", _vector(-1.0, "finite amounts, or -1 for not measured", may_be_empty=True))
+CAPACITY = Rule("capacity", _amounts)
+IDS = _list(ID)
+CONTAINERS = _list(CONTAINER)
+NAMES = _list(NAMED)
+LABELS = _list(NAMED, LABELS_MAX)
+BLACKLIST = Rule("blacklist", _blacklist)
+STATES = _list(NAMED, 100)
+WORDS = Rule("words", lambda value, d: "" if len(value) <= ITEMS_MAX else "too many words")
+TYPES = Rule("types", lambda value, d: "" if len(value) <= 100 else "too many resource types")
+
+RULES: Mapping[type, Mapping[str, Any]] = {
+    messages.Ask: {
+        "ask_id": ID, "total": COUNT, "demand": DEMAND, "duration_s": DURATION,
+        "pri_score": NUMBER, "kind": GIVEN, "stage": STAGE, "nodes": NAMES, "racks": NAMES,
+        "label": NAME, "gang": GIVEN,
+    },
+    messages.Container: {"container_id": CONTAINER, "node_id": NAMED, "ask_id": ID},
+    messages.TaskLaunch: {
+        "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "attempt": COUNT,
+        "duration_s": DURATION, "demand": DEMAND, "command": WORDS, "environment": WORDS,
+        "reusable": GIVEN, "remote": GIVEN, "granted": GRANTED,
+    },
+    messages.MasterLaunch: {
+        "container_id": CONTAINER, "attempt_id": ATTEMPT, "demand": DEMAND, "command": WORDS,
+        "environment": WORDS,
+    },
+    messages.TaskEnd: {
+        "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "attempt": COUNT,
+        "outcome": GIVEN, "exit_code": EXIT, "run_s": DURATION, "message": TEXT, "use": USE,
+    },
+    messages.ContainerEnd: {
+        "container_id": CONTAINER, "outcome": GIVEN, "exit_code": EXIT, "stage": STAGE,
+        "task": STAGE, "attempt": COUNT, "run_s": DURATION, "message": TEXT,
+    },
+    messages.ContainerUse: {"container_id": CONTAINER, "use": USE},
+    messages.RunningContainer: {
+        "container_id": CONTAINER, "demand": DEMAND, "tasks": _row(STAGE, STAGE, COUNT),
+    },
+    messages.FinishedTask: {"stage": STAGE, "task": STAGE, "run_s": DURATION},
+    messages.ItemAnswer: {
+        "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "error": TEXT,
+    },
+    messages.AttemptRegistered: {
+        "attempt_id": ATTEMPT, "address": NAME, "held": _row(CONTAINER, NAMED),
+        "tracking_url": NAME, "fresh": GIVEN,
+    },
+    messages.ContainersAsked: {
+        "attempt_id": ATTEMPT, "request_id": ID, "acks": IDS, "asks": _list(messages.Ask),
+        "releases": CONTAINERS, "progress": PART, "remaining_work": WORK, "blacklist": BLACKLIST,
+        "remaining_path_s": WORK, "epoch": COUNT,
+    },
+    messages.AttemptFinished: {
+        "attempt_id": ATTEMPT, "succeeded": GIVEN, "diagnostics": TEXT, "tracking_url": NAME,
+        "status": NAME,
+    },
+    messages.AttemptAccepted: {
+        "attempt_id": ATTEMPT, "job": GIVEN, "types": TYPES, "machines": _row(DEMAND, COUNT),
+        "share": SHARE, "finished": GIVEN, "heartbeat_s": DURATION, "prompt": GIVEN,
+        "cluster_ts": ID, "seed": ID, "epoch": COUNT, "racks": _row(NAMED, NAME),
+    },
+    messages.ContainersGranted: {
+        "attempt_id": ATTEMPT, "response_id": ID, "acks": IDS,
+        "containers": _list(messages.Container), "ended": _list(messages.ContainerEnd),
+        "share": SHARE, "headroom": SHARE, "addresses": _row(NAMED, NAME), "resync": GIVEN,
+        "epoch": COUNT, "racks": _row(NAMED, NAME),
+    },
+    messages.AttemptUnregistered: {"attempt_id": ATTEMPT},
+    messages.AttemptStopped: {"attempt_id": ATTEMPT, "reason": TEXT},
+    messages.NodeRegistered: {
+        "node_id": NAMED, "address": NAME, "rack": NAME, "labels": LABELS, "capacity": CAPACITY,
+        "running": _list(messages.RunningContainer), "boot": GIVEN, "life": COUNT, "token": ID,
+    },
+    messages.NodeHeartbeated: {
+        "node_id": NAMED, "request_id": ID, "acks": IDS, "ended": _list(messages.ContainerEnd),
+        "tasks_ended": _list(messages.TaskEnd), "use": USE,
+        "container_use": _list(messages.ContainerUse),
+    },
+    messages.NodeUnregistered: {"node_id": NAMED},
+    messages.NodeAccepted: {
+        "node_id": NAMED, "types": TYPES, "heartbeat_s": DURATION, "prompt": GIVEN,
+        "cluster_ts": ID, "life": COUNT, "expiry_s": DURATION,
+    },
+    messages.NodeAnswered: {
+        "node_id": NAMED, "response_id": ID, "acks": IDS, "start": _list(messages.MasterLaunch),
+        "stop": CONTAINERS, "next_heartbeat_s": DURATION, "resync": GIVEN, "shutdown": TEXT,
+        "life": COUNT, "token": ID,
+    },
+    messages.StartContainers: {
+        "attempt_id": ATTEMPT, "node_id": NAMED, "items": _list(messages.TaskLaunch),
+    },
+    messages.StopContainers: {
+        "attempt_id": ATTEMPT, "node_id": NAMED, "containers": CONTAINERS,
+    },
+    messages.QueryContainers: {
+        "attempt_id": ATTEMPT, "node_id": NAMED, "containers": CONTAINERS,
+    },
+    messages.StartAnswered: {
+        "node_id": NAMED, "attempt_id": ATTEMPT, "items": _list(messages.ItemAnswer),
+    },
+    messages.TasksEnded: {
+        "node_id": NAMED, "attempt_id": ATTEMPT, "ended": _list(messages.TaskEnd),
+        "container_use": _list(messages.ContainerUse), "sent_s": MOMENT,
+    },
+    # what clients ask; a job is checked where its file is read (`weft.jobfile`)
+    requests.NewApplication: {},
+    requests.SubmitApplication: {"job": GIVEN, "submission_id": NAME, "app_id": APP},
+    requests.KillApplication: {"app_id": APP, "diagnostics": TEXT},
+    requests.MoveApplication: {"app_id": APP, "queue": NAME},
+    requests.SetPriority: {"app_id": APP, "priority": EXIT},
+    requests.GetApplication: {"app_id": APP},
+    requests.GetJob: {"app_id": APP},
+    requests.ListApplications: {"states": STATES, "queue": NAME, "user": NAME, "limit": COUNT},
+    requests.ListNodes: {"states": STATES},
+    requests.DecommissionNode: {"node_id": NAME, "timeout_s": NUMBER},
+    requests.RecommissionNode: {"node_id": NAME},
+    requests.ListQueues: {},
+    requests.GetMetrics: {},
+    requests.Explain: {"app_id": APP},
+    requests.ListContainers: {"app_id": APP},
+}  # fmt: skip
+
+
+__all__ = ["RULES", "Rule", "check", "field_names", "name_problem", "problem_of"]
+
+
+def field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a message's type in order."""
+    named: tuple[str, ...] | None = getattr(kind, "_fields", None)
+    return tuple(field.name for field in fields(kind)) if named is None else named
+
+
+def check(message: Any, d: int) -> None:
+    """Raise InputError where a message breaks a rule; `d` resource types, 0: not known."""
+    for name, rule, nested in _PLANS[type(message)]:
+        value = getattr(message, name)
+        if rule is not None and (problem := rule(value, d)):
+            raise InputError(name, problem)
+        if nested is not None and value:
+            _check_items(name, value, nested, d)
+
+
+def problem_of(message: Any, d: int) -> InputError | None:
+    """What `check` would raise."""
+    try:
+        check(message, d)
+    except InputError as error:
+        return error
+    return None
+
+
+_Row = list[tuple[int, str, Check | None, list[Any] | None]]
+
+
+def _check_items(name: str, items: tuple[Any, ...], row: _Row, d: int) -> None:
+    for position, item in enumerate(items):
+        for at, part, rule, nested in row:
+            value = item[at]
+            if rule is not None and (problem := rule(value, d)):
+                raise InputError(f"{name}[{position}].{part}", problem)
+            if nested is not None and value:
+                _check_items(f"{name}[{position}].{part}", value, nested, d)
+
+
+def _row_of(kind: type) -> _Row:
+    """The checks of a named tuple by place, those that check nothing left out."""
+    found: _Row = []
+    for at, name in enumerate(field_names(kind)):
+        rule = RULES[kind][name]
+        if rule.check is not None:
+            found.append((at, name, rule.check, _nested(rule)))
+    return found
+
+
+def _nested(rule: Rule) -> Any:
+    return _row_of(rule.item) if isinstance(rule.item, type) else None
+
+
+_PLANS: Mapping[type, list[tuple[str, Check | None, Any]]] = {
+    kind: [
+        (name, rule.check, _nested(rule)) for name, rule in rows.items() if rule.check is not None
+    ]
+    for kind, rows in RULES.items()
+}
