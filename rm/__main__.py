@@ -87,6 +87,8 @@ async def serve(settings: RmSettings) -> None:
     cluster_ts = journal.cluster_ts(now_ms) if journal is not None else now_ms
     manager = make_manager(settings, cluster_ts)
     records = tuple(journal.read()) if journal is not None else ()
+    if journal is not None and journal.dropped:
+        process.log.warning("the journal ends early", dropped=journal.dropped)
     instrument(process.exposition, manager)
     server = Server(settings.host, settings.port, process.exposition.called)
     service = ManagerService(process, server, len(manager.books.types))

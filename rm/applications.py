@@ -1,5 +1,7 @@
 """Applications and their attempts: from acceptance to the last container's end."""
 
+from collections import deque
+
 from rm.books import App, Attempt, Books, Holding
 from rm.containers import close, order_stop
 from rm.lifecycle import (
@@ -15,11 +17,15 @@ from rm.lifecycle import (
 from weft.effects import Send
 from weft.facts import AppChanged, AttemptChanged
 from weft.ids import NodeId, attempt_id
-from weft.job import Job
+from weft.job import Job, Stage
+from weft.jobfile import TASKS_MAX
 from weft.messages import AttemptStopped, ContainerEnd, Outcome, master_address
 from weft.resources import ResourceTypes, Vector
 
 OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
+ENDED_WHOLE_MAX = 200  # ended applications with all that is known of them
+DIAGNOSTICS_MAX = 300  # characters, of those before
+_NONE_CLOSED: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=0)
 ATTEMPTS_MAX = 255  # an attempt's number is one byte of its id
 DEAD = (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED)
 
@@ -212,17 +218,35 @@ def settle(books: Books, app: App) -> None:
         move_attempt(books, app.attempt, AttemptEvent.CONTAINERS_GONE)
     if app.state not in ENDED_APPS:
         move_app(books, app, AppEvent.CONTAINERS_GONE)
-    forget_old(books)
+    remember(books, app)
 
 
-def forget_old(books: Books) -> None:
-    """Keep a bounded number of ended applications for reports, the newest."""
-    excess = len(books.apps) - books.settings.completed_apps_max
-    if excess <= 0:
-        return
-    for app in [a for a in books.apps.values() if a.slot < 0 and a.state in ENDED_APPS][:excess]:
-        del books.apps[app.app_id]
-        books.submissions.pop(app.submission_id, None)
+def remember(books: Books, app: App) -> None:
+    """Keep a bounded number of ended applications for reports, the newest; few of them whole."""
+    books.ended.append(app.app_id)
+    if len(books.ended) > ENDED_WHOLE_MAX:
+        number = books.ended.popleft()
+        shorten(books.apps[number])
+        books.ended_small.append(number)
+    while len(books.apps) > books.settings.completed_apps_max:
+        if not books.ended_small and not books.ended:
+            return
+        number = (books.ended_small or books.ended).popleft()
+        books.submissions.pop(books.apps.pop(number).submission_id, None)
+
+
+def shorten(app: App) -> None:
+    """Keep of an ended application what a list of applications says."""
+    job = app.job
+    all_tasks = Stage("all", max(1, min(job.task_count, TASKS_MAX)), 0.0, {})
+    app.job = Job(job.name, (all_tasks,), job.queue, job.user, job.priority)
+    app.whole = False
+    app.attempt = None
+    app.attempts = []
+    app.closed = _NONE_CLOSED
+    app.finished_by_stage = [sum(app.finished_by_stage)]
+    app.running, app.failed = [0], [sum(app.failed)]
+    app.diagnostics = app.diagnostics[:DIAGNOSTICS_MAX]
 
 
 def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:

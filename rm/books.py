@@ -171,6 +171,7 @@ class App:
         "submission_id",
         "submitted_s",
         "tracking_url",
+        "whole",
     )
 
     def __init__(
@@ -182,6 +183,7 @@ class App:
         self.submission_id = submission_id
         self.queue = queue
         self.priority = job.priority
+        self.whole = True  # its job and its containers are known still
         self.state = AppState.NEW
         self.final_status = "UNDEFINED"
         self.diagnostics = ""
@@ -293,6 +295,8 @@ class Books:
         self.slack = matcher.slack(self.view)  # over capacity: how far a node may be overbooked
         self.apps: dict[AppId, App] = {}
         self.app_at: list[App | None] = []
+        self.ended: deque[AppId] = deque()  # applications kept whole, the oldest first
+        self.ended_small: deque[AppId] = deque()  # and those before, of which little is kept
         self.submissions: dict[str, AppId] = {}
         self.nodes: dict[NodeId, Node] = {}
         self.node_at: list[Node] = []

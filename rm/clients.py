@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
-from rm.applications import OVER, kill_app, move_app, open_app, schedule_attempt
+from rm.applications import ENDED_WHOLE_MAX, OVER, kill_app, move_app, open_app, schedule_attempt
 from rm.books import App, Books, Node
 from rm.gang_room import check_gangs
 from rm.hosting import check_master
@@ -67,7 +67,7 @@ def _answer(books: Books, request: Any) -> Any:
     except NotFoundError as error:
         return Refused("not_found", error.place, str(error))
     except Exception as error:
-        if type(request) not in _READS:
+        if type(request) not in READS:
             raise  # the books may be wrong: the journal brings the manager back
         what = f"{type(error).__name__}: {error}"
         books.note(Remark("warning", f"a bug: {type(request).__name__} failed: {what}"))
@@ -205,7 +205,13 @@ def _get(books: Books, request: GetApplication) -> Any:
 
 
 def _job(books: Books, request: GetJob) -> ApplicationJob:
-    return ApplicationJob(_find(books, request.app_id).job)
+    app = _find(books, request.app_id)
+    if not app.whole:
+        text = (
+            f"the jobs of the newest {ENDED_WHOLE_MAX} ended applications are kept, this is older"
+        )
+        raise NotFoundError("app_id", text)
+    return ApplicationJob(app.job)
 
 
 def _list(books: Books, request: ListApplications) -> Any:
@@ -256,7 +262,7 @@ def _containers(books: Books, request: ListContainers) -> Any:
 
 
 # what these do changes nothing, so that a failure of one is no reason to end
-_READS = frozenset(
+READS = frozenset(
     {
         GetApplication,
         GetJob,

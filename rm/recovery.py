@@ -8,17 +8,30 @@ or left, or is in service again: an empty state).
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rm.applications import move_app, move_attempt, new_attempt, open_app, schedule_attempt
+from rm.applications import (
+    ENDED_WHOLE_MAX,
+    move_app,
+    move_attempt,
+    new_attempt,
+    open_app,
+    remember,
+    schedule_attempt,
+)
 from rm.books import App, Books
 from rm.lifecycle import AppEvent, AttemptEvent
 from rm.nodes import recover_leaving
 from weft.effects import Recovered
 from weft.errors import InputError
+from weft.facts import Remark
 from weft.ids import number_of_attempt
-from weft.jobfile import job_from_dict
+from weft.job import Job, Stage
+from weft.jobfile import TASKS_MAX, job_from_dict
 
 Record = Mapping[str, Any]
 
+KINDS = frozenset(
+    {"start", "app", "attempt", "failed", "tasks", "move", "priority", "final", "node", "next"}
+)
 _FINAL = {
     "FINISHED": AppEvent.RECOVER_FINISHED,
     "FAILED": AppEvent.RECOVER_FAILED,
@@ -58,6 +71,8 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
     apps: dict[int, dict[str, Any]] = {}
     for record in records:
         kind = record["kind"]
+        if kind not in KINDS:
+            raise ValueError(f"kind {kind!r} is unknown")
         if kind == "start":
             starts += int(record.get("count", 1))
             continue
@@ -86,22 +101,25 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
     ended = [number for number, known in apps.items() if "final" in known]
     for number in ended[: max(0, len(ended) - apps_max)]:
         del apps[number]
+    small = set(ended[:-ENDED_WHOLE_MAX])
     for number, known in apps.items():
         if "app" in known:
-            out.extend(_records_of(number, known))
+            out.extend(_records_of(number, known, number in small))
     return out
 
 
 _FIELD = {"move": "queue", "priority": "priority"}
 
 
-def _records_of(number: int, known: Mapping[str, Any]) -> Iterable[Record]:
-    yield known["app"]
+def _records_of(number: int, known: Mapping[str, Any], small: bool) -> Iterable[Record]:
+    yield _shortened(known["app"]) if small else known["app"]
     if "final" in known:
         done: dict[int, int] = dict(known["final"].get("finished", {}))
         for stage, _ in known["tasks"]:
             done[stage] = done.get(stage, 0) + 1
         pairs = [[stage, count] for stage, count in sorted(done.items())]
+        if small:
+            pairs = [[0, sum(done.values())]]
         yield {**known["final"], "finished": pairs}
         return
     yield from known["failed"].values()
@@ -112,6 +130,16 @@ def _records_of(number: int, known: Mapping[str, Any]) -> Iterable[Record]:
         yield {"kind": "tasks", "app": number, "tasks": tasks}
 
 
+def _shortened(record: Record) -> Record:
+    """An application's record as `rm.applications.shorten` leaves the application."""
+    job = record["job"]
+    counts = [stage["tasks"] for stage in job["stages"]]
+    tasks = sum(len(count) if isinstance(count, list) else int(count) for count in counts)
+    rest = {key: job[key] for key in ("name", "queue", "user", "priority") if key in job}
+    stage = {"name": "all", "tasks": min(tasks, TASKS_MAX), "duration_s": 0.0, "demand": {}}
+    return {**record, "whole": False, "job": {**rest, "stages": [stage]}}
+
+
 def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     first = found[0]
     by_kind = {record["kind"]: record for record in found}
@@ -119,13 +147,20 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
         queue = books.queues.leaf(str(first["queue"]))
     except InputError:  # the queue is gone from the settings: any leaf is better than none
         queue = next(slot for slot in range(len(books.queues)) if books.queues.is_leaf[slot])
-    job = job_from_dict(first["job"])
+    try:
+        job = job_from_dict(first["job"])
+    except InputError as error:  # accepted by an earlier version; this one could not run it
+        job = Job(f"application {number}", (Stage("all", 1, 0.0, {}),))
+        if "final" not in by_kind:
+            by_kind["final"] = _refused(books, number, str(error))
+            books.persist(by_kind["final"])
     at_s, submission_id = float(first["submitted_s"]), str(first["submission_id"])
     app = App(number, job, submission_id, queue, at_s, len(books.types))
     app.priority = int(first["priority"])
     books.apps[number] = app
     if app.submission_id:
         books.submissions[app.submission_id] = number
+    app.whole = bool(first.get("whole", True))
     if "final" in by_kind:
         _recover_ended(books, app, by_kind["final"])
         return
@@ -155,6 +190,16 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     move_attempt(books, attempt, AttemptEvent.RECOVER)
 
 
+def _refused(books: Books, number: int, why: str) -> Record:
+    """The end of an application whose job breaks a rule of this version."""
+    text = f"its job is refused: {why}"
+    books.note(Remark("warning", f"application {number} was ended", (("reason", text),)))
+    return {
+        "kind": "final", "app": number, "state": "FAILED", "status": "FAILED", "diagnostics": text,
+        "started_s": 0.0, "finished_s": books.now, "progress": 0.0, "attempt": 0,
+    }  # fmt: skip
+
+
 def _recover_ended(books: Books, app: App, record: Record) -> None:
     app.final_status = str(record["status"])
     app.started_s = float(record["started_s"])
@@ -166,6 +211,7 @@ def _recover_ended(books: Books, app: App, record: Record) -> None:
     held_s = record.get("held_s", {})
     app.held_s = [float(held_s.get(name, 0.0)) for name in books.types.names]
     move_app(books, app, _FINAL[str(record["state"])], str(record["diagnostics"]))
+    remember(books, app)
 
 
 def _held_by_finished(books: Books, app: App) -> list[float]:

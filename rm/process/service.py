@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from rm.clients import READS
 from rm.process.metrics import ManagerMetrics
 from weft.effects import ClientRequested
 from weft.facts import Fact
@@ -51,6 +52,8 @@ class ManagerService(Outside):
         self._behind: dict[Lane, set[Address]] = {}
         self._clients: dict[Address, asyncio.Future[Any]] = {}
         self._tokens = itertools.count(1)
+        self._reading: set[Address] = set()  # of the clients, those whose request changes nothing
+        self._refusing = ""  # why nothing new can be accepted
         self._watchers: set[_Watcher] = set()
         self._kept: deque[tuple[float, Fact]] = deque(maxlen=KEPT_MAX)
         # of the newest fact; a restarted manager goes on above, as no facts come one a microsecond
@@ -113,8 +116,14 @@ class ManagerService(Outside):
         """Put a client's request to the core and wait for the answer."""
         if self._shell is None:
             return Refused("unavailable", "", "the Resource Manager is starting")
+        reads = type(request) in READS
+        if self._refusing and not reads:
+            why = f"nothing new is accepted until the state can be written again: {self._refusing}"
+            return Refused("unavailable", "", why)
         token = str(next(self._tokens))
         address = client_address(token)
+        if reads:
+            self._reading.add(address)
         answer = self._clients[address] = asyncio.get_running_loop().create_future()
         self._shell.post(MANAGER, ClientRequested(token, request))
         try:
@@ -123,6 +132,7 @@ class ManagerService(Outside):
             return Refused("unavailable", "", f"no answer within {ANSWER_S:g} s")
         finally:
             self._clients.pop(address, None)
+            self._reading.discard(address)
 
     async def watch(self, after: int = 0) -> AsyncIterator[tuple[int, list[str]]]:
         """Batches of facts as JSON, each with the number of its first, from now on.
@@ -174,6 +184,24 @@ class ManagerService(Outside):
             line = fact_line(fact, now)
             for watcher in self._watchers:
                 watcher.put(line)
+
+    def stalled(self, reason: str) -> None:
+        """The journal takes nothing: what would change something is refused until it does."""
+        self._refusing = reason
+        text = "1 while the state cannot be written and submissions are refused"
+        self._process.exposition.gauge("weft_store_stalled", text, float(bool(reason)))
+        if reason:
+            self._process.log.error("nothing new is accepted", reason=reason)
+            why = f"{reason}; it may be accepted yet, so look before you repeat it under a new name"
+            for address, waiting in self._clients.items():
+                if address not in self._reading and not waiting.done():
+                    waiting.set_result(Refused("unavailable", "", why))
+        else:
+            self._process.log.info("the state can be written again")
+
+    def may_pass(self, to: Address) -> bool:
+        """The answers to reads."""
+        return to in self._reading
 
     def failed(self, core: Address, error: Exception) -> None:
         """A manager whose books may be wrong must not go on: the journal brings it back."""

@@ -1,14 +1,23 @@
 """The journal keeps what it said is durable, whatever happens to its last line."""
 
+import json
 import os
+import random
+import shutil
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rm.process.store import Journal
+from rm.recovery import compact
+from testkit.live import Cluster, chain, series, until, wait_for_nodes
+from weft.client.api import Client
 from weft.errors import WeftError
+from weft.live.shell import StoreUnavailableError
 
 
 def test_records_come_back_in_order(tmp_path: Path) -> None:
@@ -25,7 +34,7 @@ def test_records_come_back_in_order(tmp_path: Path) -> None:
     last.close()
 
 
-@pytest.mark.parametrize("cut", range(1, 20))
+@pytest.mark.parametrize("cut", range(1, 38))
 def test_a_torn_last_line_is_dropped(tmp_path: Path, cut: int) -> None:
     journal = Journal(tmp_path)
     journal.append([{"n": 1}, {"n": 2}, {"text": "a longer record"}])
@@ -78,3 +87,172 @@ def test_the_start_of_the_cluster_stays(tmp_path: Path) -> None:
     again = Journal(tmp_path)
     assert again.cluster_ts(456) == 123
     again.close()
+
+
+def written(folder: Path, count: int = 30) -> bytes:
+    """A journal as a manager leaves it: compacted once, then added to."""
+    journal = Journal(folder)
+    journal.append([{"kind": "start"}])
+    journal.read()
+    for n in range(count):
+        journal.append([{"kind": "next", "app": n, "text": "x" * (n % 7)}])
+    journal.close()
+    return (folder / "journal.jsonl").read_bytes()
+
+
+def read_of(folder: Path, data: bytes) -> list[object]:
+    (folder / "journal.jsonl").write_bytes(data)
+    journal = Journal(folder)
+    try:
+        return list(journal.read())
+    finally:
+        journal.close()
+
+
+def test_every_single_damaged_byte_is_told_and_every_torn_tail_is_read(tmp_path: Path) -> None:
+    whole = written(tmp_path)
+    records = read_of(tmp_path, whole)
+    rng = random.Random(7)
+    for _ in range(2_000):
+        at, other = rng.randrange(len(whole)), rng.randrange(1, 256)
+        damaged = bytearray(whole)
+        damaged[at] ^= other
+        with pytest.raises(WeftError, match=r"journal\.jsonl: (line \d+|written in)"):
+            read_of(tmp_path, bytes(damaged))
+    last = whole[:-1].rfind(b"\n") + 1
+    for end in range(last, len(whole)):
+        assert read_of(tmp_path, whole[:end]) == records[:-1]
+        assert read_of(tmp_path, whole[:end] + b"\0" * 64) == records[:-1]
+    lines = whole.splitlines(keepends=True)
+    for gone in (0, 1, 5, len(lines) - 2):
+        with pytest.raises(WeftError, match="line"):
+            read_of(tmp_path, b"".join(lines[:gone] + lines[gone + 1 :]))
+
+
+def test_the_operator_is_told_how_to_go_on_without_the_damaged_rest(tmp_path: Path) -> None:
+    lines = written(tmp_path).splitlines(keepends=True)
+    bad = b"".join([*lines[:10], lines[10].replace(b"next", b"nxet"), *lines[11:]])
+    with pytest.raises(WeftError, match=r"line 11 .* checksum.*head -n 10") as caught:
+        read_of(tmp_path, bad)
+    assert "\n" not in str(caught.value)
+    assert len(read_of(tmp_path, b"".join(lines[:10]))) == 9
+
+
+def test_a_journal_of_version_1_is_migrated(tmp_path: Path) -> None:
+    old = [{"kind": "start"}, {"kind": "next", "app": 4}]
+    text = "".join(json.dumps(record) + "\n" for record in old) + '{"kind": "ne'
+    assert read_of(tmp_path, text.encode()) == old
+    assert (tmp_path / "journal.jsonl").read_text().split(" ", 1)[1].startswith("0 {")
+    assert read_of(tmp_path, (tmp_path / "journal.jsonl").read_bytes()) == old
+    for bad in (b"[1, 2]\n{}\n", b'{"n": 1}\n[1, 2]\n{"n": 2}\n'):
+        with pytest.raises(WeftError, match="line"):
+            read_of(tmp_path, bad)
+
+
+def test_a_journal_of_a_later_version_or_with_unknown_records_is_refused(tmp_path: Path) -> None:
+    import zlib
+
+    text = b'0 {"weft_journal":3}'
+    with pytest.raises(WeftError, match="version 3"):
+        read_of(tmp_path, b"%08x %b\n" % (zlib.crc32(text), text))
+    (tmp_path / "journal.jsonl").unlink()
+    for record in ({"kind": "novelty", "app": 1}, {}, {"kind": "app"}):
+        journal = Journal(tmp_path, compact)
+        journal.append([record])
+        with pytest.raises(WeftError, match="not of this version"):
+            journal.read()
+        journal.close()
+        (tmp_path / "journal.jsonl").unlink()
+
+
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o755)
+    (folder / "journal.jsonl").touch(mode=0o644)
+    journal = Journal(folder)
+    journal.cluster_ts(1)
+    journal.append([{"kind": "start"}])
+    journal.read()
+    journal.close()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in ("journal.jsonl", "cluster_ts", "lock"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 kB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "weft-test", str(place)]
+    if (
+        os.geteuid() != 0
+        or shutil.which("mount") is None
+        or subprocess.run(mount, capture_output=True, check=False).returncode
+    ):
+        pytest.skip("a small file system cannot be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_takes_nothing_whole_and_is_as_it_was(small_disk: Path) -> None:
+    journal = Journal(small_disk, compact)
+    journal.read()
+    kept = 0
+    batch = [{"kind": "next", "app": 1, "text": "x" * 900}] * 3
+    full = False
+    while not full:
+        try:
+            journal.append(batch)
+            kept += 3
+        except StoreUnavailableError as error:
+            full = "No space left" in str(error)
+    with pytest.raises(StoreUnavailableError):
+        journal.append([{"kind": "next", "app": 1, "text": "x" * 5_000}])
+    journal.close()
+    again = Journal(small_disk)
+    assert len(again.read()) == kept + 1
+    again.close()
+
+
+def test_a_manager_on_a_full_disk_refuses_reads_on_and_goes_on(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    cluster = Cluster(tmp_path)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 225_000)
+    manager = cluster.manager(f"--state-dir={small_disk / 'state'}")
+    host = cluster.host(manager)
+    cluster.nodes(manager, "--cluster=2x4vcores,8192memory_mb", "--nodes=2",
+                  f"--am-host={host.address}")  # fmt: skip
+    try:
+        with Client(manager.address) as client:
+            wait_for_nodes(client, 2)
+            accepted: list[int] = []
+            refused = ""
+            while not refused and len(accepted) < 2_000:
+                try:
+                    accepted.append(client.submit(chain("j" * 500, 1, 1, 0.0)))
+                except WeftError as error:
+                    refused = str(error)
+            assert "No space left" in refused, refused
+            with pytest.raises(WeftError, match="nothing new is accepted"):
+                client.submit(chain("j", 1, 1, 0.0))
+            assert accepted
+            assert client.metrics().nodes["RUNNING"] == 2, "reads go on"
+            assert {a.app_id for a in client.applications()} >= set(accepted)
+            assert "weft_store_stalled 1" in series(manager.ready["metrics"])
+            manager.kill()
+            again = cluster.manager(
+                f"--state-dir={small_disk / 'state'}", f"--port={manager.address.split(':')[1]}"
+            )
+            assert "Traceback" not in manager.log.read_text()
+            assert {a.app_id for a in client.applications()} >= set(accepted), "none was lost"
+            ballast.unlink()
+            until(lambda: "weft_store_stalled 1" not in series(again.ready["metrics"]), "room")
+            last = client.submit(chain("last", 1, 1, 0.0))
+            ended = client.wait([*accepted, last])
+            assert {report.final_status for report in ended.values()} == {"SUCCEEDED"}
+            assert "Traceback" not in again.log.read_text()
+    finally:
+        cluster.close()

@@ -24,11 +24,13 @@ from weft.effects import (
     Stop,
     TimerFired,
 )
+from weft.errors import WeftError
 from weft.facts import Fact
 from weft.ids import ContainerId
 from weft.live.clock import Clock
-from weft.messages import Address, MasterLaunch, TaskLaunch
+from weft.messages import Address, MasterLaunch, TaskLaunch, client_address
 
+_CLIENT = client_address("")
 ROUND_MAX = 500  # events of one round, so that what they caused is sent soon
 # A zero-delay timer fires at once, but not more often than this: under load it gathers more.
 GATHER_S = 0.002
@@ -36,6 +38,7 @@ GATHER_S = 0.002
 # nodes in one process share rounds, and so batches on the wire.
 GRID_FROM_S, GRID_SHARE, GRID_S_MAX = 0.1, 0.01, 0.02
 # Loops take no delay of any length; a core whose timer fires early looks at its clock and waits on.
+STORE_RETRY_S = 0.5  # wall clock, between tries to write to a store that takes nothing
 TIMER_S_MAX = 365 * 86_400.0
 
 
@@ -49,6 +52,10 @@ class Core(Protocol):
     def check(self) -> None:
         """Raise where the books contradict themselves."""
         ...
+
+
+class StoreUnavailableError(WeftError):
+    """The store takes nothing now (its disk is full, or read-only); it may again later."""
 
 
 class Outside:
@@ -72,6 +79,13 @@ class Outside:
     def note(self, core: Address, fact: Fact, now: float) -> None:
         """A fact worth a log line or a metric."""
 
+    def stalled(self, reason: str) -> None:
+        """The store takes nothing, for a reason; or, with an empty one, it does again."""
+
+    def may_pass(self, to: Address) -> bool:
+        """Whether an answer says nothing but what was known before the store stalled."""
+        return False
+
     def stopped(self, core: Address, reason: str) -> None:
         """A core is done; it was taken out of the shell."""
 
@@ -84,7 +98,10 @@ class Store(Protocol):
     """Where `Persist` goes: `append` must be durable when it returns."""
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Write records; called on another thread, one call at a time."""
+        """Write records; called on another thread, one call at a time.
+
+        Raises StoreUnavailableError, nothing being written, when it is worth another try.
+        """
         ...
 
 
@@ -131,6 +148,7 @@ class Shell:
         self._held: deque[tuple[list[Mapping[str, Any]], list[_Out]]] = deque()
         self._committing: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
+        self._stalled = False
         self._ending = False
 
     # -- cores and events --------------------------------------------------------------------------
@@ -296,6 +314,8 @@ class Shell:
         if self._store is None:
             self._carry_out([item for item in out if type(item[1]) is not Persist])
             return
+        if self._stalled:
+            out = self._meanwhile(out)
         first = next((i for i, item in enumerate(out) if type(item[1]) is Persist), None)
         if first is None and self._committing is None:
             self._carry_out(out)
@@ -311,21 +331,54 @@ class Shell:
 
     async def _commit(self) -> None:
         """Write what rounds persisted, many rounds at once, then do what had to wait for it."""
-        loop = asyncio.get_running_loop()
-        assert self._store is not None
         try:
             while self._held:
                 rounds = list(self._held)
                 self._held.clear()
                 records = [record for batch, _ in rounds for record in batch]
                 if records:
-                    await loop.run_in_executor(None, self._store.append, records)
+                    await self._append(records)
                 self._carry_out([item for _, later in rounds for item in later])
         except Exception as error:
             self._failure = error
             self._wake.set()
             return
         self._committing = None
+
+    async def _append(self, records: list[Mapping[str, Any]]) -> None:
+        """Write records; a store that takes nothing is tried again until it does."""
+        assert self._store is not None
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await loop.run_in_executor(None, self._store.append, records)
+                break
+            except StoreUnavailableError as error:
+                if self._ending:
+                    raise
+                if not self._stalled:
+                    self._stalled = True
+                    self._outside.stalled(str(error))
+            await asyncio.sleep(STORE_RETRY_S)
+        if self._stalled:
+            self._stalled = False
+            self._outside.stalled("")
+
+    def _meanwhile(self, out: list[_Out]) -> list[_Out]:
+        """What waits for a stalled store: reads are answered, and what else is said is lost, as
+        cores repeat it; to keep it would fill the memory.
+        """
+        passing, waiting = [], []
+        for item in out:
+            effect = item[1]
+            if isinstance(effect, Note) or (
+                isinstance(effect, Send) and self._outside.may_pass(effect.to)
+            ):
+                passing.append(item)
+            elif not isinstance(effect, Send) or effect.to.startswith(_CLIENT):
+                waiting.append(item)
+        self._carry_out(passing)
+        return waiting
 
     def _carry_out(self, out: list[_Out]) -> None:
         outside = self._outside
