@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test check mutants format bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: fuzz-messages demo test check mutants format bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,10 @@ mutants: $(VENV)/.dev ## ten minutes of mutation testing of the code that decide
 format: $(VENV)/.dev ## format and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+fuzz-messages: $(VENV)/.run ## hostile messages to the cores (SECONDS=600) and live services (LIVE=60000)
+	$(BIN)/python -m lab.message_fuzz --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m lab.message_fuzz --live $(or $(LIVE),60000)
 
 proto: $(VENV)/.dev ## regenerate the stubs
 	$(BIN)/python tools/make_proto.py

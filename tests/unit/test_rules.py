@@ -39,9 +39,10 @@ def test_every_field_of_every_message_and_request_has_a_rule() -> None:
     assert requests.NewApplication in rules.RULES
 
 
+C = 1 << 40 | 7
 ASK = Ask(1, 2, (1.0, 2.0), 3.0, 0.5, AskType.DEFAULT, 0)
-END = ContainerEnd(7, Outcome.SUCCEEDED)
-LAUNCH = TaskLaunch(7, 0, 0, 0, 1.0, (1.0, 1.0))
+END = ContainerEnd(C, Outcome.SUCCEEDED)
+LAUNCH = TaskLaunch(C, 0, 0, 0, 1.0, (1.0, 1.0))
 INF, NAN = math.inf, math.nan
 
 
@@ -57,7 +58,7 @@ def node(**fields: Any) -> NodeRegistered:
 def test_what_keeps_the_rules_passes() -> None:
     good: list[Any] = [
         asked(), asked(total=2**53, stage=-1, label="gpu", nodes=("n1",)), node(),
-        node(running=(RunningContainer(7, (0.0, 1.0), ((0, 0, 1),)),), labels=("a", "b")),
+        node(running=(RunningContainer(C, (0.0, 1.0), ((0, 0, 1),)),), labels=("a", "b")),
         NodeHeartbeated("n", 1, use=(0.5, -1.0), ended=(END,)),
         NodeHeartbeated("n", 1, ended=(END._replace(stage=-1, task=-1, exit_code=-9),)),
         StartContainers(1, "n", (LAUNCH,)), KillApplication(1, "two\nlines"),
@@ -93,9 +94,9 @@ def test_what_keeps_the_rules_passes() -> None:
         (ContainersAsked(1, 1, remaining_work=NAN), "remaining_work"),
         (ContainersAsked(1, 1, blacklist=("",)), "blacklist"),
         (ContainersAsked(1, 1, releases=(2**63,)), "releases"),
-        (node(running=(RunningContainer(7, (7e6,) * 8, ()),)), "running[0].demand"),
-        (node(running=(RunningContainer(7, (-1e9, 0.0), ()),)), "running[0].demand"),
-        (node(running=(RunningContainer(7, (1.0, 0.0), ((-2, 0, 0),)),)), "running[0].tasks"),
+        (node(running=(RunningContainer(C, (7e6,) * 8, ()),)), "running[0].demand"),
+        (node(running=(RunningContainer(C, (-1e9, 0.0), ()),)), "running[0].demand"),
+        (node(running=(RunningContainer(C, (1.0, 0.0), ((-2, 0, 0),)),)), "running[0].tasks"),
         (node(capacity={"vcores": 0.0}), "capacity"),
         (node(capacity={}), "capacity"),
         (node(life=2**54), "life"),

@@ -38,6 +38,7 @@ class Rule:
     name: str  # as `amount`; the fuzzer knows by it how to break the rule
     check: Check | None  # None: the wire guarantees it
     item: "Rule | type | None" = None  # of a list: what it holds
+    row: tuple["Rule", ...] = ()  # of a list of plain tuples: the rule of each place
 
 
 def _number(low: float, high: float, what: str) -> Check:
@@ -120,7 +121,7 @@ def _row(*rules: Rule, most: int = ITEMS_MAX) -> Rule:
                     return f"item {position}: {problem}"
         return ""
 
-    return Rule("rows", each)
+    return Rule("rows", each, row=rules)
 
 
 def _blacklist(value: tuple[str, ...] | None, d: int) -> str:
@@ -133,13 +134,14 @@ NAME = Rule("name", _name)  # may be empty
 NAMED = Rule("named", _named)
 TEXT = Rule("text", _text)
 ID = Rule("id", _number(0, ID_MAX, "an id below 2^63"))
-CONTAINER = Rule("container", _number(1, ID_MAX, "a container's id from 1 to 2^63 - 1"))
+CONTAINER = Rule("container", _number(2**32, ID_MAX, "a container's id from 2^32 to 2^63 - 1"))
 ATTEMPT = Rule("attempt", _number(1, ATTEMPT_MAX, f"an attempt's id from 1 to {ATTEMPT_MAX}"))
 APP = Rule("app", _number(0, APP_MAX, f"an application's number of at most {APP_MAX}"))
 COUNT = Rule("count", _number(0, EXACT, "a whole number from 0 to 2^53"))
 STAGE = Rule("stage", _number(-1, STAGE_MAX, "a position from 0 on, or -1 for none"))
 EXIT = Rule("exit", _number(-(2**31), 2**31 - 1, "an exit code"))
 DURATION = Rule("duration", _number(0, EXACT, "a finite time from 0 to 2^53 s"))
+PACE = Rule("pace", _number(0.001, EXACT, "a time from 1 ms to 2^53 s"))  # 0: a busy loop
 MOMENT = Rule("moment", _number(-EXACT, EXACT, "a finite time within 2^53 s"))
 NUMBER = Rule("number", _number(-EXACT, EXACT, "a finite number within 2^53"))
 PART = Rule("part", _number(0, 1 + 1e-6, "a number from 0 to 1"))
@@ -206,7 +208,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     },
     messages.AttemptAccepted: {
         "attempt_id": ATTEMPT, "job": GIVEN, "types": TYPES, "machines": _row(DEMAND, COUNT),
-        "share": SHARE, "finished": GIVEN, "heartbeat_s": DURATION, "prompt": GIVEN,
+        "share": SHARE, "finished": GIVEN, "heartbeat_s": PACE, "prompt": GIVEN,
         "cluster_ts": ID, "seed": ID, "epoch": COUNT, "racks": _row(NAMED, NAME),
     },
     messages.ContainersGranted: {
@@ -228,7 +230,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     },
     messages.NodeUnregistered: {"node_id": NAMED},
     messages.NodeAccepted: {
-        "node_id": NAMED, "types": TYPES, "heartbeat_s": DURATION, "prompt": GIVEN,
+        "node_id": NAMED, "types": TYPES, "heartbeat_s": PACE, "prompt": GIVEN,
         "cluster_ts": ID, "life": COUNT, "expiry_s": DURATION,
     },
     messages.NodeAnswered: {

@@ -1,0 +1,431 @@
+"""Hostile messages, to the cores and to live services: `python -m lab.message_fuzz --help`.
+
+Half of what a core is told is what an honest peer would say, so that there is something to hit; the
+other half is made by the table of rules and then broken (`weft.wire.mutations`). What the gate lets
+through must leave a core whose books agree (`check`), whose listings can be written, and, for what
+a node said, no other node's holdings changed. Live services must go on, and run a job afterwards.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from am.ask.registry import asker
+from am.core import ApplicationMaster
+from am.settings import MasterSettings
+from nm.core import NodeManager
+from nm.settings import NodeSettings
+from rm.core import ResourceManager
+from rm.match.registry import make_matcher
+from rm.settings import ManagerSettings
+from weft import messages, requests
+from weft.client.api import AsyncClient
+from weft.client.local import LocalCluster, LocalSettings
+from weft.cluster import DEFAULT_QUEUES
+from weft.effects import ClientRequested, Effect, Recovered, Send, SetTimer, Started, TimerFired
+from weft.job import Job, Stage
+from weft.resources import DEFAULT_RESOURCE_TYPES as TYPES
+from weft.wire import codec, rules
+from weft.wire.flood import flood
+from weft.wire.mutations import Pool, broken, make
+
+MATCHERS = ("fifo", "capacity", "fair", "drf", "sjf", "tetris", "graphene", "carbyne")
+TO_MANAGER = (
+    messages.NodeRegistered, messages.NodeHeartbeated, messages.NodeHeartbeated,
+    messages.NodeUnregistered, messages.AttemptRegistered, messages.ContainersAsked,
+    messages.ContainersAsked, messages.ContainersAsked, messages.AttemptFinished,
+    *(kind for kind in codec.CALLS if kind is not requests.SubmitApplication),
+    requests.SubmitApplication,
+)  # fmt: skip
+FROM_NODES = (messages.NodeRegistered, messages.NodeHeartbeated, messages.NodeUnregistered)
+TO_NODE = (
+    messages.StartContainers, messages.StartContainers, messages.StopContainers,
+    messages.QueryContainers, messages.NodeAnswered, messages.NodeAccepted,
+)  # fmt: skip
+TO_MASTER = (
+    messages.ContainersGranted, messages.ContainersGranted, messages.StartAnswered,
+    messages.TasksEnded, messages.AttemptAccepted, messages.AttemptUnregistered,
+    messages.AttemptStopped,
+)  # fmt: skip
+READS = (
+    requests.ListApplications(), requests.ListNodes(), requests.ListQueues(), requests.GetMetrics(),
+)  # fmt: skip
+
+
+class FuzzError(Exception):
+    """What a message did; says the seed and the step that bring it back."""
+
+
+@dataclass
+class Tally:
+    """What was said, and what became of it."""
+
+    sent: int = 0
+    refused: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+
+
+class ManagerBed:
+    """A Resource Manager with honest nodes and masters, of whom some are impersonated."""
+
+    def __init__(self, seed: int, tally: Tally) -> None:
+        self.rng = random.Random(seed)
+        self.tally = tally
+        settings = ManagerSettings(
+            prompt=self.rng.random() < 0.5, node_expiry_s=50, master_expiry_s=50, max_attempts=50
+        )
+        self.core = ResourceManager(
+            7, TYPES, DEFAULT_QUEUES, make_matcher(self.rng.choice(MATCHERS)), settings,
+            np.random.default_rng(seed),
+        )  # fmt: skip
+        self.now = 0.0
+        self.pool = Pool(apps=[1, 2, 3])
+        self.told: list[Effect] = []
+        self.acks: dict[str, list[int]] = {}
+        self.numbers = 0
+        self.handle(Recovered(()))
+        for name in ("n1", "n2", "n3"):
+            self.handle(self.registration(name))
+
+    def registration(self, name: str) -> messages.NodeRegistered:
+        """What an honest node says first; its containers are forgotten."""
+        capacity = dict(zip(TYPES.names, (16.0, 65536.0, 800.0, 1000.0), strict=True))
+        return messages.NodeRegistered(name, f"{name}:1", "r1", (), capacity, boot=1)
+
+    def handle(self, event: Any) -> list[Effect]:
+        """Tell the core; timers that are due at once fire."""
+        effects = self.core.handle(event, self.now)
+        for effect in effects:
+            if isinstance(effect, SetTimer) and effect.delay_s == 0:
+                effects = effects + self.core.handle(TimerFired(effect.key), self.now)
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.learn(effect.message)
+        return effects
+
+    def learn(self, message: Any) -> None:
+        """Remember what an eavesdropper would."""
+        pool = self.pool
+        if isinstance(message, requests.ApplicationAccepted):
+            pool.apps = [*pool.apps[-5:], message.app_id]
+        elif isinstance(message, messages.ContainersGranted):
+            pool.containers.extend(c.container_id for c in message.containers[:20])
+            pool.batches = [*pool.batches[-5:], message.response_id]
+        elif isinstance(message, messages.NodeAnswered):
+            pool.containers.extend(item.container_id for item in message.start)
+            pool.batches = [*pool.batches[-5:], message.response_id]
+            self.acks.setdefault(message.node_id, []).append(message.response_id)
+        del pool.containers[:-60]
+
+    def step(self) -> None:
+        """One honest or one hostile word."""
+        self.now += self.rng.choice((0.0, 0.01, 0.3, 2.0))
+        self.tally.sent += 1
+        if self.rng.random() < 0.5:
+            self.honest()
+            return
+        kind = self.rng.choice(TO_MANAGER)
+        message = broken(make(kind, self.rng, self.pool), self.rng, self.pool)
+        self.tally.kinds[kind.__name__] += 1
+        if rules.problem_of(message, len(TYPES)) is not None:
+            self.tally.refused += 1
+            return
+        before = self.core.books.ledger.nodes.held.copy()
+        if kind in codec.CALLS:
+            self.handle(ClientRequested("t", message))
+        elif kind in FROM_NODES:
+            self.core.handle(message, self.now)
+            node = self.core.books.nodes.get(message.node_id)
+            after = self.core.books.ledger.nodes.held
+            same = (after[: len(before)] == before).all(axis=1)
+            if node is not None and node.slot < len(same):
+                same[node.slot] = True
+            if not same.all():
+                raise FuzzError(f"another node's holdings changed by {message!r:.400}")
+        else:
+            self.handle(message)
+
+    def honest(self) -> None:
+        """What somebody who means well says next."""
+        books, rng = self.core.books, self.rng
+        what = rng.random()
+        name = rng.choice(("n1", "n2", "n3"))
+        node = books.nodes.get(name)
+        self.numbers += 1
+        if node is None or not node.present or what < 0.02:
+            self.handle(self.registration(name))
+        elif what < 0.45:
+            held = [number for number in node.holdings if rng.random() < 0.3][:50]
+            ended = tuple(
+                messages.ContainerEnd(n, messages.Outcome.SUCCEEDED, 0, 0, 0) for n in held
+            )
+            acks, self.acks[name] = tuple(self.acks.get(name, ())), []
+            self.handle(messages.NodeHeartbeated(name, self.numbers, acks, ended))
+        elif what < 0.55:
+            job = Job("j", (Stage("a", 5, 1.0, {"vcores": 1.0}), Stage("b", 2, 1.0, {})))
+            self.handle(ClientRequested("t", requests.SubmitApplication(job, "")))
+        elif what < 0.6:
+            self.handle(TimerFired("liveness"))
+        else:
+            live = [app for app in books.app_at if app is not None and app.attempt is not None]
+            if live:
+                attempt = rng.choice(live).attempt
+                assert attempt is not None
+                self.master(attempt.attempt_id)
+
+    def master(self, number: int) -> None:
+        """An honest master registers, asks or finishes."""
+        what = self.rng.random()
+        if what < 0.3:
+            self.handle(messages.AttemptRegistered(number))
+        elif what < 0.95:
+            demand = (1.0, 64.0, 0.0, 0.0)
+            ask = messages.Ask(
+                1, self.rng.randrange(1, 9), demand, 1.0, 1.0, messages.AskType.DEFAULT, 0
+            )
+            epoch = self.core.books.epoch
+            self.handle(messages.ContainersAsked(number, self.numbers, (), (ask,), epoch=epoch))
+        else:
+            self.handle(messages.AttemptFinished(number, True))
+
+    def look(self) -> None:
+        """The books agree, and every listing can be written."""
+        self.core.check()
+        apps = list(self.core.books.apps)[-3:]
+        asked = [
+            make(app)
+            for app in apps
+            for make in (
+                requests.GetApplication,
+                requests.Explain,
+                requests.ListContainers,
+                requests.GetJob,
+            )
+        ]
+        for request in (*READS, *asked):
+            (effect,) = [
+                e for e in self.core.handle(ClientRequested("t", request), self.now)
+                if isinstance(e, Send) and e.to == "client:t"
+            ]  # fmt: skip
+            if isinstance(effect.message, requests.Refused):
+                if effect.message.code != "not_found":
+                    raise FuzzError(f"{request}: {effect.message}")
+                continue
+            codec.CALLS[type(request)].encode_answer(effect.message).SerializeToString()
+
+
+class NodeBed:
+    """A node manager that anybody gives orders to."""
+
+    def __init__(self, seed: int, tally: Tally) -> None:
+        self.rng, self.tally = random.Random(seed), tally
+        self.pool = Pool()
+        self.now = 0.0
+        self.begin(seed)
+
+    def begin(self, seed: int) -> None:
+        """A node that was accepted."""
+        capacity = dict(zip(TYPES.names, (16.0, 65536.0, 800.0, 1000.0), strict=True))
+        rng = np.random.default_rng(seed)
+        self.core = NodeManager("n1", "n1:1", capacity, "r1", (), NodeSettings(), rng)
+        self.core.handle(Started(), self.now)
+        accepted = messages.NodeAccepted("n1", TYPES, 1.0, self.rng.random() < 0.5, 7, 1)
+        self.core.handle(accepted, self.now)
+
+    def step(self) -> None:
+        """An order, or time goes by."""
+        self.now += self.rng.choice((0.0, 0.01, 1.0))
+        self.tally.sent += 1
+        if self.rng.random() < 0.1:
+            self.core.handle(TimerFired(self.rng.choice(("heartbeat", "tasks"))), self.now)
+            return
+        kind = self.rng.choice(TO_NODE)
+        message = make(kind, self.rng, self.pool)
+        if self.rng.random() < 0.6:
+            message = broken(message, self.rng, self.pool)
+        self.tally.kinds[kind.__name__] += 1
+        if isinstance(message, messages.StartContainers):
+            self.pool.containers = [
+                *self.pool.containers[-40:],
+                *(i.container_id for i in message.items),
+            ]
+        if rules.problem_of(message, 0) is not None:
+            self.tally.refused += 1
+            return
+        for effect in self.core.handle(message, self.now):
+            if isinstance(effect, Send):
+                rules.check(effect.message, len(TYPES))  # what it says passes others' gates
+        if getattr(message, "shutdown", ""):
+            self.begin(self.rng.randrange(2**31))
+
+    def look(self) -> None:
+        """The books agree."""
+        self.core.check()
+
+
+class MasterBed:
+    """A master that is told lies by the manager's and the nodes' addresses."""
+
+    def __init__(self, seed: int, tally: Tally) -> None:
+        self.rng, self.tally = random.Random(seed), tally
+        self.pool = Pool()
+        self.now = 0.0
+        self.begin(seed)
+
+    def begin(self, seed: int) -> None:
+        """A master whose job is known."""
+        number = 1 << 8 | 1
+        self.core = ApplicationMaster(
+            number, MasterSettings(planner=""), asker("all_ready", {}), np.random.default_rng(seed),
+        )  # fmt: skip
+        self.core.handle(Started(), self.now)
+        job = Job("j", (Stage("a", 5, 1.0, {"vcores": 1.0}), Stage("b", 2, 1.0, {"vcores": 1.0})))
+        capacity = (16.0, 65536.0, 800.0, 1000.0)
+        self.core.handle(
+            messages.AttemptAccepted(
+                number, job, TYPES, ((capacity, 3),), capacity, (), 1.0, True, 7, 1
+            ),
+            self.now,
+        )
+
+    def step(self) -> None:
+        """A word, or a timer."""
+        self.now += self.rng.choice((0.0, 0.01, 1.0))
+        self.tally.sent += 1
+        if self.rng.random() < 0.3:
+            self.core.handle(TimerFired(self.rng.choice(("heartbeat", "ask"))), self.now)
+            return
+        kind = self.rng.choice(TO_MASTER)
+        message = make(kind, self.rng, self.pool)
+        if self.rng.random() < 0.6:
+            message = broken(message, self.rng, self.pool)
+        if hasattr(message, "attempt_id"):
+            message.attempt_id = self.core.attempt_id
+        self.tally.kinds[kind.__name__] += 1
+        if rules.problem_of(message, 0) is not None:
+            self.tally.refused += 1
+            return
+        effects = self.core.handle(message, self.now)
+        for effect in effects:
+            if isinstance(effect, Send):
+                rules.check(effect.message, len(TYPES))
+                if isinstance(effect.message, messages.StartContainers):
+                    self.pool.containers = [i.container_id for i in effect.message.items]
+        if self.core.state.name not in ("RUNNING", "REGISTERING", "PLANNING"):
+            self.begin(self.rng.randrange(2**31))
+
+    def look(self) -> None:
+        """The books agree."""
+        self.core.check()
+
+
+BEDS: dict[str, Callable[[int, Tally], Any]] = {
+    "manager": ManagerBed, "node": NodeBed, "master": MasterBed,
+}  # fmt: skip
+ROUND = 400  # messages to one core before a fresh one takes its place
+LOOK_EVERY = 40
+
+
+def fuzz_core(name: str, seed: int, tally: Tally, steps: int = ROUND) -> None:
+    """Give one core so many messages; raises FuzzError that names seed and step."""
+    bed = BEDS[name](seed, tally)
+    for step in range(steps):
+        try:
+            bed.step()
+            if step % LOOK_EVERY == LOOK_EVERY - 1:
+                bed.look()
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise FuzzError(f"{name} core, seed {seed}, step {step}: {what}") from error
+
+
+# -- live services ---------------------------------------------------------------------------------
+
+
+async def fuzz_live(seed: int, count: int) -> AsyncIterator[tuple[str, int]]:
+    """So many messages to each service of a local cluster, one after the other; yields how many.
+
+    Raises FuzzError where one gives in.
+    """
+    flags = {"rm": ["node_expiry_s=30", "master_expiry_s=30"]}
+    settings = LocalSettings(nodes=6, nm_processes=2, scheduler="fair", state=True, flags=flags)
+    with LocalCluster(settings) as cluster:
+        rng = random.Random(seed)
+        names = [f"n{n}" for n in range(1, 7)]
+        strangers = Pool(nodes=["evil1", "evil2", "evil3"])  # the nodes of the cluster must stay
+        places = {
+            "tracker": cluster.address,
+            "master": cluster.address,
+            "client": cluster.address,
+            "node": str(cluster.ready["nm0"]["address"]),
+            "am host": str(cluster.ready["am"]["address"]),
+        }
+        client = AsyncClient(cluster.address)
+        for service, address in places.items():
+            pool = Pool(nodes=names[:3]) if service == "node" else strangers
+            sent = await flood(service, address, rng, pool, count)
+            await _probe(cluster, client, service, names)
+            yield service, sent
+        await client.close()
+
+
+async def _probe(cluster: Any, client: Any, name: str, nodes: list[str]) -> None:
+    """Nobody ended, our nodes serve, every listing answers, and a job runs to its end."""
+    if failed := cluster.failed():
+        raise FuzzError(f"after the flood of {name}: {failed}")
+    up = {node.node_id for node in await client.nodes(["RUNNING"])}
+    if not set(nodes) <= up:
+        raise FuzzError(f"after the flood of {name}: nodes {sorted(set(nodes) - up)} are gone")
+    for app in await client.applications():
+        if app.state not in ("FINISHED", "FAILED", "KILLED"):
+            await client.kill(app.app_id)
+    await client.metrics()
+    await client.queues()
+    job = Job("probe", (Stage("a", 12, 0.01, {"vcores": 1.0}),))
+    app = await client.submit(job)
+    ended = await asyncio.wait_for(client.wait([app]), 120)
+    if ended[app].final_status != "SUCCEEDED":
+        raise FuzzError(f"after the flood of {name}: {ended[app]}")
+
+
+async def _live(seed: int, count: int) -> None:
+    async for service, sent in fuzz_live(seed, count):
+        print(f"{service}: {sent} messages, everybody went on", flush=True)
+
+
+def main() -> None:
+    """Fuzz for a time, or so many messages."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=30.0, help="time for the cores, s")
+    parser.add_argument("--seed", type=int, default=1, help="of the first round")
+    parser.add_argument("--live", type=int, default=0, help="messages to each live service")
+    parser.add_argument("--only", choices=[*BEDS], help="one core")
+    options = parser.parse_args()
+    tally, began_s, seed = Tally(), time.monotonic(), options.seed
+    try:
+        if options.live:
+            asyncio.run(_live(options.seed, options.live))
+            return
+        while time.monotonic() - began_s < options.seconds:
+            for name in [options.only] if options.only else BEDS:
+                fuzz_core(name, seed, tally)
+            seed += 1
+    except FuzzError as error:
+        raise SystemExit(f"{error}\nagain: --seed {seed} --seconds 1") from error
+    finally:
+        print(
+            f"{tally.sent} messages, {tally.refused} refused, seeds {options.seed} to {seed}, "
+            f"{time.monotonic() - began_s:.0f} s", file=sys.stderr,
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Floods of hostile messages to live services, over the wire, as a foreign client sends them."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from weft import messages, requests
+from weft.wire import channel, codec
+from weft.wire.client_pb2_grpc import ResourceManagerClientStub
+from weft.wire.containers_pb2_grpc import ContainerManagerStub
+from weft.wire.host_pb2_grpc import MasterHostStub
+from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
+from weft.wire.mutations import Pool, broken, make
+from weft.wire.tracker_pb2_grpc import NodeTrackerStub
+
+_UNSENDABLE = (ValueError, TypeError, OverflowError)  # what protobuf says to a value it has not
+_BATCH = 20
+NODE_WORDS = (messages.NodeRegistered, messages.NodeHeartbeated, messages.NodeUnregistered)
+MASTER_WORDS = (messages.AttemptRegistered, messages.ContainersAsked, messages.AttemptFinished)
+
+
+async def flood(service: str, address: str, rng: random.Random, pool: Pool, count: int) -> int:
+    """Send about so many messages to `tracker`, `master`, `client`, `node` or `am host`."""
+    dialled = channel.dial(address)
+    try:
+        if service == "tracker":
+            words = _hostile(NODE_WORDS, rng, pool, count)
+            track = NodeTrackerStub(dialled).Track
+            return await _streams(track, codec.encode_node_reports, words)
+        if service == "master":
+            words = _hostile(MASTER_WORDS, rng, pool, count)
+            allocate = ApplicationMasterProtocolStub(dialled).Allocate
+            return await _streams(allocate, codec.encode_master_reports, words)
+        if service == "am host":
+            words = _hostile((messages.MasterLaunch,), rng, pool, count)
+            return await _streams(MasterHostStub(dialled).HostMasters, _encode_host, words)
+        calls = _client_calls if service == "client" else _node_calls
+        return await _all(calls(dialled, rng, pool, count))
+    finally:
+        await dialled.close()
+
+
+def _hostile(kinds: tuple[type, ...], rng: random.Random, pool: Pool, count: int) -> Iterator[Any]:
+    for _ in range(count):
+        message = make(rng.choice(kinds), rng, pool)
+        yield broken(message, rng, pool) if rng.random() < 0.8 else message
+
+
+def _encode_host(batch: list[Any]) -> Any:
+    return codec.encode_launches(batch, [message.container_id for message in batch[:3]])
+
+
+async def _streams(
+    open_: Callable[[], Any], encode: Callable[[list[Any]], Any], words: Iterator[Any]
+) -> int:
+    """Send batches over a stream, which is opened again when the service closes it."""
+    sent, over = 0, False
+    while not over:
+        call = open_()
+        reader = asyncio.create_task(_drain(call))
+        try:
+            for _ in range(200):
+                batch: list[Any] = []
+                for message in words:
+                    with contextlib.suppress(*_UNSENDABLE):
+                        encode([message])
+                        batch.append(message)
+                    if len(batch) == _BATCH:
+                        break
+                if not batch:
+                    over = True
+                    break
+                sent += len(batch)
+                await call.write(encode(batch))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass
+        finally:
+            await asyncio.sleep(0.01)
+            call.cancel()
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+    return sent
+
+
+async def _drain(call: Any) -> None:
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        while (await call.read()) is not grpc.aio.EOF:
+            pass
+
+
+_Calls = Iterator[tuple[Any, Any]]  # method, request
+
+
+def _client_calls(dialled: Any, rng: random.Random, pool: Pool, count: int) -> _Calls:
+    stub = ResourceManagerClientStub(dialled)
+    for message in _hostile(tuple(codec.CALLS), rng, pool, count):
+        row = codec.CALLS[type(message)]
+        try:
+            request = row.encode_request(message)
+        except _UNSENDABLE:
+            continue
+        if type(message) is requests.SubmitApplication and rng.random() < 0.7:
+            request.job_json = _scratched(request.job_json, rng)
+        yield getattr(stub, row.method), request
+
+
+def _node_calls(dialled: Any, rng: random.Random, pool: Pool, count: int) -> _Calls:
+    stub = ContainerManagerStub(dialled)
+    ways: dict[type, tuple[Any, Any]] = {
+        messages.StartContainers: (stub.StartContainers, codec.encode_starts),
+        messages.StopContainers: (stub.StopContainers, codec.encode_containers),
+        messages.QueryContainers: (stub.GetContainerStatuses, codec.encode_containers),
+    }
+    for message in _hostile(tuple(ways), rng, pool, count):
+        method, encode = ways[type(message)]
+        with contextlib.suppress(*_UNSENDABLE):
+            yield method, encode("fuzz", [message])
+
+
+async def _all(calls: _Calls) -> int:
+    """Make the calls, some dozens at a time."""
+    sent = 0
+    waiting: set[asyncio.Task[None]] = set()
+    for method, request in calls:
+        sent += 1
+        waiting.add(asyncio.create_task(_call(method, request)))
+        if len(waiting) >= 50:
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    if waiting:
+        await asyncio.wait(waiting)
+    return sent
+
+
+async def _call(method: Any, request: Any) -> None:
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        await method(request, timeout=60)
+
+
+def _scratched(data: bytes, rng: random.Random) -> bytes:
+    """A few bytes of a job's text changed, or a strange value in it."""
+    if rng.random() < 0.5:
+        strange = rng.choice((b"1e308", b"null", b"-1", b"NaN", b"9" * 5000, b'"\\ud800"', b"[]"))
+        parts = data.split(b":")
+        at = rng.randrange(1, len(parts)) if len(parts) > 1 else 0
+        _, comma, tail = parts[at].partition(b",")
+        parts[at] = strange + (comma + tail if comma else b"}")
+        return b":".join(parts)
+    scratched = bytearray(data)
+    for _ in range(rng.randrange(1, 4)):
+        scratched[rng.randrange(len(scratched))] = rng.randrange(256)
+    return bytes(scratched)
