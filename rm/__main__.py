@@ -53,6 +53,8 @@ def make_manager(settings: RmSettings, cluster_ts: int) -> ResourceManager:
             preemption_dead_zone=settings.preemption_dead_zone,
             takeover_wait_s=settings.takeover_wait_s,
             max_attempts=settings.max_attempts,
+            queue_apps_max=settings.queue_apps_max,
+            user_apps_max=settings.user_apps_max,
             master_demand={
                 "vcores": settings.master_vcores,
                 "memory_mb": settings.master_memory_mb,
@@ -91,7 +93,7 @@ async def serve(settings: RmSettings) -> None:
         process.log.warning("the journal ends early", dropped=journal.dropped)
     instrument(process.exposition, manager)
     server = Server(settings.host, settings.port, process.exposition.called)
-    service = ManagerService(process, server, len(manager.books.types))
+    service = ManagerService(process, server, len(manager.books.types), settings.submissions_per_s)
     store = None if journal is None else MeteredStore(journal, process.exposition)
     shell = Shell(process.clock, service, store, process.exposition.meter, checked=settings.check)
     shell.add(MANAGER, manager)

@@ -88,6 +88,8 @@ def _submit(books: Books, request: SubmitApplication) -> Any:
         return ApplicationAccepted(known, books.cluster_ts)
     job = request.job
     queue = books.queues.leaf(job.queue)
+    if full := _full(books, queue, job.user):
+        return Refused("resource_exhausted", "queue", full)
     _check_fits(books, job)
     if job.master is None:
         check_master(books)
@@ -117,6 +119,17 @@ def _submit(books: Books, request: SubmitApplication) -> Any:
     move_app(books, app, AppEvent.ACCEPT)
     schedule_attempt(books, app)
     return ApplicationAccepted(app.app_id, books.cluster_ts)
+
+
+def _full(books: Books, queue: int, user: str) -> str:
+    """Why a queue takes no more applications, of anybody or of this user; empty: it does."""
+    settings, ledger, path = books.settings, books.ledger, books.queues.paths[queue]
+    if 0 < settings.queue_apps_max <= int(ledger.by_queue.apps[queue]):
+        return f"{path} has {settings.queue_apps_max} applications, the most that it takes"
+    slot = ledger.user_slots.get((queue, user))
+    if slot is not None and 0 < settings.user_apps_max <= int(ledger.users.apps[slot]):
+        return f"user {user!r} has {settings.user_apps_max} applications in {path}, the most"
+    return ""
 
 
 def _check_fits(books: Books, job: Job) -> None:

@@ -40,5 +40,7 @@ class ManagerSettings:
     )  # what a container that asks for nothing is booked with (YARN's minimum allocation)
     node_containers_max: int = 10_000  # of one node at a time
     round_grants_max: int = 5_000  # at one heartbeat, or of one pass over all nodes
+    queue_apps_max: int = 0  # applications of a leaf queue that have not ended; 0: any number
+    user_apps_max: int = 0  # those of a user in a leaf queue; 0: any number
     completed_apps_max: int = 10_000  # ended applications kept for reports
     recovery: bool = True  # write what a restarted manager needs

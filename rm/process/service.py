@@ -9,7 +9,9 @@ from typing import Any
 
 from rm.clients import READS
 from rm.process.metrics import ManagerMetrics
+from rm.process.rate import Rate
 from weft.effects import ClientRequested
+from weft.errors import InputError
 from weft.facts import Fact
 from weft.live.factlines import fact_line
 from weft.live.process import Process
@@ -25,7 +27,7 @@ from weft.messages import (
     master_address,
     node_address,
 )
-from weft.requests import ClientRequest, Refused
+from weft.requests import ClientRequest, NewApplication, Refused, SubmitApplication
 from weft.wire import rules
 from weft.wire.gate import Gate
 from weft.wire.lanes import Lane
@@ -33,7 +35,10 @@ from weft.wire.server import Server
 from weft.wire.services import add_client_service, add_master_service, add_tracker_service
 
 ANSWER_S = 60.0  # a client that was not answered for so long is told so
-WATCHED_MAX = 50_000  # facts that wait for one watcher; a slower one loses the oldest
+WATCHED_MAX = 50_000  # facts that wait for one watcher; a slower one is dropped with a word
+WATCHERS_MAX = 1_000
+SUBMIT_BURST_S = 10.0  # so many seconds' submissions may come at once
+ROUTES_MAX = 100_000  # nodes and masters that are answered over one stream
 KEPT_MAX = 50_000  # facts kept for a watcher that comes back
 BATCH_MAX = 1_000
 CLIENT = client_address("")
@@ -42,8 +47,10 @@ CLIENT = client_address("")
 class ManagerService(Outside):
     """Routes messages to the streams that their receivers were last heard on."""
 
-    def __init__(self, process: Process, server: Server, d: int = 0) -> None:
-        """`d`: the number of the cluster's resource types."""
+    def __init__(
+        self, process: Process, server: Server, d: int = 0, submissions_per_s: float = 0.0
+    ) -> None:
+        """`d`: the number of the cluster's resource types. 0 submissions a second: no bound."""
         self._process = process
         self._d = d
         self._gate = gate = Gate(process.tell_refused, process.count_refused)
@@ -53,6 +60,7 @@ class ManagerService(Outside):
         self._clients: dict[Address, asyncio.Future[Any]] = {}
         self._tokens = itertools.count(1)
         self._reading: set[Address] = set()  # of the clients, those whose request changes nothing
+        self._rate = Rate(submissions_per_s, SUBMIT_BURST_S * submissions_per_s, time.monotonic)
         self._refusing = ""  # why nothing new can be accepted
         self._watchers: set[_Watcher] = set()
         self._kept: deque[tuple[float, Fact]] = deque(maxlen=KEPT_MAX)
@@ -95,7 +103,7 @@ class ManagerService(Outside):
 
     def _learn(self, address: Address, lane: Lane) -> None:
         old = self._routes.get(address)
-        if old is lane:
+        if old is lane or len(self._behind.get(lane, ())) >= ROUTES_MAX:
             return
         if old is not None:
             self._behind.get(old, set()).discard(address)
@@ -120,6 +128,11 @@ class ManagerService(Outside):
         if self._refusing and not reads:
             why = f"nothing new is accepted until the state can be written again: {self._refusing}"
             return Refused("unavailable", "", why)
+        if isinstance(request, SubmitApplication | NewApplication):
+            wait_s = self._rate.wait_s()
+            if wait_s:
+                why = f"too many submissions at a time; try again in {wait_s:.3f} s"
+                return Refused("resource_exhausted", "", why)
         token = str(next(self._tokens))
         address = client_address(token)
         if reads:
@@ -137,10 +150,13 @@ class ManagerService(Outside):
     async def watch(self, after: int = 0) -> AsyncIterator[tuple[int, list[str]]]:
         """Batches of facts as JSON, each with the number of its first, from now on.
 
-        `after`: the kept facts with larger numbers come first; 0: none.
+        `after`: the kept facts with larger numbers come first; 0: none. Raises InputError for one
+        watcher too many, and for one that reads more slowly than facts come.
         """
         oldest = self._number - len(self._kept) + 1
         skip = max(0, after + 1 - oldest) if after else len(self._kept)
+        if len(self._watchers) >= WATCHERS_MAX:
+            raise InputError("", f"{WATCHERS_MAX} watchers are the most at a time")
         watcher = _Watcher(self._number, list(itertools.islice(self._kept, skip, None)))
         self._watchers.add(watcher)
         try:
@@ -216,10 +232,16 @@ class _Watcher:
         self._kept = deque(kept)  # older than `newest`, rendered as they are taken
         self._next = newest - len(kept) + 1
         self._newest = newest
-        self._lines: deque[str] = deque(maxlen=WATCHED_MAX)
+        self._lines: deque[str] = deque()
+        self._slow = False  # it fell behind: what it has is thrown away, and it is told
         self._wake = asyncio.Event()
 
     def put(self, line: str) -> None:
+        if len(self._lines) >= WATCHED_MAX:
+            self._slow = True
+            self._lines.clear()
+        if self._slow:
+            return
         self._lines.append(line)
         self._newest += 1
         self._wake.set()
@@ -232,6 +254,9 @@ class _Watcher:
             found = [self._kept.popleft() for _ in range(count)]
             return first, [fact_line(fact, now) for now, fact in found]
         while not self._lines:
+            if self._slow:
+                text = f"{WATCHED_MAX} facts waited for this watcher, which reads too slowly"
+                raise InputError("", text)
             self._wake.clear()
             await self._wake.wait()
         first, count = self._newest - len(self._lines) + 1, min(len(self._lines), BATCH_MAX)

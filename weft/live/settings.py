@@ -121,6 +121,15 @@ class RmSettings(ProcessSettings):
     resend_after_s: float = Field(
         3.0, gt=0, description="What is not acknowledged for so long is sent again, s."
     )
+    submissions_per_s: float = Field(
+        1000.0, ge=0, description="Submissions a second over time; ten times that at once. 0: any."
+    )
+    queue_apps_max: int = Field(
+        10_000, ge=0, description="Applications of a leaf queue that have not ended; 0: any number."
+    )
+    user_apps_max: int = Field(
+        10_000, ge=0, description="Those of a user in a leaf queue; 0: any number."
+    )
     takeover_wait_s: float = Field(
         3.0, ge=0, description="A new attempt waits so long for the old one's containers, s."
     )

@@ -66,8 +66,11 @@ def add_client_service(server: Server, ask: Ask, watch: Watch, gate: Gate | None
         return answer
 
     async def watch_events(request: Any, context: Any) -> None:
-        async for first, lines in watch(request.after):
-            await context.write(client_pb2.Events(json=lines, first=first))
+        try:
+            async for first, lines in watch(request.after):
+                await context.write(client_pb2.Events(json=lines, first=first))
+        except InputError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, error.problem)
 
     methods: dict[str, Any] = {row.method: method(kind, row) for kind, row in codec.CALLS.items()}
     servicer = SimpleNamespace(**methods, WatchEvents=watch_events)
