@@ -42,11 +42,14 @@ class Demand(NamedTuple):
 def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:
     """The first of `count` ids in a row that no life of the manager used before.
 
-    Number 1 is the first master's.
+    Number 1 is the first master's. Ids that a node only says it runs are passed over.
     """
-    number = (books.epoch % EPOCHS) << EPOCH_BITS | attempt.next_number
-    attempt.next_number += count
-    return container_id(attempt.attempt_id, number)
+    life = (books.epoch % EPOCHS) << EPOCH_BITS
+    while True:
+        first = container_id(attempt.attempt_id, life | attempt.next_number)
+        attempt.next_number += count
+        if books.holdings.keys().isdisjoint(range(first, first + count)):
+            return first
 
 
 def hold(

@@ -18,6 +18,7 @@ from weft.messages import (
     NodeAccepted,
     NodeAnswered,
     NodeHeartbeated,
+    NodeUnregistered,
     Outcome,
     RunningContainer,
     TaskEnd,
@@ -200,3 +201,19 @@ def test_no_kernel_is_entered_with_amounts_of_another_length() -> None:
         with pytest.raises(InvariantError, match="out of bounds"):
             ledger.book(node, app, np.ones(2), 1)
     assert (ledger.nodes.held == before).all()
+
+
+def test_a_node_that_claims_ids_not_granted_yet_takes_none_of_them_over() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    master = rig.start(job("j", stage("work", tasks=3)))
+    (own,) = rig.manager.books.holdings
+    claimed = [RunningContainer(own + n, (1.0, 1.0), ()) for n in (1, 2, 3)]
+    rig.tell(node_registered("evil", running=claimed))
+    rig.allocate(master, ask(total=3))
+    books = rig.manager.books
+    assert {h.container_id for h in books.nodes["n1"].holdings.values() if h.stage == 0}.isdisjoint(
+        {one.container_id for one in claimed}
+    )
+    rig.tell(NodeUnregistered("evil"))
+    assert rig.ask_manager(GetApplication(1)).running_containers == 1 + 3

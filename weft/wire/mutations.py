@@ -43,7 +43,7 @@ class Pool:
         """A container that may well exist."""
         if self.containers and rng.random() < 0.6:
             return rng.choice(self.containers)
-        return container_id(self.attempt(rng), rng.randrange(1, 50))
+        return container_id(self.attempt(rng), rng.randrange(1, 12))
 
 
 Maker = Callable[[random.Random, Pool], Any]
