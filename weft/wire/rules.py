@@ -168,6 +168,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "label": NAME, "gang": GIVEN,
     },
     messages.Container: {"container_id": CONTAINER, "node_id": NAMED, "ask_id": ID},
+    messages.Preemption: {"container_id": CONTAINER, "by_s": MOMENT},
     messages.TaskLaunch: {
         "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "attempt": COUNT,
         "duration_s": DURATION, "demand": DEMAND, "command": WORDS, "environment": WORDS,
@@ -215,7 +216,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "attempt_id": ATTEMPT, "response_id": ID, "acks": IDS,
         "containers": _list(messages.Container), "ended": _list(messages.ContainerEnd),
         "share": SHARE, "headroom": SHARE, "addresses": _row(NAMED, NAME), "resync": GIVEN,
-        "epoch": COUNT, "racks": _row(NAMED, NAME),
+        "epoch": COUNT, "racks": _row(NAMED, NAME), "preempt": _list(messages.Preemption),
     },
     messages.AttemptUnregistered: {"attempt_id": ATTEMPT},
     messages.AttemptStopped: {"attempt_id": ATTEMPT, "reason": TEXT},
