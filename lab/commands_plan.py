@@ -100,7 +100,7 @@ def plan(
     reused = made is not None
     if made is None:
         show = _Progress(planner_name, bounds.strong_lb_s, watch)
-        made = _run(planner_name, dag, machines, seed, time_limit_s, options, workers, show)
+        made = run_planner(planner_name, dag, machines, seed, time_limit_s, options, workers, show)
         kept.keep(dag, machines, planner_name, decided, made)
     data = plan_data(job.name, dag, made, bounds, time.perf_counter() - began)
     data["reused"] = reused
@@ -173,7 +173,7 @@ def _options(pairs: tuple[str, ...]) -> dict[str, str]:
     return options
 
 
-def _run(
+def run_planner(
     name: str,
     dag: Any,
     machines: Any,
@@ -181,7 +181,7 @@ def _run(
     limit_s: float | None,
     options: dict[str, str],
     workers: int | None,
-    show: "_Progress",
+    show: "_Progress | None" = None,
 ) -> Any:
     """Call a planner on as many cores as asked for, each with a board of its own."""
     from concurrent.futures import ThreadPoolExecutor
@@ -191,6 +191,7 @@ def _run(
     from am.plan.registry import PlanRequest, planner
 
     began = time.monotonic()
+    show = show or _Progress(name, 0.0, False)
     limit = math.inf if limit_s is None else limit_s
     cores = workers or len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(cores) as pool:

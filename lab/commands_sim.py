@@ -51,6 +51,10 @@ from weft.presets import PRESETS
 @click.option("--checks", is_flag=True, help="Check every invariant after every event (slow).")
 @click.option("--decisions", is_flag=True, help="Write DIR/decisions.jsonl.")
 @click.option("--report", is_flag=True, help="Write DIR/report.html.")
+@click.option("--parquet", is_flag=True, help="Write DIR/*.parquet beside the CSV files.")
+@click.option(
+    "--trace", default="", metavar="FILE", help="Write a trace for Perfetto (x.perfetto.json)."
+)
 @click.option("--faults", default="", metavar="F", help="Fault script, or random:SEED[:HORIZON_S].")
 @click.option("--pace", type=click.Choice(["yarn", "prompt"]), default="yarn", show_default=True)
 @click.option("--until", "until_s", default=math.inf, help="Stop at this virtual time, s.")

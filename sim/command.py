@@ -20,12 +20,14 @@ from sim.outputs import summarise, write_run
 from sim.provenance import described
 from sim.recorder import Recorder
 from sim.reshape import fit, misestimate, parse_error, with_arrivals, with_load
-from sim.results import Run
+from sim.results import Run, task_rows
 from sim.settings import SimSettings, role_settings
 from weft.cluster import ClusterSpec
 from weft.errors import InputError
 from weft.job import Job
 from weft.presets import PARTS, Preset, choose, label, with_options
+from weft.results import write_parquet
+from weft.results.perfetto import write_trace
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.documents import load_document
 from weft.workloads.imported import Imported
@@ -58,16 +60,35 @@ class Request:
     faults: str = ""
     pace: str = "yarn"
     until_s: float = float("inf")
+    parquet: bool = False
+    trace: str = ""
 
 
 def main_simulate(
     request: Request, *, progress: bool = False, warn: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Run one simulation and return its summary; raises InputError for bad input."""
+    return simulated(request, progress=progress, warn=warn)[0]
+
+
+def simulated(
+    request: Request,
+    *,
+    cluster: ClusterSpec | None = None,
+    jobs: Sequence[Job] | None = None,
+    progress: bool = False,
+    warn: Callable[[str], None] = lambda text: None,
+) -> tuple[dict[str, Any], Run]:
+    """Run one simulation; returns its summary and all that was recorded.
+
+    `cluster` and `jobs` stand in for what the request names. Raises InputError for bad input.
+    """
+    if request.parquet and not request.out:
+        raise InputError("--parquet", "needs --out DIR")
     if request.out and Path(request.out).exists() and not Path(request.out).is_dir():
         raise InputError("--out", f"{request.out} is a file, not a folder")
-    cluster = with_load(load_cluster(request.cluster), request.load)
-    jobs = read_workload(request, cluster, warn)
+    cluster = with_load(cluster or load_cluster(request.cluster), request.load)
+    jobs = reshaped(request, cluster, jobs or read_workload(request, warn))
     settings = read_settings(request, cluster, len(jobs))
     what = described(request, cluster, jobs, settings)
     with _decision_log(request, what) as log:
@@ -91,17 +112,20 @@ def main_simulate(
     summary |= what
     if request.out:
         write_run(Path(request.out), run, summary)
+        if request.parquet:
+            write_parquet(request.out)
         if request.report:
             importlib.import_module("lab.report").write_report([Path(request.out)])
-    return summary
+    if request.trace:
+        names = {row.app: row.job.name for row in run.jobs}
+        write_trace(request.trace, task_rows(run), names)
+    return summary, run
 
 
-def read_workload(request: Request, cluster: ClusterSpec, warn: Callable[[str], None]) -> list[Job]:
-    """The jobs, reshaped as asked for."""
+def read_workload(request: Request, warn: Callable[[str], None]) -> list[Job]:
+    """The jobs of the files, as many as asked for."""
     if request.jobs_max < 0:
         raise InputError("--jobs", f"expected a whole number from 1, got {request.jobs_max}")
-    if request.seed < 0:
-        raise InputError("--seed", f"expected a whole number from 0, got {request.seed}")
     result = Imported()
     jobs: list[Job] = []
     sources = [Path(source) for source in request.workload]
@@ -116,6 +140,13 @@ def read_workload(request: Request, cluster: ClusterSpec, warn: Callable[[str], 
     dropped = sum(result.dropped.values())
     if dropped:
         warn(f"{dropped} rows were not used: {dict(result.dropped)}")
+    return jobs
+
+
+def reshaped(request: Request, cluster: ClusterSpec, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs with the arrivals and estimates that were asked for."""
+    if request.seed < 0:
+        raise InputError("--seed", f"expected a whole number from 0, got {request.seed}")
     jobs = with_arrivals(jobs, request.arrivals, request.seed)
     if request.estimate_error:
         low, high = parse_error(request.estimate_error)

@@ -59,7 +59,8 @@ def described(
         "pace": request.pace,
         "until_s": plain(settings.until_s),
         "version": {"weft": _version(), "python": platform.python_version()},
-        "command": command_of(request),
+        # jobs or a cluster that were handed over as data have no command line
+        "command": command_of(request) if request.workload and request.cluster else "",
     }
 
 

@@ -1,1 +1,16 @@
-"""The shared words of Weft: ids, resources, jobs, messages and effects, one meaning each."""
+"""The shared words of Weft: ids, resources, jobs, messages and effects, one meaning each.
+
+For scripts and notebooks: `weft.simulate(...)`, `weft.plan(...)` and `weft.results.load(DIR)`.
+"""
+
+from importlib import import_module
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """`weft.simulate`, `weft.plan` and `weft.results`, imported when they are first used."""
+    if name in ("plan", "results"):
+        return import_module(f"weft.{name}")
+    if name == "simulate":
+        return import_module("lab.functions").simulate
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+import weft.results
 from weft.client.api import Client
 from weft.client.cli import weft as command
 from weft.client.local import KEPT_MB, LocalCluster, LocalSettings
@@ -31,7 +32,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield cluster.address
 
 
-def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_weft(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*WEFT, *arguments], capture_output=True, text=True, timeout=120, check=False
     )
@@ -63,7 +64,7 @@ def test_a_failure_is_told_with_its_task_and_the_end_of_its_stderr(
     address: str, tmp_path: Path
 ) -> None:
     path = write(tmp_path, job("dying", "for i in $(seq 40); do echo line $i >&2; done; exit 3"))
-    done = weft("submit", "--rm", address, "--wait", path)
+    done = run_weft("submit", "--rm", address, "--wait", path)
     assert done.returncode == 1
     first = done.stderr.splitlines()[0]
     assert re.fullmatch(r"application_\d+_\d+ dying", first)  # the id comes first
@@ -92,7 +93,7 @@ def test_an_interrupt_names_the_job_that_goes_on(address: str, tmp_path: Path) -
     assert "Traceback" not in said
     with Client(address) as client:
         assert client.application(int(app.rpartition("_")[2])).state == "RUNNING"
-    assert weft("kill", "--rm", address, app).returncode == 0
+    assert run_weft("kill", "--rm", address, app).returncode == 0
 
 
 def until_running(address: str, app: str) -> None:
@@ -108,12 +109,12 @@ def test_logs_are_followed_to_the_end_and_cut_to_their_tail(address: str) -> Non
     script = "for i in 1 2 3 4 5; do echo out $i; sleep 0.2; done; echo bad >&2"
     with Client(address) as client:
         app = client.submit(job_from_dict(job("talking", script)))
-        followed = weft("logs", "--rm", address, "--follow", "talking")
+        followed = run_weft("logs", "--rm", address, "--follow", "talking")
         assert followed.returncode == 0, followed.stderr
         said = [line for line in followed.stdout.splitlines() if line.startswith(("out", "bad"))]
         assert sorted(said) == sorted([*(f"out {i}" for i in range(1, 6)), "bad"])
         assert client.application(app).final_status == "SUCCEEDED"
-        tail = weft("logs", "--rm", address, "--tail", "2", "--stream", "stdout", "-")
+        tail = run_weft("logs", "--rm", address, "--tail", "2", "--stream", "stdout", "-")
         assert tail.stdout.splitlines()[1:] == ["out 4", "out 5"]
         (task,) = client.tasks(app)
         assert client.read_log(task).decode() == "".join(f"out {i}\n" for i in range(1, 6))
@@ -165,8 +166,8 @@ def test_a_stage_without_a_command_says_so(address: str) -> None:
 
 def test_a_name_moves_no_cursor(address: str, tmp_path: Path) -> None:
     path = write(tmp_path, job("j\x1b[31m red \n newline", "true"))
-    done = weft("submit", "--rm", address, "--wait", path)
-    listed = weft("apps", "--rm", address)
+    done = run_weft("submit", "--rm", address, "--wait", path)
+    listed = run_weft("apps", "--rm", address)
     for text in (done.stdout, done.stderr, listed.stdout):
         assert "\x1b" not in text
     assert "j\\x1b[31m red \\n newline" in listed.stdout
@@ -182,7 +183,59 @@ def test_unknown_states_queues_and_counts_are_refused(address: str) -> None:
         (("nodes", "--decommission", "nosuch"), "nosuch"),
         (("app", "999"), "999"),
     ):
-        done = weft(*arguments, "--rm", address)
+        done = run_weft(*arguments, "--rm", address)
         assert done.returncode == 2, (arguments, done.stderr)
         assert words in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_trace_of_ten_thousand_live_tasks_is_what_ran(tmp_path: Path) -> None:
+    """Every task that the node managers ended is a slice, and a row of the folder's table."""
+    trace, folder = tmp_path / "live.perfetto.json", tmp_path / "c"
+    data = {"name": "wide", "stages": [
+        {"name": "m", "tasks": 9900, "duration_s": 20, "demand": {"vcores": 0.1, "memory_mb": 8}},
+        {"name": "r", "tasks": 100, "duration_s": 5, "demand": {"vcores": 1, "memory_mb": 8},
+         "parents": ["m"]},
+    ]}  # fmt: skip
+    flags = ["--nodes", "40", "--time-scale", "20", "--any-ports", "--no-web"]
+    with subprocess.Popen(
+        [*WEFT, "up", *flags, "--dir", str(folder), "--trace", str(trace)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        address = ""
+        for line in process.stdout:
+            if line.startswith("rm "):
+                address = line.split()[2]
+            if line.startswith("submit with"):
+                break
+        with Client(address) as client:
+            app = client.submit(job_from_dict(data))
+            assert client.wait([app])[app].final_status == "SUCCEEDED"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert "10,000 tasks" in said
+    run = weft.results.load(folder)
+    rows = run.tasks.to_pylist()
+    assert len(rows) == 10_000
+    stopped = [
+        json.loads(line)
+        for log in folder.glob("nm*.events")
+        for line in log.read_text().splitlines()
+        if '"TaskStopped"' in line
+    ]
+    ends = sorted((f["node"], f["now_s"]) for f in stopped if f["stage"] >= 0)
+    assert sorted((r["node"], r["end_s"]) for r in rows) == ends
+    events = json.loads(trace.read_text())["traceEvents"]
+    nodes = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    slices = [e for e in events if e["ph"] == "X"]
+    assert sorted(
+        (nodes[e["pid"]], e["name"], e["ts"], e["ts"] + e["dur"], e["args"]["state"])
+        for e in slices
+    ) == sorted(
+        (r["node"], f"{r['stage']}[{r['index']}]", round(r["start_s"] * 1e6),
+         round(r["end_s"] * 1e6), r["state"])
+        for r in rows
+    )  # fmt: skip
+    assert run.jobs["state"].to_pylist() == ["SUCCEEDED"]

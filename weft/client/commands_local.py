@@ -72,6 +72,10 @@ def cluster_options(command: F) -> F:
                 "--launch", type=click.Choice(["hosted", "process"]), default="hosted",
                 show_default=True, help="Masters in one AM host, or a process each.",
             ),
+            click.option(
+                "--trace", default=None, type=click.Path(path_type=Path), metavar="FILE",
+                help="When it ends, write a trace of its tasks for Perfetto (x.perfetto.json).",
+            ),
             click.option("--rm-set", multiple=True, metavar="NAME=VALUE", help="RM setting."),
             click.option("--nm-set", multiple=True, metavar="NAME=VALUE", help="NM setting."),
             click.option("--am-set", multiple=True, metavar="NAME=VALUE", help="AM setting."),
@@ -104,7 +108,7 @@ def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
 @cluster_options
 @click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
-def demo(keep: bool, as_json: bool, **options: Any) -> None:
+def demo(keep: bool, as_json: bool, trace: Path | None, **options: Any) -> None:
     """Start a local cluster, run the sample jobs on it, print the table of their times, stop."""
     from weft.client.submitting import read_jobs, submit_all, wait_for
 
@@ -112,7 +116,7 @@ def demo(keep: bool, as_json: bool, **options: Any) -> None:
     samples = resources.files("weft.client") / "samples" / "tpch"
     with resources.as_file(samples) as folder:
         jobs = read_jobs(sorted(Path(folder).glob("*.json")))
-    settings = _settings(options, web=keep)
+    settings = _settings(options, web=keep, events=trace is not None)
     click.echo(f"starting {settings.nodes or EMULATED_NODES} emulated nodes ...", err=True)
     with LocalCluster(settings) as cluster, Client(cluster.address) as client:
         _say_parts(cluster)
@@ -126,6 +130,7 @@ def demo(keep: bool, as_json: bool, **options: Any) -> None:
         if keep:
             _say_endpoints(cluster)
             _wait_for_end(cluster)
+        _write_trace(cluster, trace)
     if failed:
         raise WeftError(f"not succeeded: {', '.join(failed)}")
 
@@ -148,14 +153,36 @@ def demo(keep: bool, as_json: bool, **options: Any) -> None:
     "--hadoop", is_flag=True,
     help="Serve YARN's own wire (Spark, Flink, ...): needs --mode process to run anything.",
 )  # fmt: skip
-def up(folder: Path | None, any_ports: bool, **options: Any) -> None:
+def up(folder: Path | None, any_ports: bool, trace: Path | None, **options: Any) -> None:
     """Start a local cluster and keep it until Ctrl-C."""
+    options["events"] = options["events"] or trace is not None
     _end_on_sigterm()
     settings = _settings(options, fixed_ports=not any_ports, state=folder is not None)
     click.echo("starting a cluster on this machine ...", err=True)
     with LocalCluster(settings, folder) as cluster:
         _say_endpoints(cluster)
         _wait_for_end(cluster)
+        _write_trace(cluster, trace)
+
+
+def _write_trace(cluster: LocalCluster, trace: Path | None) -> None:
+    """Write what ran so far; a folder that is kept gets the tables of `weft.results` as well."""
+    if trace is None:
+        return
+    from weft.results.perfetto import write_trace
+    from weft.results.recorded import jobs_of, stages_of, tasks_of, write_tables
+
+    with Client(cluster.address) as client:
+        reports = client.applications()
+        jobs = {report.app_id: client.job(report.app_id) for report in reports}
+    cluster.stop()  # so that the logs are whole
+    ts = reports[0].cluster_ts if reports else 0
+    tasks = tasks_of(sorted(cluster.folder.glob("nm*.events")), jobs, ts)
+    count = write_trace(trace, tasks, {app: job.name for app, job in jobs.items()})
+    if not cluster.temporary:
+        tables = {"jobs": jobs_of(reports, tasks), "tasks": tasks, "stages": stages_of(jobs)}
+        write_tables(cluster.folder, tables)
+    click.echo(f"{trace}: {count:,} tasks", err=True)
 
 
 def _say_parts(cluster: LocalCluster) -> None:

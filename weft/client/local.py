@@ -78,6 +78,11 @@ class LocalCluster:
         self.conf: Path | None = None  # HADOOP_CONF_DIR, with `hadoop`
 
     @property
+    def temporary(self) -> bool:
+        """Whether the folder goes with the cluster."""
+        return self._temporary is not None
+
+    @property
     def address(self) -> str:
         """host:port of the Resource Manager."""
         return str(self.ready["rm"]["address"])
@@ -92,6 +97,7 @@ class LocalCluster:
             self.start()
         except BaseException:
             self.stop()
+            self._clean()
             raise
         return self
 
@@ -102,6 +108,11 @@ class LocalCluster:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        self._clean()
+
+    def _clean(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def start(self) -> None:
         """Start every process and wait until all nodes are up; raises WeftError saying why not."""
@@ -148,8 +159,6 @@ class LocalCluster:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        if self._temporary is not None:
-            self._temporary.cleanup()
 
     def failed(self) -> str:
         """The name and last words of a process that ended by itself; empty: all run."""

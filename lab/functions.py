@@ -1,0 +1,113 @@
+"""`weft.simulate(...)` and `weft.plan(...)`: the commands of the same names, for scripts.
+
+Jobs and clusters are files, data as in the files, or objects of `weft.job` and `weft.cluster`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from am.plan.bounds.bounds import bounds_of
+from am.plan.registry import planner_parameters
+from lab.commands_plan import run_planner
+from lab.plan_file import plan_data
+from sim.command import Request, simulated
+from sim.results import job_rows, node_rows, stage_rows, task_rows
+from weft.cluster import ClusterSpec, cluster_from_dict
+from weft.dag import dag_of_job
+from weft.errors import InputError
+from weft.job import Job
+from weft.jobfile import job_from_dict
+from weft.results import Results, table_of
+from weft.workloads.cluster_file import load_cluster
+from weft.workloads.jobs_file import read_jobs
+
+JobLike = Job | Mapping[str, Any] | str | Path
+ClusterLike = ClusterSpec | Mapping[str, Any] | str | Path
+
+
+def simulate(
+    workload: JobLike | Sequence[JobLike],
+    cluster: ClusterLike,
+    scheduler: str = "capacity",
+    *,
+    options: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Results:
+    """Run a workload in virtual time; returns its summary and tables (`weft.results.Results`).
+
+    `more` are the options of `weft simulate` by name: `matcher`, `planner`, `asker`, `seed`,
+    `arrivals`, `load`, `estimate_error`, `faults`, `pace`, `until_s`, `out`, `report`, `trace`, ...
+    `options` are those of `--set`, as `{"matcher.fairness": 0.5}`. Raises InputError for bad input.
+    """
+    one = isinstance(workload, Job | Mapping | str | Path)
+    given: list[Any] = [workload] if one else [*workload]  # type: ignore[misc]
+    files = tuple(str(each) for each in given if isinstance(each, str | Path))
+    jobs = [_job(each) for each in given if not isinstance(each, str | Path)]
+    if files and jobs:
+        raise InputError("workload", "give either files or jobs")
+    spec = None if isinstance(cluster, str | Path) else _cluster(cluster)
+    known = Request.__dataclass_fields__
+    for name in more:
+        if name not in known or name in ("workload", "cluster", "scheduler", "options"):
+            raise InputError(name, f"unknown option; known: {', '.join(list(known)[3:])}")
+    request = Request(
+        files, "" if spec is not None else str(cluster), scheduler,
+        options={key: str(value) for key, value in (options or {}).items()}, **more,
+    )  # fmt: skip
+    summary, run = simulated(request, cluster=spec, jobs=jobs or None)
+    folder = Path(request.out) if request.out else None
+    return Results(
+        folder, summary, table_of("jobs", job_rows(run)), table_of("tasks", task_rows(run)),
+        table_of("nodes", node_rows(run)), table_of("stages", stage_rows(run)),
+    )  # fmt: skip
+
+
+def plan(
+    job: JobLike,
+    cluster: ClusterLike,
+    planner: str = "graphene",
+    *,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+    options: Mapping[str, Any] | None = None,
+    workers: int = 1,
+) -> dict[str, Any]:
+    """Build one job's schedule; returns the data of `weft plan --json`.
+
+    Raises InputError for bad input, such as a task that fits on no machine.
+    """
+    chosen = {key: str(value) for key, value in (options or {}).items()}
+    planner_parameters(planner, chosen)
+    spec, one = _cluster(cluster), _one(job)
+    dag, machines = dag_of_job(one, spec.types), spec.machines()
+    began = perf_counter()
+    made = run_planner(planner, dag, machines, seed, time_limit_s, chosen, workers)
+    bounds = bounds_of(dag, machines)
+    return plan_data(one.name, dag, made, bounds, perf_counter() - began)
+
+
+def _job(given: JobLike) -> Job:
+    if isinstance(given, Job):
+        return given
+    if isinstance(given, Mapping):
+        return job_from_dict(dict(given))
+    raise InputError("job", f"expected a job or its data, got {type(given).__name__}")
+
+
+def _one(given: JobLike) -> Job:
+    if not isinstance(given, str | Path):
+        return _job(given)
+    found = list(read_jobs(Path(given)))
+    if len(found) != 1:
+        raise InputError(str(given), f"holds {len(found)} jobs, one is planned at a time")
+    return found[0]
+
+
+def _cluster(given: ClusterLike) -> ClusterSpec:
+    if isinstance(given, ClusterSpec):
+        return given
+    if isinstance(given, Mapping):
+        return cluster_from_dict(dict(given))
+    return load_cluster(str(given))
