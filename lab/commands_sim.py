@@ -87,8 +87,14 @@ def simulate(
     is_flag=True,
     help="Rank by the jobs that succeeded in both, where runs finished different work.",
 )
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the distributions (.svg, .png, .pdf).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
-def compare(folders: tuple[str, ...], common: bool, as_json: bool) -> None:
+def compare(folders: tuple[str, ...], common: bool, plot: Path | None, as_json: bool) -> None:
     """Runs side by side; gaps are against the first: positive is faster.
 
     Runs that finished different work are shown and not ranked: one whose jobs died looks fast.
@@ -99,6 +105,10 @@ def compare(folders: tuple[str, ...], common: bool, as_json: bool) -> None:
     first = runs[0]
     found = {folder: gains(first, run, common) for folder, run in zip(folders, runs, strict=True)}
     del found[folders[0]]
+    if plot is not None:
+        from lab.plots import plot_compare
+
+        plot_compare(runs, plot)
     if as_json:
         echo_json(
             {

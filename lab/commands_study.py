@@ -11,21 +11,47 @@ from weft.client.show import echo_json, table
 @click.command()
 @click.argument("grid", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the rows.")
-@click.option("--workers", default=2, show_default=True, help="Processes of this machine.")
+@click.option(
+    "--workers",
+    default=2,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Processes of this machine.",
+)
 @click.option("--dask", default="", metavar="ADDRESS", help="Run on this Dask scheduler instead.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the schedulers with intervals over the seeds (.svg, .png, .pdf).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
-def study(grid: Path, out: Path, workers: int, dask: str, as_json: bool) -> None:
+def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_json: bool) -> None:
     """Run every combination of a grid file that has no row yet; print all rows.
 
     GRID is YAML or JSON with lists: workloads, clusters, schedulers, and optionally seeds, loads,
     arrivals, estimate_errors, options.
     """
+    from rich.console import Console
+
     from lab.study import read_grid, run_study
+    from weft.client.bars import bars
 
-    def told(done: int, total: int, row: dict[str, Any]) -> None:
-        click.echo(f"{done}/{total} {row['scheduler']} seed {row['seed']}", err=True)
+    console = Console(stderr=True)
+    with bars(console, transient=True) as shown:
+        task = shown.add_task("runs", total=None, state="")
 
-    rows = run_study(read_grid(grid), out, workers, dask, told)
+        def told(done: int, total: int, row: dict[str, Any]) -> None:
+            text = f"{row['scheduler']} seed {row['seed']}"
+            shown.update(task, completed=done, total=total, state=text)
+            if not console.is_terminal:
+                click.echo(f"{done}/{total} {text}", err=True)
+
+        rows = run_study(read_grid(grid), out, workers, dask, told)
+    if plot is not None:
+        from lab.plots import plot_study
+
+        plot_study(rows, plot)
     if as_json:
         echo_json(rows)
         return

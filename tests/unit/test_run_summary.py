@@ -6,10 +6,12 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from lab.comparing import gains, read_run
+from lab.plots import interval
 from lab.report import write_report
 from sim.command import Request, main_simulate
 from weft.client.cli import weft
@@ -144,3 +146,45 @@ def test_what_masters_hold_is_reported_and_settable(tmp_path: Path) -> None:
     # one master of one job holds 1 of 16 vcores for nearly all of the makespan
     assert 0.03 < held["1"]["vcores"] < 1 / 16 + 1e-9
     assert held["2"]["vcores"] == pytest.approx(2 * held["1"]["vcores"], rel=0.2)
+
+
+def test_plots_of_compare_and_of_a_study(tmp_path: Path) -> None:
+    jobs = workload(tmp_path, *(job(f"j{i}") for i in range(4)))
+    for name, scheduler in (("a", "fifo"), ("b", "fair")):
+        out = tmp_path / name
+        done = run("simulate", jobs, "--cluster", CLUSTER, "--scheduler", scheduler, "--out", out)
+        assert done.exit_code == 0
+    picture = tmp_path / "c.svg"
+    assert run("compare", tmp_path / "a", tmp_path / "b", "--plot", picture).exit_code == 0
+    assert picture.read_text().count('id="line2d') > 4
+    grid = tmp_path / "grid.json"
+    grid.write_text(json.dumps({
+        "workloads": [str(jobs)], "clusters": [CLUSTER], "schedulers": ["fifo", "fair"],
+        "seeds": [1, 2, 3],
+    }))  # fmt: skip
+    study = tmp_path / "s.png"
+    done = run("study", grid, "--out", tmp_path / "rows", "--workers", 1, "--plot", study)
+    assert done.exit_code == 0, done.output
+    assert study.read_bytes().startswith(b"\x89PNG")
+    row = json.loads((tmp_path / "rows" / "rows.jsonl").read_text().splitlines()[0])
+    assert row["cluster"] == CLUSTER
+    assert row["run"]["workload"]["files"][0]["sha256"]
+
+
+def test_an_interval_is_students() -> None:
+    values = np.array([10.0, 12.0, 11.0, 13.0])
+    assert interval(values) == pytest.approx(3.182 * values.std(ddof=1) / 2)
+    assert interval(values[:1]) == 0.0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell: str) -> None:
+    assert "_WEFT_COMPLETE" in run("completion", shell).output
+
+
+def test_a_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_WEFT_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "weft expl")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit):
+        weft.main(["weft"], standalone_mode=False, complete_var="_WEFT_COMPLETE")

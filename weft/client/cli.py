@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "queues": ("weft.client.commands_cluster", "List queues with their shares."),
     "top": ("weft.client.commands_cluster", "Watch the cluster."),
     "events": ("weft.client.commands_cluster", "Follow the cluster's facts as they happen."),
+    "completion": ("weft.client.commands_shell", "Print what makes a shell complete commands."),
     "certificates": (
         "weft.client.commands_tls",
         "Make an authority and certificates for the hosts of a cluster.",
@@ -76,7 +77,8 @@ def weft() -> None:
 def main() -> None:
     """Run the command; one clear line on stderr: exit 2 for bad input, 1 for a failure."""
     try:
-        code = weft.main(standalone_mode=False)
+        # a shell that completes a word asks with this in the environment
+        code = weft.main(standalone_mode=False, complete_var="_WEFT_COMPLETE")
     except InputError as error:
         _fail(str(error), 2)
     except InterruptedWait as error:

@@ -1,0 +1,20 @@
+"""`weft completion`: what bash, zsh and fish need to complete commands, options and values."""
+
+import click
+from click.shell_completion import get_completion_class
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete commands: eval "$(weft completion bash)"."""
+    from weft.client.cli import weft
+
+    found = get_completion_class(shell)
+    assert found is not None  # one of SHELLS
+    click.echo(found(weft, {}, "weft", "_WEFT_COMPLETE").source())
+
+
+commands: list[click.Command] = [completion]
