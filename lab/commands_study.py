@@ -70,7 +70,7 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
 
 
 def _index(value: float | None) -> object:
-    return "-" if value is None else round(value, 3)
+    return "-" if value is None else f"{value:.3f}"
 
 
 commands: list[click.Command] = [study]

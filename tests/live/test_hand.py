@@ -1,5 +1,6 @@
 """A user's hand on a real cluster: what waiting, failing, interrupting and reading logs say."""
 
+import http.client
 import json
 import os
 import re
@@ -25,11 +26,17 @@ pytestmark = pytest.mark.xdist_group("live")
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """This machine as the one node of a cluster."""
     folder = tmp_path_factory.mktemp("cluster")
-    with LocalCluster(LocalSettings(mode="process"), folder) as cluster:
-        yield cluster.address
+    with LocalCluster(LocalSettings(mode="process", web=True), folder) as started:
+        yield started
+
+
+@pytest.fixture
+def address(cluster: LocalCluster) -> str:
+    """host:port of its Resource Manager."""
+    return cluster.address
 
 
 def run_weft(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -187,6 +194,47 @@ def test_unknown_states_queues_and_counts_are_refused(address: str) -> None:
         assert done.returncode == 2, (arguments, done.stderr)
         assert words in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_example_of_the_readme_runs(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(program.replace("127.0.0.1:8030", address), {})
+    assert capsys.readouterr().out.strip() == "SUCCEEDED"
+
+
+REST: dict[str, tuple[str, str, str, int]] = {  # method, path, body, status
+    "unknown application": ("GET", "apps/application_1_99999", "", 404),
+    "no application id": ("GET", "apps/application_x", "", 400),
+    "unknown state": ("GET", "apps?states=BOGUS", "", 400),
+    "unknown state of nodes": ("GET", "nodes?states=BOGUS", "", 400),
+    "limit of words": ("GET", "apps?limit=many", "", 400),
+    "negative limit": ("GET", "apps?limit=-3", "", 400),
+    "unknown node": ("GET", "nodes/nosuch", "", 404),
+    "no JSON": ("POST", "apps", "{", 400),
+    "a list for an application": ("POST", "apps", "[]", 400),
+    "an application of nothing": ("POST", "apps", "{}", 400),
+    "kill of an unknown one": ("PUT", "apps/application_1_99999/state", '{"state":"KILLED"}', 404),
+    "a state that cannot be": ("PUT", "apps/application_1_1/state", '{"state":"HAPPY"}', 404),
+    "no such place": ("GET", "nosuch", "", 404),
+}
+
+
+@pytest.mark.parametrize("name", REST)
+def test_bad_requests_over_rest_get_one_clear_line(name: str, cluster: LocalCluster) -> None:
+    method, path, body, status = REST[name]
+    host = cluster.url.partition("//")[2].partition("/")[0]
+    connection = http.client.HTTPConnection(host, timeout=30)
+    headers = {"Content-Type": "application/json"} if body else {}
+    connection.request(method, f"/ws/v1/cluster/{path}", body or None, headers)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    assert answer.status == status, text
+    told = json.loads(text)["RemoteException"]["message"]
+    assert told
+    assert len(told.splitlines()) == 1
+    assert "Traceback" not in text
 
 
 def test_a_trace_of_ten_thousand_live_tasks_is_what_ran(tmp_path: Path) -> None:

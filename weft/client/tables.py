@@ -97,20 +97,22 @@ def _fit(
             if short is not None:
                 for row in cells:
                     row[i] = short(row[i])
-    if over() > 0:
-        _shrink(heads, cells, [i for i in kept if heads[i].rank], over(), NAME_MIN)
     _shrink(heads, cells, kept, over(), 2 * NAME_MIN)
     if over() > 0:
-        ranked = sorted(
-            (i for i in kept if heads[i].rank),
-            key=lambda i: (all(row[i] == "-" for row in cells), heads[i].rank),
-        )
+        ranked = sorted((i for i in kept if heads[i].rank), key=lambda i: heads[i].rank)
         kept = [i for i in kept if not heads[i].rank]
         for i in ranked:  # those that matter more first; a narrower one may still find room
+            if all(row[i] == "-" for row in cells):
+                continue
+            whole = [row[i] for row in cells]
             kept.append(i)
             kept.sort()
+            if over() > 0 and heads[i].kind == "name":
+                _shrink(heads, cells, [i], over(), NAME_MIN)
             if over() > 0:
                 kept.remove(i)
+                for row, text in zip(cells, whole, strict=True):
+                    row[i] = text
     _shrink(heads, cells, kept, over(), NAME_MIN)
     found = widths()
     spare = width - sum(found) - len(GAP) * (len(found) - 1)
@@ -119,7 +121,11 @@ def _fit(
             before = found[place]
             found[place] = max(2 * NAME_MIN, before + spare)
             spare += before - found[place]
-    gone = [head for i, head in enumerate(heads) if i not in kept]
+    gone = [
+        head
+        for i, head in enumerate(heads)
+        if i not in kept and any(row[i] != "-" for row in cells)
+    ]
     return [heads[i] for i in kept], [[row[i] for i in kept] for row in cells], found, gone
 
 
