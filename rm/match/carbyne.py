@@ -1,8 +1,9 @@
 """Carbyne's inter-job side: DRF shares out, must-run asks first, then the leftover.
 
 Asks of type DEFAULT are served by dominant share (DRF) and packed inside the job with the master's
-priorities in the score; what is left goes to ALTRUISTIC asks by shortest remaining work and best
-fit. Work conserving. Source: Carbyne sections 3.3 and 4.2; docs/rules.md, rules 64 to 66.
+priorities in the score; what is left goes to ALTRUISTIC asks: by shortest remaining work (the
+paper's order), by least dominant share, by a mix of both, or by packing; then by best fit. Work
+conserving. Source: Carbyne sections 3.3 and 4.2; docs/rules.md, rules 64 to 66.
 """
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from rm.ledger.view import View
 from rm.match.candidate_kernels import largest_over, over
 from rm.match.candidates import behind, candidates, gate_of, placements
-from rm.match.carbyne_kernels import Carbyne, phases
+from rm.match.carbyne_kernels import LEAST_SHARE, MIX, PACKING, SRTF, Carbyne, phases
 from rm.match.dominant import entitlements_of
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.tetris_kernels import Tetris, tetris_picks
@@ -19,6 +20,8 @@ from weft.dag import Floats
 from weft.messages import AskType
 
 _phases = steady(phases)
+ORDERS = {"srtf": SRTF, "least_share": LEAST_SHARE, "mix": MIX, "packing": PACKING}
+NAMES = {SRTF: "work", LEAST_SHARE: "dominant_share", MIX: "mix"}  # of the key that decided
 
 
 class CarbyneMatcher(BaseMatcher):
@@ -26,8 +29,11 @@ class CarbyneMatcher(BaseMatcher):
 
     name = "carbyne"
 
-    def __init__(self, leftover: str, packing: bool, remote_penalty: float) -> None:
-        self.leftover = leftover
+    def __init__(
+        self, leftover: str, leftover_mix: float, packing: bool, remote_penalty: float
+    ) -> None:
+        self.leftover = ORDERS[leftover]
+        self.leftover_mix = leftover_mix
         self.packing = packing
         self.remote_penalty = remote_penalty
         self._told: tuple[bytes, Floats] = (b"", np.zeros((0, 0)))
@@ -37,21 +43,23 @@ class CarbyneMatcher(BaseMatcher):
         found = candidates(view, node)
         if not len(found.rows):
             return NOTHING
-        n, apps, srtf = view.app_slots, view.apps, self.leftover == "srtf"
+        n, apps = view.app_slots, view.apps
+        knobs = Carbyne(self.packing, self.remote_penalty, self.leftover, self.leftover_mix)
         gate = gate_of(view, follows=True)
         must, share, spare, work, spares = _phases(
             found, view.rows.kind, largest_over(apps.held[:n], view.total),
-            apps.remaining[:n].copy(), Carbyne(self.packing, self.remote_penalty, srtf), gate,
+            apps.remaining[:n].copy(), knobs, gate,
         )  # fmt: skip
         answer = placements(found.rows, must, share, ("dominant_share",))
-        if srtf:
-            return Match(answer + placements(found.rows, spare, work, ("work",)))
+        if self.leftover in NAMES:
+            name = NAMES[self.leftover]
+            return Match(answer + placements(found.rows, spare, work, (name,)))
         if spares:  # efficiency before completion time: the best aligned task of anybody
             held = over(apps.held[:n], view.total)
             np.add.at(held, found.app[must], found.work[must])
             rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
-            knobs = Tetris(0.0, 0.0, 0.0, self.remote_penalty)
-            spare, work = tetris_picks(rest, apps.remaining[:n].copy(), held, knobs, gate)
+            fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)
+            spare, work = tetris_picks(rest, apps.remaining[:n].copy(), held, fit, gate)
             answer += placements(rest.rows, spare, work, ("alignment", "work"))
         return Match(answer)
 

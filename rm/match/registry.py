@@ -68,7 +68,12 @@ MATCHERS: dict[str, Row] = {
         "DRF shares, must-run asks first, then the leftover (Carbyne)",
         {
             "leftover": Parameter(
-                "srtf", "which secondary goal goes first", choices=("srtf", "packing")
+                "srtf",
+                "who goes first in the leftover",
+                choices=("srtf", "least_share", "mix", "packing"),
+            ),
+            "leftover_mix": Parameter(
+                0.5, "of `mix`: 0 by remaining work alone, 1 by dominant share alone", 0, 1
             ),
             "packing": Parameter(True, "alignment inside the application; false: as DRF does"),
             "remote_penalty": Parameter(0.8, "factor for a task away from its input", 0, 1),
