@@ -16,9 +16,10 @@ MAY_SKIP = {
     r"WEFT_DATA|no public inputs|no input files|is not there|among the inputs|no logs": (
         "public inputs are not part of the repository"
     ),
+    r"a strict line serves": "a property that one matcher does not have",
     r"this log is refused|not in the table|the log is cut off": "properties of one public input",
     r"WEFT_TESTBED=1|WEFT_IMAGE_TEST=1": "runs of minutes that have a command of their own",
-    r"control group|cgroup|blkio|disk|direct I/O|kernel|namespace": "the kernel does not offer it",
+    r"control group|cgroup|blkio|disk|direct I/O|kernel|namespace|mounted": "the kernel lacks it",
     r"root": "needs the right to change the host",
     r"needs /proc": "Linux only",
 }
