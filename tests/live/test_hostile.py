@@ -26,7 +26,7 @@ from weft.wire.client_pb2_grpc import ResourceManagerClientStub
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
-pytestmark = pytest.mark.xdist_group("hostile")
+pytestmark = pytest.mark.timeout(400)
 
 
 class Live:
@@ -40,7 +40,7 @@ class Live:
             self.manager, "--cluster=3x4vcores,8192memory_mb", "--nodes=3",
             f"--am-host={self.host.address}",
         )  # fmt: skip
-        self.client = Client(self.manager.address)
+        self.client = Client(self.manager.address, 120.0)
         wait_for_nodes(self.client, 3)
 
     def close(self) -> None:

@@ -226,7 +226,7 @@ def test_a_manager_on_a_full_disk_refuses_reads_on_and_goes_on(
     cluster.nodes(manager, "--cluster=2x4vcores,8192memory_mb", "--nodes=2",
                   f"--am-host={host.address}")  # fmt: skip
     try:
-        with Client(manager.address) as client:
+        with Client(manager.address, 120.0) as client:
             wait_for_nodes(client, 2)
             accepted: list[int] = []
             refused = ""
