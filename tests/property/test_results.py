@@ -122,7 +122,7 @@ def test_simulate_and_plan_are_functions(tmp_path: Path) -> None:
         ],
         "nodes": [{"count": 2, "capacity": {"vcores": 4, "memory_mb": 4096}}],
     }  # fmt: skip
-    run = weft.simulate([JOB, {**JOB, "name": "again"}], cluster, "graphene", seed=3)
+    run = weft.simulate([JOB, {**JOB, "name": "again"}], cluster, "tez_cp", seed=3)
     assert run.jobs["name"].to_pylist() == ["two", "again"]
     assert run.tasks.num_rows == 18
     assert run.summary["states"] == {"SUCCEEDED": 2}
