@@ -202,6 +202,7 @@ def test_a_gang_that_starves_gets_its_nodes_kept_within_the_bound() -> None:
     assert len(gang.containers) == 10, "three nodes were kept until they were empty"
     assert most == 3
     assert not rig.manager.books.reserved, "what has started keeps no node"
+    assert drain(rig, running, lambda: False, steps=15) == 0, "for the larger one ten are too many"
     told = rig.ask_manager(Explain(huge.attempt_id >> 8))
     (reason,) = told.stages[0].reasons
     assert "it needs more nodes than may be kept for gangs (3)" in reason
