@@ -126,7 +126,7 @@ def test_two_thousand_tasks_are_told_as_the_event_log_has_them(
     file = f"--history={tmp_path / 'history.db'}"
     web = cluster.start("weft.web", *flags, file)
     log = cluster.folder
-    with Client(manager.address) as client:
+    with Client(manager.address, deadline_s=120.0) as client:  # the books are checked at each event
         wait_for_nodes(client, NODES)
         job = chain("many", 4, 500, 0.1)
         first = client.submit(job)
