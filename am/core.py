@@ -311,7 +311,8 @@ class ApplicationMaster:
             return
         work.launcher.repeat(now, self._settings.resend_s)
         work.speculate(now)
-        if not self._registering:
+        buggify = self._settings.buggify
+        if not self._registering and not (buggify and buggify("a master skips a heartbeat")):
             self._ask(work, now)
         self._note_progress(work)
         self._out.append(SetTimer(self._heartbeat_s, HEARTBEAT))

@@ -29,6 +29,7 @@ class Held:
 
     __slots__ = (
         "attempt",
+        "boot",
         "container_id",
         "key",
         "launched_s",
@@ -50,9 +51,11 @@ class Held:
         task: int,
         attempt: int,
         now: float,
+        boot: int = 0,
         size: Vector = (),
     ) -> None:
         self.container_id = container_id
+        self.boot = boot  # of the node's process that the container was granted on
         self.size = size
         self.key: Hashable = container_id
         if size:
@@ -131,7 +134,7 @@ class Launcher:
         # stops and queries that no node has answered yet: the node, when it was told last
         self.stopped: dict[ContainerId, tuple[NodeId, float]] = {}
         self.asked: dict[ContainerId, tuple[NodeId, float]] = {}
-        self._batches: dict[NodeId, list[TaskLaunch]] = {}
+        self._batches: dict[tuple[NodeId, int], list[TaskLaunch]] = {}  # by node and process
         self._queries: dict[NodeId, list[ContainerId]] = {}
         self._stops: dict[NodeId, list[ContainerId]] = {}
 
@@ -149,9 +152,10 @@ class Launcher:
         launch = self.truths[held.lot.stage].launch(
             held.container_id, held.node, held.lot, held.task, held.attempt, held.size
         )
-        batch = self._batches.get(held.node)
+        to = (held.node, held.boot)
+        batch = self._batches.get(to)
         if batch is None:
-            self._batches[held.node] = [launch]
+            self._batches[to] = [launch]
         else:
             batch.append(launch)
 
@@ -215,8 +219,8 @@ class Launcher:
     def flush(self, effects: list[Effect]) -> None:
         """Turn the collected orders into one message per node."""
         if self._batches:
-            for node, batch in self._batches.items():
-                message = StartContainers(self._attempt, node, tuple(batch))
+            for (node, boot), batch in self._batches.items():
+                message = StartContainers(self._attempt, node, tuple(batch), boot)
                 effects.append(Send(node_address(node), message))
             self._batches = {}
         if self._stops:

@@ -41,6 +41,7 @@ class Pooled:
 
     __slots__ = (
         "before",
+        "boot",
         "confirmed",
         "container_id",
         "free",
@@ -54,9 +55,12 @@ class Pooled:
         "use_sum",
     )
 
-    def __init__(self, container_id: ContainerId, node: NodeId, size: Vector, now: float) -> None:
+    def __init__(
+        self, container_id: ContainerId, node: NodeId, size: Vector, now: float, boot: int = 0
+    ) -> None:
         self.container_id = container_id
         self.node = node
+        self.boot = boot  # of the node's process that it was granted on
         self.size = size
         self.free = list(size)
         self.tasks: dict[tuple[int, int], Held] = {}  # by stage and task
@@ -187,7 +191,8 @@ class HoldingWork(Work):
         stage = self.progress.stages[lot.stage]
         attempt = stage.tries.get(task, 0)
         held = Held(
-            pooled.container_id, pooled.node, lot, stage, task, attempt, now, pooled.size
+            pooled.container_id, pooled.node, lot, stage, task, attempt, now, pooled.boot,
+            pooled.size,
         )  # fmt: skip
         pooled.put(held, self.demands.of(lot))
         self.launcher.start(held)
@@ -285,7 +290,7 @@ class HoldingWork(Work):
             super().take(tuple(own), now)
             containers = tuple(c for c in containers if not self._is_gangs(c.ask_id))
             self._due = True
-        for container_id, node, ask_id in containers:
+        for container_id, node, ask_id, boot in containers:
             if container_id in self._seen:
                 self._granted_late(container_id, ask_id)
                 continue
@@ -295,7 +300,7 @@ class HoldingWork(Work):
             if row is None or self.verdict is not None or node in self.nodes.avoided:
                 self.book.release(container_id)
                 continue
-            self.pool[container_id] = Pooled(container_id, node, row.lot.grant, now)
+            self.pool[container_id] = Pooled(container_id, node, row.lot.grant, now, boot)
 
     def _is_gangs(self, ask_id: int) -> bool:
         row = self.book.rows.get(ask_id)

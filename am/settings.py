@@ -1,6 +1,6 @@
 """What a master is configured with."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,5 +31,6 @@ class MasterSettings:
     node_failures_max: int = 3
     avoided_share_max: float = 0.33
     speculate: bool = False
+    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
     straggler_factor: float = 1.5
     straggler_finished_min: float = 0.75

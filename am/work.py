@@ -214,7 +214,7 @@ class Work:
         spoilt = (
             self.gangs.spoilt(containers, avoided, self._ended_first) if self.gangs.stages else ()
         )
-        for container_id, node, ask_id in containers:
+        for container_id, node, ask_id, boot in containers:
             if container_id in seen:
                 self._granted_late(container_id, ask_id)
                 continue
@@ -239,7 +239,7 @@ class Work:
             task = lot.tasks[rank]
             stage = progress.stages[lot.stage]
             attempt = stage.tries.get(task, 0) if stage.tries else 0
-            launcher.start(Held(container_id, node, lot, stage, task, attempt, now))
+            launcher.start(Held(container_id, node, lot, stage, task, attempt, now, boot))
         if self.asker.follows_share:
             self.review = True
 

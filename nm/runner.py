@@ -60,8 +60,13 @@ class Runner:
         if self._remote >= 0 and capacity[self._remote] <= 0:
             self._remote = -1  # a host that says nothing of its network
 
-    def start(self, item: TaskLaunch, now: float, effects: list[Effect]) -> str:
-        """Start one task; the answer is empty, or says why not."""
+    def start(
+        self, item: TaskLaunch, now: float, effects: list[Effect], *, known: bool = True
+    ) -> str:
+        """Start one task; the answer is empty, or says why not.
+
+        `known`: what was granted on this process; else only what already runs takes more tasks in.
+        """
         container = item.container_id
         key = (item.stage, item.task, item.attempt)
         book = self.book
@@ -77,10 +82,12 @@ class Runner:
             end = book.tombstones.get(container)
             if end is not None:
                 return "stopped before it was started" if never_started(end) else ""
+            if not known:  # it may have run, and ended, before this process
+                return "granted to an earlier process of this node manager"
             if self.life and granted_before(container, self.life - 1):
                 # the manager was told what runs here without it, so it will not free it
                 return "granted before the Resource Manager's last start"
-            if not book.fits(item.granted):
+            if not book.fits(item.granted) or self._refuses():
                 self._bury(container, now)
                 return NODE_FULL
             held = book.add(container, item.granted or item.demand, item.reusable, False)
@@ -93,6 +100,10 @@ class Runner:
             effects.append(Note(TaskStarted(container, self.node_id, *key, item.demand)))
             effects.append(Launch(item))
         return ""
+
+    def _refuses(self) -> bool:
+        buggify = self._settings.buggify
+        return buggify is not None and buggify("a start is refused")
 
     def _emulate(
         self, held: Held, key: TaskKey, item: TaskLaunch, now: float, effects: list[Effect]

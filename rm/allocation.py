@@ -120,7 +120,7 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     owe, note = attempt.outbox.put, books.out.append
     for number in range(first, first + count):
         hold(books, number, node, attempt, entry, demand)
-        owe(number, Container(number, node_id, ask_id))
+        owe(number, Container(number, node_id, ask_id, node.boot))
         note(Note(Placed(number, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores)))
     if ask.stage >= 0:
         app.running[ask.stage] += count

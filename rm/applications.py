@@ -173,6 +173,8 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
     app.finished_s = books.now
     if status == "SUCCEEDED":
         app.progress = 1.0
+        # the ends that its master heard first are still on their way to the manager
+        app.finished_by_stage = [stage.tasks for stage in app.job.stages]
     move_app(books, app, event, diagnostics)
     books.persist(
         {

@@ -361,6 +361,11 @@ class Books:
         if self.settings.recovery:
             self.records.append(record)
 
+    def rarely(self, point: str) -> bool:
+        """Whether the fault search wants a rare path taken here."""
+        buggify = self.settings.buggify
+        return buggify is not None and buggify(point)
+
     def answer(self) -> list[Effect]:
         """Hand out what was decided: records first."""
         out = self.out

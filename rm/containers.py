@@ -171,7 +171,7 @@ def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool
     """A task finished: a later attempt, or a restarted manager, must know; False if it is known."""
     if not 0 <= stage < min(len(app.finished), len(app.job.stages)):
         return False  # of no task, or the application is over
-    if not 0 <= task < app.job.stages[stage].tasks:
+    if not 0 <= task < app.job.stages[stage].tasks or app.final_status != "UNDEFINED":
         return False  # of no task, or the application is over
     done = app.finished[stage]
     if task in done:

@@ -51,7 +51,7 @@ _SAY_AGAIN = 8  # answers after which share and headroom are told although uncha
 def register(books: Books, event: AttemptRegistered) -> None:
     """A master is up (or says so again): tell it its job and what is already done."""
     attempt = _live(books, event.attempt_id)
-    if attempt is None:
+    if attempt is None or books.rarely("a registration of a master is not heard"):
         return
     app = attempt.app
     attempt.seen_s = books.now
@@ -129,7 +129,7 @@ def asked(books: Books, event: ContainersAsked) -> None:
         if event.blacklist is not None:
             _blacklist(books, attempt, event.blacklist)
     books.dirty_attempts[attempt.attempt_id] = attempt
-    if not books.settings.prompt:
+    if not books.settings.prompt and not books.rarely("a master is answered late"):
         answer_attempt(books, attempt)
 
 
@@ -197,6 +197,8 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
 def expire(books: Books) -> None:
     """Masters that were silent for too long have failed."""
     limit = books.settings.master_expiry_s
+    if books.rarely("masters expire early"):
+        limit /= 2
     for app in list(books.app_at):
         attempt = None if app is None else app.attempt
         if attempt is None or books.now - attempt.seen_s < limit:

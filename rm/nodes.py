@@ -130,7 +130,8 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     elif node.settled_at == -1 and books.rows.live:
         books.granted_now = 0
         match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
-    answer_node(books, node)
+    if not books.rarely("a node is answered late"):
+        answer_node(books, node)
 
 
 def unregister(books: Books, event: NodeUnregistered) -> None:
@@ -143,15 +144,25 @@ def unregister(books: Books, event: NodeUnregistered) -> None:
 def expire(books: Books) -> None:
     """Nodes that were silent for too long are lost, with all that ran there."""
     ledger, limit = books.ledger, books.settings.node_expiry_s
+    if books.rarely("nodes expire early"):
+        limit /= 2
     n = ledger.node_count
     silent = ledger.nodes.up[:n] & (books.now - ledger.nodes.seen_s[:n] >= limit)
     _give_up_missing(books, limit)
+    if books.expected and books.now - books.started_s >= limit:  # what is not back by now is lost
+        for name in [name for name, waiting in books.expected.items() if _none_lives(waiting)]:
+            del books.expected[name]
     for slot in np.flatnonzero(silent).tolist():
         _gone(books, books.node_at[slot], NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
     for node in books.node_at:
         waited = node.present or node.state is NodeState.DECOMMISSIONING
         if node.state in LEAVING and waited and books.now - ledger.nodes.seen_s[node.slot] >= limit:
             _gone(books, node, NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
+
+
+def _none_lives(attempts: list[Attempt]) -> bool:
+    """Whether nobody waits for the masters of these attempts any more."""
+    return all(a.state is not AttemptState.ALLOCATED for a in attempts)
 
 
 def forgive(books: Books, pause_s: float) -> None:

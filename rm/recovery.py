@@ -208,6 +208,8 @@ def _recover_ended(books: Books, app: App, record: Record) -> None:
     app.tracking_url = str(record.get("tracking_url", ""))
     for stage, count in record.get("finished", ()):
         app.finished_by_stage[int(stage)] = int(count)
+    if app.final_status == "SUCCEEDED":
+        app.finished_by_stage = [one.tasks for one in app.job.stages]
     held_s = record.get("held_s", {})
     app.held_s = [float(held_s.get(name, 0.0)) for name in books.types.names]
     move_app(books, app, _FINAL[str(record["state"])], str(record["diagnostics"]))

@@ -1,6 +1,6 @@
 """What a cluster's owner may set about the Resource Manager."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -43,4 +43,5 @@ class ManagerSettings:
     queue_apps_max: int = 0  # applications of a leaf queue that have not ended; 0: any number
     user_apps_max: int = 0  # those of a user in a leaf queue; 0: any number
     completed_apps_max: int = 10_000  # ended applications kept for reports
+    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
     recovery: bool = True  # write what a restarted manager needs

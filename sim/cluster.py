@@ -1,7 +1,6 @@
 """The composition root: the very same cores and registries as the services, in virtual time."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,22 +12,21 @@ from am.plan.registry import PlanRequest, planner, planner_parameters
 from nm.core import NodeManager
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
+from sim.breakdown import OPERATOR, Breakdown
 from sim.checkers import Checkers
 from sim.client import Client
 from sim.engine import Actor, Engine
-from sim.faults import REPEAT, Chaos, Faults
 from sim.idle import HEARTBEAT, LIVENESS, IdleBeats
 from sim.network import Network
+from sim.outages import Die
 from sim.recorder import Recorder
 from sim.settings import SimSettings, manager_settings, master_settings
 from weft.cluster import ClusterSpec, NodeSpec
 from weft.dag import Machines, dag_of_job
 from weft.effects import (
-    ClientRequested,
     Kill,
     Launch,
     MakePlan,
-    NodeSlowed,
     Note,
     Persist,
     PlanReady,
@@ -53,11 +51,7 @@ from weft.messages import (
     node_address,
 )
 from weft.plan import Plan
-from weft.requests import DecommissionNode, RecommissionNode, Refused
 from weft.resources import Vector
-
-OPERATOR = "operator"  # token of the requests about nodes
-REPEAT_S = 5.0  # an order that is refused is given again after so long
 
 
 class Simulation:
@@ -75,6 +69,7 @@ class Simulation:
         self.cluster = cluster
         self.settings = settings
         self.engine = Engine()
+        self.engine.events_max = settings.events_max
         self.recorder = recorder or Recorder()
         self.watchers: list[Callable[[float, Any], None]] = []  # beside the recorder
         self.network = Network(settings.faults.network, settings.seed)
@@ -98,11 +93,11 @@ class Simulation:
             Kill: self._kill,
             Persist: self._persist,
             Stop: self._stopped,
+            Die: lambda actor, effect, now: effect.act(),
         }
-        self._orders: deque[DecommissionNode | RecommissionNode] = deque()  # of an operator
         self._client = Client(jobs, self.recorder, repeat=self._lossy)
         self._outside = Actor("client", self._client)
-        self._chaos = Actor("chaos", Chaos(self))
+        self._breakdown = Breakdown(self, settings.faults)
         chosen = settings.scheduler
         if chosen.planner:  # an unknown name or parameter is bad input
             planner_parameters(chosen.planner, chosen.planner_options)
@@ -114,6 +109,7 @@ class Simulation:
         if settings.checks:
             self.checkers = Checkers(cluster, self._job_of, strict=not self._lossy)
             self.watchers.append(self.checkers.note)
+        self.network.watch(self._breakdown.sent is not None)
         self._start()
 
     # -- running -----------------------------------------------------------------------------------
@@ -124,6 +120,16 @@ class Simulation:
         if self.checkers is not None:
             self.checkers.finish((row.app, row.state) for row in self.recorder.jobs)
         return self.recorder
+
+    def go_on(self, until_s: float) -> None:
+        """Run on after the end of the last job."""
+        self.engine.run(self._hand_over, self._fire, until_s)
+
+    def mend(self) -> None:
+        """Whatever is away comes back."""
+        self.start_manager()
+        for spec in self.cluster.nodes:
+            self._breakdown.back(spec.node_id)
 
     def _job_of(self, app: AppId) -> Job | None:
         row = self.recorder.by_app.get(app)
@@ -186,9 +192,12 @@ class Simulation:
 
     def _send(self, source: Actor, to: Address, message: Any, now: float) -> None:
         target = self.actors.get(to)
+        sent = self._breakdown.sent
+        if sent is not None:
+            sent.append((to, message))
         if target is None:
             if to == client_address(OPERATOR):
-                self._operator_answered(message)
+                self._breakdown.operator_answered(message)
             elif to.startswith("client:"):
                 self._client.answered(to, message, now)
             return
@@ -210,7 +219,7 @@ class Simulation:
         for spec in self.cluster.nodes:
             self.start_node(spec)
         self.engine.soon(self._outside, Started())
-        self.engine.soon(self._chaos, Started())
+        self.engine.soon(self._breakdown.actor, Started())
 
     def start_manager(self) -> None:
         """Start (or restart) the Resource Manager from what it persisted."""
@@ -230,8 +239,9 @@ class Simulation:
         self.manager = manager
         self._idle.watch(manager.books)
         self.actors[MANAGER] = actor = Actor(MANAGER, manager)
+        self._breakdown.dress(actor, "")
         self.engine.soon(actor, Recovered(tuple(self._records)))
-        self.give_order()
+        self._breakdown.give_order()
 
     def start_node(self, spec: NodeSpec) -> None:
         """Start (or restart) a node, empty."""
@@ -248,6 +258,7 @@ class Simulation:
         )
         address = node_address(spec.node_id)
         self.actors[address] = actor = Actor(address, node, spec.node_id)
+        self._breakdown.dress(actor, spec.node_id)
         self._hosts[address] = spec.node_id
         self._idle.join(actor, spec.node_id)
         self.engine.soon(actor, Started())
@@ -267,6 +278,7 @@ class Simulation:
         address = master_address(item.attempt_id)
         master = Actor(address, core)
         self.actors[address] = master
+        self._breakdown.dress(master, actor.name)
         self._idle.join(master, item.attempt_id)
         self._hosts[address] = actor.name
         self._masters[item.container_id] = master
@@ -274,14 +286,14 @@ class Simulation:
         self.engine.soon(master, Started())
 
     def _kill(self, actor: Actor, effect: Kill, now: float) -> None:
-        self._end_master(effect.container_id, Outcome.KILLED)
+        self.end_master(effect.container_id, Outcome.KILLED)
 
     def _stopped(self, actor: Actor, effect: Stop, now: float) -> None:
         container = self._launched.get(actor.address)
         if container is not None:
-            self._end_master(container, Outcome.SUCCEEDED)
+            self.end_master(container, Outcome.SUCCEEDED)
 
-    def _end_master(self, container: ContainerId, outcome: Outcome) -> None:
+    def end_master(self, container: ContainerId, outcome: Outcome) -> None:
         """A master's process is gone; its node notices."""
         master = self._masters.pop(container, None)
         if master is None:
@@ -326,7 +338,7 @@ class Simulation:
             self._machines = (classes, Machines(np.array(rows, dtype=np.float64)))
         return self._machines[1]
 
-    # -- faults ------------------------------------------------------------------------------------
+    # -- what breaks (`sim.breakdown`) -------------------------------------------------------------
 
     def crash_node(self, node: NodeId) -> None:
         """A node and the masters on it vanish."""
@@ -342,12 +354,23 @@ class Simulation:
                 del self._hosts[master.address]
                 self._forget(master)
 
-    def lose_master(self, number: int) -> None:
-        """The master of a job dies; its node sees the process end."""
+    def masters_of(self, number: int) -> list[tuple[ContainerId, Actor]]:
+        """The masters of a job of the workload that run."""
         app = self.recorder.jobs[number].app
-        for container in list(self._masters):
-            if container >> 40 == app:
-                self._end_master(container, Outcome.FAILED)
+        return [(c, actor) for c, actor in self._masters.items() if c >> 40 == app]
+
+    def actors_on(self, node: NodeId) -> list[Actor]:
+        """A node's processes: its node manager and masters."""
+        return [a for a in self.actors.values() if self._hosts.get(a.address) == node]
+
+    def spec_of(self, node: NodeId) -> NodeSpec:
+        """A node as the cluster's file describes it."""
+        return self._specs[node]
+
+    def node_cores(self) -> list[tuple[NodeId, NodeManager]]:
+        """The node managers that are up."""
+        found = ((n, self.actors.get(node_address(n))) for n in self._specs)
+        return [(n, actor.core) for n, actor in found if actor is not None]  # type: ignore[misc]
 
     def stop_manager(self) -> None:
         """The Resource Manager's process is gone."""
@@ -357,54 +380,3 @@ class Simulation:
         if actor is not None:
             actor.alive = False
         self.network.manager_down(True)
-
-    def back(self, node: NodeId) -> None:
-        """A crashed node returns, unless it is up."""
-        if node_address(node) not in self.actors:
-            self.start_node(self._specs[node])
-
-    def decommission(self, nodes: Iterable[NodeId], timeout_s: float) -> None:
-        """An operator takes nodes out of service."""
-        self._order([DecommissionNode(node, timeout_s) for node in nodes])
-
-    def recommission(self, nodes: Iterable[NodeId]) -> None:
-        """An operator puts nodes back."""
-        self._order([RecommissionNode(node) for node in nodes])
-
-    def _order(self, requests: Sequence[DecommissionNode | RecommissionNode]) -> None:
-        self._orders.extend(requests)
-        if len(self._orders) == len(requests):
-            self.give_order()
-
-    def give_order(self) -> None:
-        """An operator's orders are given one after the other, while the manager is there."""
-        manager = self.actors.get(MANAGER)
-        if manager is not None and self._orders:
-            self.engine.set_timer(self._chaos, REPEAT, None)
-            self.engine.soon(manager, ClientRequested(OPERATOR, self._orders[0]))
-
-    def _operator_answered(self, answer: Any) -> None:
-        if isinstance(answer, Refused):  # the node is not known yet: the manager has just started
-            self.engine.set_timer(self._chaos, REPEAT, REPEAT_S)
-            return
-        self._orders.popleft()
-        self.give_order()
-
-    @property
-    def faults(self) -> Faults:
-        """The script of this run."""
-        return self.settings.faults
-
-    def cut(self, nodes: Iterable[NodeId]) -> None:
-        """A partition begins."""
-        self.network.cut(nodes)
-
-    def heal(self, nodes: Iterable[NodeId]) -> None:
-        """It ends."""
-        self.network.heal(nodes)
-
-    def slow(self, node: NodeId, speed: float) -> None:
-        """A node becomes a straggler."""
-        actor = self.actors.get(node_address(node))
-        if actor is not None:
-            self.engine.soon(actor, NodeSlowed(speed))

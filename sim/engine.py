@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, Protocol
 
 from weft.effects import TimerFired
+from weft.errors import InvariantError
 
 
 class Core(Protocol):
@@ -29,7 +30,7 @@ class Actor:
         self.address = address
         self.name = name or address
         self.core = core
-        self.handle = core.handle
+        self.handle: Callable[[Any, float], list[Any]] = core.handle
         self.alive = True
         self.parked = False  # its heartbeats are left out (`sim.idle`)
         self.beat: Any = None  # when they fall due (`sim.idle`)
@@ -42,11 +43,14 @@ Deliver = Callable[[Actor, Any, float], None]
 class Engine:
     """The heap of future events and the queue of present ones."""
 
-    __slots__ = ("_heap", "_keys", "_ready", "_serial", "_stopped", "before", "events", "now")
+    __slots__ = (
+        "_heap", "_keys", "_ready", "_serial", "_stopped", "before", "events", "events_max", "now",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.now = 0.0
         self.events = 0
+        self.events_max = inf
         self.before: Callable[[float], None] | None = None  # told where time is about to move
         self._heap: list[tuple[float, int, Actor, Any]] = []
         self._ready: deque[tuple[Actor, Any, int]] = deque()
@@ -118,6 +122,8 @@ class Engine:
                 return
             if not actor.alive:
                 continue
+            if self.events >= self.events_max:
+                raise InvariantError(f"no rest after {self.events} events")
             if type(event) is TimerFired:
                 if actor.timers.get(event.key) != serial:
                     continue  # replaced or cancelled

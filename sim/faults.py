@@ -1,16 +1,15 @@
 """Faults as a script: what breaks when, and for how long; or drawn at random from a seed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from math import isfinite
+from typing import Any
 
 import numpy as np
 
 from sim.network import LinkSettings
-from weft.effects import SetTimer, Started
 from weft.errors import InputError
-from weft.ids import NodeId
 from weft.reading import read_integer, read_table, read_text
 from weft.resources import read_amount
 
@@ -21,8 +20,16 @@ class FaultKind(StrEnum):
     CRASH = "crash"  # nodes lose all that runs on them, and come back empty after `for_s`
     SLOW = "slow"  # nodes run at `speed` for `for_s`
     PARTITION = "partition"  # nobody reaches the nodes for `for_s`; what runs there runs on
+    DEAF = "deaf"  # nodes hear nothing for `for_s`, but are heard
+    MUTE = "mute"  # nodes are not heard for `for_s`, but hear
+    PAUSE = "pause"  # nodes, and the masters there, stand still for `for_s`, then hear what came
     LOSE_MASTER = "lose_master"  # a job's master dies
     RESTART_MANAGER = "restart_manager"  # the Resource Manager is gone for `for_s`
+    PAUSE_MANAGER = "pause_manager"  # the Resource Manager stands still for `for_s`
+    DISK_FULL = "disk_full"  # a manager that must write ends; it comes back after `for_s`
+    CLOCK = "clock"  # processes of nodes (none: the manager) that start later are `step_s` ahead
+    REPLAY = "replay"  # `count` messages of before arrive once more
+    HOSTILE = "hostile"  # `count` messages that no honest node or master would send
     DECOMMISSION = "decommission"  # an operator drains nodes, and takes them back after `for_s`
     RECOMMISSION = "recommission"  # an operator takes nodes back
 
@@ -38,6 +45,9 @@ class Fault:
     for_s: float = 0.0
     speed: float = 1.0
     timeout_s: float = -1.0  # of a decommission: what runs then is stopped; below 0: never
+    effect: int = -1  # a crash amid the effects of an event, after so many; below 0: at once
+    step_s: float = 0.0
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +56,61 @@ class Faults:
 
     script: tuple[Fault, ...] = ()
     network: LinkSettings = field(default_factory=LinkSettings)
+    rare: float = 0.0  # how often cores take rare paths (`weft.buggify`); of the fault search
 
     @property
     def restarts(self) -> bool:
         """Whether the Resource Manager is restarted, so that it must keep records."""
-        return any(fault.kind is FaultKind.RESTART_MANAGER for fault in self.script)
+        stops = (FaultKind.RESTART_MANAGER, FaultKind.DISK_FULL)
+        return any(fault.kind in stops for fault in self.script)
 
 
 NO_FAULTS = Faults()
-REPEAT = "repeat"  # key of the timer after which an operator's order is given again
 
 
 def faults_from_dict(data: object, nodes: Sequence[str], jobs: int) -> Faults:
     """Read `{network: {...}, faults: [{at_s, fault, ...}]}`; raises InputError with the place."""
-    table = read_table(data, "faults", {"network", "faults"})
+    table = read_table(data, "faults", {"network", "faults", "rare", "fuzz"})
     rows = table.get("faults", [])
     if not isinstance(rows, list):
         raise InputError("faults", "expected a list of faults")
     known = set(nodes)
     script = [_fault(row, f"faults[{i}]", known, jobs) for i, row in enumerate(rows)]
-    return Faults(tuple(sorted(script, key=lambda f: f.at_s)), _links(table.get("network", {})))
+    links, rare = _links(table.get("network", {})), read_amount(table.get("rare", 0.0), "rare")
+    return Faults(tuple(sorted(script, key=lambda f: f.at_s)), links, rare)
+
+
+def faults_to_dict(faults: Faults) -> dict[str, Any]:
+    """The document that `faults_from_dict` reads."""
+    links = faults.network
+    named = ("delay_s_min", "delay_s_max", "loss", "duplicate")
+    network = {name: getattr(links, name) for name in named if getattr(links, name)}
+    rows = []
+    for fault in faults.script:
+        row: dict[str, Any] = {"at_s": fault.at_s, "fault": fault.kind.value}
+        if fault.nodes:
+            row["nodes"] = list(fault.nodes)
+        row.update({name: getattr(fault, name) for name in _USED.get(fault.kind, ("for_s",))})
+        if fault.effect >= 0:
+            row["effect"] = fault.effect
+        rows.append(row)
+    found: dict[str, Any] = {"network": network} if network else {}
+    return {**found, **({"rare": faults.rare} if faults.rare else {}), "faults": rows}
+
+
+_USED: Mapping[FaultKind, tuple[str, ...]] = {
+    FaultKind.SLOW: ("for_s", "speed"),
+    FaultKind.LOSE_MASTER: ("job",),
+    FaultKind.CLOCK: ("step_s",),
+    FaultKind.REPLAY: ("count",),
+    FaultKind.HOSTILE: ("count",),
+    FaultKind.DECOMMISSION: ("for_s", "timeout_s"),
+    FaultKind.RECOMMISSION: (),
+}
+_ANYWHERE = (
+    FaultKind.LOSE_MASTER, FaultKind.RESTART_MANAGER, FaultKind.PAUSE_MANAGER, FaultKind.DISK_FULL,
+    FaultKind.CLOCK, FaultKind.REPLAY, FaultKind.HOSTILE,
+)  # fmt: skip
 
 
 def _links(data: object) -> LinkSettings:
@@ -76,8 +121,11 @@ def _links(data: object) -> LinkSettings:
 
 def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
     table: Mapping[str, Any] = read_table(
-        data, place, {"at_s", "fault", "node", "nodes", "job", "for_s", "speed", "timeout_s"}
-    )
+        data,
+        place,
+        {"at_s", "fault", "node", "nodes", "job", "for_s", "speed", "timeout_s", "effect",
+         "step_s", "count"},
+    )  # fmt: skip
     kind = read_text(table.get("fault"), f"{place}.fault")
     if kind not in {k.value for k in FaultKind}:
         names = ", ".join(k.value for k in FaultKind)
@@ -89,7 +137,7 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
     for name in nodes:
         if name not in known:
             raise InputError(f"{place}.nodes", f"unknown node {name!r}")
-    if kind not in (FaultKind.LOSE_MASTER, FaultKind.RESTART_MANAGER) and not nodes:
+    if kind not in _ANYWHERE and not nodes:
         raise InputError(f"{place}.nodes", f"a {kind} needs at least one node")
     return Fault(
         at_s=read_amount(table.get("at_s", 0.0), f"{place}.at_s"),
@@ -99,12 +147,25 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
         for_s=read_amount(table.get("for_s", 0.0), f"{place}.for_s"),
         speed=read_amount(table.get("speed", 1.0), f"{place}.speed"),
         timeout_s=(
-            read_amount(table["timeout_s"], f"{place}.timeout_s") if "timeout_s" in table else -1.0
+            _number(table["timeout_s"], f"{place}.timeout_s") if "timeout_s" in table else -1.0
         ),
+        effect=read_integer(table.get("effect", -1), f"{place}.effect", -1, 1000),
+        step_s=_number(table.get("step_s", 0.0), f"{place}.step_s"),
+        count=read_integer(table.get("count", 1), f"{place}.count", 1, 10_000),
     )
 
 
-_BREAKS = tuple(k for k in FaultKind if k not in (FaultKind.DECOMMISSION, FaultKind.RECOMMISSION))
+def _number(data: object, place: str) -> float:
+    """A finite number of either sign."""
+    if isinstance(data, bool) or not isinstance(data, int | float) or not isfinite(data):
+        raise InputError(place, f"{data!r} is not a number")
+    return float(data)
+
+
+_BREAKS = (
+    FaultKind.CRASH, FaultKind.SLOW, FaultKind.PARTITION, FaultKind.LOSE_MASTER,
+    FaultKind.RESTART_MANAGER,
+)  # fmt: skip
 
 
 def random_faults(seed: int, nodes: Sequence[str], jobs: int, horizon_s: float) -> Faults:
@@ -139,103 +200,3 @@ def random_faults(seed: int, nodes: Sequence[str], jobs: int, horizon_s: float) 
         )
         script.append(drained)
     return Faults(tuple(sorted(script, key=lambda f: f.at_s)), network)
-
-
-class Breakable(Protocol):
-    """What can be done to a simulated cluster."""
-
-    @property
-    def faults(self) -> Faults:
-        """The script."""
-
-    def crash_node(self, node: NodeId) -> None:
-        """A node vanishes with all that runs there."""
-
-    def back(self, node: NodeId) -> None:
-        """It returns, empty."""
-
-    def slow(self, node: NodeId, speed: float) -> None:
-        """A node becomes a straggler."""
-
-    def cut(self, nodes: Iterable[NodeId]) -> None:
-        """A partition begins."""
-
-    def heal(self, nodes: Iterable[NodeId]) -> None:
-        """It ends."""
-
-    def lose_master(self, number: int) -> None:
-        """The master of a job dies."""
-
-    def decommission(self, nodes: Iterable[NodeId], timeout_s: float) -> None:
-        """An operator takes nodes out of service."""
-
-    def recommission(self, nodes: Iterable[NodeId]) -> None:
-        """An operator puts them back."""
-
-    def give_order(self) -> None:
-        """The operator says again what was refused."""
-
-    def stop_manager(self) -> None:
-        """The Resource Manager's process is gone."""
-
-    def start_manager(self) -> None:
-        """It starts again from what it persisted."""
-
-
-class Chaos:
-    """The actor that breaks things on time; each fault has a timer for its start and its end."""
-
-    def __init__(self, cluster: Breakable) -> None:
-        self._cluster = cluster
-
-    def handle(self, event: Any, now: float) -> list[Any]:
-        """`Started` sets the timers; a timer's key is (number of the fault, whether it ends)."""
-        script = self._cluster.faults.script
-        if isinstance(event, Started):
-            return [SetTimer(fault.at_s, (n, False)) for n, fault in enumerate(script)]
-        if event.key == REPEAT:
-            self._cluster.give_order()
-            return []
-        number, over = event.key
-        fault = script[number]
-        if over:
-            self._end(fault)
-        else:
-            self._begin(fault)
-            if fault.for_s or fault.kind is FaultKind.RESTART_MANAGER:
-                return [SetTimer(fault.for_s, (number, True))]
-        return []
-
-    def _begin(self, fault: Fault) -> None:
-        cluster = self._cluster
-        if fault.kind is FaultKind.CRASH:
-            for node in fault.nodes:
-                cluster.crash_node(node)
-        elif fault.kind is FaultKind.SLOW:
-            for node in fault.nodes:
-                cluster.slow(node, fault.speed)
-        elif fault.kind is FaultKind.PARTITION:
-            cluster.cut(fault.nodes)
-        elif fault.kind is FaultKind.LOSE_MASTER:
-            cluster.lose_master(fault.job)
-        elif fault.kind is FaultKind.DECOMMISSION:
-            cluster.decommission(fault.nodes, fault.timeout_s)
-        elif fault.kind is FaultKind.RECOMMISSION:
-            cluster.recommission(fault.nodes)
-        else:
-            cluster.stop_manager()
-
-    def _end(self, fault: Fault) -> None:
-        cluster = self._cluster
-        if fault.kind is FaultKind.CRASH:
-            for node in fault.nodes:
-                cluster.back(node)
-        elif fault.kind is FaultKind.SLOW:
-            for node in fault.nodes:
-                cluster.slow(node, 1.0)
-        elif fault.kind is FaultKind.PARTITION:
-            cluster.heal(fault.nodes)
-        elif fault.kind is FaultKind.DECOMMISSION:
-            cluster.recommission(fault.nodes)
-        elif fault.kind is FaultKind.RESTART_MANAGER:
-            cluster.start_manager()

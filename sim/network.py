@@ -1,5 +1,6 @@
 """How messages travel: delay, loss and duplicates per link, from one seed; partitions cut links."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -42,18 +43,30 @@ class Network:
         self.settings = settings
         self._rng = np.random.default_rng([seed, 7])
         self._draws: list[float] = []
-        self._cut: set[str] = set()  # names of nodes that nobody reaches
+        self._deaf: Counter[str] = Counter()  # nodes that hear nobody: by how many cuts
+        self._mute: Counter[str] = Counter()  # nodes that nobody hears
         self._manager_down = False
+        self.watched = False  # every message is to be asked for
         self.perfect = settings.perfect  # whether every message arrives at once, once, now
 
-    def cut(self, nodes: Iterable[str]) -> None:
-        """Partition nodes (and the masters on them) from everybody else."""
-        self._cut.update(nodes)
+    def cut(self, nodes: Iterable[str], *, inwards: bool = True, outwards: bool = True) -> None:
+        """Partition nodes (and the masters on them) from everybody else, one way or both."""
+        for node in nodes:
+            self._deaf[node] += inwards
+            self._mute[node] += outwards
         self._judge()
 
-    def heal(self, nodes: Iterable[str]) -> None:
-        """End a partition."""
-        self._cut.difference_update(nodes)
+    def heal(self, nodes: Iterable[str], *, inwards: bool = True, outwards: bool = True) -> None:
+        """End a partition; of several that overlap, each has its own end."""
+        for node in nodes:
+            self._deaf[node] -= inwards
+            self._mute[node] -= outwards
+        self._deaf, self._mute = +self._deaf, +self._mute
+        self._judge()
+
+    def watch(self, every: bool) -> None:
+        """Whether every message is to be asked for, however good the links are."""
+        self.watched = every
         self._judge()
 
     def manager_down(self, down: bool) -> None:
@@ -62,13 +75,17 @@ class Network:
         self._judge()
 
     def _judge(self) -> None:
-        self.perfect = self.settings.perfect and not self._cut and not self._manager_down
+        self.perfect = (
+            self.settings.perfect
+            and not (self._deaf or self._mute or self._manager_down)
+            and not self.watched
+        )
 
     def delays(self, source: Address, target: Address, here: str, there: str) -> tuple[float, ...]:
         """When copies arrive, s from now; `here` and `there` are hosts (empty: no node)."""
         if self._manager_down and MANAGER in (source, target):
             return NEVER
-        if here != there and (here in self._cut or there in self._cut):
+        if here != there and (here in self._mute or there in self._deaf):
             return NEVER
         settings = self.settings
         if settings.perfect:

@@ -32,6 +32,7 @@ class SimSettings:
     manager: Mapping[str, Any] = field(default_factory=dict)
     master: Mapping[str, Any] = field(default_factory=dict)
     until_s: float = float("inf")
+    events_max: float = float("inf")  # more are a storm that never ends
 
 
 def manager_settings(settings: SimSettings) -> ManagerSettings:
@@ -52,9 +53,9 @@ _ROLES: Mapping[str, Any] = {
 }  # fmt: skip
 # what has a flag of its own, or is told by the scheduler
 _ELSEWHERE = {
-    "manager": ("prompt", "recovery"),
-    "master": ("planner", "planner_options", "history", "address"),
-    "node": ("mode", "launch"),
+    "manager": ("prompt", "recovery", "buggify"),
+    "master": ("planner", "planner_options", "history", "address", "buggify"),
+    "node": ("mode", "launch", "buggify"),
 }
 _ABOVE_ZERO = ("heartbeat_s", "master_heartbeat_s", "resend_after_s", "resend_s", "speed")
 

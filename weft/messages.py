@@ -82,6 +82,7 @@ class Container(NamedTuple):
     container_id: ContainerId
     node_id: NodeId
     ask_id: int
+    boot: int = 0  # names the process of the node that it was granted on; 0: not told
 
 
 class Preemption(NamedTuple):
@@ -345,6 +346,7 @@ class StartContainers:
     attempt_id: AttemptId
     node_id: NodeId
     items: tuple[TaskLaunch, ...]
+    boot: int = 0  # the process that new containers were granted on; another one refuses them
 
 
 @record

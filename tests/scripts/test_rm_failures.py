@@ -239,7 +239,7 @@ def test_a_restarted_manager_adopts_what_runs_and_remembers_what_ended() -> None
     rig = restarted(rig)
     report = rig.ask_manager(GetApplication(1))
     assert (report.state, report.final_status, report.finished_tasks) == (
-        "FINISHED", "SUCCEEDED", 2,
+        "FINISHED", "SUCCEEDED", 4,
     )  # fmt: skip
     assert sent(rig.tell(AttemptFinished(master.attempt_id, True)), AttemptUnregistered)
     assert rig.submit() == 2, "application numbers go on"

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": ("weft.client.commands_workloads", "Make a synthetic workload."),
     "simulate": ("lab.commands_sim", "Run a workload in virtual time."),
     "compare": ("lab.commands_sim", "Set simulated runs side by side."),
+    "fuzz": ("lab.commands_fuzz", "Search for faults that break a promise, in virtual time."),
     "study": ("lab.commands_study", "Run a grid of simulations, resumable."),
     "bench": ("lab.commands_bench", "Measure match, plan, sim, live or codec."),
 }

@@ -69,6 +69,7 @@ def encode_starts(follower: str, messages: Iterable[StartContainers]) -> pb.Star
                 )
                 for item in message.items
             ],
+            boot=message.boot,
         )
     request.demands.extend([words.Vector(amount=demand) for demand in demands])
     request.commands.extend([pb.Words(words=command) for command in commands])
@@ -106,6 +107,7 @@ def decode_starts(request: pb.StartContainersRequest) -> list[StartContainers]:
                     for item in start.items
                 ]
             ),
+            start.boot,
         )
         for start in request.starts
     ]

@@ -200,8 +200,8 @@ def _fill_granted(to: pb.AllocateResponse, message: ContainersGranted) -> None:
         make = pb.Container
         to.containers.extend(
             [
-                make(container_id=container, node_id=node, ask_id=ask)
-                for container, node, ask in message.containers
+                make(container_id=container, node_id=node, ask_id=ask, boot=boot)
+                for container, node, ask, boot in message.containers
             ]
         )
     if message.ended:
@@ -223,7 +223,7 @@ def _decode_granted(item: pb.AllocateResponse) -> ContainersGranted:
         item.attempt_id,
         item.response_id,
         tuple(item.acks),
-        tuple([Container(c.container_id, c.node_id, c.ask_id) for c in item.containers]),
+        tuple([Container(c.container_id, c.node_id, c.ask_id, c.boot) for c in item.containers]),
         decode_container_ends(item.ended),
         tuple(item.share),
         tuple(item.headroom),

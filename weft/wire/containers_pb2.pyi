@@ -67,8 +67,11 @@ class NodeStarts(_message.Message):
     ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
+    BOOT_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     node_id: _builtins.str
+    boot: _builtins.int
+    """the process of the node that new containers were granted on"""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskLaunch]: ...
     def __init__(
@@ -77,10 +80,11 @@ class NodeStarts(_message.Message):
         attempt_id: _builtins.int = ...,
         node_id: _builtins.str = ...,
         items: _abc.Iterable[Global___TaskLaunch] | None = ...,
+        boot: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "items", b"items", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "boot", b"boot", "items", b"items", "node_id", b"node_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -599,19 +599,23 @@ class Container(_message.Message):
     CONTAINER_ID_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
     ASK_ID_FIELD_NUMBER: _builtins.int
+    BOOT_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     node_id: _builtins.str
     ask_id: _builtins.int
+    boot: _builtins.int
+    """names the process of the node that it was granted on"""
     def __init__(
         self,
         *,
         container_id: _builtins.int = ...,
         node_id: _builtins.str = ...,
         ask_id: _builtins.int = ...,
+        boot: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_id", b"ask_id", "container_id", b"container_id", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_id", b"ask_id", "boot", b"boot", "container_id", b"container_id", "node_id", b"node_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

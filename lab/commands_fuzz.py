@@ -1,0 +1,144 @@
+"""`weft fuzz`: the whole cluster in virtual time under swarms of faults, seed by seed."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+
+from weft.client.show import echo_json
+from weft.errors import InputError, WeftError
+from weft.presets import preset
+
+if TYPE_CHECKING:
+    from sim.fuzz import Verdict
+    from sim.swarm import Case
+
+BATCH = 10  # seeds that a process is given at once
+Found = tuple[int, "Verdict"]
+
+
+@click.command()
+@click.option("--seeds", default="0:100", show_default=True, metavar="A:B", help="A to B - 1.")
+@click.option(
+    "--preset", "preset_", default="", help="One scheduler for all; else each seed's own."
+)
+@click.option("--pace", type=click.Choice(["yarn", "prompt"]), help="Else each seed's own.")
+@click.option("--faults", default="", metavar="FILE", help="This script instead of the seeds'.")
+@click.option("--jobs", "workers", default=0, help="Processes; 0: one a core.")
+@click.option("--out", default="", metavar="DIR", help="Where failing scripts are kept.")
+@click.option("--no-shrink", is_flag=True, help="Print failing seeds as they are.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as one document.")
+def fuzz(
+    seeds: str, preset_: str, pace: str | None, faults: str, workers: int, out: str,
+    no_shrink: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Search for faults that lose work, run it twice or leave something behind.
+
+    Each seed is a small workload on a small cluster with its own choice of crashes, restarts,
+    pauses, partitions, wrong clocks, full disks, lost, doubled and late messages. What breaks a
+    rule is shrunk to the few faults that do it, and printed as a script for `--faults`.
+    """
+    first, last = _range(seeds)
+    if preset_:
+        preset(preset_)
+    script = Path(faults).read_text(encoding="utf-8") if faults else ""
+    began_s = time.perf_counter()
+    totals: Counter[str] = Counter()
+    failed: list[dict[str, Any]] = []
+    for seed, verdict in _search(range(first, last), preset_, pace or "", script, workers):
+        totals.update(events=verdict.events, tasks=verdict.tasks, repeated=verdict.repeated, runs=1)
+        if verdict.problem:
+            failed.append(_report(seed, preset_, pace or "", script, not no_shrink, out, as_json))
+    wall_s = time.perf_counter() - began_s
+    rate = totals["runs"] / wall_s * 60 if wall_s else 0.0
+    if as_json:
+        echo_json({**totals, "seeds_per_minute": round(rate), "failed": failed})
+    else:
+        click.echo(
+            f"{totals['runs']} seeds, {len(failed)} with a violation; {totals['tasks']:,} tasks, "
+            f"{totals['repeated']:,} repeated, {totals['events']:,} events; {rate:,.0f} seeds/min"
+        )
+    if failed:
+        raise WeftError(f"{len(failed)} of {totals['runs']} seeds broke a rule")
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, colon, last = text.partition(":")
+    try:
+        a = int(first)
+        b = int(last) if colon else a + 1
+    except ValueError:
+        raise InputError("--seeds", f"{text!r} is not A:B") from None
+    if not 0 <= a < b:
+        raise InputError("--seeds", f"{text!r} holds no seed")
+    return a, b
+
+
+def _search(seeds: range, preset_: str, pace: str, script: str, workers: int) -> Iterator[Found]:
+    batches = [seeds[i : i + BATCH] for i in range(0, len(seeds), BATCH)]
+    several = min(workers or os.cpu_count() or 1, len(batches))
+    if several == 1:
+        for batch in batches:
+            yield from _batch(batch, preset_, pace, script)
+        return
+    with ProcessPoolExecutor(several) as pool:
+        count = len(batches)
+        for found in pool.map(_batch, batches, [preset_] * count, [pace] * count, [script] * count):
+            yield from found
+
+
+def _batch(seeds: range, preset_: str, pace: str, script: str) -> list[Found]:
+    from sim.fuzz import run
+
+    return [(seed, run(_case(seed, preset_, pace, script))) for seed in seeds]
+
+
+def _case(seed: int, preset_: str, pace: str, script: str) -> "Case":
+    from sim.faults import faults_from_dict
+    from sim.swarm import case
+
+    plain = case(seed, preset_, pace)
+    if not script:
+        return plain
+    nodes = [spec.node_id for spec in plain.cluster.nodes]
+    faults = faults_from_dict(yaml.safe_load(script), nodes, len(plain.jobs))
+    return case(seed, preset_, pace, faults)
+
+
+def _report(
+    seed: int, preset_: str, pace: str, script: str, shrinks: bool, out: str, quiet: bool
+) -> dict[str, Any]:
+    from sim.fuzz import run, shrink
+
+    case = _case(seed, preset_, pace, script)
+    verdict = run(case)
+    if shrinks:
+        case = shrink(case, verdict.kind)
+        verdict = run(case)
+    text = script_of(case, verdict)
+    if out:
+        folder = Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{seed}.yaml").write_text(text, encoding="utf-8")
+    if not quiet:
+        click.echo(f"seed {seed}: {verdict.problem} (at {verdict.at_s:.1f} s)\n{text}")
+    return {"seed": seed, "problem": verdict.problem, "script": text}
+
+
+def script_of(case: "Case", verdict: "Verdict") -> str:
+    """A failing case as a file for `--faults`; its head says how to run it."""
+    from sim.faults import faults_to_dict
+
+    pace = "prompt" if case.prompt else "yarn"
+    head = {"seed": case.seed, "preset": case.preset, "pace": pace, "problem": verdict.problem}
+    how = f"# weft fuzz --seeds {case.seed} --preset {case.preset} --pace {pace} --faults THIS\n"
+    return how + yaml.safe_dump({"fuzz": head, **faults_to_dict(case.faults)}, sort_keys=False)
+
+
+commands: list[click.Command] = [fuzz]

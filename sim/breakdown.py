@@ -1,0 +1,223 @@
+"""What can be done to a simulated cluster: the orders of a script of faults, carried out."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sim.chaos import REPEAT, Chaos
+from sim.engine import Actor
+from sim.faults import FaultKind, Faults
+from sim.hostile import hostile
+from sim.outages import Pauses, die_amid, die_without_room, set_clock
+from weft.effects import ClientRequested, NodeSlowed, TimerFired
+from weft.ids import NodeId
+from weft.messages import MANAGER, Address, Outcome, node_address
+from weft.requests import DecommissionNode, RecommissionNode, Refused
+
+if TYPE_CHECKING:
+    from sim.cluster import Simulation
+
+OPERATOR = "operator"  # token of the requests about nodes
+REPEAT_S = 5.0  # an order that is refused is given again after so long
+BACK_S = 0.3  # a process that died amid its effects is back after so long, if not later
+SENT_MAX = 2000  # messages that may arrive once more
+
+
+class _Later:
+    """Calls what was put off."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, Callable[[], None]] = {}
+
+    def handle(self, event: TimerFired, now: float) -> list[Any]:
+        """Timers only; a key is the number of a call."""
+        self.calls.pop(event.key)()  # type: ignore[call-overload]
+        return []
+
+
+class Breakdown:
+    """The hand of chaos on one simulation."""
+
+    def __init__(self, simulation: "Simulation", faults: Faults) -> None:
+        self._simulation = simulation
+        self._engine = simulation.engine
+        self.faults = faults
+        self.actor = Actor("chaos", Chaos(self))
+        self._later = _Later()
+        self._clerk = Actor("later", self._later)
+        self._pauses = Pauses(self._engine)
+        self._ahead_s: dict[NodeId, float] = {}  # clocks; "": the manager's
+        self._full_until_s = -1.0
+        self._disk_fails = any(f.kind is FaultKind.DISK_FULL for f in faults.script)
+        listens = {FaultKind.REPLAY, FaultKind.HOSTILE}
+        listening = any(f.kind in listens for f in faults.script)
+        self.sent: deque[tuple[Address, Any]] | None = deque(maxlen=SENT_MAX) if listening else None
+        self._orders: deque[DecommissionNode | RecommissionNode] = deque()  # of an operator
+        self._calls = 0
+
+    def dress(self, actor: Actor, host: NodeId) -> None:
+        """A process starts: it has its host's clock, and the manager its disk."""
+        if not host and self._disk_fails:
+            die_without_room(actor, self._is_full, self._disk_was_full)
+        ahead_s = self._ahead_s.get(host, 0.0)
+        if ahead_s:
+            set_clock(actor, ahead_s)
+
+    def _in(self, delay_s: float, call: Callable[[], None]) -> None:
+        self._calls += 1
+        self._later.calls[self._calls] = call
+        self._engine.set_timer(self._clerk, self._calls, delay_s)
+
+    # -- processes that die ------------------------------------------------------------------------
+
+    def crash_node(self, node: NodeId, effect: int = -1) -> None:
+        """A node vanishes with all that runs there, at once or amid its next effects."""
+        actor = self._simulation.actors.get(node_address(node))
+        if actor is None:
+            return
+        if effect < 0:
+            self._simulation.crash_node(node)
+            return
+
+        def crash() -> None:
+            self._simulation.crash_node(node)
+            self._in(BACK_S, lambda: self.back(node))
+
+        die_amid(actor, effect, crash)
+
+    def back(self, node: NodeId) -> None:
+        """A crashed node returns, unless it is up."""
+        if node_address(node) not in self._simulation.actors:
+            self._simulation.start_node(self._simulation.spec_of(node))
+
+    def lose_master(self, number: int, effect: int = -1) -> None:
+        """The master of a job dies, at once or amid its next effects."""
+        simulation = self._simulation
+        for container, actor in simulation.masters_of(number):
+            if effect < 0:
+                simulation.end_master(container, Outcome.FAILED)
+            else:
+                die_amid(actor, effect, partial(simulation.end_master, container, Outcome.FAILED))
+
+    def stop_manager(self, effect: int = -1) -> None:
+        """The Resource Manager's process is gone, at once or amid its next effects."""
+        actor = self._simulation.actors.get(MANAGER)
+        if effect < 0 or actor is None:
+            self._simulation.stop_manager()
+            return
+
+        def stop() -> None:
+            self._simulation.stop_manager()
+            self._in(BACK_S, self.start_manager)
+
+        die_amid(actor, effect, stop)
+
+    def start_manager(self) -> None:
+        """It starts again from what it persisted."""
+        self._simulation.start_manager()
+
+    def fill_disk(self, for_s: float) -> None:
+        """The manager cannot write for so long."""
+        self._full_until_s = max(self._full_until_s, self._engine.now + for_s)
+
+    def _is_full(self) -> bool:
+        return self._engine.now < self._full_until_s
+
+    def _disk_was_full(self) -> None:
+        self._simulation.stop_manager()
+        self._in(BACK_S + max(0.0, self._full_until_s - self._engine.now), self.start_manager)
+
+    # -- processes that stand still, clocks --------------------------------------------------------
+
+    def pause(self, nodes: Iterable[NodeId]) -> None:
+        """Nodes, and the masters there, stand still; none named: the manager."""
+        for actor in self._on(nodes):
+            self._pauses.pause(actor)
+
+    def resume(self, nodes: Iterable[NodeId]) -> None:
+        """They run on."""
+        for actor in self._on(nodes):
+            self._pauses.resume(actor)
+
+    def _on(self, nodes: Iterable[NodeId]) -> list[Actor]:
+        chosen = list(nodes)
+        if not chosen:
+            manager = self._simulation.actors.get(MANAGER)
+            return [] if manager is None else [manager]
+        return [actor for node in chosen for actor in self._simulation.actors_on(node)]
+
+    def set_clock(self, nodes: Iterable[NodeId], step_s: float) -> None:
+        """Processes of nodes (none: the manager) that start later have another clock."""
+        for host in list(nodes) or [""]:
+            self._ahead_s[host] = step_s
+
+    def slow(self, node: NodeId, speed: float) -> None:
+        """A node becomes a straggler."""
+        actor = self._simulation.actors.get(node_address(node))
+        if actor is not None:
+            self._engine.soon(actor, NodeSlowed(speed))
+
+    # -- links -------------------------------------------------------------------------------------
+
+    def cut(self, nodes: Iterable[NodeId], *, inwards: bool, outwards: bool) -> None:
+        """A partition begins, one way or both."""
+        self._simulation.network.cut(nodes, inwards=inwards, outwards=outwards)
+
+    def heal(self, nodes: Iterable[NodeId], *, inwards: bool, outwards: bool) -> None:
+        """It ends."""
+        self._simulation.network.heal(nodes, inwards=inwards, outwards=outwards)
+
+    def replay(self, number: int, count: int) -> None:
+        """Messages of before arrive once more."""
+        self._arrive(number, count, lambda rng, to, message: [(to, message)])
+
+    def attack(self, number: int, nodes: Iterable[NodeId], count: int) -> None:
+        """Messages arrive that nobody honest sends."""
+        self._arrive(number, count, hostile)
+
+    def _arrive(
+        self, number: int, count: int, change: Callable[..., list[tuple[Address, Any]]]
+    ) -> None:
+        rng = np.random.default_rng([self._simulation.settings.seed, 24, number])
+        sent = list(self.sent or ())
+        for _ in range(count if sent else 0):
+            to, message = sent[int(rng.integers(len(sent)))]
+            for address, changed in change(rng, to, message):
+                target = self._simulation.actors.get(address)
+                if target is not None:
+                    self._engine.soon(target, changed)
+
+    # -- an operator -------------------------------------------------------------------------------
+
+    def decommission(self, nodes: Iterable[NodeId], timeout_s: float) -> None:
+        """An operator takes nodes out of service."""
+        self._order([DecommissionNode(node, timeout_s) for node in nodes])
+
+    def recommission(self, nodes: Iterable[NodeId]) -> None:
+        """An operator puts nodes back."""
+        self._order([RecommissionNode(node) for node in nodes])
+
+    def _order(self, requests: Sequence[DecommissionNode | RecommissionNode]) -> None:
+        self._orders.extend(requests)
+        if len(self._orders) == len(requests):
+            self.give_order()
+
+    def give_order(self) -> None:
+        """An operator's orders are given one after the other, until they are answered."""
+        manager = self._simulation.actors.get(MANAGER)
+        if not self._orders:
+            return
+        self._engine.set_timer(self.actor, REPEAT, REPEAT_S)
+        if manager is not None:
+            self._engine.soon(manager, ClientRequested(OPERATOR, self._orders[0]))
+
+    def operator_answered(self, answer: Any) -> None:
+        """The manager's answer; a node that is not known yet is named again."""
+        if isinstance(answer, Refused) or not self._orders:
+            return
+        self._orders.popleft()
+        self._engine.set_timer(self.actor, REPEAT, None)
+        self.give_order()

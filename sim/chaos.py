@@ -1,0 +1,145 @@
+"""Who breaks a simulated cluster on time, after a script of faults."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from sim.faults import Fault, FaultKind, Faults
+from weft.effects import SetTimer, Started
+from weft.ids import NodeId
+
+REPEAT = "repeat"  # key of the timer after which an operator's order is given again
+_WAYS = {
+    FaultKind.PARTITION: {"inwards": True, "outwards": True},
+    FaultKind.DEAF: {"inwards": True, "outwards": False},
+    FaultKind.MUTE: {"inwards": False, "outwards": True},
+}
+
+
+class Breakable(Protocol):
+    """What can be done to a simulated cluster."""
+
+    @property
+    def faults(self) -> Faults:
+        """The script."""
+
+    def crash_node(self, node: NodeId, effect: int = -1) -> None:
+        """A node vanishes with all that runs there, at once or amid its next effects."""
+
+    def back(self, node: NodeId) -> None:
+        """It returns, empty."""
+
+    def slow(self, node: NodeId, speed: float) -> None:
+        """A node becomes a straggler."""
+
+    def cut(self, nodes: Iterable[NodeId], *, inwards: bool, outwards: bool) -> None:
+        """A partition begins, one way or both."""
+
+    def heal(self, nodes: Iterable[NodeId], *, inwards: bool, outwards: bool) -> None:
+        """It ends."""
+
+    def pause(self, nodes: Iterable[NodeId]) -> None:
+        """Nodes, and the masters there, stand still; none named: the manager."""
+
+    def resume(self, nodes: Iterable[NodeId]) -> None:
+        """They run on."""
+
+    def set_clock(self, nodes: Iterable[NodeId], step_s: float) -> None:
+        """Processes of nodes (none: the manager) that start later have another clock."""
+
+    def fill_disk(self, for_s: float) -> None:
+        """The manager cannot write for so long."""
+
+    def replay(self, number: int, count: int) -> None:
+        """Messages of before arrive once more; `number` of the fault chooses which."""
+
+    def attack(self, number: int, nodes: Iterable[NodeId], count: int) -> None:
+        """Messages arrive that nobody honest sends."""
+
+    def lose_master(self, number: int, effect: int = -1) -> None:
+        """The master of a job dies, at once or amid its next effects."""
+
+    def decommission(self, nodes: Iterable[NodeId], timeout_s: float) -> None:
+        """An operator takes nodes out of service."""
+
+    def recommission(self, nodes: Iterable[NodeId]) -> None:
+        """An operator puts them back."""
+
+    def give_order(self) -> None:
+        """The operator says again what was refused."""
+
+    def stop_manager(self, effect: int = -1) -> None:
+        """The Resource Manager's process is gone, at once or amid its next effects."""
+
+    def start_manager(self) -> None:
+        """It starts again from what it persisted."""
+
+
+class Chaos:
+    """The actor that breaks things on time; each fault has a timer for its start and its end."""
+
+    def __init__(self, cluster: Breakable) -> None:
+        self._cluster = cluster
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        """`Started` sets the timers; a timer's key is (number of the fault, whether it ends)."""
+        script = self._cluster.faults.script
+        if isinstance(event, Started):
+            return [SetTimer(fault.at_s, (n, False)) for n, fault in enumerate(script)]
+        if event.key == REPEAT:
+            self._cluster.give_order()
+            return []
+        number, over = event.key
+        fault = script[number]
+        if over:
+            self._end(fault)
+        else:
+            self._begin(fault, number)
+            if fault.for_s or fault.kind is FaultKind.RESTART_MANAGER:
+                return [SetTimer(fault.for_s, (number, True))]
+        return []
+
+    def _begin(self, fault: Fault, number: int) -> None:
+        cluster = self._cluster
+        if fault.kind is FaultKind.CRASH:
+            for node in fault.nodes:
+                cluster.crash_node(node, fault.effect)
+        elif fault.kind is FaultKind.SLOW:
+            for node in fault.nodes:
+                cluster.slow(node, fault.speed)
+        elif fault.kind in _WAYS:
+            cluster.cut(fault.nodes, **_WAYS[fault.kind])
+        elif fault.kind is FaultKind.LOSE_MASTER:
+            cluster.lose_master(fault.job, fault.effect)
+        elif fault.kind is FaultKind.DECOMMISSION:
+            cluster.decommission(fault.nodes, fault.timeout_s)
+        elif fault.kind is FaultKind.RECOMMISSION:
+            cluster.recommission(fault.nodes)
+        elif fault.kind in (FaultKind.PAUSE, FaultKind.PAUSE_MANAGER):
+            cluster.pause(fault.nodes)
+        elif fault.kind is FaultKind.CLOCK:
+            cluster.set_clock(fault.nodes, fault.step_s)
+        elif fault.kind is FaultKind.DISK_FULL:
+            cluster.fill_disk(fault.for_s)
+        elif fault.kind is FaultKind.REPLAY:
+            cluster.replay(number, fault.count)
+        elif fault.kind is FaultKind.HOSTILE:
+            cluster.attack(number, fault.nodes, fault.count)
+        else:
+            cluster.stop_manager(fault.effect)
+
+    def _end(self, fault: Fault) -> None:
+        cluster = self._cluster
+        if fault.kind is FaultKind.CRASH:
+            for node in fault.nodes:
+                cluster.back(node)
+        elif fault.kind is FaultKind.SLOW:
+            for node in fault.nodes:
+                cluster.slow(node, 1.0)
+        elif fault.kind in _WAYS:
+            cluster.heal(fault.nodes, **_WAYS[fault.kind])
+        elif fault.kind is FaultKind.DECOMMISSION:
+            cluster.recommission(fault.nodes)
+        elif fault.kind in (FaultKind.PAUSE, FaultKind.PAUSE_MANAGER):
+            cluster.resume(fault.nodes)
+        elif fault.kind in (FaultKind.RESTART_MANAGER, FaultKind.DISK_FULL):
+            cluster.start_manager()

@@ -1,0 +1,220 @@
+"""The search for faults that break a promise: one seed, one run of the whole cluster, one verdict.
+
+Judged from outside, by `sim.checkers` and by what is left 60 s after the end: every job ends well,
+a task is done once in its job's eyes, nothing runs that was not granted, nothing is over capacity,
+and no book, outbox, row or node keeps anything.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nm.settings import NodeSettings
+from sim.cluster import Simulation
+from sim.faults import Fault, Faults
+from sim.network import LinkSettings
+from sim.recorder import Recorder
+from sim.settings import SimSettings
+from sim.swarm import Case
+from weft.buggify import Buggify
+from weft.messages import MANAGER
+from weft.presets import preset
+
+END_S = 900.0  # a job that has not ended by then hangs
+REST_S = 60.0  # after the last end and the last fault: then nothing may be left
+CHECK_EVERY = 40  # events between two looks of a core at its own books
+EVENTS_MAX = 400_000  # more for a few dozen tasks is a storm
+MANAGER_SETTINGS = {
+    "node_expiry_s": 10.0, "master_expiry_s": 12.0, "max_attempts": 250, "reserve_after_s": 10.0,
+}  # fmt: skip
+MASTER_SETTINGS = {"node_failures_max": 50}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a run showed; an empty `problem` is none."""
+
+    problem: str
+    at_s: float
+    events: int
+    tasks: int
+    repeated: int  # successes of tasks that had succeeded before
+
+    @property
+    def kind(self) -> str:
+        """The problem without its numbers and names, to tell one bug from another."""
+        return "".join(c for c in self.problem.split(" [")[0] if not c.isdigit())
+
+
+def settings_of(case: Case) -> SimSettings:
+    """How a case is run: with patience short enough that it runs out."""
+    rare = case.faults.rare
+    chance = Buggify(np.random.default_rng([case.seed, 23]), rare) if rare else None
+    return SimSettings(
+        preset(case.preset),
+        seed=case.seed,
+        prompt=case.prompt,
+        checks=True,
+        check_every=CHECK_EVERY,
+        faults=case.faults,
+        node=NodeSettings(tombstone_s=120.0, buggify=chance),
+        manager={**MANAGER_SETTINGS, "buggify": chance},
+        master={**MASTER_SETTINGS, "buggify": chance},
+        until_s=END_S,
+        skip_idle=False,
+        events_max=EVENTS_MAX,
+    )
+
+
+def run(case: Case) -> Verdict:
+    """Run one case to its verdict."""
+    simulation: Simulation | None = None
+    problem = ""
+    try:
+        simulation = Simulation(case.cluster, case.jobs, settings_of(case), Recorder())
+        simulation.run()
+        problem = _unfinished(simulation)
+        if not problem:
+            rest(simulation)
+            problem = next(leftovers(simulation), "")
+    except Exception as error:  # whatever a core raises ends its process: that is the finding
+        problem = f"{type(error).__name__}: {error}"
+    if simulation is None:
+        return Verdict(problem, 0.0, 0, 0, 0)
+    done = simulation.recorder.finished_tasks
+    wanted = sum(job.task_count for job in case.jobs)
+    return Verdict(
+        " ".join(problem.split()), simulation.engine.now, simulation.engine.events, wanted,
+        max(0, done - wanted),
+    )  # fmt: skip
+
+
+def _unfinished(simulation: Simulation) -> str:
+    for row in simulation.recorder.jobs:
+        if row.finish_s < 0:
+            return f"a job hangs [{row.job.name}: {row.state}]"
+        if row.state != "FINISHED":
+            return f"a job ended {row.state} [{row.job.name}: {row.diagnostics}]"
+    return ""
+
+
+def rest(simulation: Simulation) -> None:
+    """Let the last fault pass, mend the links, and wait until nothing more should happen."""
+    last_s = max((f.at_s + f.for_s for f in simulation.settings.faults.script), default=0.0)
+    engine = simulation.engine
+    simulation.network.settings = LinkSettings()
+    simulation.go_on(max(engine.now, last_s))
+    simulation.mend()
+    simulation.go_on(engine.now + REST_S)
+    simulation.check()
+
+
+def leftovers(simulation: Simulation) -> Iterator[str]:
+    """What a cluster whose jobs are all over still keeps."""
+    if MANAGER not in simulation.actors:
+        yield "the Resource Manager is gone"
+        return
+    books, names = simulation.manager.books, {spec.node_id for spec in simulation.cluster.nodes}
+    kept: dict[str, object] = {
+        "containers in the manager's books": list(books.holdings),
+        "containers waited for": {n: list(m) for n, m in books.missing.items()},
+        "masters waited for": list(books.expected),
+        "masters to be placed": list(books.waiting),
+        "asks": books.rows.live,
+        "reserved nodes": dict(books.reserved),
+        "applications in the ledger": [a.app_id for a in books.app_at if a is not None],
+        "ends to be journalled": dict(books.finished),
+    }
+    for node in books.node_at:
+        if node.node_id not in names:
+            continue  # somebody made it up
+        if not node.present and node.state.name != "DECOMMISSIONED":
+            yield f"a node did not come back [{node.node_id}: {node.state.name}]"
+        kept[f"orders to a node [{node.node_id}]"] = node.outbox.fresh or node.outbox.unacknowledged
+        kept[f"lost containers of a node [{node.node_id}]"] = list(node.lost)
+    for name, core in simulation.node_cores():
+        kept[f"containers on a node [{name}]"] = list(core.containers)
+        kept[f"reports of a node [{name}]"] = core.owes
+    kept["masters"] = [address for address in simulation.actors if address.startswith("am:")]
+    for what, left in kept.items():
+        if left:
+            text = what if "[" in what else f"{what} ["
+            yield f"60 s after the end there are {text.rstrip(']')} {left}]"
+    done = {row.app: row.job.task_count for row in simulation.recorder.jobs}
+    for number, app in books.apps.items():
+        counted = sum(app.finished_by_stage)
+        if number in done and counted != done[number]:
+            yield f"a job counts another number of finished tasks [{counted} of {done[number]}]"
+
+
+# -- shrinking -------------------------------------------------------------------------------------
+
+
+def shrink(
+    case: Case, kind: str, judge: Callable[[Case], Verdict] = run, tries_max: int = 200
+) -> Case:
+    """The smallest script found that still shows the same kind of problem (delta debugging)."""
+    left = [tries_max]
+
+    def still(faults: Faults) -> bool:
+        if left[0] <= 0:
+            return False
+        left[0] -= 1
+        return judge(replace(case, faults=faults)).kind == kind
+
+    faults = _calm(case.faults, still)
+    script = _fewest(faults, still)
+    faults = replace(faults, script=script)
+    faults = _calm(faults, still)
+    return replace(case, faults=_simplest(faults, still))
+
+
+def _calm(faults: Faults, still: Callable[[Faults], bool]) -> Faults:
+    """Without what the links do and without rare paths, as far as that shows the same."""
+    links = faults.network
+    calmer = [
+        replace(faults, network=LinkSettings(), rare=0.0),
+        replace(faults, rare=0.0),
+        replace(faults, network=LinkSettings()),
+    ]
+    for quiet in calmer:
+        if quiet != faults and still(quiet):
+            return quiet
+    for field in ("loss", "duplicate"):
+        quiet = replace(faults, network=replace(links, **{field: 0.0}))
+        if quiet != faults and still(quiet):
+            faults, links = quiet, quiet.network
+    quiet = replace(faults, network=replace(links, delay_s_min=0.0, delay_s_max=0.0))
+    return quiet if quiet != faults and still(quiet) else faults
+
+
+def _fewest(faults: Faults, still: Callable[[Faults], bool]) -> tuple[Fault, ...]:
+    """Drop ever smaller parts of the script (Zeller and Hildebrandt's ddmin)."""
+    script, parts = list(faults.script), 2
+    while script:
+        size = max(1, len(script) // parts)
+        for first in range(0, len(script), size):
+            fewer = script[:first] + script[first + size :]
+            if still(replace(faults, script=tuple(fewer))):
+                script, parts = fewer, max(2, parts - 1)
+                break
+        else:
+            if size == 1:
+                break
+            parts = min(len(script), parts * 2)
+    return tuple(script)
+
+
+def _simplest(faults: Faults, still: Callable[[Faults], bool]) -> Faults:
+    """One node instead of several, no death amid effects, a round duration: where that serves."""
+    for place in range(len(faults.script)):
+        fault = faults.script[place]
+        simpler = [replace(fault, nodes=(node,)) for node in fault.nodes if len(fault.nodes) > 1]
+        simpler += [replace(fault, effect=-1)] if fault.effect >= 0 else []
+        for one in simpler:
+            script = (*faults.script[:place], one, *faults.script[place + 1 :])
+            if still(replace(faults, script=script)):
+                faults = replace(faults, script=script)
+                break
+    return faults

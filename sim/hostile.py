@@ -1,0 +1,58 @@
+"""Messages that no honest node or master sends, made from honest ones.
+
+They name strangers, or containers and tasks that do not exist, or come from an attempt or a node
+that was never known. What only a liar about its own work could say (a task that it did not run has
+succeeded), and what somebody says in another's name, is left out: against that nothing but
+measurement and authentication helps. Fields that break a rule of the wire are the wire's to refuse.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from weft.ids import container_id
+from weft.messages import (
+    MANAGER,
+    Address,
+    AttemptFinished,
+    AttemptRegistered,
+    ContainerEnd,
+    ContainersAsked,
+    NodeHeartbeated,
+    NodeRegistered,
+    Outcome,
+    RunningContainer,
+    StartContainers,
+    StopContainers,
+    TaskEnd,
+)
+
+NOBODY = 99 << 8 | 1  # an attempt that never was
+
+
+def hostile(rng: np.random.Generator, to: Address, message: Any) -> list[tuple[Address, Any]]:
+    """What somebody hostile makes of a message that it saw."""
+    made = _bent(rng, message)
+    return [] if made is None else [(to if to != MANAGER else MANAGER, made)]
+
+
+def _bent(rng: np.random.Generator, message: Any) -> Any:
+    foreign = container_id(NOBODY, int(rng.integers(1, 100)))
+    if isinstance(message, NodeHeartbeated):
+        ends = (ContainerEnd(foreign, Outcome.SUCCEEDED, 0, 0, 0),)
+        tasks = (TaskEnd(foreign, 0, 0, 0, Outcome.SUCCEEDED, 0, 1.0),)
+        return replace(message, request_id=1, acks=(), ended=ends, tasks_ended=tasks)
+    if isinstance(message, NodeRegistered):
+        running = (RunningContainer(foreign, (1.0,) * len(message.capacity), ()),)
+        return replace(message, node_id=f"stranger{int(rng.integers(3))}", running=running)
+    if isinstance(message, AttemptRegistered):
+        return replace(message, attempt_id=NOBODY)
+    if isinstance(message, AttemptFinished):
+        return replace(message, attempt_id=NOBODY)
+    if isinstance(message, ContainersAsked):
+        number = NOBODY if rng.random() < 0.5 else message.attempt_id + 50
+        return replace(message, attempt_id=number, releases=(foreign,))
+    if isinstance(message, StartContainers | StopContainers):
+        return replace(message, attempt_id=NOBODY) if isinstance(message, StopContainers) else None
+    return None

@@ -1,0 +1,129 @@
+"""A seed's workload and its swarm of faults: each seed switches kinds of faults on and off.
+
+Swarms find more than a mean of everything: a kind that hides another's effect is absent in half of
+them (Groce et al., "Swarm Testing", ISSTA 2012).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.faults import Fault, FaultKind, Faults
+from sim.network import LinkSettings
+from weft.cluster import ClusterSpec, cluster_from_text
+from weft.job import Edge, EdgeKind, Job, Stage
+from weft.presets import PRESETS
+
+HORIZON_S = 45.0  # faults begin before
+PLANNERS_LEFT_OUT = ("optimal",)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run of the search: everything follows from it."""
+
+    seed: int
+    preset: str
+    prompt: bool
+    cluster: ClusterSpec
+    jobs: tuple[Job, ...]
+    faults: Faults
+
+
+def case(seed: int, preset: str = "", pace: str = "", faults: Faults | None = None) -> Case:
+    """The case of a seed; what is not given (`pace`: `yarn` or `prompt`) is the seed's own."""
+    rng = np.random.default_rng([seed, 21])
+    names = list(PRESETS)
+    own = names[int(rng.integers(len(names)))]
+    prompt = bool(rng.random() < 0.5)
+    cluster = _cluster(rng)
+    jobs = _jobs(rng)
+    if faults is None:
+        nodes = [spec.node_id for spec in cluster.nodes]
+        faults = swarm(np.random.default_rng([seed, 22]), nodes, len(jobs))
+    if pace:
+        prompt = pace == "prompt"
+    return Case(seed, preset or own, prompt, cluster, jobs, faults)
+
+
+def _cluster(rng: np.random.Generator) -> ClusterSpec:
+    nodes = int(rng.integers(2, 6))
+    cores = int(rng.choice([2, 4]))
+    return cluster_from_text(f"{nodes}x{cores}vcores,{cores * 1024}memory_mb")
+
+
+def _jobs(rng: np.random.Generator) -> tuple[Job, ...]:
+    jobs = []
+    for number in range(int(rng.integers(1, 4))):
+        stages: list[Stage] = []
+        for place in range(int(rng.integers(1, 4))):
+            parents: tuple[Edge, ...] = ()
+            if stages and rng.random() < 0.7:
+                kind = EdgeKind.ONE_TO_ONE if rng.random() < 0.3 else EdgeKind.ALL_TO_ALL
+                parents = (Edge(stages[int(rng.integers(len(stages)))].name, kind),)
+            demand = {
+                "vcores": float(rng.choice([0.5, 1.0])),
+                "memory_mb": float(rng.choice([128, 512, 1024])),
+            }
+            tasks, duration_s = int(rng.integers(1, 11)), float(rng.choice([0.0, 0.5, 3.0, 9.0]))
+            stages.append(Stage(f"s{place}", tasks, duration_s, demand, parents))
+        jobs.append(
+            Job(
+                f"j{number}", tuple(stages), arrival_s=float(rng.random() * 30),
+                max_task_attempts=99,
+            )
+        )  # fmt: skip
+    return tuple(jobs)
+
+
+_NODE_KINDS = (
+    FaultKind.CRASH, FaultKind.SLOW, FaultKind.PARTITION, FaultKind.DEAF, FaultKind.MUTE,
+    FaultKind.PAUSE, FaultKind.DECOMMISSION, FaultKind.CLOCK,
+)  # fmt: skip
+_OTHER_KINDS = (
+    FaultKind.LOSE_MASTER, FaultKind.RESTART_MANAGER, FaultKind.PAUSE_MANAGER, FaultKind.DISK_FULL,
+    FaultKind.REPLAY, FaultKind.HOSTILE,
+)  # fmt: skip
+
+
+def swarm(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> Faults:
+    """Some kinds of faults, several of each, some close together; all of them end in time."""
+    kinds = [kind for kind in (*_NODE_KINDS, *_OTHER_KINDS) if rng.random() < 0.4]
+    script: list[Fault] = []
+    for _ in range(int(rng.integers(1, 9)) if kinds else 0):
+        kind = kinds[int(rng.integers(len(kinds)))]
+        near = script[-1].at_s if script and rng.random() < 0.4 else -1.0
+        at_s = near + float(rng.random() * 2) if near >= 0 else float(rng.random() * HORIZON_S)
+        script.append(_fault(rng, kind, at_s, nodes, jobs))
+    chance = [0.0, 0.02, 0.1, 0.3, 0.5]
+    loss, twice = (float(rng.choice(chance, p=[0.5, 0.2, 0.15, 0.1, 0.05])) for _ in range(2))
+    delay_s = float(rng.choice([0.0, 0.05, 0.5, 3.0], p=[0.4, 0.3, 0.2, 0.1]))
+    rare = float(rng.choice([0.0, 0.01, 0.1], p=[0.5, 0.3, 0.2]))
+    links = LinkSettings(0.0, delay_s, loss, twice)
+    return Faults(tuple(sorted(script, key=lambda f: f.at_s)), links, rare)
+
+
+def _fault(
+    rng: np.random.Generator, kind: FaultKind, at_s: float, nodes: Sequence[str], jobs: int
+) -> Fault:
+    some: tuple[str, ...] = ()
+    if kind in _NODE_KINDS or kind is FaultKind.HOSTILE:
+        count = 1 if rng.random() < 0.7 else int(rng.integers(1, len(nodes) + 1))
+        some = tuple(nodes[int(i)] for i in sorted(rng.choice(len(nodes), count, replace=False)))
+    if kind is FaultKind.CLOCK and rng.random() < 0.3:
+        some = ()  # the manager's
+    effect = int(rng.integers(0, 4)) if rng.random() < 0.5 else -1
+    amid = kind in (FaultKind.CRASH, FaultKind.LOSE_MASTER, FaultKind.RESTART_MANAGER)
+    return Fault(
+        at_s=round(at_s, 3),
+        kind=kind,
+        nodes=some,
+        job=int(rng.integers(jobs)),
+        for_s=round(float(rng.choice([0.1, 1.0, 5.0, 20.0])) * (0.5 + rng.random()), 3),
+        speed=round(float(rng.uniform(0.2, 0.9)), 3),
+        timeout_s=float(rng.choice([-1.0, 0.0, 5.0])),
+        effect=effect if amid else -1,
+        step_s=float(rng.choice([-1000.0, -5.0, -0.5, 0.5, 5.0, 1000.0])),
+        count=int(rng.integers(1, 30)),
+    )

@@ -1,0 +1,59 @@
+"""The search for faults, in short: no seed breaks a promise; what does is shrunk to its cause."""
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from rm import nodes
+from sim.faults import Fault, FaultKind, Faults, faults_from_dict, faults_to_dict
+from sim.fuzz import run, shrink
+from sim.network import LinkSettings
+from sim.swarm import case, swarm
+from weft.presets import PRESETS
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_no_seed_breaks_a_promise_whatever_the_scheduler(name: str) -> None:
+    for seed in range(3):
+        for pace in ("yarn", "prompt"):
+            verdict = run(case(seed, name, pace))
+            assert not verdict.problem, f"weft fuzz --seeds {seed} --preset {name} --pace {pace}"
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    assert run(case(5)) == run(case(5))
+    assert run(case(5)) != run(case(6))
+
+
+def test_a_script_is_read_as_it_was_written() -> None:
+    import numpy as np
+
+    names = ["n1", "n2", "n3"]
+    for seed in range(50):
+        faults = swarm(np.random.default_rng(seed), names, 2)
+        text = yaml.safe_dump(faults_to_dict(faults))
+        again = faults_from_dict(yaml.safe_load(text), names, 2)
+        assert faults_to_dict(again) == faults_to_dict(faults)
+
+
+def test_what_breaks_a_rule_is_shrunk_to_the_faults_that_do_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The planted bug: a node that is silent for too long is never given up."""
+    monkeypatch.setattr(nodes, "expire", lambda books: None)
+    plain = case(3, "capacity", "yarn")
+    script = (
+        Fault(1.0, FaultKind.SLOW, ("n1",), for_s=5.0, speed=0.5),
+        Fault(2.0, FaultKind.PAUSE, ("n2",), for_s=2.0),
+        Fault(8.0, FaultKind.CRASH, tuple(s.node_id for s in plain.cluster.nodes)),
+        Fault(9.0, FaultKind.PAUSE_MANAGER, for_s=1.0),
+    )
+    broken = replace(plain, faults=Faults(script, LinkSettings(loss=0.1), 0.01))
+    verdict = run(broken)
+    assert verdict.problem
+    small = shrink(broken, verdict.kind, tries_max=40)
+    assert [fault.kind for fault in small.faults.script] == [FaultKind.CRASH]
+    assert small.faults.network == LinkSettings()
+    assert small.faults.rare == 0.0
+    assert run(small).kind == verdict.kind
