@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: fuzz-messages demo test check mutants format bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: fuzz-messages demo test check mutants format fuzz fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,16 @@ wheelhouse: $(VENV)/.dev ## what hosts install Weft from without a network, in b
 
 testbed: $(VENV)/.dev ## install on four hosts made of namespaces, run real jobs through faults (root)
 	$(BIN)/python -m tools.testbed
+
+fuzz: $(VENV)/.dev ## search 10,000 seeds for faults that break a promise (SEEDS=A:B)
+	$(BIN)/weft fuzz --seeds $(or $(SEEDS),0:10000)
+
+fuzz-planted: $(VENV)/.dev ## plant known bugs: does the search find each in under 1,000 seeds?
+	$(BIN)/python -m tools.plant_bugs
+
+chaos: $(VENV)/.dev ## kill and pause the parts of a live cluster, 5 minutes in each mode
+	$(BIN)/python -m tools.chaos --seconds 300 --mode process
+	$(BIN)/python -m tools.chaos --seconds 300 --mode emulated
 
 native: $(VENV)/.dev ## compile the cores into build/native (needs a C compiler), up to twice as fast
 	$(BIN)/python -m tools.make_native

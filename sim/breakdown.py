@@ -1,7 +1,7 @@
 """What can be done to a simulated cluster: the orders of a script of faults, carried out."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,9 @@ class Breakdown:
         self._disk_fails = any(f.kind is FaultKind.DISK_FULL for f in faults.script)
         listens = {FaultKind.REPLAY, FaultKind.HOSTILE}
         listening = any(f.kind in listens for f in faults.script)
-        self.sent: deque[tuple[Address, Any]] | None = deque(maxlen=SENT_MAX) if listening else None
+        self._sent: deque[tuple[Address, Any]] = deque(maxlen=SENT_MAX)
+        if listening:
+            simulation.listen(lambda to, message: self._sent.append((to, message)))
         self._orders: deque[DecommissionNode | RecommissionNode] = deque()  # of an operator
         self._calls = 0
 
@@ -142,6 +144,11 @@ class Breakdown:
         for actor in self._on(nodes):
             self._pauses.resume(actor)
 
+    @property
+    def waited(self) -> Mapping[NodeId, float]:
+        """When the newest report of a node came to a manager that stood still, s."""
+        return self._pauses.waited
+
     def _on(self, nodes: Iterable[NodeId]) -> list[Actor]:
         chosen = list(nodes)
         if not chosen:
@@ -182,7 +189,7 @@ class Breakdown:
         self, number: int, count: int, change: Callable[..., list[tuple[Address, Any]]]
     ) -> None:
         rng = np.random.default_rng([self._simulation.settings.seed, 24, number])
-        sent = list(self.sent or ())
+        sent = list(self._sent)
         for _ in range(count if sent else 0):
             to, message = sent[int(rng.integers(len(sent)))]
             for address, changed in change(rng, to, message):

@@ -40,7 +40,6 @@ class Client:
         """The Resource Manager's answer to a submission."""
         row = self._recorder.jobs[int(to.removeprefix(client_address("")))]
         if isinstance(answer, ApplicationAccepted):
-            row.app = answer.app_id
-            self._recorder.by_app[answer.app_id] = row
+            self._recorder.accepted(row, answer.app_id, now)
         elif isinstance(answer, Refused) and row.finish_s < 0:
             self._recorder.refused(row, now, f"{answer.place}: {answer.problem}")

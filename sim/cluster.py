@@ -1,6 +1,6 @@
 """The composition root: the very same cores and registries as the services, in virtual time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +74,7 @@ class Simulation:
         self.watchers: list[Callable[[float, Any], None]] = []  # beside the recorder
         self.network = Network(settings.faults.network, settings.seed)
         self.actors: dict[Address, Actor] = {}
+        self._taps: list[Callable[[Address, Any], None]] = []  # told of every message
         skip = settings.skip_idle and not self._lossy
         self._idle = IdleBeats(self.engine, self._hand_over, skip=skip)
         # beats that are left out are not answered, which is no reason to stand still
@@ -109,7 +110,6 @@ class Simulation:
         if settings.checks:
             self.checkers = Checkers(cluster, self._job_of, strict=not self._lossy)
             self.watchers.append(self.checkers.note)
-        self.network.watch(self._breakdown.sent is not None)
         self._start()
 
     # -- running -----------------------------------------------------------------------------------
@@ -120,6 +120,16 @@ class Simulation:
         if self.checkers is not None:
             self.checkers.finish((row.app, row.state) for row in self.recorder.jobs)
         return self.recorder
+
+    def listen(self, tap: Callable[[Address, Any], None]) -> None:
+        """Have every message told, (to, message), whatever becomes of it."""
+        self._taps.append(tap)
+        self.network.watch(True)
+
+    @property
+    def waited(self) -> Mapping[NodeId, float]:
+        """When the newest report of a node came to a manager that stood still, s."""
+        return self._breakdown.waited
 
     def go_on(self, until_s: float) -> None:
         """Run on after the end of the last job."""
@@ -133,7 +143,10 @@ class Simulation:
 
     def _job_of(self, app: AppId) -> Job | None:
         row = self.recorder.by_app.get(app)
-        return None if row is None else row.job
+        if row is not None:
+            return row.job
+        known = self.manager.books.apps.get(app)  # its client has not heard of it yet
+        return None if known is None else known.job
 
     @property
     def _lossy(self) -> bool:
@@ -192,9 +205,8 @@ class Simulation:
 
     def _send(self, source: Actor, to: Address, message: Any, now: float) -> None:
         target = self.actors.get(to)
-        sent = self._breakdown.sent
-        if sent is not None:
-            sent.append((to, message))
+        for tap in self._taps:
+            tap(to, message)
         if target is None:
             if to == client_address(OPERATOR):
                 self._breakdown.operator_answered(message)

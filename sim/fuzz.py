@@ -14,6 +14,7 @@ from nm.settings import NodeSettings
 from sim.cluster import Simulation
 from sim.faults import Fault, Faults
 from sim.network import LinkSettings
+from sim.promises import Promises
 from sim.recorder import Recorder
 from sim.settings import SimSettings
 from sim.swarm import Case
@@ -73,6 +74,7 @@ def run(case: Case) -> Verdict:
     problem = ""
     try:
         simulation = Simulation(case.cluster, case.jobs, settings_of(case), Recorder())
+        Promises(simulation, expiry_s=MANAGER_SETTINGS["node_expiry_s"], early=case.faults.rare > 0)
         simulation.run()
         problem = _unfinished(simulation)
         if not problem:

@@ -8,6 +8,8 @@ from typing import Any
 
 from sim.engine import Actor, Engine
 from weft.effects import Persist, TimerFired
+from weft.ids import NodeId
+from weft.messages import NodeHeartbeated
 from weft.record import record
 
 Act = Callable[[], None]
@@ -26,6 +28,7 @@ class Pauses:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.waited: dict[NodeId, float] = {}  # when a node's newest report came that had to wait
         self._waiting: dict[Actor, tuple[Door, list[Any]]] = {}
 
     def pause(self, actor: Actor) -> None:
@@ -37,6 +40,8 @@ class Pauses:
 
         def wait(event: Any, now: float) -> list[Any]:
             waiting.append(event)
+            if type(event) is NodeHeartbeated:
+                self.waited[event.node_id] = self._engine.now
             return []
 
         actor.handle = wait

@@ -102,6 +102,7 @@ class Recorder:
     masters_s: float = 0.0  # container seconds of masters that ended
     masters: dict[AttemptId, float] = field(default_factory=dict)  # since when the others are there
     nodes: dict[NodeId, int] = field(default_factory=dict)
+    _unheard: dict[AppId, AppChanged] = field(default_factory=dict)  # ended before their clients
     _hash: Any = field(default_factory=hashlib.sha256)
     _bytes: bytearray = field(default_factory=bytearray)  # of decisions that were not hashed yet
     _names: _Names = field(default_factory=_Names)
@@ -184,6 +185,8 @@ class Recorder:
     def _app_changed(self, now: float, fact: AppChanged) -> None:
         row = self.by_app.get(fact.app)
         if row is None:
+            if fact.state in ENDED:
+                self._unheard[fact.app] = fact
             return
         if fact.state in ENDED and row.finish_s < 0:
             row.finish_s = now
@@ -192,6 +195,14 @@ class Recorder:
         if row.finish_s >= 0 and not row.final_status:
             row.final_status = fact.final_status
         row.diagnostics = fact.diagnostics or row.diagnostics
+
+    def accepted(self, row: JobRow, app: AppId, now: float) -> None:
+        """The client heard that its job was accepted, which may have ended meanwhile."""
+        row.app = app
+        self.by_app[app] = row
+        ended = self._unheard.pop(app, None)
+        if ended is not None:
+            self._app_changed(now, ended)
 
     def refused(self, row: JobRow, now: float, problem: str) -> None:
         """A job that the Resource Manager did not accept."""

@@ -10,6 +10,7 @@ from sim.faults import Fault, FaultKind, Faults, faults_from_dict, faults_to_dic
 from sim.fuzz import run, shrink
 from sim.network import LinkSettings
 from sim.swarm import case, swarm
+from tools.plant_bugs import FAULTS_MAX, find
 from weft.presets import PRESETS
 
 
@@ -35,6 +36,23 @@ def test_a_script_is_read_as_it_was_written() -> None:
         text = yaml.safe_dump(faults_to_dict(faults))
         again = faults_from_dict(yaml.safe_load(text), names, 2)
         assert faults_to_dict(again) == faults_to_dict(faults)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "an accepted job is not persisted",
+        "a finished task is not persisted",
+        "a doubled grant is taken for a new one",
+    ],
+)
+def test_a_planted_bug_is_found_and_shrunk(bug: str) -> None:
+    """`make fuzz-planted` does so with all of them."""
+    found = find(bug, seeds_max=50)
+    assert found is not None
+    _, small, problem = found
+    assert problem
+    assert len(small.faults.script) <= FAULTS_MAX
 
 
 def test_what_breaks_a_rule_is_shrunk_to_the_faults_that_do_it(

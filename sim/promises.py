@@ -1,0 +1,65 @@
+"""Promises that need more than facts to be judged: what was said, and what waits to be heard."""
+
+from typing import Any
+
+from sim.cluster import Simulation
+from weft.errors import InvariantError
+from weft.facts import Closed, NodeChanged, TaskStarted
+from weft.ids import AppId, ContainerId, NodeId, app_of_attempt
+from weft.messages import Address, AttemptAccepted, ContainersGranted, Outcome
+
+
+class Promises:
+    """Watches one run; a broken promise raises InvariantError.
+
+    * What a master was told to have succeeded is durable: the next attempt is told so as well.
+    * A node whose word waits to be heard is not declared lost.
+    * A node that was given up starts nothing before it is accepted again (unless cores were made
+      to give up early on purpose).
+    """
+
+    def __init__(self, simulation: Simulation, *, expiry_s: float, early: bool) -> None:
+        self._simulation = simulation
+        self._expiry_s = expiry_s
+        self._early = early
+        self._told: dict[AppId, set[tuple[int, int]]] = {}
+        self._lost: set[ContainerId] = set()
+        self._states: dict[NodeId, str] = {}
+        simulation.watchers.append(self.note)
+        simulation.listen(self.message)
+
+    def message(self, to: Address, message: Any) -> None:
+        """Somebody sends a message."""
+        if isinstance(message, ContainersGranted):
+            app = app_of_attempt(message.attempt_id)
+            for end in message.ended:
+                if end.outcome is Outcome.SUCCEEDED and end.stage >= 0:
+                    self._told.setdefault(app, set()).add((end.stage, end.task))
+        elif isinstance(message, AttemptAccepted):
+            known = {(done.stage, done.task) for done in message.finished}
+            forgotten = self._told.get(app_of_attempt(message.attempt_id), set()) - known
+            if forgotten:
+                raise InvariantError(f"a success that was told is forgotten [{sorted(forgotten)}]")
+
+    def note(self, now: float, fact: Any) -> None:
+        """A core notes a fact."""
+        kind = type(fact)
+        if kind is NodeChanged:
+            self._states[fact.node] = fact.state
+            heard_s = self._simulation.waited.get(fact.node)
+            if fact.state == "LOST" and heard_s is not None:
+                silent_s = self._simulation.engine.now - heard_s
+                if silent_s < 0.45 * self._expiry_s:
+                    raise InvariantError(
+                        f"a node is declared lost though its word waits to be heard [{fact.node}]"
+                    )
+        elif kind is Closed:
+            if fact.outcome is Outcome.LOST:
+                self._lost.add(fact.container)
+        elif (
+            kind is TaskStarted
+            and not self._early
+            and fact.container in self._lost
+            and self._states.get(fact.node) == "LOST"
+        ):
+            raise InvariantError(f"a node that was given up starts a task [{fact.node}]")

@@ -1,0 +1,17 @@
+"""Live chaos in short: killed and paused parts cost no job its end, and no task its success."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.chaos import run
+
+pytestmark = pytest.mark.xdist_group("live")
+
+
+@pytest.mark.parametrize("mode", ["process", "emulated"])
+def test_what_is_killed_and_paused_at_random_loses_nothing(mode: str, tmp_path: Path) -> None:
+    """`make chaos` does it for ten minutes; here it is half a minute of each."""
+    happened, wrong = run(tmp_path, mode, seconds=30.0, seed=3)
+    assert not wrong
+    assert happened["jobs"] > 0

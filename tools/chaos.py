@@ -1,0 +1,184 @@
+"""Live chaos: a cluster of real processes on loopback, killed and paused at random.
+
+`make chaos`, or `python -m tools.chaos --seconds S --mode process|emulated --seed N`. Killed with
+SIGKILL, or stopped with SIGSTOP for up to longer than the expiry: the Resource Manager, Node
+Managers and the AM host. Judged from outside: every job must end SUCCEEDED, and in process mode, by
+the lines that tasks write, each task finished; how many did so more than once is told
+(docs/operations.md says why that may be).
+"""
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from testkit.live import Cluster, Part, wait_for_nodes
+from weft.client.api import Client
+from weft.job import Edge, Job, Stage
+
+EXPIRY_S = 6.0
+NODE = "1x8vcores,16384memory_mb,800disk_mbps,1000network_mbps"
+ENDED = ("FINISHED", "FAILED", "KILLED")
+DRAIN_S = 240.0  # for the jobs that still run when nothing breaks any more
+
+
+@dataclass
+class Chaos:
+    """One run: the cluster, who breaks what, what was submitted."""
+
+    cluster: Cluster
+    mode: str
+    seed: int
+    nodes: int = 3
+    events: Counter[str] = field(default_factory=Counter)
+    parts: dict[str, Part] = field(default_factory=dict)
+    apps: list[int] = field(default_factory=list)
+    jobs: dict[int, Job] = field(default_factory=dict)
+
+    @property
+    def ends(self) -> Path:
+        """Where tasks say that they finished."""
+        return self.cluster.folder / "ends"
+
+    def start(self, name: str) -> None:
+        """Start a part, at the address that it had before."""
+        flags = []
+        if name in self.parts:
+            flags.append(f"--port={self.parts[name].address.rpartition(':')[2]}")
+        manager = self.parts.get("rm")
+        if name == "rm":
+            part = self.cluster.manager(
+                f"--state-dir={self.cluster.folder / 'state'}", f"--node-expiry-s={EXPIRY_S}",
+                f"--master-expiry-s={EXPIRY_S}", "--max-attempts=200", "--pace=prompt", *flags,
+            )  # fmt: skip
+        elif name == "am":
+            assert manager is not None
+            part = self.cluster.host(manager, *flags)
+        else:
+            assert manager is not None
+            mine = [f"--am-host={self.parts['am'].address}", f"--node-name={name}", *flags]
+            if self.mode == "process":
+                mine += ["--mode=process", f"--work-dir={self.cluster.folder / 'work'}"]
+            part = self.cluster.nodes(manager, f"--cluster={NODE}", *mine)
+        self.parts[name] = part
+
+    def begin(self) -> None:
+        """Start everything."""
+        self.ends.mkdir()
+        for name in ("rm", "am", *(f"n{i}" for i in range(self.nodes))):
+            self.start(name)
+        with Client(self.parts["rm"].address) as client:
+            wait_for_nodes(client, self.nodes)
+
+    def job(self, number: int) -> Job:
+        """Three stages; each task says once that it finished, in one write."""
+
+        def stage(name: str, tasks: int, *parents: str) -> Stage:
+            say = f'sleep 0.2; echo "$WEFT_STAGE.$WEFT_TASK" >> {self.ends}/{number}'
+            real = ("sh", "-c", say) if self.mode == "process" else ()
+            demand = {"vcores": 1.0, "memory_mb": 512.0}
+            return Stage(name, tasks, 0.5, demand, tuple(Edge(p) for p in parents), command=real)
+
+        stages = (stage("a", 6), stage("b", 4, "a"), stage("c", 1, "b"))
+        return Job(f"chaos-{number}", stages, max_task_attempts=50)
+
+    def submit(self) -> None:
+        """One more job, however often the manager goes down meanwhile."""
+        number = len(self.apps)
+        job = self.job(number)
+        with Client(self.parts["rm"].address) as client:
+            app = client.submit(job, submission_id=f"chaos-{number}")
+        self.apps.append(app)
+        self.jobs[app] = job
+
+    def break_something(self, rng: random.Random) -> None:
+        """Kill a part and start it again, or let it stand still."""
+        name = rng.choice(["rm", "rm", "am", *(f"n{i}" for i in range(self.nodes))])
+        part = self.parts[name]
+        role = name if name in ("rm", "am") else "nm"
+        if rng.random() < 0.65:
+            self.events[f"kill {role}"] += 1
+            part.kill()
+            time.sleep(rng.choice([0.0, 0.3, 1.5]))
+            self.start(name)
+            return
+        pause_s = rng.choice([1.0, EXPIRY_S * 1.3])
+        self.events[f"pause {role}"] += 1
+        part.process.send_signal(signal.SIGSTOP)
+        time.sleep(pause_s)
+        part.process.send_signal(signal.SIGCONT)
+
+    def judge(self) -> list[str]:
+        """What is wrong; empty: nothing."""
+        wrong = []
+        until = time.monotonic() + DRAIN_S
+        with Client(self.parts["rm"].address) as client:
+            for app in self.apps:
+                report = client.application(app)
+                while report.state not in ENDED and time.monotonic() < until:
+                    time.sleep(0.1)
+                    report = client.application(app)
+                if report.final_status != "SUCCEEDED":
+                    wrong.append(f"application {app}: {report.state}: {report.diagnostics}")
+        if self.mode == "process":
+            wrong += self._judge_files()
+        return wrong
+
+    def _judge_files(self) -> list[str]:
+        wrong, total, twice = [], 0, 0
+        for number, app in enumerate(self.apps):
+            path = self.ends / str(number)
+            said = Counter(path.read_text().split()) if path.exists() else Counter()
+            for stage in self.jobs[app].stages:
+                for task in range(stage.tasks):
+                    total += 1
+                    times = said[f"{stage.name}.{task}"]
+                    twice += max(0, times - 1)
+                    if not times:
+                        wrong.append(f"application {app}: {stage.name}.{task} never finished")
+        self.events["tasks"] += total
+        self.events["tasks finished again"] += twice
+        return wrong
+
+
+def run(folder: Path, mode: str, seconds: float, seed: int) -> tuple[Counter[str], list[str]]:
+    """One run of so many s of breaking; what happened, and what is wrong."""
+    rng = random.Random(seed)
+    cluster = Cluster(folder)
+    chaos = Chaos(cluster, mode, seed)
+    try:
+        chaos.begin()
+        began_s = time.monotonic()
+        while time.monotonic() - began_s < seconds:
+            chaos.submit()
+            time.sleep(rng.random())
+            chaos.break_something(rng)
+        wrong = chaos.judge()
+    finally:
+        cluster.close()
+    chaos.events["jobs"] = len(chaos.apps)
+    return chaos.events, wrong
+
+
+def main() -> int:
+    """Run and print what happened; 1 where a promise was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--mode", choices=["process", "emulated"], default="process")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="weft-chaos-") as folder:
+        events, wrong = run(Path(folder), given.mode, given.seconds, given.seed)
+    print(f"{given.mode}, seed {given.seed}: {dict(sorted(events.items()))}")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

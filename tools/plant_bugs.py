@@ -1,0 +1,159 @@
+"""Is the fault search worth its name? Plants known bugs and counts the seeds that find each.
+
+`make fuzz-planted`: every bug must be found in under 1,000 seeds and shrunk to at most 5 faults.
+Each is one line that somebody might leave out, or has: several were bugs of Weft.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import nm.containers
+import nm.core
+import nm.runner
+import rm.books
+import rm.containers
+import rm.core
+import rm.masters
+import rm.nodes
+from am.launching import Launcher
+from am.work import Work
+from sim import fuzz
+from sim.swarm import Case, case
+from weft.messages import NodeHeartbeated
+from weft.outbox import Outbox
+
+SEEDS_MAX, FAULTS_MAX = 1000, 5
+Patch = Any
+
+
+def _without(kind: str) -> Callable[..., Any]:
+    """The manager forgets to write one kind of record."""
+    keep = rm.books.Books.answer
+
+    def answer(books: rm.books.Books) -> Any:
+        books.records = [record for record in books.records if record["kind"] != kind]
+        if kind == "tasks":
+            books.finished = {}
+        return keep(books)
+
+    return answer
+
+
+def _once(box: Outbox[Any, Any], now: float) -> Any:
+    """What is not acknowledged is not sent again."""
+    number, box._next = box._next, box._next + 1
+    items, box._fresh = list(box._fresh.values()), {}
+    return number, items
+
+
+def _same_ids(books: Any, attempt: Any, count: int) -> int:
+    """Every life of the manager numbers containers from the start."""
+    number = attempt.next_number
+    attempt.next_number += count
+    return int(rm.containers.container_id(attempt.attempt_id, number))
+
+
+class _Nothing(set):  # type: ignore[type-arg]
+    """A set that never has anything."""
+
+    def __contains__(self, item: object) -> bool:
+        return False
+
+
+def _forgetful(begin: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Work, *given: Any) -> None:
+        begin(self, *given)
+        self._seen = _Nothing()
+
+    return init
+
+
+def _unheard(books: Any, event: NodeHeartbeated) -> None:
+    _HEARTBEAT(books, replace(event, acks=()))
+
+
+_HEARTBEAT = rm.nodes.heartbeat
+_REGISTER = rm.masters.register
+
+
+def _without_held(books: Any, event: Any) -> None:
+    _REGISTER(books, replace(event, held=()))
+
+
+def _nothing(*given: Any, **named: Any) -> None:
+    """The line is not there."""
+
+
+BUGS: dict[str, Callable[[], Patch]] = {
+    "an accepted job is not persisted": lambda: patch.object(
+        rm.books.Books, "answer", _without("app")
+    ),
+    "a finished task is not persisted": lambda: patch.object(
+        rm.books.Books, "answer", _without("tasks")
+    ),
+    "an id is granted again after a restart": lambda: patch("rm.allocation.next_ids", _same_ids),
+    "a doubled grant is taken for a new one": lambda: patch.object(
+        Work, "__init__", _forgetful(Work.__init__)
+    ),
+    "what is not acknowledged is sent once": lambda: patch.object(Outbox, "take", _once),
+    "a start is ordered once": lambda: patch.object(Launcher, "repeat", _nothing),
+    "what an earlier life granted is started": lambda: patch(
+        "nm.runner.granted_before", lambda container, epoch: False
+    ),
+    "a ghost stays in a pool": lambda: patch.object(Launcher, "query", _nothing),
+    "acknowledgements of orders are ignored": lambda: patch("rm.nodes.heartbeat", _unheard),
+    "expiry before what waits is heard": lambda: patch.object(
+        rm.core.ResourceManager, "_forgive", _nothing
+    ),
+    "what a master holds is not asked for": lambda: patch("rm.masters.register", _without_held),
+    "a stop that overtakes its start is forgotten": lambda: patch.object(
+        nm.containers.Book, "bury", _nothing
+    ),
+    "a node without answers goes on starting": lambda: patch.object(
+        nm.core.NodeManager, "_expiry_s", property(lambda self: 1e9, lambda self, value: None),
+        create=True,
+    ),
+}  # fmt: skip
+
+
+def find(name: str, seeds_max: int = SEEDS_MAX) -> tuple[int, Case, str] | None:
+    """Plant one bug: the number of seeds it took, the shrunk case, what it broke."""
+    with BUGS[name]():
+        for seed in range(seeds_max):
+            one = case(seed)
+            verdict = fuzz.run(one)
+            if verdict.problem:
+                small = fuzz.shrink(one, verdict.kind)
+                return seed + 1, small, fuzz.run(small).problem
+    return None
+
+
+def main() -> int:
+    """Print a table of all bugs; 1 where one was not found or not shrunk."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="Bugs whose name contains this.")
+    chosen = [name for name in BUGS if parser.parse_args().only in name]
+    bad = 0
+    print(f"{'bug':46} seeds faults   s  found as")
+    for name in chosen:
+        began_s = time.perf_counter()
+        found = find(name)
+        took_s = time.perf_counter() - began_s
+        if found is None:
+            bad += 1
+            print(f"{name:46}     -      - {took_s:4.0f}  NOT FOUND", flush=True)
+            continue
+        seeds, small, problem = found
+        faults = len(small.faults.script)
+        bad += faults > FAULTS_MAX
+        print(f"{name:46} {seeds:5} {faults:6} {took_s:4.0f}  {problem[:90]}", flush=True)
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
