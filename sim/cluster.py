@@ -8,7 +8,8 @@ import numpy as np
 
 from am.ask.registry import asker
 from am.core import ApplicationMaster
-from am.plan.registry import PlanRequest, planner, planner_parameters
+from am.plan.registry import QUICK, PlanRequest, planner, planner_parameters
+from am.plan.reuse import PlanShelf, structure_key
 from nm.core import NodeManager
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
@@ -22,7 +23,7 @@ from sim.outages import Die
 from sim.recorder import Recorder
 from sim.settings import SimSettings, manager_settings, master_settings
 from weft.cluster import ClusterSpec, NodeSpec
-from weft.dag import Machines, dag_of_job
+from weft.dag import Dag, Machines, dag_of_job
 from weft.effects import (
     Kill,
     Launch,
@@ -85,6 +86,7 @@ class Simulation:
         self._launched: dict[Address, ContainerId] = {}
         self._records: list[Any] = []
         self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._shelf = PlanShelf()
         self._machines: tuple[Any, Machines] = ((), Machines(np.zeros((0, len(cluster.types)))))
         self._lives = 0  # of the manager
         self._boots: dict[NodeId, int] = {}
@@ -326,22 +328,34 @@ class Simulation:
         self._records.append(effect.record)
 
     def _make_plan(self, actor: Actor, effect: MakePlan, now: float) -> None:
-        """Plan at once: planning takes no virtual time; like requests share one plan."""
+        """Plan at once: planning takes no virtual time; like requests share one plan.
+
+        A job that recurs gets the plan that is kept; what a live master does in idle time, a plan
+        for new estimates, is done right after.
+        """
         try:
-            dag = dag_of_job(effect.job, effect.types)
-            key = (
-                effect.planner, dag.digest(), effect.machines, repr(sorted(effect.options.items()))
-            )  # fmt: skip
-            plan = self._plans.get(key)
-            if plan is None:
-                rng = np.random.default_rng([self.settings.seed, 4, int(key[1][:12], 16)])
-                machines = self._machine_set(effect.machines)
-                request = PlanRequest(dag, machines, rng, effect.options)
-                plan = self._plans[key] = planner(effect.planner)(request)
-            ready = PlanReady(plan)
+            dag, machines = dag_of_job(effect.job, effect.types), self._machine_set(effect.machines)
+            name = effect.job.history_key if effect.planner not in QUICK else ""
+            shelf_key = structure_key(name, dag, machines, effect.planner, effect.options)
+            kept = self._shelf.find(shelf_key)
+            if kept is None or kept.digest != dag.digest():
+                plan = self._planned(effect, dag, machines)
+                self._shelf.keep(shelf_key, plan, dag.digest())
+            ready = PlanReady(plan if kept is None else kept.served)
         except WeftError as error:
             ready = PlanReady(None, str(error))
         self.engine.soon(actor, ready)
+
+    def _planned(self, effect: MakePlan, dag: Dag, machines: Machines) -> Plan:
+        key = (
+            effect.planner, dag.digest(), effect.machines, repr(sorted(effect.options.items()))
+        )  # fmt: skip
+        plan = self._plans.get(key)
+        if plan is None:
+            rng = np.random.default_rng([self.settings.seed, 4, int(key[1][:12], 16)])
+            request = PlanRequest(dag, machines, rng, effect.options)
+            plan = self._plans[key] = planner(effect.planner)(request)
+        return plan
 
     def _machine_set(self, classes: tuple[tuple[Vector, int], ...]) -> Machines:
         """Jobs are told of the same machines until a node comes or goes."""

@@ -116,6 +116,8 @@ def _first(yard: Field, request: PlanRequest, options: SearchOptions) -> _Best:
         bound = found.span
     elif options.early_stop:
         bound = yard.bound_ticks(options.bound)
+        if found.span > bound and options.bound == "fast":
+            bound = yard.bound_ticks("strong")
     seed = int(request.rng.integers(2**63))
     seeds = [-schedule.start for schedule in (found, *found.also)]
     rng = np.random.default_rng(seed)

@@ -16,7 +16,7 @@ from weft.errors import InputError
 _CHOICES = {
     "frag": ("both", "ratio", "steady"),
     "rule": ("longest", "cp", "both"),
-    "bound": ("strong", "new"),
+    "bound": ("fast", "strong", "new"),
     "candidates": ("all", "paper", "lists"),
 }
 _ORDERS = ("TSCP", "TSPC", "TPSC", "TCSP")
@@ -31,9 +31,10 @@ class SearchOptions:
     ready tasks the "longest" first, the longest remaining path ("cp"), or both tried. `t_both`: go
     on from both placements of T, not only from its shorter one. `orders`: which of the four
     orders, with commas. `t_share_max`: drop candidates with a larger share of the tasks in T.
-    `early_stop`: stop a part at its `bound`. `bypass_s`: parts whose bound is not above this are
-    placed once, not searched. `candidates`: Graphene's and the list schedules beside them ("all"),
-    Graphene's alone as in the "paper", or list schedules only ("lists").
+    `early_stop`: stop a part at its `bound`, the strong one ("fast" without what takes long).
+    `bypass_s`: parts whose bound is not above this are placed once, not searched. `candidates`:
+    Graphene's and the list schedules beside them ("all"), Graphene's alone as in the "paper", or
+    list schedules only ("lists").
     """
 
     thresholds: int = 8
@@ -43,7 +44,7 @@ class SearchOptions:
     orders: str = "TSCP,TSPC,TPSC,TCSP"
     t_share_max: float = 1.0
     early_stop: bool = True
-    bound: str = "strong"
+    bound: str = "fast"
     bypass_s: float = 0.0
     candidates: str = "all"
 

@@ -63,6 +63,8 @@ PLANNERS: dict[str, str] = {
     "graphene_plus": "am.plan.graphene_plus:plan",
     "optimal": "am.plan.optimal:plan",
 }
+# These take well under a second for thousands of tasks: a process or a shelf would cost more.
+QUICK = frozenset({"bfs", "critical_path", "random", "tetris", "coffman_graham"})
 
 
 def planner(name: str) -> Planner:

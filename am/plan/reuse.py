@@ -6,6 +6,7 @@ and the request are equal too, so that a reused plan is exactly the one that wou
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,67 @@ def plan_key(
     mixed.update(dag.digest().encode())
     mixed.update(np.ascontiguousarray(machines.capacity).tobytes())
     return mixed.hexdigest()
+
+
+def structure_key(
+    history_key: str, dag: Dag, machines: Machines, planner: str, options: Mapping[str, Any]
+) -> str:
+    """The name under which a running cluster keeps a recurring job's plan; "" for other jobs.
+
+    Estimates are left out: they move a little with every run, and what a master takes from a plan
+    is an order, which stays valid.
+    """
+    if not history_key:
+        return ""
+    mixed = hashlib.sha256(f"{history_key}\0{planner}\0{dag.resources}".encode())
+    mixed.update(repr(sorted((name, str(value)) for name, value in options.items())).encode())
+    mixed.update(np.ascontiguousarray(dag.first).tobytes())
+    for edge in dag.edges:
+        mixed.update(f"{edge.parent},{edge.child},{edge.link.value};".encode())
+        if edge.pairs is not None:
+            mixed.update(np.ascontiguousarray(edge.pairs).tobytes())
+    mixed.update(np.ascontiguousarray(machines.capacity).tobytes())
+    return mixed.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A plan on the shelf, with the `Dag.digest` of the estimates that it was made for."""
+
+    plan: Plan
+    digest: str
+
+    @property
+    def served(self) -> Plan:
+        """The plan as a master gets it: no schedule was built for it."""
+        return replace(self.plan, candidates=0)
+
+
+class PlanShelf:
+    """The plans of recurring jobs by `structure_key`; those unused for longest are dropped."""
+
+    def __init__(self, plans_max: int = 1000) -> None:
+        self._plans_max = plans_max
+        self._kept: dict[str, Kept] = {}  # the last used last
+
+    def find(self, key: str) -> Kept | None:
+        """The plan kept under a key; none under ""."""
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._kept[key] = kept
+        return kept
+
+    def keep(self, key: str, plan: Plan, digest: str) -> bool:
+        """Put a plan on the shelf, unless a shorter one for equal estimates is there."""
+        if not key:
+            return False
+        known = self.find(key)
+        if known and known.digest == digest and known.plan.makespan_s <= plan.makespan_s:
+            return False
+        self._kept[key] = Kept(plan, digest)
+        while len(self._kept) > self._plans_max:
+            del self._kept[next(iter(self._kept))]
+        return True
 
 
 def plan_to_data(plan: Plan) -> dict[str, Any]:

@@ -99,9 +99,9 @@ class Field:
             return space_of(self.room, 4 * self.dag.tasks), scratch_of(self.part)
 
     def bound_s(self, name: str) -> float:
-        """The part's lower bound by name, s: "strong" or "new"."""
-        bounds = bounds_of(self.dag, self.machines)
-        return bounds.strong_lb_s if name == "strong" else bounds.new_lb_s
+        """The part's lower bound by name, s: "strong", "fast" or "new"."""
+        bounds = bounds_of(self.dag, self.machines, deep=name == "strong")
+        return bounds.new_lb_s if name == "new" else bounds.strong_lb_s
 
     def bound_ticks(self, name: str) -> int:
         """The longest span that counts as having reached the bound."""

@@ -1,4 +1,8 @@
-"""Building plans off the loop's thread: quick planners on a thread, dear ones on other cores."""
+"""Building plans off the loop's thread: quick planners on a thread, dear ones on other cores.
+
+Plans of recurring jobs are kept, so that their next run need not wait for one, and made better
+while nobody waits.
+"""
 
 import asyncio
 import contextlib
@@ -8,16 +12,20 @@ import os
 import threading
 import time
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from am.plan.registry import PlanRequest, planner
-from weft.dag import Machines, dag_of_job
+from am.plan.registry import QUICK, PlanRequest, planner
+from am.plan.reuse import PlanShelf, structure_key
+from weft.dag import Dag, Machines, dag_of_job
 from weft.effects import MakePlan, PlanReady
 from weft.errors import WeftError
 
-# These take well under a second for thousands of tasks: another process would cost more.
-QUICK = frozenset({"bfs", "critical_path", "random", "tetris", "coffman_graham"})
+_IMPROVED = frozenset({"graphene", "graphene_plus"})
+_TRIES = 4  # for a plan, after each run of its job
+_MOMENT_S = 2.0  # wall clock: a master that comes meanwhile waits no longer
+_DUE_MAX = 200
 
 
 def make_plan(order: MakePlan, limit_s: float = math.inf) -> PlanReady:
@@ -27,14 +35,11 @@ def make_plan(order: MakePlan, limit_s: float = math.inf) -> PlanReady:
     """
     began_s = time.perf_counter()
     try:
-        dag = dag_of_job(order.job, order.types)
-        capacity = [vector for vector, count in order.machines for _ in range(count)]
-        machines = Machines(np.array(capacity, dtype=np.float64).reshape(-1, len(order.types)))
-        rng = np.random.default_rng(order.seed)
+        dag, machines = _read(order)
         request = PlanRequest(
             dag,
             machines,
-            rng,
+            np.random.default_rng(order.seed),
             order.options,
             time_left_s=lambda: limit_s - (time.perf_counter() - began_s),
         )
@@ -46,21 +51,83 @@ def make_plan(order: MakePlan, limit_s: float = math.inf) -> PlanReady:
     return PlanReady(plan, "", time.perf_counter() - began_s)
 
 
+def _read(order: MakePlan) -> tuple[Dag, Machines]:
+    capacity = [vector for vector, count in order.machines for _ in range(count)]
+    rows = np.array(capacity, dtype=np.float64).reshape(-1, len(order.types))
+    return dag_of_job(order.job, order.types), Machines(rows)
+
+
+@dataclass(slots=True)
+class _Due:
+    """A recurring job whose plan may be made better: what was asked for, and tries so far."""
+
+    order: MakePlan
+    digest: str
+    tries: int = 0
+
+
 class Planning:
     """Executors, made when first used. `workers` 0: everything on one thread."""
 
-    def __init__(self, workers: int, limit_s: float) -> None:
+    def __init__(self, workers: int, limit_s: float, shelf: PlanShelf | None = None) -> None:
         self._workers = workers
         self._limit_s = limit_s
+        self._shelf = shelf or PlanShelf()
+        self._due: dict[str, _Due] = {}
         self._thread: Executor | None = None
         self._pool: Executor | None = None
 
     async def make(self, order: MakePlan) -> PlanReady:
-        """Build one plan elsewhere."""
+        """The plan kept for a recurring job at once, else one built elsewhere."""
+        key, digest = "", ""
+        if order.job.history_key and order.planner not in QUICK:
+            with contextlib.suppress(WeftError):
+                dag, machines = _read(order)
+                digest = dag.digest()
+                name = order.job.history_key
+                key = structure_key(name, dag, machines, order.planner, order.options)
+        kept = self._shelf.find(key)
+        if kept is None:
+            ready = await self._build(order, self._limit_s)
+            if ready.plan is not None:
+                self._shelf.keep(key, ready.plan, digest)
+        else:
+            ready = PlanReady(kept.served)
+        if key and ready.plan is not None:
+            self._due[key] = _Due(order, digest)
+            while len(self._due) > _DUE_MAX:
+                del self._due[next(iter(self._due))]
+        return ready
+
+    async def improve(self) -> bool:
+        """Spend a moment on one kept plan: on new estimates, or for a shorter one; False: none due.
+
+        `graphene` is improved by `graphene_plus`, which begins with the same search; other planners
+        are only asked again where the estimates have changed.
+        """
+        if not self._due:
+            return False
+        key = next(iter(self._due))
+        due = self._due.pop(key)
+        kept = self._shelf.find(key)
+        fresh = kept is None or kept.digest != due.digest
+        better = due.order.planner in _IMPROVED
+        if fresh or better:
+            order = due.order
+            if better and not fresh:
+                order = replace(order, planner="graphene_plus", seed=order.seed + due.tries)
+            ready = await self._build(order, min(self._limit_s, _MOMENT_S))
+            if ready.plan is not None:
+                self._shelf.keep(key, ready.plan, due.digest)
+        if better and due.tries + 1 < _TRIES and key not in self._due:
+            self._due[key] = replace(due, tries=due.tries + 1)
+        return True
+
+    async def _build(self, order: MakePlan, limit_s: float) -> PlanReady:
         loop = asyncio.get_running_loop()
         executor = self._executor(order.planner)
         try:
-            return await loop.run_in_executor(executor, make_plan, order, self._limit_s)
+            return await loop.run_in_executor(executor, make_plan, order, limit_s)
         except (OSError, RuntimeError) as error:  # the pool broke: a worker was killed
             self._pool = None
             return PlanReady(None, f"planning process ended: {error}")

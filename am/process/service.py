@@ -10,9 +10,11 @@ import numpy as np
 
 from am.ask.registry import HoldAsker, asker
 from am.core import ApplicationMaster
+from am.plan.reuse import PlanShelf
 from am.process.history import HistoryBook
 from am.process.metrics import MasterMetrics
 from am.process.planning import Planning
+from am.process.shelf import DiskShelf
 from am.settings import MasterSettings
 from weft.effects import MakePlan, Started
 from weft.errors import WeftError
@@ -40,6 +42,7 @@ from weft.wire.services import add_host_service
 
 KILLED, BUG = 137, 70  # exit codes: as a shell shows SIGKILL; EX_SOFTWARE
 LINK_DOWN_S = 60.0  # wall clock: the link to a node manager that is gone so long is closed
+IDLE_S = 1.0  # wall clock: how often is looked whether a kept plan may be improved
 OnEnd = Callable[[AttemptId, Outcome, int, str], None]
 
 
@@ -62,7 +65,8 @@ class MasterService(Outside):
         self.shell = Shell(
             process.clock, self, meter=process.exposition.meter, checked=settings.check
         )
-        self._planning = Planning(settings.plan_workers, settings.plan_limit_s)
+        shelf = PlanShelf() if settings.plans is None else DiskShelf(settings.plans)
+        self._planning = Planning(settings.plan_workers, settings.plan_limit_s, shelf)
         self._history = HistoryBook(settings.history)
         self._cores: dict[Address, ApplicationMaster] = {}
         self._plans: dict[Address, asyncio.Task[None]] = {}
@@ -85,6 +89,7 @@ class MasterService(Outside):
         self._process.spawn(self._stream.run())
         self._process.spawn(self.shell.run())
         self._process.spawn(self._prune())
+        self._process.spawn(self._improve_plans())
 
     async def _prune(self) -> None:
         """Forget node managers that are gone, now and then."""
@@ -94,6 +99,13 @@ class MasterService(Outside):
                 if link.down_s > LINK_DOWN_S:
                     del self._links[place]
                     await link.close()
+
+    async def _improve_plans(self) -> None:
+        """Make kept plans better while no master waits for one."""
+        while True:
+            await asyncio.sleep(IDLE_S)
+            while not self._plans and await self._planning.improve():
+                await asyncio.sleep(0)
 
     def add(self, attempt: AttemptId) -> None:
         """Start one master."""

@@ -244,6 +244,9 @@ class AmSettings(ProcessSettings):
     history: Path | None = Field(
         None, description="File with what past runs of recurring jobs took; read and added to."
     )
+    plans: Path | None = Field(
+        None, description="Folder with the plans of recurring jobs; else kept as long as it runs."
+    )
     resend_s: float = Field(3.0, gt=0, description="What is not answered is sent again after s.")
     speculate: bool = Field(False, description="Run second copies of stragglers.")
 
