@@ -102,9 +102,6 @@ BUGS: dict[str, Callable[[], Patch]] = {
     ),
     "what is not acknowledged is sent once": lambda: patch.object(Outbox, "take", _once),
     "a start is ordered once": lambda: patch.object(Launcher, "repeat", _nothing),
-    "what an earlier life granted is started": lambda: patch(
-        "nm.runner.granted_before", lambda container, epoch: False
-    ),
     "a ghost stays in a pool": lambda: patch.object(Launcher, "query", _nothing),
     "acknowledgements of orders are ignored": lambda: patch("rm.nodes.heartbeat", _unheard),
     "expiry before what waits is heard": lambda: patch.object(
