@@ -167,7 +167,9 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "pri_score": NUMBER, "kind": GIVEN, "stage": STAGE, "nodes": NAMES, "racks": NAMES,
         "label": NAME, "gang": GIVEN,
     },
-    messages.Container: {"container_id": CONTAINER, "node_id": NAMED, "ask_id": ID},
+    messages.Container: {
+        "container_id": CONTAINER, "node_id": NAMED, "ask_id": ID, "boot": ID,
+    },
     messages.Preemption: {"container_id": CONTAINER, "by_s": MOMENT},
     messages.TaskLaunch: {
         "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "attempt": COUNT,
@@ -241,6 +243,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     },
     messages.StartContainers: {
         "attempt_id": ATTEMPT, "node_id": NAMED, "items": _list(messages.TaskLaunch),
+        "boot": ID,
     },
     messages.StopContainers: {
         "attempt_id": ATTEMPT, "node_id": NAMED, "containers": CONTAINERS,
