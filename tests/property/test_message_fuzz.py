@@ -26,11 +26,10 @@ def fuzz_many(seeds: int, tally: Tally) -> None:
         fuzz_core("manager", seed, tally)
 
 
-def test_it_finds_a_core_that_takes_what_it_should_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rm.masters._problem_of", lambda *_: "")
-    tally = Tally()
+def test_it_finds_a_gate_that_stands_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.wire.rules.problem_of", lambda *_: None)
     with pytest.raises(FuzzError, match="manager core, seed"):
-        fuzz_many(60, tally)
+        fuzz_many(60, Tally())
 
 
 def test_it_finds_a_node_that_changes_another(monkeypatch: pytest.MonkeyPatch) -> None:
