@@ -16,6 +16,9 @@ from weft.dag import Floats, Ints
 
 _NODES_PER_RESERVATION = 20  # so that nodes kept empty cost at most a twentieth of the cluster
 _LOOK_MAX = 32  # nodes looked at for the one that is free soonest
+_ASKS_MAX = 256  # asks looked at, those that wait longest;
+_OWED_MAX = 16  # of them, those that may be owed room are looked at on every node
+_KINDS_MAX = 4  # kinds of nodes on which the policy is asked whose turn it is
 _PATIENCE = 10  # times `reserve_after_s`: a reservation that did not help goes
 
 
@@ -41,24 +44,80 @@ def patience_s(books: Books) -> float:
 
 
 def _reserve(books: Books) -> None:
-    """The longest-waiting ask that fits nowhere, though it is owed room, gets a node."""
+    """The longest-waiting ask that fits nowhere, though it is owed room, gets a node.
+
+    On a full cluster most asks wait, so what is cheap to know is asked first: who is owed room by
+    its queue or its size, then whose turn it is on an empty node of each kind.
+    """
     columns, n = books.ledger.nodes, books.ledger.node_count
     most = max(1, int(columns.up[:n].sum()) // _NODES_PER_RESERVATION)
     if len(books.reserved) - gangs.reservations(books) >= most:
         return
-    late = books.now - patience_s(books)
-    for entry in sorted(_in_line(books), key=lambda e: (books.rows.since_s[e.row], e.serial)):
-        if books.rows.since_s[entry.row] > late:
-            return
-        if entry.ask.gang or entry.serial in books.reserved or not _starved(books, entry):
+    late = _late(books)
+    looked = 0
+    for entry in late:
+        if not _may_be_owed(books, entry):
+            continue
+        looked += 1
+        if looked > _OWED_MAX:
+            break
+        if _starved(books, entry) and gangs.within_limits(books, entry.app, entry.demand):
+            able = _room(books, entry, columns.capacity)
+            slot = _soonest(books, entry, able) if _owed(books, entry, able) else -1
+            if slot >= 0:
+                gangs.keep(books, entry.serial, [slot])
+                return
+    _reserve_in_turn(books, {entry.row: entry for entry in late})
+
+
+def _late(books: Books) -> list[AskEntry]:
+    """Asks that waited too long and have no node kept, the longest-waiting first, at most a few."""
+    rows = books.rows
+    count = rows.count
+    since = rows.since_s[:count]
+    at = np.flatnonzero((rows.pending[:count] > 0) & (since <= books.now - patience_s(books)))
+    entries = [rows.entries[row] for row in at[np.lexsort((rows.serial[at], since[at]))].tolist()]
+    kept = books.reserved
+    found = [e for e in entries if e is not None and not e.ask.gang and e.serial not in kept]
+    return found[:_ASKS_MAX]
+
+
+def _may_be_owed(books: Books, entry: AskEntry) -> bool:
+    """Whether `_owed` may hold: the queue has room in its guarantee, or no two fit on any node."""
+    leaf = int(books.ledger.apps.queue[entry.app])
+    guarantee = books.queues.capacity[leaf] * books.ledger.total
+    if _fits(books.ledger.by_queue.held[leaf] + entry.demand, entry.demand, guarantee):
+        return True
+    capacity = books.ledger.nodes.capacity[: books.ledger.node_count]
+    largest = capacity.max(axis=0, initial=0.0)
+    return bool((2 * entry.demand > largest * (1 + TOLERANCE)).any())
+
+
+def _reserve_in_turn(books: Books, late: dict[int, AskEntry]) -> None:
+    """Keep a node for the ask that the policy would serve first, were a node empty."""
+    columns = books.ledger.nodes
+    for emptied in _kinds(books):
+        entry = late.get(_first_in_turn(books, emptied))
+        if entry is None or not _starved(books, entry):
             continue
         if not gangs.within_limits(books, entry.app, entry.demand):
             continue
-        able = _room(books, entry, columns.capacity)
-        slot = _soonest(books, entry, able)
-        if slot >= 0 and (_owed(books, entry, able) or _first_in_turn(books, entry, slot)):
+        slot = _soonest(books, entry, _room(books, entry, columns.capacity))
+        if slot >= 0 and (slot == emptied or _first_in_turn(books, slot) == entry.row):
             gangs.keep(books, entry.serial, [slot])
             return
+
+
+def _kinds(books: Books) -> list[int]:
+    """A node slot of each kind in service (capacity and labels), a few: the ones with most room."""
+    columns, n = books.ledger.nodes, books.ledger.node_count
+    best: dict[tuple[tuple[float, ...], int], tuple[float, int]] = {}
+    for slot in np.flatnonzero(columns.up[:n] & (columns.reserved[:n] == 0)).tolist():
+        kind = (books.node_at[slot].capacity, int(columns.labels[slot]))
+        room = float(columns.available[slot].sum())
+        if kind not in best or room > best[kind][0]:
+            best[kind] = (room, slot)
+    return [slot for _, slot in sorted(best.values(), key=lambda pair: pair[1])[:_KINDS_MAX]]
 
 
 def _starved(books: Books, entry: AskEntry) -> bool:
@@ -98,8 +157,8 @@ def _fits(amounts: Floats, demand: Floats, limit: Floats) -> bool:
     return bool((amounts <= limit * (1 + TOLERANCE) + TOLERANCE)[demand > 0].all())
 
 
-def _first_in_turn(books: Books, entry: AskEntry, slot: int) -> bool:
-    """Whether the policy, were a node empty, would serve the ask first there.
+def _first_in_turn(books: Books, slot: int) -> int:
+    """The row that the policy would serve first on a node, were it empty; -1: none.
 
     Asks that have a node kept already do not take part.
     """
@@ -111,7 +170,7 @@ def _first_in_turn(books: Books, entry: AskEntry, slot: int) -> bool:
         match = books.matcher.would_match(books.view, slot, books.now)
     finally:
         available[slot], gang[rows] = free, hidden
-    return bool(match.placements) and match.placements[0].row == entry.row
+    return match.placements[0].row if match.placements else -1
 
 
 def _soonest(books: Books, entry: AskEntry, able: Ints) -> int:
@@ -171,15 +230,6 @@ def _entry_of(books: Books, serial: int) -> AskEntry | None:
     rows = books.rows
     at = np.flatnonzero((rows.serial[: rows.count] == serial) & (rows.pending[: rows.count] > 0))
     return rows.entries[int(at[0])] if len(at) else None
-
-
-def _in_line(books: Books) -> list[AskEntry]:
-    """Asks with something pending: larger priority, earlier application, larger priScore first."""
-    rows, apps = books.rows, books.ledger.apps
-    return sorted(
-        (entry for entry in rows.entries if entry is not None),
-        key=lambda e: (-apps.priority[e.app], apps.order[e.app], -e.ask.pri_score, e.serial),
-    )
 
 
 def _room(books: Books, entry: AskEntry, amounts: Floats) -> Ints:
