@@ -147,12 +147,20 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
         for_s=read_amount(table.get("for_s", 0.0), f"{place}.for_s"),
         speed=read_amount(table.get("speed", 1.0), f"{place}.speed"),
         timeout_s=(
-            _number(table["timeout_s"], f"{place}.timeout_s") if "timeout_s" in table else -1.0
+            _timeout(table["timeout_s"], f"{place}.timeout_s") if "timeout_s" in table else -1.0
         ),
         effect=read_integer(table.get("effect", -1), f"{place}.effect", -1, 1000),
         step_s=_number(table.get("step_s", 0.0), f"{place}.step_s"),
         count=read_integer(table.get("count", 1), f"{place}.count", 1, 10_000),
     )
+
+
+def _timeout(value: object, place: str) -> float:
+    """A time from 0 on, s, or -1 for never."""
+    found = _number(value, place)
+    if found < 0 and found != -1:
+        raise InputError(place, f"expected a time from 0 on, or -1 for never, got {found:g}")
+    return found
 
 
 def _number(data: object, place: str) -> float:
