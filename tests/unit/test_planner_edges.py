@@ -48,7 +48,9 @@ def test_an_exact_plan_with_such_durations_breaks_no_rule() -> None:
     stretched = Dag(
         dag.resources, dag.stage_names, dag.first, dag.duration_s * math.pi, dag.demand, dag.edges
     )  # fmt: skip
-    plan = planner("optimal")(PlanRequest(stretched, machines, np.random.default_rng(0), {}))
+    plan = planner("optimal")(
+        PlanRequest(stretched, machines, np.random.default_rng(0), {"time_limit_s": "15"})
+    )
     assert violations(stretched, machines, plan.machine, plan.start_s, plan.end_s) == []
     wanted = case["expected"]["makespan_exact"]["OPT"] * math.pi
     assert plan.makespan_s == pytest.approx(wanted, rel=1e-5)

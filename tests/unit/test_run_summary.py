@@ -106,7 +106,7 @@ def test_a_summary_says_what_was_run_and_its_command_repeats_it(tmp_path: Path) 
     assert summary["scheduler"] == "drf+graphene+all_ready"
     assert summary["matcher"] == {"name": "drf", "parameters": {}}
     assert summary["planner"]["parameters"]["thresholds"] == 4
-    assert summary["planner"]["parameters"]["bound"] == "strong"
+    assert summary["planner"]["parameters"]["bound"] == "fast"
     assert summary["asker"] == {"name": "all_ready", "parameters": {}}
     assert summary["settings"]["manager"]["master_demand"] == {"vcores": 0.5}
     assert summary["settings"]["manager"]["prompt"] is True
