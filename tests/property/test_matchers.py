@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rm.ledger.asks import RACK_LOCAL
 from rm.match.deficit_kernels import TIME_UNIT_S
 from rm.match.registry import MATCHERS
 from testkit.matching import THREE, TWO_QUEUES, Yard
@@ -184,7 +185,9 @@ def plain_figure_15(yard: Yard, node: int, m: float, penalty: float, kappa: floa
             need = rows.demand[row] / capacity
             if (need > free + 1e-7).any():
                 continue
-            score = float(need @ free) * (penalty if levels[row] else 1.0)
+            near = levels[row] == RACK_LOCAL and len(view.rack_names) > 1  # half the penalty
+            worth = (1.0 + penalty) / 2 if near else penalty
+            score = float(need @ free) * (worth if levels[row] else 1.0)
             scored.append((rows.pri_score[row] * score, row))
         if eta < 0:
             eta = m * float(np.mean([s for s, _ in scored])) / mean if scored and mean else 0.0
