@@ -8,7 +8,9 @@ from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride
 from weft.jobfile import job_from_dict, job_to_dict
 from weft.workloads.jobs_file import load_jobs, write_jobs
 
-names = st.text(
+# no name may hold a control character (weft/reading.py); a command's words may, but for NUL
+names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
+words = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8
 )
 amounts = st.floats(0, 1e12, allow_nan=False)
@@ -16,7 +18,7 @@ demands = st.dictionaries(names, amounts, max_size=3)
 preferences = st.builds(
     Preference, st.lists(names, max_size=2).map(tuple), st.lists(names, max_size=2).map(tuple)
 )
-commands = st.lists(names, max_size=3).map(tuple)
+commands = st.lists(words, max_size=3).map(tuple)
 
 
 def maybe(strategy):
