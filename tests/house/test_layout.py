@@ -32,6 +32,20 @@ def test_every_module_says_what_it_is(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
 
 
+TOP = {
+    ".ci", ".dockerignore", ".gitignore", ".importlinter", "ARCHITECTURE.md", "CHANGELOG.md",
+    "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "am",
+    "constraints.txt", "deploy", "docker-compose.yml", "docs", "lab", "mkdocs.yml", "nm", "proto",
+    "pyproject.toml", "rm", "sim", "testkit", "tests", "tools", "weft",
+}  # fmt: skip
+
+
+def test_nothing_strange_lies_at_the_top() -> None:
+    """A download or a run's output that is committed by accident is seen."""
+    found = {path.relative_to(ROOT).parts[0] for path in tracked("*")}
+    assert found <= TOP, f"not part of the layout: {sorted(found - TOP)}"
+
+
 def test_no_module_is_named_after_the_standard_library() -> None:
     """A module named `queue` or `trace` would shadow the library's for scripts beside it."""
     import sys
