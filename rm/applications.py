@@ -129,7 +129,7 @@ def fail_attempt(books: Books, attempt: Attempt, why: str, *, counts: bool = Tru
     books.persist(
         {"kind": "failed", "app": app.app_id, "attempt": number, "why": why, "counts": counts}
     )
-    if failures < _attempts_max(books, app.job) and number < ATTEMPTS_MAX:
+    if failures < attempts_max(books, app.job) and number < ATTEMPTS_MAX:
         if app.state is AppState.RUNNING:
             move_app(books, app, AppEvent.ATTEMPT_FAILED, why)
         schedule_attempt(books, app)
@@ -141,7 +141,7 @@ def fail_attempt(books: Books, attempt: Attempt, why: str, *, counts: bool = Tru
     settle(books, app)
 
 
-def _attempts_max(books: Books, job: Job) -> int:
+def attempts_max(books: Books, job: Job) -> int:
     """How many attempts may fail: the job may lower the manager's limit, never raise it."""
     most = books.settings.max_attempts
     asked = 0 if job.master is None else job.master.max_attempts
@@ -241,7 +241,9 @@ def shorten(app: App) -> None:
     """Keep of an ended application what a list of applications says."""
     job = app.job
     all_tasks = Stage("all", max(1, min(job.task_count, TASKS_MAX)), 0.0, {})
-    app.job = Job(job.name, (all_tasks,), job.queue, job.user, job.priority)
+    app.job = Job(
+        job.name, (all_tasks,), job.queue, job.user, job.priority, kind=job.kind, tags=job.tags
+    )  # fmt: skip
     app.whole = False
     app.attempt = None
     app.attempts = []

@@ -130,12 +130,15 @@ def _records_of(number: int, known: Mapping[str, Any], small: bool) -> Iterable[
         yield {"kind": "tasks", "app": number, "tasks": tasks}
 
 
+_LISTED = ("name", "queue", "user", "priority", "kind", "tags")
+
+
 def _shortened(record: Record) -> Record:
     """An application's record as `rm.applications.shorten` leaves the application."""
     job = record["job"]
     counts = [stage["tasks"] for stage in job["stages"]]
     tasks = sum(len(count) if isinstance(count, list) else int(count) for count in counts)
-    rest = {key: job[key] for key in ("name", "queue", "user", "priority") if key in job}
+    rest = {key: job[key] for key in _LISTED if key in job}
     stage = {"name": "all", "tasks": min(tasks, TASKS_MAX), "duration_s": 0.0, "demand": {}}
     return {**record, "whole": False, "job": {**rest, "stages": [stage]}}
 

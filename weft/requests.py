@@ -217,6 +217,7 @@ class ApplicationReport:
     master_address: str = ""  # host:port of a foreign master's own service
     preempted_containers: int = 0  # taken back so far
     preempted: dict[str, float] = field(default_factory=dict)  # what those held together
+    max_attempts: int = 0  # failed attempts that end it; 0: not told
 
 
 @dataclass(frozen=True, slots=True)

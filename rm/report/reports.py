@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rm.applications import held_until_now
+from rm.applications import attempts_max, held_until_now
 from rm.books import App, Books, Holding
 from rm.lifecycle import AppState, reported
 from weft.dag import Floats
@@ -55,6 +55,7 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
         master_address="" if attempt is None or app.job.master is None else attempt.address,
         preempted_containers=app.preempted,
         preempted=books.types.mapping(app.preempted_amounts),
+        max_attempts=attempts_max(books, app.job),
     )
 
 

@@ -52,11 +52,13 @@ async def client_of(cluster: LocalCluster) -> Peer:
     return await Peer.dial(ready(cluster, "clients"), CLIENTS, "ada")
 
 
-async def submitted(client: Peer, name: str, command: str = "", unmanaged: bool = False) -> Any:
+async def submitted(
+    client: Peer, name: str, command: str = "", unmanaged: bool = False, max_attempts: int = 1
+) -> Any:
     app = (await client.call("getNewApplication", pb.Empty(), pb.NewApplication)).application
     context = pb.SubmissionContext(
         application=app, name=name, queue="default", resource=SIZE, type="TEST", tags=["t1"],
-        unmanaged=unmanaged, max_attempts=1,
+        unmanaged=unmanaged, max_attempts=max_attempts,
     )  # fmt: skip
     context.master.command.append(command)
     context.master.environment.add(key="GREETING", value="hello<CPS>{{USER}}")
@@ -288,6 +290,35 @@ def test_masters_live_through_the_loss_of_gateway_and_manager(cluster: LocalClus
         await beats.beat(releases=[one.id for one in beats.containers])
         await beats.until(lambda: len(beats.completed) == 3, "all given back")
         await again.call("finishApplicationMaster", pb.Finish(final_status=1), pb.Finished)
+
+    run(conversation())
+
+
+def test_a_master_starts_again_after_the_managers_loss(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """The later life's container numbers are others; the second attempt finds what to run."""
+
+    async def conversation() -> None:
+        client = await client_of(cluster)
+        out = tmp_path / "attempts"
+        command = f"echo $CONTAINER_ID $MAX_APP_ATTEMPTS $$ >> {out}; exec sleep 600"
+        app = await submitted(client, "twice", command, max_attempts=2)
+
+        async def begun(count: int) -> list[list[str]]:
+            lines = out.read_text().splitlines() if out.exists() else []
+            return [line.split() for line in lines] if len(lines) >= count else []
+
+        ((first, most, pid),) = await until(lambda: begun(1), "the first attempt runs")
+        assert most == "2"
+        os.kill(cluster.processes["rm"].pid, signal.SIGKILL)
+        cluster.processes["rm"].wait()
+        await asyncio.to_thread(cluster.start_manager)
+        os.kill(int(pid), signal.SIGKILL)
+        _, (second, _, _) = await until(lambda: begun(2), "the second attempt runs")
+        assert (first.split("_")[3], second.split("_")[3]) == ("01", "02")
+        assert int(second.split("_")[4]) > int(first.split("_")[4]), "not number 1 of its attempt"
+        await client.call("forceKillApplication", pb.Kill(application=app), pb.KillAnswer)
 
     run(conversation())
 

@@ -1,6 +1,5 @@
 """The face to YARN's clients: submit, follow, list, kill, move; nodes, queues, labels."""
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -185,9 +184,7 @@ class ClientFace:
         cluster = self._cluster
         kept = cluster.store.application(item.app_id) or {}
         unmanaged = bool(kept.get("unmanaged"))
-        made = translate.report(
-            item, int(time.time() * 1000), cluster.unix_ms, cluster.web, unmanaged=unmanaged
-        )
+        made = translate.report(item, cluster.unix_ms, cluster.web, unmanaged=unmanaged)
         if unmanaged and item.state == "ACCEPTED" and item.attempt_id:
             # its client registers the attempt itself, so it needs the token
             owner = translate.attempt(item.cluster_ts, item.attempt_id)

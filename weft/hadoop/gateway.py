@@ -3,6 +3,7 @@
 import asyncio
 import time
 import uuid
+from base64 import b64decode, b64encode
 from typing import Any
 
 from weft.client.api import AsyncClient, RefusedError
@@ -21,7 +22,7 @@ from weft.ids import (
     NodeId,
     app_of_attempt,
     app_of_container,
-    container_id,
+    attempt_of_container,
 )
 from weft.live.process import Process
 from weft.live.settings import HadoopSettings
@@ -258,7 +259,7 @@ class Gateway:
     def _master_protocol(self) -> dict[str, rpc.Method]:
         def method(name: str, kind: Any) -> rpc.Method:
             async def call(caller: rpc.Caller, request: Any) -> Any:
-                master = await self.masters.of(attempt_of(MASTER, caller))
+                master = await self.masters.of(attempt_of(caller))
                 return await getattr(master, name)(request)
 
             return rpc.Method(kind, call)
@@ -286,33 +287,39 @@ class Gateway:
 
     # -- launches ----------------------------------------------------------------------------------
 
-    def launch(self, container: str, number: ContainerId, node: NodeId, ticket: str) -> Any:
-        """Return what a container is to run as plain data, None where the ticket does not fit."""
-        app, attempt = app_of_container(number), number >> 32
-        is_master = number == container_id(attempt, 1) and not self.store.launch(app, container)
-        data = self.store.application(app) if is_master else self.store.launch(app, container)
-        known = self.keeper.admits(f"master {app}" if is_master else container, ticket)
-        if data is None or not known:
+    async def launch(self, container: str, number: ContainerId, node: NodeId, ticket: str) -> Any:
+        """Return what a container is to run as plain data, None where the ticket does not fit.
+
+        Whose the ticket is tells a master: its container has number 1 in the first life of the
+        Resource Manager only. Raises WeftError while the manager does not answer.
+        """
+        app = app_of_container(number)
+        data, is_master = self.store.launch(app, container), False
+        if data is None and self.keeper.admits(f"master {app}", ticket):
+            data, is_master = self.store.application(app), True
+        if data is None or not (is_master or self.keeper.admits(container, ticket)):
             why = "unknown container" if data is None else "wrong ticket"
             self._process.log.warning("a launcher was refused", container=container, reason=why)
             return None
         if is_master:
-            data = self._with_master(data, attempt)
+            try:
+                data = await self._with_master(data, attempt_of_container(number))
+            except RefusedError:  # the manager does not know the application
+                return None
         place = self.address_of(node)
         data["host"], data["port"] = place.host, place.port
         data["http_port"] = int(self.web.rpartition(":")[2] or 0) if self.web else 0
         return data
 
-    def _with_master(self, data: dict[str, Any], attempt: AttemptId) -> dict[str, Any]:
-        from base64 import b64decode, b64encode
-
+    async def _with_master(self, data: dict[str, Any], attempt: AttemptId) -> dict[str, Any]:
+        report = await self.client.application(app_of_attempt(attempt))
         credential = self.keeper.master(translate.attempt(self.cluster_ts, attempt))
         tokens = launches.with_master_token(b64decode(data["tokens"]), credential)
         variables = {
             "APPLICATION_WEB_PROXY_BASE": f"/proxy/application_{self.cluster_ts}_"
             f"{app_of_attempt(attempt):04d}",
-            "MAX_APP_ATTEMPTS": "2",
-            "APP_SUBMIT_TIME_ENV": str(int(time.time() * 1000)),
+            "MAX_APP_ATTEMPTS": str(report.max_attempts),
+            "APP_SUBMIT_TIME_ENV": str(self.unix_ms(report.submitted_s)),
         }
         return data | {"tokens": b64encode(tokens).decode(), "variables": variables}
 

@@ -64,9 +64,10 @@ def fetch(gateway: str, container: str) -> dict[str, Any]:
             with urllib.request.urlopen(request, timeout=20) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
-        except urllib.error.HTTPError as error:
-            raise Failure(f"{gateway}: {error.code} {error.reason}") from None
         except OSError as error:
+            code = error.code if isinstance(error, urllib.error.HTTPError) else 0
+            if code and code < 500:
+                raise Failure(f"{gateway}: {error}") from None
             if time.monotonic() > give_up:
                 raise Failure(f"{gateway} does not answer: {error}") from None
             time.sleep(0.5)

@@ -20,7 +20,7 @@ from weft.hadoop.errors import (
     not_registered,
     server_error,
 )
-from weft.hadoop.tokens import TokenKeeper, token
+from weft.hadoop.tokens import MASTER, TokenKeeper, token
 from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
 from weft.messages import (
     Ask,
@@ -449,11 +449,9 @@ class Masters:
         self._known.pop(attempt, None)
 
 
-def attempt_of(keeper_kind: str, caller: Any) -> AttemptId:
+def attempt_of(caller: Any) -> AttemptId:
     """Return the attempt that a caller's token speaks for; raises HadoopError for any other."""
-    from weft.hadoop.tokens import MASTER
-
-    if caller.kind != MASTER or keeper_kind != MASTER:
+    if caller.kind != MASTER:
         raise HadoopError(
             "org.apache.hadoop.security.AccessControlException",
             "only a master with its token may call this",

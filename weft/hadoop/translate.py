@@ -136,7 +136,7 @@ def exit_status(end: ContainerEnd, *, released: bool, stopped: bool) -> tuple[in
 # -- reports ---------------------------------------------------------------------------------------
 
 
-def report(item: ApplicationReport, now_ms: int, ms_of: Any, web: str, *, unmanaged: bool) -> Any:
+def report(item: ApplicationReport, ms_of: Any, web: str, *, unmanaged: bool) -> Any:
     """Return an application's report; `ms_of` turns the cluster's clock into Unix time in ms."""
     ended = item.state in ("FINISHED", "FAILED", "KILLED")
     host, _, port = item.master_address.rpartition(":")

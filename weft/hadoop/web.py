@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.hadoop.gateway import Gateway
 from weft.ids import attempt_id, container_id
 
@@ -40,7 +40,10 @@ def launch_application(gateway: Gateway) -> web.Application:
             return web.Response(status=400, text=str(error))
         ticket = request.headers.get("X-Weft-Ticket", "")
         node = request.headers.get("X-Weft-Node", "")
-        data = gateway.launch(name, number, node, ticket)
+        try:
+            data = await gateway.launch(name, number, node, ticket)
+        except WeftError as error:  # the launcher asks again
+            return web.Response(status=503, text=str(error))
         if data is None:
             return web.Response(status=403, text="no such container, or not with this ticket")
         return web.json_response(data)

@@ -79,6 +79,7 @@ def encode_application(report: ApplicationReport) -> pb.ApplicationReport:
         master_address=report.master_address,
         preempted_containers=report.preempted_containers,
         preempted=encode_amounts(report.preempted),
+        max_attempts=report.max_attempts,
     )
 
 
@@ -113,6 +114,7 @@ def decode_application(item: pb.ApplicationReport) -> ApplicationReport:
         master_address=item.master_address,
         preempted_containers=item.preempted_containers,
         preempted=decode_amounts(item.preempted),
+        max_attempts=item.max_attempts,
     )
 
 
