@@ -14,6 +14,7 @@ from nm.lifecycle import NODE, NodeEvent, NodeState
 from nm.runner import Runner
 from nm.settings import NodeSettings
 from weft.effects import (
+    Clean,
     ContainersMeasured,
     Effect,
     NodeSlowed,
@@ -256,13 +257,16 @@ class NodeManager:
                 self._heard_s, self._probe = self._probe[1], (0, 0.0)
         if event.next_heartbeat_s:
             self._heartbeat_s = event.next_heartbeat_s
-        if (event.start or event.stop) and self._types is not None:  # else it is said again
+        if (
+            event.start or event.stop or event.over
+        ) and self._types is not None:  # else it is said again
             self._acks.append(event.response_id)
             for launch in event.start:
                 runner.start_master(launch, now, effects)
             for container in event.stop:
                 if not runner.report_again(container):
                     runner.stop(container, now, effects)
+            effects.extend(map(Clean, event.over))
         if event.shutdown:
             self._leave(event.shutdown, now, effects)
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from rm.books import App, Attempt, Books, Holding
+from rm.books import App, ApplicationOver, Attempt, Books, Holding
 from rm.containers import close, order_stop
 from rm.lifecycle import (
     APP,
@@ -220,7 +220,21 @@ def settle(books: Books, app: App) -> None:
         move_attempt(books, app.attempt, AttemptEvent.CONTAINERS_GONE)
     if app.state not in ENDED_APPS:
         move_app(books, app, AppEvent.CONTAINERS_GONE)
+    if app.job.master is not None:
+        _clean_up(books, app)
     remember(books, app)
+
+
+def _clean_up(books: Books, app: App) -> None:
+    """Tell the nodes that an application with a master of its own is over: its files may go.
+
+    Of one that was there before the manager's restart nobody knows where it ran, so all are told.
+    """
+    before = any(attempt.recovered for attempt in app.attempts)
+    for node in list((books.nodes if before else app.nodes).values()):
+        node.outbox.put(-app.app_id, ApplicationOver(app.app_id))
+        books.dirty_nodes[node.node_id] = node
+    app.nodes = {}
 
 
 def remember(books: Books, app: App) -> None:

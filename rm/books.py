@@ -6,7 +6,7 @@ Functions of the sibling modules take the `Books` first, change them, and append
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -159,6 +159,7 @@ class App:
         "finished_s",
         "held_s",
         "job",
+        "nodes",
         "preempted",
         "preempted_amounts",
         "priority",
@@ -198,12 +199,20 @@ class App:
         self.held_s = [0.0] * resources  # amount x s of containers that ended, masters included
         self.progress = 0.0
         self.tracking_url = ""
+        # where containers of it ran, if its own master may have left files there
+        self.nodes: dict[str, Node] = {}
         # by stage: task -> run time, s; only while it may matter to a later attempt
         self.finished: list[dict[int, float]] = [{} for _ in range(stages)]
         self.finished_by_stage = [0] * stages
         self.running = [0] * stages
         self.failed = [0] * stages
         self.closed: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=ENDED_SHOWN_MAX)
+
+
+class ApplicationOver(NamedTuple):
+    """A node is owed the word that an application is over."""
+
+    app_id: AppId
 
 
 class Node:
@@ -237,7 +246,7 @@ class Node:
         self.node_id = node_id
         self.slot = slot
         self.runs: Runs | None = None  # kept once a policy has asked for them
-        self.outbox: Outbox[ContainerId, MasterLaunch | ContainerId] = outbox
+        self.outbox: Outbox[int, MasterLaunch | ContainerId | ApplicationOver] = outbox
         self.state = NodeState.NEW
         self.address = ""
         self.rack = ""

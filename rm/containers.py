@@ -71,6 +71,8 @@ def hold(
         node.runs.add(number, 1, holding.end_s, array)
     if attempt is not None:
         attempt.holdings[number] = holding
+        if attempt.app.job.master is not None:
+            attempt.app.nodes[node.node_id] = node
     return holding
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from rm.allocation import match_node
 from rm.applications import DEAD, container_ended, fail_attempt
-from rm.books import Attempt, Books, Holding, Node
+from rm.books import ApplicationOver, Attempt, Books, Holding, Node
 from rm.containers import (
     Demand,
     hold,
@@ -205,8 +205,10 @@ def answer_node(books: Books, node: Node) -> None:
     acks, node.acks = tuple(node.acks), []
     if items:
         start = tuple(item for item in items if isinstance(item, MasterLaunch))
-        stop = tuple(item for item in items if not isinstance(item, MasterLaunch))
-        answer = NodeAnswered(node.node_id, number, acks, start, stop, life=books.epoch + 1)
+        stop = tuple(item for item in items if isinstance(item, int))
+        over = tuple(item.app_id for item in items if isinstance(item, ApplicationOver))
+        life = books.epoch + 1
+        answer = NodeAnswered(node.node_id, number, acks, start, stop, life=life, over=over)
     else:
         answer = NodeAnswered(node.node_id, number, acks, life=books.epoch + 1)
     books.out.append(Send(node_address(node.node_id), answer))
@@ -225,7 +227,7 @@ def recover_leaving(books: Books, name: NodeId, state: str, until_s: float) -> N
 
 
 def _new_node(books: Books, name: NodeId) -> Node:
-    outbox: Outbox[ContainerId, MasterLaunch | ContainerId] = books.outbox()
+    outbox: Outbox[int, MasterLaunch | ContainerId | ApplicationOver] = books.outbox()
     node = Node(name, books.ledger.add_node(), outbox, len(books.types))
     books.nodes[name] = node
     books.node_at.append(node)

@@ -25,6 +25,7 @@ from sim.settings import SimSettings, manager_settings, master_settings
 from weft.cluster import ClusterSpec, NodeSpec
 from weft.dag import Dag, Machines, dag_of_job
 from weft.effects import (
+    Clean,
     Kill,
     Launch,
     MakePlan,
@@ -94,6 +95,7 @@ class Simulation:
             MakePlan: self._make_plan,
             Launch: self._launch,
             Kill: self._kill,
+            Clean: lambda actor, effect, now: None,  # simulated hosts have no files
             Persist: self._persist,
             Stop: self._stopped,
             Die: lambda actor, effect, now: effect.act(),

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from weft.facts import Fact
-from weft.ids import ContainerId
+from weft.ids import AppId, ContainerId
 from weft.job import Job
 from weft.messages import Address, MasterLaunch, Outcome, TaskLaunch
 from weft.plan import Plan
@@ -49,6 +49,13 @@ class Kill:
 
 
 @record
+class Clean:
+    """An application is over: remove what its own master kept on this host, but for logs."""
+
+    app_id: AppId
+
+
+@record
 class Persist:
     """Append a record (plain JSON data) to the state store, durably."""
 
@@ -81,7 +88,7 @@ class Stop:
     reason: str = ""
 
 
-Effect = Send | SetTimer | Launch | Kill | Persist | Note | MakePlan | Stop
+Effect = Send | SetTimer | Launch | Kill | Clean | Persist | Note | MakePlan | Stop
 
 # -- events that are not messages ------------------------------------------------------------------
 

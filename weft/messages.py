@@ -10,7 +10,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from weft.ids import AttemptId, ContainerId, NodeId
+from weft.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.job import Job
 from weft.record import record
 from weft.resources import ResourceTypes, Vector
@@ -334,6 +334,7 @@ class NodeAnswered:
     shutdown: str = ""  # a reason: leave
     life: int = 0  # of the manager, the first being 1; 0: not told
     token: int = 0  # with `resync`: to be told again by a process that says to be this node
+    over: tuple[AppId, ...] = ()  # applications with masters of their own whose files may go
 
 
 # -- Application Master <-> Node Manager -----------------------------------------------------------

@@ -15,9 +15,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from nm.process.folders import clean
 from nm.process.limits import Limits
 from weft.effects import ProcessEnded
-from weft.ids import ContainerId, app_of_container, format_app, format_container
+from weft.ids import AppId, ContainerId, app_of_container, format_app, format_container
 from weft.messages import Outcome, TaskLaunch
 from weft.resources import Vector
 
@@ -176,6 +177,11 @@ class ProcessHost:
         """The work folder of a container."""
         app = format_app(self.cluster_ts, app_of_container(container_id))
         return self.root / app / format_container(self.cluster_ts, container_id)
+
+    def clean(self, app: AppId) -> None:
+        """Remove what an application that brought its master along left here, but for logs."""
+        folder = self.root / format_app(self.cluster_ts, app)
+        self._loop.run_in_executor(None, clean, folder)
 
     def logs(self, container_id: ContainerId) -> list[str]:
         """Names of a container's log files, relative to its folder."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from nm.core import BOOT_MAX, NodeManager
 from nm.process.cgroups import find
+from nm.process.folders import clean_all
 from nm.process.host import ProcessHost, kill_orphans
 from nm.process.limits import DISK, Limits
 from nm.process.masters import HostedMasters, ProcessMasters
@@ -21,7 +22,7 @@ from weft.cluster import NodeSpec
 from weft.effects import ContainersMeasured, ProcessEnded, Started, StopRequested
 from weft.errors import InputError
 from weft.facts import Fact
-from weft.ids import AttemptId, ContainerId
+from weft.ids import AppId, AttemptId, ContainerId
 from weft.live.process import Process
 from weft.live.settings import NmSettings
 from weft.live.shell import Outside, Shell
@@ -82,6 +83,7 @@ class NodeService(Outside):
             killed = kill_orphans(root)
             if killed:
                 self._process.log.warning("killed what an earlier run left", processes=len(killed))
+            clean_all(root)
             self._processes = ProcessHost(root, self._ended, limits=self._limits(specs, types))
         if settings.launch == "hosted":
             process = self._process
@@ -279,6 +281,11 @@ class NodeService(Outside):
         """Stop what runs in a container; its end follows."""
         if not self._masters.stop(container) and self._processes is not None:
             self._processes.stop(container)
+
+    def clean(self, core: Address, app: AppId) -> None:
+        """Remove what an application that is over left on this host, but for logs."""
+        if self._processes is not None:
+            self._processes.clean(app)
 
     def note(self, core: Address, fact: Fact, now: float) -> None:
         """Log and count."""

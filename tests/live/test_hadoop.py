@@ -145,6 +145,14 @@ def test_a_master_of_the_jobs_own_runs_on_a_node(cluster: LocalCluster, tmp_path
         name = f"container_{app.cluster_timestamp}_{app.id:04d}_01_000001"
         assert out.read_text() == f"hello:ada {name}\n"
 
+        async def left() -> Any:
+            (container,) = cluster.folder.glob(f"work/*/*/{name}")
+            names = {path.name for path in container.iterdir()}
+            kept = (container.parent / "filecache").exists()
+            return names == {"stdout", "stderr"} and not kept
+
+        await until(left, "all but its logs is gone from the node")
+
     run(conversation())
 
 

@@ -6,6 +6,7 @@ import pytest
 from nm.core import HEARTBEAT, REPORT, TASKS, NodeManager
 from nm.settings import Mode, NodeSettings
 from weft.effects import (
+    Clean,
     Kill,
     Launch,
     NodeSlowed,
@@ -206,6 +207,13 @@ def test_masters_are_launched_once_and_their_end_is_reported() -> None:
     node.handle(ProcessEnded(launch.container_id, Outcome.SUCCEEDED, 0), 2.0)
     (end,) = beat(node, 2.0).ended
     assert (end.outcome, end.stage) == (Outcome.SUCCEEDED, -1)
+
+
+def test_files_of_an_application_that_is_over_go_and_the_word_is_acknowledged() -> None:
+    node = build()
+    effects = node.handle(NodeAnswered("n1", 1, (), over=(4, 7)), 1.0)
+    assert [e for e in effects if isinstance(e, Clean)] == [Clean(4), Clean(7)]
+    assert beat(node, 1.0).acks == (1,)
 
 
 def test_real_processes_are_launched_killed_and_reported() -> None:

@@ -74,6 +74,25 @@ def test_calls_are_answered_by_their_ids_and_refused_by_java_class() -> None:
     talk(conversation)
 
 
+def test_a_peer_whose_tokens_are_for_others_goes_on_as_itself() -> None:
+    """A master that calls the clients' port has tokens, none of which is for it."""
+
+    async def conversation(peer: Peer) -> None:
+        peer.hello(0xDF)
+        envelope = pb.RequestEnvelope(rpc_kind=2, rpc_op=0, call_id=-33, client_id=b"x" * 16)
+        peer.frame(envelope, pb.Sasl(state=1))
+        _, offer = await peer.answer(pb.Sasl)
+        (simple,) = [one for one in offer.auths if one.method == "SIMPLE"]
+        chosen = pb.Sasl(state=2)
+        chosen.auths.add().CopyFrom(simple)
+        peer.frame(envelope, chosen)
+        peer.context("ada")
+        head, body = await say(peer, "q")
+        assert (head.call_id, body.name) == (0, "ada:q"), "the first answer is that of the call"
+
+    talk(conversation)
+
+
 def test_a_token_proves_who_calls() -> None:
     keeper = tokens.TokenKeeper()
     made = keeper.master(pb.AttemptId(attempt=2))

@@ -185,8 +185,7 @@ class Connection:
         if header.call_id != SASL or answered.state != INITIATE or not answered.auths:
             raise unauthorized("expected an answer to the SASL negotiation")
         if answered.auths[0].method == "SIMPLE" and not self._server.tokens_only:
-            self._answer(header, pb.Sasl(state=SASL_SUCCESS))
-            return
+            return  # the peer waits for no answer, and would take one for that of a call
 
         def password_of(identifier: bytes) -> bytes:
             self.caller.kind, password = self._server.authenticate(identifier)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from weft.effects import (
+    Clean,
     Effect,
     Kill,
     Launch,
@@ -26,7 +27,7 @@ from weft.effects import (
 )
 from weft.errors import WeftError
 from weft.facts import Fact
-from weft.ids import ContainerId
+from weft.ids import AppId, ContainerId
 from weft.live.clock import Clock
 from weft.messages import Address, MasterLaunch, TaskLaunch, client_address
 
@@ -71,6 +72,9 @@ class Outside:
     def kill(self, core: Address, container: ContainerId) -> None:
         """Kill what runs in a container."""
         raise NotImplementedError
+
+    def clean(self, core: Address, app: AppId) -> None:
+        """Remove what an application that is over left on this host, but for logs."""
 
     def plan(self, core: Address, order: MakePlan) -> None:
         """Build a plan elsewhere; `PlanReady` must follow."""
@@ -393,6 +397,8 @@ class Shell:
                 outside.launch(address, effect.item)
             elif isinstance(effect, Kill):
                 outside.kill(address, effect.container_id)
+            elif isinstance(effect, Clean):
+                outside.clean(address, effect.app_id)
             elif isinstance(effect, MakePlan):
                 outside.plan(address, effect)
             elif isinstance(effect, Stop):

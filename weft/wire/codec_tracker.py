@@ -195,6 +195,8 @@ def _fill_answered(to: pb.NodeHeartbeatResponse, message: NodeAnswered) -> None:
     to.shutdown = message.shutdown
     to.life = message.life
     to.token = message.token
+    if message.over:
+        to.over.extend(message.over)
 
 
 def _decode_answered(item: pb.NodeHeartbeatResponse) -> NodeAnswered:
@@ -209,4 +211,5 @@ def _decode_answered(item: pb.NodeHeartbeatResponse) -> NodeAnswered:
         item.shutdown,
         item.life,
         item.token,
+        tuple(item.over),
     )

@@ -154,6 +154,7 @@ USE = Rule("use", _vector(-1.0, "finite amounts, or -1 for not measured", may_be
 CAPACITY = Rule("capacity", _amounts)
 IDS = _list(ID)
 CONTAINERS = _list(CONTAINER)
+APPS = _list(APP)
 NAMES = _list(NAMED)
 LABELS = _list(NAMED, LABELS_MAX)
 BLACKLIST = Rule("blacklist", _blacklist)
@@ -239,7 +240,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.NodeAnswered: {
         "node_id": NAMED, "response_id": ID, "acks": IDS, "start": _list(messages.MasterLaunch),
         "stop": CONTAINERS, "next_heartbeat_s": DURATION, "resync": GIVEN, "shutdown": TEXT,
-        "life": COUNT, "token": ID,
+        "life": COUNT, "token": ID, "over": APPS,
     },
     messages.StartContainers: {
         "attempt_id": ATTEMPT, "node_id": NAMED, "items": _list(messages.TaskLaunch),

@@ -1,0 +1,80 @@
+"""Jobs that bring a master of their own: what the Resource Manager owes their nodes."""
+
+from rm.settings import ManagerSettings
+from testkit.builders import ask, sent, succeeded
+from testkit.manager import Rig
+from weft.ids import app_of_attempt
+from weft.job import Job, MasterSpec
+from weft.messages import AttemptFinished, ContainersGranted, NodeAnswered
+from weft.requests import GetApplication, KillApplication
+
+OPEN = Job("spark", (), kind="SPARK", master=MasterSpec({"vcores": 1.0}, ("run",), max_attempts=1))
+
+
+def over(effects: list) -> dict[str, tuple[int, ...]]:
+    """Which applications nodes are told to be over."""
+    return {m.node_id: m.over for m in sent(effects, NodeAnswered) if m.over}
+
+
+def test_nodes_where_it_ran_are_told_once_all_of_it_is_gone() -> None:
+    rig = Rig()
+    for name in ("n1", "n2", "n3"):
+        rig.add_node(name, vcores=2.0)
+    master = rig.start(OPEN)
+    app = app_of_attempt(master.attempt_id)
+    rig.allocate(master, ask(1, 1, (2.0, 1024.0)))
+    rig.beat()
+    (granted,) = [c for a in sent(rig.allocate(master), ContainersGranted) for c in a.containers]
+    (home,) = [name for name, node in rig.nodes.items() if node.masters]
+    (own,) = rig.nodes[home].masters
+    assert granted.node_id != home
+    rig.tell(AttemptFinished(master.attempt_id, True))
+    assert not over(rig.tell(rig.nodes[home].heartbeat(succeeded(own))))
+    effects = rig.tell(rig.nodes[granted.node_id].heartbeat(succeeded(granted.container_id)))
+    assert over(effects)[granted.node_id] == (app,)
+    assert over(rig.tell(rig.nodes[home].heartbeat())) == {home: (app,)}
+    (elsewhere,) = rig.nodes.keys() - {home, granted.node_id}
+    assert not over(rig.tell(rig.nodes[elsewhere].heartbeat()))
+
+
+def test_a_word_that_got_lost_is_said_again() -> None:
+    rig = Rig(settings=ManagerSettings(resend_after_s=3.0))
+    node = rig.add_node("n1")
+    master = rig.start(OPEN)
+    (own,) = node.masters
+    rig.ask_manager(KillApplication(app_of_attempt(master.attempt_id)))
+    effects = rig.tell(node.heartbeat(succeeded(own)))
+    app = app_of_attempt(master.attempt_id)
+    assert over(effects) == {"n1": (app,)}
+    unheard = node.acks
+    node.acks = []
+    assert not over(rig.tell(node.heartbeat(), 1.0))
+    node.acks = [number for number in node.acks if number not in unheard]
+    assert over(rig.tell(node.heartbeat(), 3.0)) == {"n1": (app,)}
+    assert not over(rig.tell(node.heartbeat(), 4.0))
+
+
+def test_what_was_there_before_a_restart_may_have_been_anywhere() -> None:
+    rig = Rig()
+    rig.add_node("n1")
+    master = rig.start(OPEN)
+    app = app_of_attempt(master.attempt_id)
+    again = Rig(settings=rig.manager.books.settings, records=rig.records)
+    for name in ("n1", "n2"):
+        again.add_node(name)
+    again.ask_manager(KillApplication(app))
+    told: dict[str, tuple[int, ...]] = {}
+    for node in again.nodes.values():
+        told |= over(again.tell(node.heartbeat(), 1.0))
+    assert told == {"n1": (app,), "n2": (app,)}
+
+
+def test_an_application_of_long_ago_keeps_its_type() -> None:
+    rig = Rig()
+    rig.add_node("n1")
+    first = rig.submit(OPEN)
+    for _ in range(201):
+        rig.ask_manager(KillApplication(rig.submit(OPEN)))
+    rig.ask_manager(KillApplication(first))
+    kinds = {rig.ask_manager(GetApplication(n)).kind for n in range(1, 203)}
+    assert kinds == {"SPARK"}
