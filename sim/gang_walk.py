@@ -13,7 +13,7 @@ from sim.settings import SimSettings
 from weft.cluster import ClusterSpec, cluster_from_dict
 from weft.errors import InvariantError
 from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride
-from weft.presets import PRESETS, preset
+from weft.presets import PRESETS, Preset, preset
 
 JOBS = 4
 UNTIL_S = 20_000.0
@@ -86,12 +86,14 @@ def _override(chance: random.Random, names: list[str]) -> TaskOverride:
     )
 
 
-def gang_walk(seed: int) -> Simulation:
-    """Run one walk; raises InvariantError where a gang starts in parts or a job does not end."""
+def gang_walk(seed: int, scheduler: Preset | None = None) -> Simulation:
+    """Run one walk; raises InvariantError where a gang starts in parts or a job does not end.
+
+    Without a scheduler the seed chooses a preset.
+    """
     cluster = cluster_of(seed)
-    scheduler = list(PRESETS)[seed % len(PRESETS)]
     settings = SimSettings(
-        preset(scheduler),
+        scheduler or preset(list(PRESETS)[seed % len(PRESETS)]),
         seed=seed,
         prompt=bool(seed // len(PRESETS) % 2),
         checks=True,

@@ -12,7 +12,7 @@ from sim.settings import SimSettings
 from weft.cluster import cluster_from_text
 from weft.errors import InvariantError
 from weft.job import Edge, EdgeKind, Job, Stage
-from weft.presets import preset
+from weft.presets import Preset, preset
 
 CLUSTER = "6x4vcores,4096memory_mb,400disk_mbps,400network_mbps"
 SCHEDULERS = ("capacity", "fifo", "drf", "tetris", "graphene", "carbyne", "fair", "cobra")
@@ -44,11 +44,14 @@ def jobs_of(seed: int) -> list[Job]:
     return jobs
 
 
-def walk(seed: int) -> Simulation:
-    """Run one walk to its end; raises InvariantError where a rule is broken or a job hangs."""
+def walk(seed: int, scheduler: Preset | None = None) -> Simulation:
+    """Run one walk to its end; raises InvariantError where a rule is broken or a job hangs.
+
+    Without a scheduler the seed chooses one.
+    """
     cluster = cluster_from_text(CLUSTER)
     settings = SimSettings(
-        preset(SCHEDULERS[seed % len(SCHEDULERS)]),
+        scheduler or preset(SCHEDULERS[seed % len(SCHEDULERS)]),
         seed=seed,
         prompt=bool(seed // len(SCHEDULERS) % 2),
         checks=True,

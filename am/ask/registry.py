@@ -1,12 +1,13 @@
-"""The askers by name: an asker is one file and one row here."""
+"""The askers by name: one file and one row here, or another package's (`weft.plugins`)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from am.ask.view import HoldView, HoldWish, JobView, Wish
+from weft import plugins
 from weft.errors import InputError
 from weft.parameters import known_parameters, read_parameters
 
@@ -61,17 +62,28 @@ ASKERS: dict[str, str] = {
 
 def asker(name: str, options: Mapping[str, Any] | None = None) -> Asker | HoldAsker:
     """Build an asker; raises InputError for an unknown name or option."""
-    if name not in ASKERS:
-        raise InputError("asker", f"unknown asker {name!r}; known: {', '.join(ASKERS)}")
-    module, kind = ASKERS[name].split(":")
-    factory = getattr(import_module(module), kind)
+    factory = _factory(name)
     made: Asker | HoldAsker = factory(**read_parameters(factory, options or {}, f"asker.{name}"))
+    if not (hasattr(made, "ask") or hasattr(made, "hold")):
+        raise InputError(f"asker {name!r}", "is no asker: it has neither ask nor hold")
     return made
 
 
 def asker_parameters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Every parameter of an asker with its value; raises InputError for an unknown one."""
     asker(name, options)
-    module, kind = ASKERS[name].split(":")
-    factory = getattr(import_module(module), kind)
+    factory = _factory(name)
     return known_parameters(factory) | read_parameters(factory, options, f"asker.{name}")
+
+
+def _factory(name: str) -> Callable[..., Any]:
+    if name in ASKERS:
+        module, kind = ASKERS[name].split(":")
+        own: Callable[..., Any] = getattr(import_module(module), kind)
+        return own
+    if not plugins.is_outside(plugins.ASKERS, name):
+        raise plugins.unknown(plugins.ASKERS, name, ASKERS)
+    found = plugins.find(plugins.ASKERS, name)
+    if not callable(found):
+        raise InputError(f"asker {name!r}", f"is no class, but {type(found).__name__}")
+    return cast(Callable[..., Any], found)

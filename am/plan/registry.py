@@ -1,4 +1,4 @@
-"""The planners by name: a planner is one file and one row here."""
+"""The planners by name: one file and one row here, or another package's (`weft.plugins`)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from weft import plugins
 from weft.dag import Dag, Machines
 from weft.errors import InputError
 from weft.plan import Plan
@@ -69,10 +70,16 @@ QUICK = frozenset({"bfs", "critical_path", "random", "tetris", "coffman_graham"}
 
 def planner(name: str) -> Planner:
     """Look a planner up; raises InputError naming the known ones."""
-    if name not in PLANNERS:
-        raise InputError("planner", f"unknown planner {name!r}; known: {', '.join(PLANNERS)}")
-    module, function = PLANNERS[name].split(":")
-    found: Planner = getattr(import_module(module), function)
+    found: Planner
+    if name in PLANNERS:
+        module, function = PLANNERS[name].split(":")
+        found = getattr(import_module(module), function)
+        return found
+    if not plugins.is_outside(plugins.PLANNERS, name):
+        raise plugins.unknown(plugins.PLANNERS, name, PLANNERS)
+    found = plugins.find(plugins.PLANNERS, name)
+    if not callable(found):
+        raise InputError(f"planner {name!r}", f"is no function, but {type(found).__name__}")
     return found
 
 
@@ -81,8 +88,7 @@ def planner_parameters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
     A planner that takes parameters has a function `parameters(options)` in its module.
     """
-    planner(name)
-    module = import_module(PLANNERS[name].split(":")[0])
+    module = import_module(getattr(planner(name), "__module__", __name__))
     read: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
     read = getattr(module, "parameters", None)
     if read is not None:

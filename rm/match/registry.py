@@ -1,4 +1,4 @@
-"""Matchers by name; a new one is one file and one row here."""
+"""Matchers by name: one file and one row here, or another package's (`weft.plugins`)."""
 
 import math
 from collections.abc import Mapping
@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any, cast
 
 from rm.match.protocol import Matcher
+from weft import plugins
 from weft.errors import InputError
+from weft.parameters import known_parameters
 
 _WHOLE_MAX = 2**31 - 1  # of whole numbers
 
@@ -126,9 +128,14 @@ MATCHERS: dict[str, Row] = {
 
 def matcher_row(name: str) -> Row:
     """The row of a matcher; raises InputError naming the known ones."""
-    if name not in MATCHERS:
-        raise InputError("matcher", f"unknown matcher {name!r}; known: {', '.join(MATCHERS)}")
-    return MATCHERS[name]
+    if name in MATCHERS:
+        return MATCHERS[name]
+    if not plugins.is_outside(plugins.MATCHERS, name):
+        raise plugins.unknown(plugins.MATCHERS, name, MATCHERS)
+    found = plugins.find(plugins.MATCHERS, name)
+    taken = known_parameters(found) if callable(found) else {}
+    text = (getattr(found, "__doc__", None) or "").partition("\n")[0]
+    return Row("", text, {key: Parameter(value, "") for key, value in taken.items()})
 
 
 def make_matcher(name: str, parameters: Mapping[str, Any] | None = None) -> Matcher:
@@ -137,8 +144,11 @@ def make_matcher(name: str, parameters: Mapping[str, Any] | None = None) -> Matc
     Values may be texts, as the command line's `--set key=value` gives them.
     """
     row = matcher_row(name)
-    module, _, attribute = row.factory.partition(":")
     values = matcher_parameters(name, parameters)
+    if not row.factory:
+        made = plugins.build(plugins.MATCHERS, name, values, "match", "granted", "shares", "slack")
+        return cast(Matcher, made)
+    module, _, attribute = row.factory.partition(":")
     return cast(Matcher, getattr(import_module(module), attribute)(**values))
 
 

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from weft import plugins
 from weft.errors import InputError
 from weft.job import Job
 from weft.workloads.imported import Imported
@@ -71,8 +73,18 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
     return settings
 
 
+class _Format(click.Choice[str]):
+    """One of Weft's formats, or another package's by its entry point or as `module:read`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Let names of other packages through."""
+        if plugins.is_outside(plugins.IMPORTERS, str(value)):
+            return str(value)
+        return super().convert(value, param, ctx)
+
+
 @click.command(name="import")
-@click.argument("form", metavar="FORMAT", type=click.Choice([AUTO, *FORMATS]))
+@click.argument("form", metavar="FORMAT", type=_Format([AUTO, *FORMATS]))
 @click.argument(
     "sources", metavar="SRC...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )

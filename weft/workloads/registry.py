@@ -2,6 +2,7 @@
 
 A format is one module with `FORMAT`, `read(sources, **options) -> Imported` and, where jobs can be
 had one by one, `stream(sources, result, **options)`. Modules are loaded when they are needed.
+Another package's is named by its entry point or as `module` + `:` + `read` (`weft.plugins`).
 """
 
 import importlib
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from weft import plugins
 from weft.errors import InputError
 from weft.job import Job
 from weft.workloads.documents import read_head
@@ -52,13 +54,14 @@ def import_jobs(
     """
     if not sources:
         raise InputError("sources", "no file to read")
-    module = importlib.import_module(_module_of(detect(sources) if name == AUTO else name))
-    stream: Callable[..., Iterator[Job]] | None = getattr(module, "stream", None)
-    chosen = read_options(stream or module.read, options)
+    reader = _reader(detect(sources) if name == AUTO else name)
+    stream: Callable[..., Iterator[Job]] | None = getattr(reader, "stream", None)
+    read: Callable[..., Imported] = getattr(reader, "read", reader)
+    chosen = read_options(stream or read, options)
     if stream is not None:
         yield from stream(sources, result, **chosen)
         return
-    answer: Imported = module.read(sources, **chosen)
+    answer = read(sources, **chosen)
     result.warnings.extend(answer.warnings)
     result.dropped.update(answer.dropped)
     yield from answer.jobs
@@ -149,7 +152,13 @@ def _format_of_json(head: str, first: str) -> str | None:
     return None
 
 
-def _module_of(name: str) -> str:
-    if name not in FORMATS:
-        raise InputError("format", f"unknown: {name!r}; known: {', '.join([*FORMATS, AUTO])}")
-    return FORMATS[name]
+def _reader(name: str) -> Any:
+    """The module of a format, or the function that reads it."""
+    if name in FORMATS:
+        return importlib.import_module(FORMATS[name])
+    if not plugins.is_outside(plugins.IMPORTERS, name):
+        raise plugins.unknown(plugins.IMPORTERS, name, {**FORMATS, AUTO: ""})
+    found = plugins.find(plugins.IMPORTERS, name)
+    if not (callable(found) or hasattr(found, "read") or hasattr(found, "stream")):
+        raise InputError(f"format {name!r}", "has neither read nor stream")
+    return found

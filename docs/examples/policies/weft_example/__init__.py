@@ -1,0 +1,1 @@
+"""Policies for Weft that live in a package of their own."""

@@ -1,0 +1,38 @@
+"""A matcher: the application with the most tasks waiting goes first."""
+
+import numpy as np
+
+from rm.ledger.view import View
+from rm.match.candidates import candidates, gate_of, placements
+from rm.match.protocol import NOTHING, BaseMatcher, Match
+from rm.match.turn_kernels import ANYBODY, Line, picks_by_turn
+
+
+class Widest(BaseMatcher):
+    """Serves the widest application first; `narrow` turns it round."""
+
+    name = "widest"
+
+    def __init__(self, narrow: bool = False) -> None:
+        self.narrow = narrow
+
+    def match(self, view: View, node: int, now: float) -> Match:
+        """Answer what to grant on a node now; it changes nothing."""
+        found = candidates(view, node)  # rows that may use the node and fit there
+        if not len(found.rows):
+            return NOTHING
+        rows = view.rows
+        width = np.bincount(
+            rows.app[: rows.count], rows.pending[: rows.count], minlength=view.app_slots
+        )
+        line = Line(
+            queues=ANYBODY,
+            share=np.zeros(0),
+            key=width if self.narrow else -width,  # the smallest key goes first
+            step=np.zeros(len(found.rows)),
+            pri=found.pri,
+            pending=found.pending,
+            waiting=np.zeros(0, dtype=np.int64),
+        )
+        picked, keys = picks_by_turn(found, line, gate_of(view, keeps=True))
+        return Match(placements(found.rows, picked, keys, ("width",)))

@@ -1,0 +1,90 @@
+"""Policies of other packages, by entry point or by `module:attribute`.
+
+A package declares them in its `pyproject.toml`, and they are known by name where it is installed:
+
+    [project.entry-points."weft.matchers"]
+    mine = "my_package.matching:Mine"
+
+`my_package.matching:Mine` names the same without an installation; the folder that a command runs in
+is looked through last. Weft's own names come first, so no package can stand in for them unseen.
+"""
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import InputError
+from weft.parameters import read_parameters
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+MATCHERS, PLANNERS, ASKERS, IMPORTERS = (
+    "weft.matchers", "weft.planners", "weft.askers", "weft.importers",
+)  # fmt: skip
+_KINDS = {MATCHERS: "matcher", PLANNERS: "planner", ASKERS: "asker", IMPORTERS: "format"}
+
+
+@cache
+def _declared(group: str) -> "Mapping[str, EntryPoint]":
+    from importlib.metadata import entry_points  # takes longer to load than a small command
+
+    return {each.name: each for each in entry_points(group=group)}
+
+
+def names(group: str) -> list[str]:
+    """Names that installed packages declare for a group, sorted."""
+    return sorted(_declared(group))
+
+
+def is_outside(group: str, name: str) -> bool:
+    """Return whether a name is not one of Weft's own to look up, but another package's."""
+    return ":" in name or name in _declared(group)
+
+
+def find(group: str, name: str) -> Any:
+    """Load a policy of another package; raises InputError with the reason when it cannot be."""
+    declared = _declared(group).get(name)
+    place = f"{_KINDS[group]} {name!r}"
+    module, _, attribute = (declared.value if declared else name).partition(":")
+    if "" not in sys.path:
+        sys.path.append("")  # the folder that the command runs in
+    try:
+        found = import_module(module)
+    except Exception as error:  # whatever a stranger's module does when it is loaded
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(place, f"cannot load {module!r}: {reason}") from error
+    for part in attribute.split(".") if attribute else ():
+        if not hasattr(found, part):
+            raise InputError(place, f"{module} has no {attribute!r}")
+        found = getattr(found, part)
+    return found
+
+
+def unknown(group: str, name: str, own: Mapping[str, Any]) -> InputError:
+    """Say that a name is neither Weft's own nor another package's."""
+    kind = _KINDS[group]
+    known = ", ".join([*own, *names(group)])
+    return InputError(kind, f"unknown {kind} {name!r}; known: {known}, or module:attribute")
+
+
+def build(group: str, name: str, options: Mapping[str, Any], *needs: str) -> Any:
+    """Call a policy's factory with parameters by name; raises InputError.
+
+    The defaults of the factory's arguments say which parameters there are, and of which kind.
+    `needs` are the attributes that every policy of the group has.
+    """
+    place = f"{_KINDS[group]}.{name}"
+    factory = find(group, name)
+    if not callable(factory):
+        raise InputError(place, f"is no class or function, but {type(factory).__name__}")
+    try:
+        made = factory(**read_parameters(factory, options, place))
+    except TypeError as error:
+        raise InputError(place, str(error)) from error
+    missing = [need for need in needs if not hasattr(made, need)]
+    if missing:
+        raise InputError(place, f"is no {_KINDS[group]}: it has no {', '.join(missing)}")
+    return made
