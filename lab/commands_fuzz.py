@@ -96,10 +96,11 @@ def _search(seeds: range, preset_: str, pace: str, script: str, workers: int) ->
 def _batch(seeds: range, preset_: str, pace: str, script: str) -> list[Found]:
     from sim.fuzz import run
 
-    return [(seed, run(_case(seed, preset_, pace, script))) for seed in seeds]
+    return [(seed, run(case_of(seed, preset_, pace, script))) for seed in seeds]
 
 
-def _case(seed: int, preset_: str, pace: str, script: str) -> "Case":
+def case_of(seed: int, preset_: str, pace: str, script: str) -> "Case":
+    """The case of a seed; `script`: the text of a faults file in place of the seed's own faults."""
     from sim.faults import faults_from_dict
     from sim.swarm import case
 
@@ -116,7 +117,7 @@ def _report(
 ) -> dict[str, Any]:
     from sim.fuzz import run, shrink
 
-    case = _case(seed, preset_, pace, script)
+    case = case_of(seed, preset_, pace, script)
     verdict = run(case)
     if shrinks:
         case = shrink(case, verdict.kind)

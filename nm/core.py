@@ -86,6 +86,7 @@ class NodeManager:
         self._boot = boot or int(rng.spawn(1)[0].integers(1, BOOT_MAX))
         self._life = 0  # of the manager that accepted the node, or asked it to register
         self._token = 0  # what that manager wants to be told again
+        self._request = (0, 0.0)  # the newest registration: number, when it was first sent
         self._expiry_s = inf
         self._heard_s = 0.0  # when the newest report was sent that the manager answered
         self._probe = (0, 0.0)  # a report whose answer is waited for: number, when it was sent
@@ -159,6 +160,7 @@ class NodeManager:
         first = 1 + (self._boot % BOOTS << REPORT_BITS)  # not the numbers of a past life
         self._outbox = Outbox(self._settings.resend_after_s, first)
         self._runner.outbox = self._outbox
+        self._request = (first, now)
         self._register(effects)
 
     def _register(self, effects: list[Effect]) -> None:
@@ -166,24 +168,32 @@ class NodeManager:
         running = self._runner.book.running()
         message = NodeRegistered(
             self.node_id, address, rack, labels, capacity, running,
-            self._boot, self._life, self._token,
+            self._boot, self._life, self._token, self._request[0],
         )  # fmt: skip
         effects.append(Send(MANAGER, message))
         effects.append(SetTimer(self._settings.register_retry_s, REGISTER))
 
-    def _resync(self, life: int, token: int, effects: list[Effect]) -> None:
-        """The manager does not know what runs here: tell it."""
-        self._life, self._token = life or self._life, token
+    def _resync(self, life: int, token: int, now: float, effects: list[Effect]) -> None:
+        """The manager does not know what runs here: tell it.
+
+        What answers an earlier registration says nothing about this one.
+        """
+        asked = (life or self._life, token)
+        if self.state is _RUNNING or asked != (self._life, self._token):
+            self._request = (self._request[0] + 1, now)
+        self._life, self._token = asked
         self.state = NODE.next(self.state, NodeEvent.RESYNC)
         self._register(effects)
 
     def _on_accepted(self, event: NodeAccepted, now: float, effects: list[Effect]) -> None:
         if event.life and self._life and event.life != self._life:
             # a manager that restarted took a late copy of an earlier registration for ours
-            self._resync(event.life, 0, effects)
+            self._resync(event.life, 0, now, effects)
             return
+        if event.request_id not in (0, self._request[0]):
+            return  # late: the manager may have given this node up since
         self._life = self._runner.life = event.life or self._life
-        self._heard_s, self._probe = now, (0, 0.0)
+        self._heard_s, self._probe = max(self._heard_s, self._request[1]), (0, 0.0)
         self._expiry_s = event.expiry_s or inf
         if self.state is NodeState.REGISTERING:
             effects.append(SetTimer(None, REGISTER))
@@ -243,13 +253,13 @@ class NodeManager:
         runner = self._runner
         if event.resync:
             if not event.token or self.state is NodeState.REGISTERING:
-                self._resync(event.life, event.token, effects)
+                self._resync(event.life, event.token, now, effects)
             return
         if event.life and event.life != self._life:
             # of an earlier life of the manager, or of a later one that has not asked yet; either
             # way the manager of today says whether it knows this node
             if self.state is _RUNNING:
-                self._resync(event.life, 0, effects)
+                self._resync(event.life, 0, now, effects)
             return
         if event.acks:
             self._outbox.acknowledge(event.acks)
@@ -260,9 +270,10 @@ class NodeManager:
         if (
             event.start or event.stop or event.over
         ) and self._types is not None:  # else it is said again
-            self._acks.append(event.response_id)
-            for launch in event.start:
-                runner.start_master(launch, now, effects)
+            if not event.start or self._may_start(now):
+                self._acks.append(event.response_id)
+                for launch in event.start:
+                    runner.start_master(launch, now, effects)
             for container in event.stop:
                 if not runner.report_again(container):
                     runner.stop(container, now, effects)
@@ -283,13 +294,20 @@ class NodeManager:
             self._reporting = True
             effects.append(SetTimer(0.0, REPORT))
 
+    def _may_start(self, now: float) -> bool:
+        """Whether what the manager granted here may be begun, be it a task's or a master's.
+
+        Not while the node registers, as the manager is being told what runs here; nor without an
+        answer for the expiry: the manager has given up its grants, and has the node register again.
+        """
+        lapsed = now - self._heard_s >= self._expiry_s and self._settings.lease
+        return self.state is _RUNNING and not lapsed
+
     # -- orders of masters -------------------------------------------------------------------------
 
     def _on_start(self, event: StartContainers, now: float, effects: list[Effect]) -> None:
-        if self.state is not _RUNNING or self._types is None:
-            return  # what runs here was told to the manager, or is about to be; the sender repeats
-        if now - self._heard_s >= self._expiry_s and self._settings.lease:
-            return  # the manager has given up what it granted here; it will have us register again
+        if self._types is None or not self._may_start(now):
+            return  # the sender repeats
         answers = []
         for item in event.items:
             error = self._runner.start(item, now, effects, known=event.boot in (0, self._boot))

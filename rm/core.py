@@ -83,9 +83,9 @@ class ResourceManager:
         if event.key == MATCH:
             self._match()
         elif event.key == LIVENESS:
-            self._forgive()
-            nodes.expire(self.books)
-            masters.expire(self.books)
+            if not self._forgive():
+                nodes.expire(self.books)
+                masters.expire(self.books)
             self._gauges()
             self._watch()
         elif event.key == PREEMPT:
@@ -134,15 +134,18 @@ class ResourceManager:
         self._watch_at = self.books.now + self._watch_s
         self.books.out.append(SetTimer(self._watch_s, LIVENESS))
 
-    def _forgive(self) -> None:
-        """A look that comes far too late finds a manager that was paused, not silent nodes.
+    def _forgive(self) -> bool:
+        """Whether a look comes far too late: it finds a manager that was paused, not silent nodes.
 
-        What they said meanwhile waits to be heard: nobody's time ran while the manager's stood.
+        Nobody's time ran while the manager's stood, and nobody is judged before the next look, by
+        when what waits to be heard was heard.
         """
         late_s = self.books.now - self._watch_at
-        if late_s > self._watch_s:
-            nodes.forgive(self.books, late_s)
-            masters.forgive(self.books, late_s)
+        if late_s <= self._watch_s:
+            return False
+        nodes.forgive(self.books, late_s)
+        masters.forgive(self.books, late_s)
+        return True
 
     def _gauges(self) -> None:
         books = self.books

@@ -64,7 +64,9 @@ def register(books: Books, event: NodeRegistered) -> None:
         _ask_to_register(books, event.node_id, node.challenge[1])
         return
     if node.present and event.boot == node.boot and (event.life == 0 or node.sure):
-        _accept(books, node)  # said again: the answer was lost, nothing else is new
+        # said again: the answer was lost, nothing else is new than that it lives
+        books.ledger.nodes.w["seen_s"][node.slot] = books.now
+        _accept(books, node, event.request_id)
         return
     node.boot, node.sure, node.challenge = event.boot, event.life == life, (0, 0)
     _describe(books, node, event, capacity, mask)
@@ -81,7 +83,7 @@ def register(books: Books, event: NodeRegistered) -> None:
             _keep_for_nobody(books, node, number, demand)
     node.lost.clear()
     books.version += 1
-    _accept(books, node)
+    _accept(books, node, event.request_id)
     missing = books.missing.get(node.node_id)
     if missing:  # ends that the node still owes come with its next heartbeats
         waiting = {n: (a, books.now) for n, (a, _) in missing.items() if n not in books.holdings}
@@ -258,11 +260,11 @@ def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector,
     books.note(NodeChanged(node.node_id, node.state.name, capacity))
 
 
-def _accept(books: Books, node: Node) -> None:
+def _accept(books: Books, node: Node, request_id: int) -> None:
     settings = books.settings
     answer = NodeAccepted(
         node.node_id, books.types, settings.heartbeat_s, settings.prompt, books.cluster_ts,
-        books.epoch + 1, settings.node_expiry_s,
+        books.epoch + 1, settings.node_expiry_s, request_id,
     )  # fmt: skip
     books.out.append(Send(node_address(node.node_id), answer))
 

@@ -282,6 +282,7 @@ class NodeRegistered:
     boot: int = 0  # drawn at random by each process of this node; another one lost what ran before
     life: int = 0  # of the manager that asked for it, the first being 1; 0: nobody asked
     token: int = 0  # of the resync that asked a process to show that it is the one that lives
+    request_id: int = 0  # one that is repeated keeps its number; 0: not told
 
 
 @record
@@ -318,6 +319,7 @@ class NodeAccepted:
     cluster_ts: int
     life: int = 0  # of the manager, the first being 1; 0: not told
     expiry_s: float = 0.0  # a node that goes so long without an answer is LOST; 0: not told
+    request_id: int = 0  # of the registration that this answers; 0: not told
 
 
 @record

@@ -1,10 +1,12 @@
 """The search for faults, in short: no seed breaks a promise; what does is shrunk to its cause."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
 
+from lab.commands_fuzz import case_of
 from rm import nodes
 from sim.faults import Fault, FaultKind, Faults, faults_from_dict, faults_to_dict
 from sim.fuzz import run, shrink
@@ -20,6 +22,18 @@ def test_no_seed_breaks_a_promise_whatever_the_scheduler(name: str) -> None:
         for pace in ("yarn", "prompt"):
             verdict = run(case(seed, name, pace))
             assert not verdict.problem, f"weft fuzz --seeds {seed} --preset {name} --pace {pace}"
+
+
+KEPT = sorted((Path(__file__).parent / "kept_faults").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_script_that_broke_a_promise_once_breaks_none(path: Path) -> None:
+    """As `weft fuzz` printed it; its head says of which seed, and what was wrong."""
+    text = path.read_text()
+    head = yaml.safe_load(text)["fuzz"]
+    one = case_of(head["seed"], head["preset"], head["pace"], text)
+    assert not run(one).problem
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

@@ -1,5 +1,7 @@
 """A node manager's conversation, event by event: what is said once is done once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -314,8 +316,52 @@ def test_a_node_that_had_no_answer_for_the_expiry_starts_nothing_until_it_is_acc
     assert start(node, 13.0, granted(1, 2)) == [""], "what was sent at 4 s was answered"
     late = StartContainers(ATTEMPT, "n1", (granted(1, 3),))
     assert not sent(node.handle(late, 14.5))
-    node.handle(accepted(1, expiry_s=10.0), 15.0)
+    (asked,) = sent(node.handle(NodeAnswered("n1", 0, resync=True, life=1), 14.9))
+    node.handle(answering(asked.message, 10.0), 15.0)
     assert start(node, 15.5, granted(1, 3)) == [""]
+
+
+def answering(registered: NodeRegistered, expiry_s: float) -> NodeAccepted:
+    return replace(accepted(1, expiry_s), request_id=registered.request_id)
+
+
+def test_an_acceptance_that_waited_renews_no_lease() -> None:
+    """The node stood still: what lies in its socket was said before the manager gave it up."""
+    node = NodeManager("n1", "", CAPACITY, "r", (), NodeSettings(), np.random.default_rng(1))
+    (registered, _) = node.handle(Started(), 0.0)
+    again = sent(node.handle(TimerFired("register"), 2.0))[0].message
+    assert again.request_id == registered.message.request_id > 0
+    node.handle(answering(again, 10.0), 3.0)
+    node.handle(answering(again, 10.0), 25.0)  # the answer to what was said twice
+    late = StartContainers(ATTEMPT, "n1", (granted(1, 2),))
+    assert not sent(node.handle(late, 25.0))
+
+
+def test_an_acceptance_of_an_earlier_registration_ends_no_later_one() -> None:
+    node = build()
+    (first,) = sent(node.handle(NodeAnswered("n1", 0, resync=True, life=1), 1.0))
+    node.handle(answering(first.message, 10.0), 2.0)
+    (second,) = sent(node.handle(NodeAnswered("n1", 0, resync=True, life=1), 30.0))
+    node.handle(answering(first.message, 10.0), 30.5)
+    late = StartContainers(ATTEMPT, "n1", (granted(1, 2),))
+    assert not sent(node.handle(late, 30.5)), "it was given up, and is not accepted yet"
+    node.handle(answering(second.message, 10.0), 31.0)
+    assert start(node, 31.5, granted(1, 2)) == [""]
+
+
+def test_a_master_is_started_under_the_same_lease_as_a_task() -> None:
+    node = build()
+    (asked,) = sent(node.handle(NodeAnswered("n1", 0, resync=True, life=1), 0.0))
+    node.handle(answering(asked.message, 10.0), 0.0)
+    launch = MasterLaunch(granted(1, 1).container_id, ATTEMPT, (1.0, 100.0, 0.0, 0.0))
+    order = NodeAnswered("n1", 7, start=(launch,), stop=(granted(1, 9).container_id,), life=1)
+    effects = node.handle(order, 12.0)
+    assert not [e for e in effects if isinstance(e, Launch)], "the manager gave its container up"
+    probe = beat(node, 12.5)
+    assert 7 not in probe.acks, "it is said again, if it is still wanted"
+    assert [end.container_id for end in probe.ended] == [granted(1, 9).container_id]
+    node.handle(NodeAnswered("n1", 8, acks=(probe.request_id,), life=1), 13.0)
+    assert [e.item for e in node.handle(order, 13.5) if isinstance(e, Launch)] == [launch]
 
 
 def test_leaving_stops_everything() -> None:

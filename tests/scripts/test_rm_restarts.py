@@ -140,10 +140,12 @@ def test_a_manager_that_was_paused_hears_what_waits_before_it_declares_anyone_lo
     assert rig.manager.books.nodes["n1"].present
     rig.beat("n1")
     rig.allocate(master)
-    rig.tell(TimerFired("liveness"), 9.0)
+    rig.tell(TimerFired("liveness"), 9.8)
     assert rig.manager.books.nodes["n1"].present
     rig.allocate(master)
-    rig.tell(TimerFired("liveness"), 1.5)
+    rig.tell(TimerFired("liveness"), 1.2, paused=True)
+    assert rig.manager.books.nodes["n1"].present, "a look that is late judges nobody"
+    rig.tell(TimerFired("liveness"), 2.0)
     assert not rig.manager.books.nodes["n1"].present, "who stays silent is lost all the same"
 
 

@@ -80,6 +80,7 @@ def encode_orders(messages: Iterable[NodeOrder]) -> pb.TrackerOrders:
                     cluster_ts=message.cluster_ts,
                     life=message.life,
                     expiry_s=message.expiry_s,
+                    request_id=message.request_id,
                 )
             )
     return batch
@@ -104,6 +105,7 @@ def _decode_order(item: pb.TrackerOrder) -> NodeOrder:
             to.cluster_ts,
             to.life,
             to.expiry_s,
+            to.request_id,
         )
     raise CodecError("an order to a node that says nothing: another version?")
 
@@ -157,6 +159,7 @@ def _encode_registered(message: NodeRegistered) -> pb.RegisterNode:
         boot=message.boot,
         life=message.life,
         token=message.token,
+        request_id=message.request_id,
     )
 
 
@@ -178,6 +181,7 @@ def _decode_registered(item: pb.RegisterNode) -> NodeRegistered:
         item.boot,
         item.life,
         item.token,
+        item.request_id,
     )
 
 

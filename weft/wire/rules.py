@@ -226,6 +226,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.NodeRegistered: {
         "node_id": NAMED, "address": NAME, "rack": NAME, "labels": LABELS, "capacity": CAPACITY,
         "running": _list(messages.RunningContainer), "boot": GIVEN, "life": COUNT, "token": ID,
+        "request_id": ID,
     },
     messages.NodeHeartbeated: {
         "node_id": NAMED, "request_id": ID, "acks": IDS, "ended": _list(messages.ContainerEnd),
@@ -235,7 +236,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.NodeUnregistered: {"node_id": NAMED},
     messages.NodeAccepted: {
         "node_id": NAMED, "types": TYPES, "heartbeat_s": PACE, "prompt": GIVEN,
-        "cluster_ts": ID, "life": COUNT, "expiry_s": DURATION,
+        "cluster_ts": ID, "life": COUNT, "expiry_s": DURATION, "request_id": ID,
     },
     messages.NodeAnswered: {
         "node_id": NAMED, "response_id": ID, "acks": IDS, "start": _list(messages.MasterLaunch),

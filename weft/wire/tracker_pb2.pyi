@@ -134,6 +134,7 @@ class RegisterNode(_message.Message):
     BOOT_FIELD_NUMBER: _builtins.int
     LIFE_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     address: _builtins.str
     """host:port of the node manager's service"""
@@ -144,6 +145,8 @@ class RegisterNode(_message.Message):
     """of the manager that asked for it, the first being 1; 0: nobody asked"""
     token: _builtins.int
     """of the resync that asked for it, if it carried one"""
+    request_id: _builtins.int
+    """of the registration; said again with the same number"""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -164,10 +167,11 @@ class RegisterNode(_message.Message):
         boot: _builtins.int = ...,
         life: _builtins.int = ...,
         token: _builtins.int = ...,
+        request_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "capacity", b"capacity", "labels", b"labels", "life", b"life", "node_id", b"node_id", "rack", b"rack", "running", b"running", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "capacity", b"capacity", "labels", b"labels", "life", b"life", "node_id", b"node_id", "rack", b"rack", "request_id", b"request_id", "running", b"running", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -307,6 +311,7 @@ class NodeRegistration(_message.Message):
     CLUSTER_TS_FIELD_NUMBER: _builtins.int
     LIFE_FIELD_NUMBER: _builtins.int
     EXPIRY_S_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     heartbeat_s: _builtins.float
     """pace of the node's heartbeats, s"""
@@ -318,6 +323,8 @@ class NodeRegistration(_message.Message):
     """of the manager, the first being 1"""
     expiry_s: _builtins.float
     """a node that goes so long without an answer is LOST, s"""
+    request_id: _builtins.int
+    """of the registration that this answers"""
     @_builtins.property
     def types(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.ResourceType]: ...
     def __init__(
@@ -330,10 +337,11 @@ class NodeRegistration(_message.Message):
         cluster_ts: _builtins.int = ...,
         life: _builtins.int = ...,
         expiry_s: _builtins.float = ...,
+        request_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_ts", b"cluster_ts", "expiry_s", b"expiry_s", "heartbeat_s", b"heartbeat_s", "life", b"life", "node_id", b"node_id", "prompt", b"prompt", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_ts", b"cluster_ts", "expiry_s", b"expiry_s", "heartbeat_s", b"heartbeat_s", "life", b"life", "node_id", b"node_id", "prompt", b"prompt", "request_id", b"request_id", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
