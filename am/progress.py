@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 
 from am.lots import Lot
 from weft.errors import InvariantError
-from weft.job import EdgeKind, Job, one_to_one_parents
+from weft.job import Edge, EdgeKind, Job, TaskPairs
 from weft.messages import FinishedTask
 
 WAITING, READY, RUNNING, DONE = range(4)
@@ -27,6 +27,7 @@ class StageProgress:
         "lot_of",
         "lots",
         "missing",
+        "pair_children",
         "position",
         "rank_of",
         "ready_at",
@@ -44,9 +45,12 @@ class StageProgress:
         self.finished = 0
         self.running = 0  # tasks, however many copies of each
         self.barriers = 0  # unfinished parents that all tasks wait for
-        self.missing: list[int] | None = None  # unfinished one_to_one parent tasks of each task
+        self.missing: list[int] | None = (
+            None  # unfinished parent tasks of each task, barriers aside
+        )
         self.barrier_children: list[int] = []
         self.chain_children: list[int] = []
+        self.pair_children: list[tuple[int, TaskPairs]] = []
         self.ready_at: list[float] | None = None  # by task, if kept
         self.tries: dict[int, int] = {}  # launches so far, for tasks launched more than once
         self.failures: dict[int, int] = {}  # failures that count towards max_task_attempts
@@ -124,9 +128,9 @@ class Progress:
         self.lots: list[Lot] = []
         self.changed: dict[int, Lot] = {}
         for child, stage in enumerate(self.stages):
-            for parent, kind in job.parents_of(child):
-                if kind is EdgeKind.ONE_TO_ONE:
-                    self._chain(parent, stage)
+            for parent, edge in job.edges_of(child):
+                if edge.kind in (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS):
+                    self._chain(parent, stage, edge)
                 else:
                     stage.barriers += 1
                     self.stages[parent].barrier_children.append(child)
@@ -139,14 +143,18 @@ class Progress:
             if stage.barriers == 0:
                 self._open(stage)
 
-    def _chain(self, parent: int, child: StageProgress) -> None:
-        self.stages[parent].chain_children.append(child.position)
-        count = self.stages[parent].tasks
-        blocks = (len(one_to_one_parents(count, child.tasks, t)) for t in range(child.tasks))
-        if child.missing is None:
-            child.missing = list(blocks)
-        else:
-            child.missing = [old + new for old, new in zip(child.missing, blocks, strict=True)]
+    def _chain(self, position: int, child: StageProgress, edge: Edge) -> None:
+        """Count the parent tasks of each task over an edge that is no barrier."""
+        parent = self.stages[position]
+        missing = child.missing = child.missing or [0] * child.tasks
+        if edge.kind is EdgeKind.PAIRS:
+            parent.pair_children.append((child.position, edge.pairs))
+            for task in edge.pairs.children:
+                missing[task] += 1
+            return
+        parent.chain_children.append(child.position)
+        for task in range(child.tasks):
+            missing[task] += len(edge.parent_tasks(parent.tasks, child.tasks, task))
 
     def keep_times(self, now: float) -> None:
         """Note from now on when each task became ready."""
@@ -291,7 +299,9 @@ class Progress:
         self.finished += 1
         self.version += 1
         for child in stage.chain_children:
-            self._advance(stage, self.stages[child], task)
+            self._advance(self.stages[child], _heirs(stage.tasks, self.stages[child].tasks, task))
+        for child, pairs in stage.pair_children:
+            self._advance(self.stages[child], pairs.children_of(task))
         if stage.finished == stage.tasks:
             self._completed(stage)
 
@@ -322,18 +332,11 @@ class Progress:
             if lot.ready:
                 self.changed[lot.number] = lot
 
-    def _advance(self, parent: StageProgress, child: StageProgress, task: int) -> None:
-        """A parent task of a one_to_one edge is done (`one_to_one_parents`, inverted)."""
+    def _advance(self, child: StageProgress, heirs: Sequence[int]) -> None:
+        """A parent task of these tasks, over an edge that is no barrier, is done."""
         missing = child.missing
         if missing is None:
             return
-        ahead, behind = parent.tasks, child.tasks
-        if ahead >= behind:
-            heirs = range(
-                ((task + 1) * behind - 1) // ahead, ((task + 1) * behind - 1) // ahead + 1
-            )
-        else:
-            heirs = range(-(-task * behind // ahead), -(-(task + 1) * behind // ahead))
         for heir in heirs:
             missing[heir] -= 1
             if missing[heir] == 0 and child.barriers == 0 and child.state[heir] == WAITING:
@@ -360,6 +363,14 @@ class Progress:
                 begun = self.stages[child].state
                 if not stage.complete and (READY in begun or RUNNING in begun):
                     raise InvariantError(f"stage {child} began before stage {stage.position} ended")
+
+
+def _heirs(ahead: int, behind: int, task: int) -> range:
+    """The child tasks of one parent task of a one_to_one edge: `one_to_one_parents`, inverted."""
+    if ahead >= behind:
+        heir = ((task + 1) * behind - 1) // ahead
+        return range(heir, heir + 1)
+    return range(-(-task * behind // ahead), -(-(task + 1) * behind // ahead))
 
 
 def _check_stage(stage: StageProgress) -> None:

@@ -39,6 +39,7 @@ from weft.plan import Plan
 from weft.resources import Vector
 
 _SUCCEEDED: Final = Outcome.SUCCEEDED
+_BY_TASK = (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS)  # a task waits for tasks, not for a stage
 TELL_BELOW = 0.9  # remaining work is told again when it fell below this part of the last told
 
 
@@ -80,9 +81,15 @@ class Work:
         self.racks: dict[NodeId, str] = dict(accepted.racks)  # where known; none: there is one
         self._told_work = 0.0
         self._parents = [
-            [(parent, kind is not EdgeKind.ONE_TO_ONE) for parent, kind in job.parents_of(stage)]
+            [(parent, kind not in _BY_TASK) for parent, kind in job.parents_of(stage)]
             for stage in range(len(job.stages))
         ]
+        self._pairs = {
+            (parent, child): edge.pairs
+            for child in range(len(job.stages))
+            for parent, edge in job.edges_of(child)
+            if edge.kind is EdgeKind.PAIRS
+        }
 
     def adopt(self, plan: Plan | None) -> None:
         """Follow a plan's order from now on (None: breadth first); running tasks go on."""
@@ -171,6 +178,7 @@ class Work:
             factors=self.estimates.factor,
             states=[stage.state for stage in progress.stages],
             parents=self._parents,
+            pairs=self._pairs,
             running=[
                 RunningTask(held.lot.stage, held.task, held.launched_s)
                 for held in self.launcher.held.values()

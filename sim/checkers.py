@@ -12,7 +12,7 @@ from weft.cluster import ClusterSpec
 from weft.errors import InvariantError
 from weft.facts import Closed, NodeChanged, Placed, TaskStarted, TaskStopped
 from weft.ids import AppId, ContainerId, NodeId, app_of_container
-from weft.job import EdgeKind, Job, one_to_one_parents
+from weft.job import EdgeKind, Job
 from weft.messages import Outcome
 from weft.resources import Vector
 
@@ -164,11 +164,11 @@ class Checkers:
         if job is None:
             raise InvariantError(f"a task of unknown application {app} runs")
         done = self._done.setdefault(app, {})
-        for parent, kind in job.parents_of(fact.stage):
+        for parent, edge in job.edges_of(fact.stage):
             finished = done.get(parent, Counter())
             tasks = job.stages[parent].tasks
-            if kind is EdgeKind.ONE_TO_ONE:
-                block = one_to_one_parents(tasks, job.stages[fact.stage].tasks, fact.task)
+            if edge.kind in (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS):
+                block = edge.parent_tasks(tasks, job.stages[fact.stage].tasks, fact.task)
                 missing = [task for task in block if task not in finished]
             else:
                 missing = [] if len(finished) == tasks else [0]

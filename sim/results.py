@@ -284,15 +284,21 @@ def ready_times(run: Run) -> Floats:
         if job is None:
             continue
         own = np.full(job.stages[stage].tasks, arrivals[app])
-        for parent, kind in job.parents_of(stage):
+        for parent, edge in job.edges_of(stage):
             before = ends.get((app, parent))
             if before is None:
                 continue
-            if kind is EdgeKind.ONE_TO_ONE:
+            if edge.kind is EdgeKind.ONE_TO_ONE:
                 blocks = (
                     one_to_one_parents(len(before), len(own), child) for child in range(len(own))
                 )
                 since = np.array([before[block.start : block.stop].max() for block in blocks])
+            elif edge.kind is EdgeKind.PAIRS:
+                since = np.zeros(len(own))
+                above, below = (
+                    np.frombuffer(c, np.uint32) for c in (edge.pairs.parent, edge.pairs.child)
+                )
+                np.maximum.at(since, below, before[above])
             else:
                 since = np.full(len(own), before.max())
             own = np.maximum(own, np.where(np.isfinite(since), since, 0.0))

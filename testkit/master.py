@@ -12,7 +12,7 @@ from am.ask.registry import Asker, HoldAsker, asker
 from am.core import ApplicationMaster, MasterSettings
 from weft.effects import MakePlan, Note, PlanReady, Send, SetTimer, Started, Stop, TimerFired
 from weft.ids import attempt_id, container_id
-from weft.job import Edge, EdgeKind, Job, Stage, one_to_one_parents
+from weft.job import Edge, EdgeKind, Job, Stage, TaskPairs
 from weft.messages import (
     Ask,
     AttemptAccepted,
@@ -53,6 +53,21 @@ def stage(name: str, tasks: int, *parents: str | Edge, **fields: Any) -> Stage:
 def chain(parent: str) -> Edge:
     """A one_to_one edge."""
     return Edge(parent, EdgeKind.ONE_TO_ONE)
+
+
+def pairs(parent: str, *rows: tuple[int, int]) -> Edge:
+    """An edge with exactly these pairs of tasks."""
+    return Edge(parent, EdgeKind.PAIRS, TaskPairs.of(rows))
+
+
+def random_edge(rng: np.random.Generator, parent: Stage, tasks: int) -> Edge:
+    """An edge of any kind from a stage to one with so many tasks."""
+    kind = list(EdgeKind)[int(rng.integers(len(EdgeKind)))]
+    if kind is not EdgeKind.PAIRS:
+        return Edge(parent.name, kind)
+    every = [(above, below) for above in range(parent.tasks) for below in range(tasks)]
+    chosen = rng.choice(len(every), int(rng.integers(1, len(every) + 1)), replace=False)
+    return pairs(parent.name, *(every[i] for i in chosen))
 
 
 def accepted(job: Job, **fields: Any) -> AttemptAccepted:
@@ -374,9 +389,7 @@ def assert_ran_in_order(cluster: PretendedCluster, once: bool = True) -> None:
         if how is Outcome.SUCCEEDED:
             ended.setdefault((launch.stage, launch.task), at)
     for at, launch, _ in cluster.starts:
-        for parent, kind in job.parents_of(launch.stage):
-            count = job.stages[parent].tasks
-            needed: Sequence[int] = range(count)
-            if kind is EdgeKind.ONE_TO_ONE:
-                needed = one_to_one_parents(count, job.stages[launch.stage].tasks, launch.task)
+        for parent, edge in job.edges_of(launch.stage):
+            sizes = job.stages[parent].tasks, job.stages[launch.stage].tasks
+            needed = edge.parent_tasks(*sizes, launch.task)
             assert all(ended[parent, task] <= at for task in needed)

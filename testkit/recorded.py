@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.ids import app_of_container
-from weft.job import EdgeKind, Job, one_to_one_parents
+from weft.job import EdgeKind, Job
 
 TOLERANCE_S = 1e-3  # clocks of two processes are read at slightly different instants, x time scale
 
@@ -60,10 +60,11 @@ class Recorded:
         }
         for fact in self.starts(app):
             child = job.stages[fact["stage"]]
-            for parent, kind in job.parents_of(fact["stage"]):
-                if kind is EdgeKind.ONE_TO_ONE:
-                    block = one_to_one_parents(job.stages[parent].tasks, child.tasks, fact["task"])
-                    ready = max(done[parent, t] for t in block)
+            for parent, edge in job.edges_of(fact["stage"]):
+                if edge.kind in (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS):
+                    sizes = job.stages[parent].tasks, child.tasks
+                    block = edge.parent_tasks(*sizes, fact["task"])
+                    ready = max((done[parent, t] for t in block), default=0.0)
                 else:
                     ready = last[parent]
                 assert fact["now_s"] >= ready - slack_s, (

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import InputError
-from weft.job import EdgeKind, Job, one_to_one_parents
+from weft.job import Edge, EdgeKind, Job, one_to_one_parents
 from weft.resources import ResourceTypes
 
 Floats = NDArray[np.float64]
@@ -121,9 +121,9 @@ def dag_of_job(job: Job, types: ResourceTypes) -> Dag:
             durations.append(np.full(stage.tasks, float(stage.duration_s)))
             demands.append(np.tile(types.vector(stage.demand, place), (stage.tasks, 1)))
     edges = tuple(
-        StageEdge(parent, child, Link.ONE if kind is EdgeKind.ONE_TO_ONE else Link.ALL)
+        _stage_edge(parent, child, edge, first)
         for child in range(len(job.stages))
-        for parent, kind in job.parents_of(child)
+        for parent, edge in job.edges_of(child)
     )
     return Dag(
         resources=types.names,
@@ -133,6 +133,16 @@ def dag_of_job(job: Job, types: ResourceTypes) -> Dag:
         demand=np.concatenate(demands).astype(np.float64).reshape(-1, len(types)),
         edges=edges,
     )
+
+
+def _stage_edge(parent: int, child: int, edge: Edge, first: Ints) -> StageEdge:
+    if edge.kind is not EdgeKind.PAIRS:
+        return StageEdge(parent, child, Link.ONE if edge.kind is EdgeKind.ONE_TO_ONE else Link.ALL)
+    columns = [
+        np.frombuffer(tasks, np.uint32).astype(np.int64) + first[stage]
+        for tasks, stage in ((edge.pairs.parent, parent), (edge.pairs.child, child))
+    ]
+    return StageEdge(parent, child, Link.SOME, np.column_stack(columns))
 
 
 @dataclass(frozen=True, eq=False)

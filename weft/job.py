@@ -4,9 +4,12 @@
 Estimates (`duration_s`, `demand`) are for schedulers; the truth (`actual_*`) is for node managers.
 """
 
-from collections.abc import Iterator, Mapping
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
 from weft.errors import InputError
 from weft.resources import read_amount
@@ -18,14 +21,84 @@ class EdgeKind(StrEnum):
     ALL_TO_ALL = "all_to_all"  # a barrier: every child task needs every parent task
     ONE_TO_ONE = "one_to_one"  # contiguous blocks: see `one_to_one_parents`
     BROADCAST = "broadcast"  # as a barrier for scheduling; the parent's output goes to every child
+    PAIRS = "pairs"  # exactly the listed pairs of tasks, see `TaskPairs`
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPairs:
+    """(parent task, child task) index pairs of an edge, ascending, none twice: 8 bytes a pair.
+
+    Make them with `TaskPairs.of`; the fields are columns of 32-bit integers.
+    """
+
+    parent: bytes = b""
+    child: bytes = b""
+    _by_child: list["tuple[array[int], array[int]]"] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, int]]) -> "TaskPairs":
+        """The pairs in whatever order; raises InputError for one that occurs twice."""
+        rows = sorted(pairs)
+        for before, row in pairwise(rows):
+            if before == row:
+                raise InputError("pairs", f"the pair {list(row)} occurs twice")
+        return cls(
+            array("I", [parent for parent, _ in rows]).tobytes(),
+            array("I", [child for _, child in rows]).tobytes(),
+        )
+
+    def __len__(self) -> int:
+        return len(self.parent) // 4
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self.parents, self.children, strict=True)
+
+    @property
+    def parents(self) -> "memoryview[int]":
+        """The parent task of each pair, ascending."""
+        return memoryview(self.parent).cast("I")
+
+    @property
+    def children(self) -> "memoryview[int]":
+        """The child task of each pair, ascending among those of one parent task."""
+        return memoryview(self.child).cast("I")
+
+    def children_of(self, parent: int) -> Sequence[int]:
+        """The child tasks that wait for a parent task, ascending."""
+        parents = self.parents
+        return self.children[bisect_left(parents, parent) : bisect_right(parents, parent)]
+
+    def parents_of(self, child: int) -> Sequence[int]:
+        """The parent tasks that a child task waits for, ascending; sorts the pairs once."""
+        if not self._by_child:
+            turned = sorted((below, above) for above, below in self)
+            self._by_child.append(
+                (array("I", [b for b, _ in turned]), array("I", [a for _, a in turned]))
+            )
+        children, parents = self._by_child[0]
+        return parents[bisect_left(children, child) : bisect_right(children, child)]
+
+
+NO_PAIRS = TaskPairs()
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A dependency on a parent stage."""
+    """A dependency on a parent stage; `pairs` belong to EdgeKind.PAIRS and to no other kind."""
 
     stage: str
     kind: EdgeKind = EdgeKind.ALL_TO_ALL
+    pairs: TaskPairs = NO_PAIRS
+
+    def parent_tasks(self, parents: int, children: int, child: int) -> Sequence[int]:
+        """Indices of the parent tasks that one child task waits for, given both stages' sizes."""
+        if self.kind is EdgeKind.ONE_TO_ONE:
+            return one_to_one_parents(parents, children, child)
+        if self.kind is EdgeKind.PAIRS:
+            return self.pairs.parents_of(child)
+        return range(parents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +257,11 @@ class Job:
         for edge in self.stages[position].parents:
             yield self._index[edge.stage], edge.kind
 
+    def edges_of(self, position: int) -> Iterator[tuple[int, Edge]]:
+        """Positions of a stage's parents with the edges themselves."""
+        for edge in self.stages[position].parents:
+            yield self._index[edge.stage], edge
+
     def topological_order(self) -> tuple[int, ...]:
         """Stage positions, parents first, ties in file order; raises InputError naming a cycle."""
         children: list[list[int]] = [[] for _ in self.stages]
@@ -222,6 +300,22 @@ def _check_parents(job: Job, stage: Stage, place: str) -> None:
         if edge.stage in seen:
             raise InputError(where, f"stage {stage.name!r} names parent {edge.stage!r} twice")
         seen.add(edge.stage)
+        if edge.pairs or edge.kind is EdgeKind.PAIRS:
+            _check_pairs(edge, job.stage(edge.stage), stage, where)
+
+
+def _check_pairs(edge: Edge, parent: Stage, child: Stage, where: str) -> None:
+    if edge.kind is not EdgeKind.PAIRS:
+        raise InputError(f"{where}.pairs", f"an edge of kind {edge.kind.value!r} lists no pairs")
+    if not edge.pairs:
+        raise InputError(f"{where}.pairs", "an edge of kind 'pairs' lists at least one pair")
+    for stage, tasks in ((parent, edge.pairs.parents), (child, edge.pairs.children)):
+        largest = max(tasks)
+        if largest >= stage.tasks:
+            raise InputError(
+                f"{where}.pairs",
+                f"stage {stage.name!r} has no task {largest}: it has {stage.tasks}",
+            )
 
 
 def _name_cycle(job: Job, missing: list[int]) -> str:

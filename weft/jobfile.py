@@ -1,9 +1,11 @@
 """The job file format as plain data: each value is checked at its place; nothing is guessed."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from weft.errors import InputError
 from weft.job import (
+    NO_PAIRS,
     NO_PREFERENCE,
     Edge,
     EdgeKind,
@@ -12,6 +14,7 @@ from weft.job import (
     Preference,
     Stage,
     TaskOverride,
+    TaskPairs,
     read_number_per_task,
 )
 from weft.reading import read_integer as _integer
@@ -21,6 +24,7 @@ from weft.reading import read_word as _word
 from weft.resources import read_amount
 
 TASKS_MAX = 10_000_000
+PAIRS_MAX = 10_000_000  # of one edge
 STAGES_MAX = 10_000
 _JOB_KEYS = {
     "name", "queue", "user", "priority", "arrival_s", "max_task_attempts", "history_key",
@@ -217,13 +221,43 @@ def _parents(value: object, place: str) -> tuple[Edge, ...]:
         if isinstance(item, str):
             edges.append(Edge(_name(item, where)))
             continue
-        table = _table(item, where, {"stage", "edge"})
-        kind = table.get("edge", EdgeKind.ALL_TO_ALL.value)
+        table = _table(item, where, {"stage", "edge", "pairs"})
+        default = EdgeKind.PAIRS if "pairs" in table else EdgeKind.ALL_TO_ALL
+        kind = table.get("edge", default.value)
         if kind not in {k.value for k in EdgeKind}:
             known = ", ".join(k.value for k in EdgeKind)
             raise InputError(f"{where}.edge", f"unknown edge kind {kind!r}; known: {known}")
-        edges.append(Edge(_name(table.get("stage"), f"{where}.stage"), EdgeKind(kind)))
+        pairs = _pairs(table, kind, where)
+        edges.append(Edge(_name(table.get("stage"), f"{where}.stage"), EdgeKind(kind), pairs))
     return tuple(edges)
+
+
+def _pairs(table: Mapping[str, Any], kind: str, place: str) -> TaskPairs:
+    """The pairs of tasks of one edge; whether the stages have such tasks, `Job` checks."""
+    if kind != EdgeKind.PAIRS:
+        if "pairs" in table:
+            raise InputError(f"{place}.pairs", f"an edge of kind {kind!r} lists no pairs")
+        return NO_PAIRS
+    place = f"{place}.pairs"
+    rows = table.get("pairs")
+    if not isinstance(rows, list):
+        raise InputError(place, "expected a list of [parent task, child task]")
+    if len(rows) > PAIRS_MAX:
+        raise InputError(place, f"{len(rows)} are more than the limit of {PAIRS_MAX}")
+    for i, row in enumerate(rows):
+        if not (isinstance(row, list) and len(row) == 2 and all(_is_index(task) for task in row)):
+            raise InputError(
+                f"{place}[{i}]",
+                f"expected [parent task, child task], numbered from 0, got {row!r:.60}",
+            )
+    try:
+        return TaskPairs.of((above, below) for above, below in rows)
+    except InputError as error:
+        raise InputError(place, error.problem) from None
+
+
+def _is_index(value: object) -> bool:
+    return type(value) is int and 0 <= value < TASKS_MAX
 
 
 def _demand(value: object, place: str) -> dict[str, float]:
@@ -261,10 +295,7 @@ def _stage_to_dict(stage: Stage) -> dict[str, Any]:
     data["duration_s"] = stage.duration_s
     data["demand"] = dict(stage.demand)
     if stage.parents:
-        data["parents"] = [
-            e.stage if e.kind is EdgeKind.ALL_TO_ALL else {"stage": e.stage, "edge": e.kind.value}
-            for e in stage.parents
-        ]
+        data["parents"] = [_edge_to_dict(edge) for edge in stage.parents]
     actual = stage.actual_duration_s
     if actual is not None:
         data["actual_duration_s"] = list(actual) if isinstance(actual, tuple) else actual
@@ -278,6 +309,15 @@ def _stage_to_dict(stage: Stage) -> dict[str, Any]:
         data["label"] = stage.label
     if stage.gang:
         data["gang"] = True
+    return data
+
+
+def _edge_to_dict(edge: Edge) -> str | dict[str, Any]:
+    if edge.kind is EdgeKind.ALL_TO_ALL:
+        return edge.stage
+    data: dict[str, Any] = {"stage": edge.stage, "edge": edge.kind.value}
+    if edge.kind is EdgeKind.PAIRS:
+        data["pairs"] = [[above, below] for above, below in edge.pairs]
     return data
 
 

@@ -24,6 +24,10 @@ def _deadline(shape: Shape, latest: Floats, earliest: Floats, task: int, horizon
         for heir in range(low, high):
             if not np.isnan(latest[heir]):
                 deadline = min(deadline, latest[heir])
+    if len(shape.pair_at) > 0:
+        for at in range(shape.pair_at[task], shape.pair_at[task + 1]):
+            if not np.isnan(latest[shape.pair[at]]):
+                deadline = min(deadline, latest[shape.pair[at]])
     return deadline
 
 

@@ -19,8 +19,8 @@ class Shape(NamedTuple):
     """A job's DAG: n tasks, s stages, l lots, d resources; it never changes under one plan.
 
     Barrier links of stage s go to `heir[heir_at[s]:heir_at[s + 1]]`, one_to_one links likewise in
-    `chain`; `..._up` are the same links from child to parent. `listing` holds the tasks of each
-    stage lot by lot in plan order.
+    `chain`; listed pairs of task t in `pair[pair_at[t]:pair_at[t + 1]]`. `..._up` are the same
+    links from child to parent. `listing` holds the tasks of each stage lot by lot in plan order.
     """
 
     first: Ints  # (s + 1,)
@@ -40,6 +40,10 @@ class Shape(NamedTuple):
     heir_up: Ints
     chain_up_at: Ints
     chain_up: Ints
+    pair_at: Ints  # (n + 1,), or (0,) where no edge lists pairs of tasks
+    pair: Ints
+    pair_up_at: Ints
+    pair_up: Ints
 
 
 class Run(NamedTuple):
@@ -115,6 +119,14 @@ def _ended(shape: Shape, run: Run, task: int, reverse: bool, live: int) -> int:
             if run.missing[next_task] > 0:
                 run.missing[next_task] -= 1
                 if run.missing[next_task] == 0 and run.stage_missing[other] == 0:
+                    live = _queue(shape, run, next_task, live)
+    pair_at, pair = (shape.pair_up_at, shape.pair_up) if reverse else (shape.pair_at, shape.pair)
+    if len(pair_at) > 0:
+        for at in range(pair_at[task], pair_at[task + 1]):
+            next_task = pair[at]
+            if run.missing[next_task] > 0:
+                run.missing[next_task] -= 1
+                if run.missing[next_task] == 0 and run.stage_missing[shape.stage[next_task]] == 0:
                     live = _queue(shape, run, next_task, live)
     run.stage_left[stage] -= 1
     if run.stage_left[stage] == 0:

@@ -1,6 +1,6 @@
 """A job's remaining DAG as arrays, for askers that pack it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from am.ask.packing_kernels import Run, Shape
 from am.ask.view import JobView
 from weft.dag import Floats, Ints
+from weft.job import TaskPairs
 from weft.resources import Vector
 
 READY, RUNNING, DONE = 1, 2, 3
@@ -32,7 +33,12 @@ def shape_of(view: JobView) -> Shape:
     tie[np.lexsort((np.arange(len(lots)), -dominant))] = np.arange(len(lots))
     count = len(sizes)
     barrier = [(p, c) for c in range(count) for p, every in view.parents[c] if every]
-    chained = [(p, c) for c in range(count) for p, every in view.parents[c] if not every]
+    chained = [
+        (p, c)
+        for c in range(count)
+        for p, every in view.parents[c]
+        if not every and (p, c) not in view.pairs
+    ]
     return Shape(
         first=first,
         stage=np.repeat(np.arange(count, dtype=np.int64), sizes),
@@ -45,6 +51,7 @@ def shape_of(view: JobView) -> Shape:
         depth=_depths(view),
         **_links("heir", barrier, count),
         **_links("chain", chained, count),
+        **_pair_links(view.pairs, first),
     )
 
 
@@ -68,6 +75,24 @@ def _links(name: str, pairs: Sequence[tuple[int, int]], stages: int) -> dict[str
         counts = np.bincount([a for a, _ in grouped], minlength=stages) if grouped else [0] * stages
         found[f"{name}{suffix}_at"] = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         found[f"{name}{suffix}"] = np.array([b for _, b in grouped], dtype=np.int64)
+    return found
+
+
+def _pair_links(pairs: Mapping[tuple[int, int], TaskPairs], first: Ints) -> dict[str, Ints]:
+    """Listed pairs as offsets and targets by task, down and up; empty without any."""
+    none = np.zeros(0, np.int64)
+    above, below = [none], [none]
+    for (parent, child), listed in pairs.items():
+        above.append(np.frombuffer(listed.parent, np.uint32) + first[parent])
+        below.append(np.frombuffer(listed.child, np.uint32) + first[child])
+    found: dict[str, Ints] = {}
+    ends = np.concatenate(above), np.concatenate(below)
+    for name, (start, end) in (("pair", ends), ("pair_up", ends[::-1])):
+        counts = np.bincount(start, minlength=int(first[-1]))
+        found[f"{name}_at"] = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        found[name] = end[np.lexsort((end, start))].astype(np.int64)
+        if not pairs:
+            found[f"{name}_at"] = none
     return found
 
 
@@ -130,7 +155,7 @@ class Remaining:
         )
 
     def _missing(self, waits: NDArray[np.bool_], some: NDArray[np.bool_], reverse: bool) -> Ints:
-        """Linked tasks over one_to_one edges that each task waits for."""
+        """Linked tasks over edges that are no barriers that each task waits for."""
         shape = self.shape
         missing = np.zeros(len(waits), np.int64)
         for parent in range(len(shape.first) - 1):
@@ -144,6 +169,10 @@ class Remaining:
                     missing[low:high] += _tied(waits[start:end], ahead, behind)
                 else:
                     missing[start:end] += _block(waits[low:high], ahead, behind)
+        at, targets = (shape.pair_at, shape.pair) if reverse else (shape.pair_up_at, shape.pair_up)
+        if len(at):
+            open_links = np.concatenate(([0], np.cumsum(waits[targets])))
+            missing += open_links[at[1:]] - open_links[at[:-1]]
         return missing
 
     def held(self, horizon_s: float, most: int = 64) -> tuple[Floats, Floats]:
@@ -181,6 +210,9 @@ class Remaining:
                 ahead, behind = int(high - low), int(heirs.stop - heirs.start)
                 own = _block(until[low:high], ahead, behind, np.maximum)
                 release[heirs] = np.maximum(release[heirs], own)
+        if len(shape.pair_at):
+            above = np.repeat(np.arange(len(until)), np.diff(shape.pair_at))
+            np.maximum.at(release, shape.pair, until[above])
         return release
 
 

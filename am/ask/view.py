@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from weft.ids import NodeId
+from weft.job import TaskPairs
 from weft.messages import AskType
 from weft.resources import Vector
 
@@ -99,6 +100,7 @@ class JobView(AvailableView):
     factors: Sequence[float] = ()  # believed over declared duration, by stage
     states: Sequence[Sequence[int]] = ()  # by stage and task: waiting, ready, running, done
     parents: Sequence[Sequence[tuple[int, bool]]] = ()  # by stage: (parent, whether a barrier)
+    pairs: Mapping[tuple[int, int], TaskPairs] = field(default_factory=dict)  # by (parent, child)
     running: Sequence[RunningTask] = ()
     version: int = 0  # grows with every change of the remaining DAG
 

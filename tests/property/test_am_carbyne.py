@@ -10,9 +10,17 @@ from am.ask.remaining import Remaining, declared_s, pool_of, shape_of
 from am.ask.view import Wish
 from am.settings import MasterSettings
 from am.work import Work
-from testkit.master import ATTEMPT, PretendedCluster, accepted, assert_ran_in_order, chain, stage
+from testkit.master import (
+    ATTEMPT,
+    PretendedCluster,
+    accepted,
+    assert_ran_in_order,
+    chain,
+    random_edge,
+    stage,
+)
 from weft.ids import container_id
-from weft.job import Edge, EdgeKind, Job, one_to_one_parents
+from weft.job import Job, one_to_one_parents
 from weft.messages import AskType, Container, ContainersAsked
 
 PLAIN = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -22,10 +30,10 @@ def random_job(rng: np.random.Generator) -> Job:
     stages = []
     for number in range(int(rng.integers(1, 8))):
         parents = [p for p in range(number) if rng.random() < 0.5]
-        edges = [chain(f"s{p}") if rng.random() < 0.5 else Edge(f"s{p}") for p in parents]
         need = {"vcores": float(rng.integers(1, 5)), "memory_mb": float(rng.integers(1, 9))}
         lasts = float(rng.choice([0.0, 1.0, 2.5, 4.0]))
         tasks = int(rng.integers(1, 7))
+        edges = [random_edge(rng, stages[p], tasks) for p in parents]
         stages.append(stage(f"s{number}", tasks, *edges, duration_s=lasts, demand=need))
     return Job("j", tuple(stages))
 
@@ -63,15 +71,13 @@ def assert_feasible(job: Job, remaining: Remaining, pool: np.ndarray, start: np.
     end[remaining.running] = remaining.residual
     begin[remaining.done] = end[remaining.done] = -1.0
     for child in range(len(job.stages)):
-        for parent, kind in job.parents_of(child):
+        for parent, edge in job.edges_of(child):
             for task in range(job.stages[child].tasks):
                 number = first[child] + task
                 if not remaining.unstarted[number]:
                     continue
-                count = job.stages[parent].tasks
-                needed = range(count)
-                if kind is EdgeKind.ONE_TO_ONE:
-                    needed = one_to_one_parents(count, job.stages[child].tasks, task)
+                sizes = job.stages[parent].tasks, job.stages[child].tasks
+                needed = edge.parent_tasks(*sizes, task)
                 assert all(end[first[parent] + p] <= begin[number] + 1e-6 for p in needed)
     held = shape.need[shape.kind[remaining.running]].sum(axis=0)
     for at in np.unique(begin[remaining.unstarted]):

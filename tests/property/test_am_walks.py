@@ -5,10 +5,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from am.settings import MasterSettings
-from testkit.master import PretendedCluster, assert_ran_in_order, chain, stage
+from testkit.master import PretendedCluster, assert_ran_in_order, random_edge, stage
 from weft.dag import dag_of_job
 from weft.effects import MakePlan
-from weft.job import Edge, Job, Preference, TaskOverride
+from weft.job import Job, Preference, TaskOverride
 from weft.messages import Outcome
 from weft.plan import Plan, plan_of_starts
 
@@ -19,8 +19,8 @@ def random_job(rng: np.random.Generator) -> Job:
     stages = []
     for number in range(int(rng.integers(1, 7))):
         parents = [p for p in range(number) if rng.random() < 0.4]
-        edges = [chain(f"s{p}") if rng.random() < 0.5 else Edge(f"s{p}") for p in parents]
         tasks = int(rng.integers(1, 9))
+        edges = [random_edge(rng, stages[p], tasks) for p in parents]
         overrides: tuple[TaskOverride, ...] = ()
         if rng.random() < 0.3:
             overrides = tuple(

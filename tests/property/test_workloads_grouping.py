@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.job import EdgeKind, one_to_one_parents
+from weft.job import Edge, one_to_one_parents
 from weft.workloads.stage_grouping import group_tasks
 
 
@@ -34,12 +34,11 @@ def graphs(draw):
 def edges_of(groups):
     edges = []
     for group in groups:
-        for number, kind in group.parents:
+        for number, kind, pairs in group.parents:
             above = groups[number].tasks
+            edge = Edge("", kind, pairs)
             for position, child in enumerate(group.tasks):
-                wanted = range(len(above))
-                if kind is EdgeKind.ONE_TO_ONE:
-                    wanted = one_to_one_parents(len(above), len(group.tasks), position)
+                wanted = edge.parent_tasks(len(above), len(group.tasks), position)
                 edges += [(above[i], child) for i in wanted]
     return edges
 

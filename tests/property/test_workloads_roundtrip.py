@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride
+from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
 from weft.jobfile import job_from_dict, job_to_dict
 from weft.workloads.jobs_file import load_jobs, write_jobs
 
@@ -32,9 +32,22 @@ overrides = st.builds(
 
 
 @st.composite
-def stages(draw, name: str, earlier: list[str]) -> Stage:
+def edges(draw, parent: Stage, tasks: int) -> Edge:
+    kind = draw(st.sampled_from(EdgeKind))
+    if kind is not EdgeKind.PAIRS:
+        return Edge(parent.name, kind)
+    pair = st.tuples(st.integers(0, parent.tasks - 1), st.integers(0, tasks - 1))
+    return Edge(parent.name, kind, TaskPairs.of(draw(st.sets(pair, min_size=1, max_size=9))))
+
+
+@st.composite
+def stages(draw, name: str, earlier: list[Stage]) -> Stage:
     tasks = draw(st.integers(1, 4))
-    chosen = draw(st.lists(st.sampled_from(earlier), unique=True, max_size=3)) if earlier else []
+    chosen = (
+        draw(st.lists(st.sampled_from(earlier), unique_by=lambda s: s.name, max_size=3))
+        if earlier
+        else []
+    )
     own = st.lists(overrides, min_size=tasks, max_size=tasks).map(tuple)
     each = st.lists(amounts, min_size=tasks, max_size=tasks).map(tuple)
     return Stage(
@@ -42,7 +55,7 @@ def stages(draw, name: str, earlier: list[str]) -> Stage:
         tasks,
         draw(amounts),
         draw(demands),
-        tuple(Edge(parent, draw(st.sampled_from(EdgeKind))) for parent in chosen),
+        tuple(draw(edges(parent, tasks)) for parent in chosen),
         draw(st.none() | amounts | each),
         draw(maybe(demands)),
         draw(preferences),
@@ -56,9 +69,12 @@ def stages(draw, name: str, earlier: list[str]) -> Stage:
 @st.composite
 def jobs(draw) -> Job:
     known = draw(st.lists(names, min_size=1, max_size=4, unique=True))
+    made: list[Stage] = []
+    for name in known:
+        made.append(draw(stages(name, made)))
     return Job(
         draw(names),
-        tuple(draw(stages(name, known[:i])) for i, name in enumerate(known)),
+        tuple(made),
         queue=draw(names),
         user=draw(st.just("") | names),
         priority=draw(st.integers(-5, 5)),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.errors import InputError
-from weft.job import EdgeKind, Job, one_to_one_parents
+from weft.job import Job
 from weft.jobfile import job_from_dict, job_to_dict
 from weft.workloads.imported import Imported
 from weft.workloads.registry import FORMATS, format_of, import_jobs
@@ -87,13 +87,10 @@ def job_edges(job: Job) -> Counter[tuple[float, float]]:
     """Task-level edges of a job, each by the true durations of its two tasks."""
     edges: Counter[tuple[float, float]] = Counter()
     for child, stage in enumerate(job.stages):
-        for parent, kind in job.parents_of(child):
+        for parent, edge in job.edges_of(child):
             above = job.stages[parent]
             for index in range(stage.tasks):
-                wanted = range(above.tasks)
-                if kind is EdgeKind.ONE_TO_ONE:
-                    wanted = one_to_one_parents(above.tasks, stage.tasks, index)
-                for i in wanted:
+                for i in edge.parent_tasks(above.tasks, stage.tasks, index):
                     edges[above.actual_duration_of(i), stage.actual_duration_of(index)] += 1
     return edges
 

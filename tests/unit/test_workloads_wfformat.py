@@ -5,7 +5,7 @@ import json
 import pytest
 
 from weft.errors import InputError
-from weft.job import EdgeKind, one_to_one_parents
+from weft.job import Edge, EdgeKind
 from weft.workloads import wfformat
 from weft.workloads.stage_grouping import group_tasks
 
@@ -69,24 +69,28 @@ def test_chains_side_by_side_are_one_to_one(tmp_path):
     assert job.stages[1].actual_duration_s == (3.0, 2.0, 1.0)
 
 
-def test_uneven_fans_split_the_stage_rather_than_change_an_edge():
+def test_uneven_fans_are_listed_task_by_task_rather_than_changed():
     # two splits with 3 and 1 children, each child with a follower of its own
     kinds = ["split"] * 2 + ["map"] * 4 + ["next"] * 4
     parents = [[], [], [0], [0], [1], [0], [2], [3], [4], [5]]
     groups = group_tasks(kinds, parents)
-    assert sorted(len(g.tasks) for g in groups) == [1, 1, 1, 1, 3, 3]
+    assert [len(g.tasks) for g in groups] == [2, 4, 4]
+    assert [[kind for _, kind, _ in g.parents] for g in groups] == [
+        [],
+        [EdgeKind.PAIRS],
+        [EdgeKind.ONE_TO_ONE],
+    ]
     assert edges_of(groups) == {(p, c) for c, above in enumerate(parents) for p in above}
 
 
 def edges_of(groups):
     edges = set()
     for group in groups:
-        for number, kind in group.parents:
+        for number, kind, pairs in group.parents:
             above = groups[number].tasks
+            edge = Edge("", kind, pairs)
             for position, child in enumerate(group.tasks):
-                wanted = range(len(above))
-                if kind is EdgeKind.ONE_TO_ONE:
-                    wanted = one_to_one_parents(len(above), len(group.tasks), position)
+                wanted = edge.parent_tasks(len(above), len(group.tasks), position)
                 edges |= {(above[i], child) for i in wanted}
     return edges
 

@@ -1,26 +1,25 @@
 """Single tasks with edges, grouped into stages whose edges say exactly the same dependencies.
 
-The grouping starts with the tasks of one kind at one depth of the graph, and splits a group
-wherever its edges to another one are neither complete (`all_to_all`) nor matched in contiguous
-blocks (`one_to_one`, as `weft.job.one_to_one_parents` defines it). Single tasks always can be
-said exactly, so the splitting ends.
+A stage holds the tasks of one kind at one depth of the graph. Its edges from another stage are
+`all_to_all` where they are complete, `one_to_one` where an order of the tasks was found in which
+they are matched in contiguous blocks (`weft.job.one_to_one_parents`), and else listed pairs.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.errors import InputError
-from weft.job import EdgeKind, one_to_one_parents
+from weft.job import NO_PAIRS, EdgeKind, TaskPairs, one_to_one_parents
 
 _ORDER_PASSES = 4
 
 
 @dataclass(slots=True)
 class Group:
-    """One stage: its tasks in order, and its parents as positions of groups with edge kinds."""
+    """One stage: its tasks in order, and its parents: position of the group, kind, listed pairs."""
 
     tasks: list[int]
-    parents: list[tuple[int, EdgeKind]]
+    parents: list[tuple[int, EdgeKind, TaskPairs]]
 
 
 def group_tasks(kinds: Sequence[str], parents: Sequence[Sequence[int]]) -> list[Group]:
@@ -33,17 +32,16 @@ def group_tasks(kinds: Sequence[str], parents: Sequence[Sequence[int]]) -> list[
     for task, kind in enumerate(kinds):
         members.setdefault((depth[task], kind), []).append(task)
     groups = [tasks for _, tasks in sorted(members.items(), key=lambda m: (m[0][0], m[1][0]))]
-    while True:
-        bundles = _bundles(groups, parents)
-        _order_tasks(groups, bundles)
-        split = {
-            pair: bundle
-            for pair, bundle in bundles.items()
-            if _kind(groups[pair[0]], groups[pair[1]], bundle) is None
-        }
-        if not split:
-            return _answer(groups, bundles)
-        groups = _split(groups, split)
+    bundles = _bundles(groups, parents)
+    _order_tasks(groups, bundles)
+    answer = [Group(tasks, []) for tasks in groups]
+    for (parent, child), bundle in sorted(bundles.items(), key=lambda item: item[0]):
+        kind = _kind(groups[parent], groups[child], bundle)
+        pairs = NO_PAIRS
+        if kind is EdgeKind.PAIRS:
+            pairs = _pairs(groups[parent], groups[child], bundle)
+        answer[child].parents.append((parent, kind, pairs))
+    return answer
 
 
 def _depths(parents: Sequence[Sequence[int]]) -> list[int]:
@@ -86,22 +84,31 @@ def _complete(parent: list[int], child: list[int], bundle: _Bundle) -> bool:
     return len(bundle) == len(child) and all(len(b) == len(parent) for b in bundle.values())
 
 
-def _kind(parent: list[int], child: list[int], bundle: _Bundle) -> EdgeKind | None:
-    """How the edges between two ordered groups are said exactly, or None."""
+def _kind(parent: list[int], child: list[int], bundle: _Bundle) -> EdgeKind:
+    """How the edges between two ordered groups are said exactly."""
     if _complete(parent, child, bundle):
         return EdgeKind.ALL_TO_ALL
     for position, task in enumerate(child):
         wanted = one_to_one_parents(len(parent), len(child), position)
         if sorted(bundle.get(task, ())) != sorted(parent[i] for i in wanted):
-            return None
+            return EdgeKind.PAIRS
     return EdgeKind.ONE_TO_ONE
+
+
+def _pairs(parent: list[int], child: list[int], bundle: _Bundle) -> TaskPairs:
+    place = {task: position for position, task in enumerate(parent)}
+    return TaskPairs.of(
+        (place[above], position)
+        for position, task in enumerate(child)
+        for above in bundle.get(task, ())
+    )
 
 
 def _order_tasks(groups: list[list[int]], bundles: dict[tuple[int, int], _Bundle]) -> None:
     """Order tasks inside groups so that matched blocks become contiguous where they can.
 
     Alternates down the graph (children by their parents' positions) and up (parents by their
-    children's). Only the number of stages depends on how well this does, never exactness.
+    children's). Only how shortly edges are said depends on how well this does, never exactness.
     """
     above: list[list[tuple[int, _Bundle]]] = [[] for _ in groups]
     below: list[list[tuple[int, _Bundle]]] = [[] for _ in groups]
@@ -130,58 +137,3 @@ def _sort_by_neighbours(
         for task, key in keys.items():
             key.append(min((position[one] for one in bundle.get(task, ())), default=-1))
     groups[group].sort(key=lambda task: keys[task])
-
-
-def _split(groups: list[list[int]], bundles: dict[tuple[int, int], _Bundle]) -> list[list[int]]:
-    """Split groups by how many parents or children their tasks have in the other group.
-
-    Where no such number differs, tasks are split by their very parents (or children): this is
-    the finer cut, so it is made for bundles that share no group.
-    """
-    marks: dict[int, list[object]] = {task: [] for tasks in groups for task in tasks}
-    counted = False
-    for pair, bundle in sorted(bundles.items(), key=lambda item: item[0]):
-        for side in _sides(groups, pair, bundle):
-            if len({len(found) for found in side.values()}) > 1:
-                counted = True
-                for task, found in side.items():
-                    marks[task].append(len(found))
-                break
-    touched: set[int] = set()
-    for pair, bundle in sorted(bundles.items(), key=lambda item: item[0]):
-        if counted or not touched.isdisjoint(pair):
-            continue
-        touched.update(pair)
-        sides = [
-            {task: tuple(sorted(found)) for task, found in side.items()}
-            for side in _sides(groups, pair, bundle)
-        ]
-        usable = [side for side in sides if len(set(side.values())) > 1]
-        for task, part in min(usable, key=lambda side: len(set(side.values()))).items():
-            marks[task].append(part)
-    answer: list[list[int]] = []
-    for tasks in groups:
-        parts: dict[tuple[object, ...], list[int]] = {}
-        for task in tasks:
-            parts.setdefault(tuple(marks[task]), []).append(task)
-        answer.extend(parts.values())
-    return answer
-
-
-def _sides(groups: list[list[int]], pair: tuple[int, int], bundle: _Bundle) -> list[_Bundle]:
-    """A bundle seen from its child tasks and from its parent tasks, those without edges too."""
-    parent, child = pair
-    down: _Bundle = {task: [] for task in groups[parent]}
-    for task, found in bundle.items():
-        for one in found:
-            down[one].append(task)
-    return [{task: bundle.get(task, []) for task in groups[child]}, down]
-
-
-def _answer(groups: list[list[int]], bundles: dict[tuple[int, int], _Bundle]) -> list[Group]:
-    answer = [Group(tasks, []) for tasks in groups]
-    for (parent, child), bundle in sorted(bundles.items(), key=lambda item: item[0]):
-        kind = _kind(groups[parent], groups[child], bundle)
-        assert kind is not None
-        answer[child].parents.append((parent, kind))
-    return answer

@@ -1,8 +1,8 @@
 """Scientific workflow executions in WfFormat 1.5, as WfCommons publishes them.
 
-A workflow is a graph of single tasks. Tasks that run the same program become one stage wherever
-the edges of the file can be said exactly with `all_to_all` and `one_to_one`; where they cannot, a
-stage is split until they can (`stage_grouping`). No dependency is added and none is lost.
+A workflow is a graph of single tasks. Tasks that run the same program at the same depth of the
+graph become one stage; edges that are neither complete nor matched in blocks are listed task by
+task (`stage_grouping`). No dependency is added and none is lost.
 """
 
 import re
@@ -86,7 +86,7 @@ def _read_file(path: Path, result: Imported, memory_mb: float) -> Job:
                     "vcores": max(_cores(task) for task in members),
                     "memory_mb": float(ceil(max(memories))) if memories else memory_mb,
                 },
-                tuple(Edge(names[parent], kind) for parent, kind in group.parents),
+                tuple(Edge(names[parent], kind, pairs) for parent, kind, pairs in group.parents),
                 actual_duration_s=tuple(task.runtime_s for task in members),
             )
         )

@@ -23,6 +23,7 @@ export function stageState(stage) {
 const KINDS = {
   all_to_all: "after all tasks of",
   one_to_one: "task by task after",
+  pairs: "each task after its own of",
   broadcast: "with the whole output of",
 };
 
