@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: fuzz-messages demo test check mutants format fuzz fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: fuzz-messages dist dist-test demo test check mutants format fuzz fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -84,6 +84,17 @@ fuzz-planted: $(VENV)/.dev ## plant known bugs: does the search find each in und
 chaos: $(VENV)/.dev ## kill and pause the parts of a live cluster, 5 minutes in each mode
 	$(BIN)/python -m tools.chaos --seconds 300 --mode process
 	$(BIN)/python -m tools.chaos --seconds 300 --mode emulated
+
+dist: $(VENV)/.dev ## the wheel and the sdist, in dist/
+	rm -rf build/lib dist
+	$(BIN)/python -m build --no-isolation
+
+dist-test: dist ## install the wheel in an empty environment; does it work outside the checkout?
+	rm -rf build/dist-test && $(PYTHON) -m venv build/dist-test
+	build/dist-test/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	cp weft/client/samples/tpch/q03.json build/dist-test/
+	cd build/dist-test && bin/weft plan q03.json --cluster 4x8vcores,16384memory_mb \
+		&& bin/weft simulate q03.json --cluster 4x8vcores,16384memory_mb && bin/weft demo
 
 native: $(VENV)/.dev ## compile the cores into build/native (needs a C compiler), up to twice as fast
 	$(BIN)/python -m tools.make_native

@@ -148,7 +148,8 @@ def _on_dask(address: str) -> Runner:
     try:
         import distributed
     except ImportError:
-        raise WeftError("--dask needs the package `distributed`: pip install weft[dask]") from None
+        why = "--dask needs the package `distributed`: pip install 'weft-rm[dask]'"
+        raise WeftError(why) from None
 
     def run(requests: Sequence[Request]) -> Iterator[dict[str, Any]]:
         try:

@@ -156,6 +156,6 @@ def _without(table: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]
 
 def _version() -> str:
     try:
-        return version("weft")
+        return version("weft-rm")
     except PackageNotFoundError:
         return "unknown"

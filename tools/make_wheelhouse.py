@@ -1,7 +1,7 @@
 """Fill a folder with all that a host needs to install Weft without a network.
 
 `dependencies.tar` holds what Weft needs (and pip itself), for this machine's kind of processor and
-the Python that runs this; `weft-*.whl` is the checkout; `RELEASE` names both by what is in them.
+the Python that runs this; `weft_rm-*.whl` is the checkout; `RELEASE` names both by what is in them.
 Dependencies are fetched again only when the constraints changed.
 """
 
@@ -22,7 +22,7 @@ SOURCES = ("weft", "rm", "am", "nm", "sim", "lab")
 def make(folder: Path, version: str = "") -> str:
     """Fill the folder and answer the release's name; `version` replaces the checkout's."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("weft-*.whl"):
+    for old in folder.glob("weft_rm-*.whl"):
         old.unlink()
     with tempfile.TemporaryDirectory(prefix="weft-wheelhouse-") as name:
         wheel = _build(Path(name), version)
@@ -38,7 +38,7 @@ def wheel_digest(folder: Path) -> str:
     """What is in Weft's wheel, without the times of its files."""
     import zipfile
 
-    (wheel,) = folder.glob("weft-*.whl")
+    (wheel,) = folder.glob("weft_rm-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         sums = [f"{item.filename} {item.CRC}" for item in archive.infolist()]
     return hashlib.sha256("\n".join(sums).encode()).hexdigest()
@@ -60,7 +60,7 @@ def _build(folder: Path, version: str) -> Path:
         ]
         (source / "pyproject.toml").write_text("\n".join(lines) + "\n")
     pip("wheel", "--no-deps", "--wheel-dir", str(folder / "wheel"), str(source))
-    (wheel,) = (folder / "wheel").glob("weft-*.whl")
+    (wheel,) = (folder / "wheel").glob("weft_rm-*.whl")
     return wheel
 
 

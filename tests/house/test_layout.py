@@ -34,7 +34,7 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 
 TOP = {
     ".ci", ".dockerignore", ".gitignore", ".importlinter", "ARCHITECTURE.md", "CHANGELOG.md",
-    "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "am",
+    "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "am",
     "constraints.txt", "deploy", "docker-compose.yml", "docs", "lab", "nm", "proto",
     "pyproject.toml", "rm", "sim", "testkit", "tests", "tools", "weft",
 }  # fmt: skip

@@ -21,7 +21,8 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ImportError:
-    raise WeftError("certificates need the package cryptography: pip install 'weft[tls]'") from None
+    why = "certificates need the package cryptography: pip install 'weft-rm[tls]'"
+    raise WeftError(why) from None
 
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650

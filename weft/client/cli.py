@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="weft")
+@click.version_option(package_name="weft-rm")
 def weft() -> None:
     """Weft: a resource manager in the style of YARN for jobs made of dependent tasks."""
 

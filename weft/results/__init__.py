@@ -9,8 +9,8 @@ run.tasks                      # a pyarrow.Table; also jobs, nodes and stages
 frames = run.to_pandas()       # or to_polars(): {"jobs": ..., "tasks": ..., ...}
 ```
 
-Needs `pip install 'weft[results]'`. Times are in s of the run's own clock; what did not happen is
-null.
+Needs `pip install 'weft-rm[results]'`. Times are in s of the run's own clock; what did not happen
+is null.
 """
 
 import json
@@ -178,4 +178,4 @@ def _need(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise WeftError(f"this needs {name}: pip install 'weft[results]'") from None
+        raise WeftError(f"this needs {name}: pip install 'weft-rm[results]'") from None
