@@ -232,7 +232,7 @@ def _list(books: Books, request: ListApplications) -> Any:
 
 
 def _nodes(books: Books, request: ListNodes) -> Any:
-    return reports.nodes(books, request.states)
+    return reports.nodes(books, request)
 
 
 def _node(books: Books, name: NodeId) -> Node:
@@ -271,7 +271,7 @@ def _explain(books: Books, request: Explain) -> Any:
 
 
 def _containers(books: Books, request: ListContainers) -> Any:
-    return reports.containers(books, _find(books, request.app_id))
+    return reports.containers(books, _find(books, request.app_id), request)
 
 
 # what these do changes nothing, so that a failure of one is no reason to end

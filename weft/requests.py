@@ -1,6 +1,7 @@
 """What a client may ask of the Resource Manager, and what it is answered."""
 
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from weft.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.job import Job
@@ -62,19 +63,22 @@ class GetJob:
 
 @dataclass(frozen=True, slots=True)
 class ListApplications:
-    """Reports of all applications that match; empty fields match everything."""
+    """Reports of all applications that match, page by page; empty fields match everything."""
 
     states: tuple[str, ...] = ()
     queue: str = ""
     user: str = ""
     limit: int = 0  # 0: all; otherwise the newest
+    page: str = ""  # `Page.next` of the page before; empty: the first
 
 
 @dataclass(frozen=True, slots=True)
 class ListNodes:
-    """Reports of all nodes in the given states; none: all."""
+    """Reports of all nodes in the given states (none: all), page by page."""
 
     states: tuple[str, ...] = ()
+    limit: int = 0  # of the page; 0: as many as fit
+    page: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +118,11 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class ListContainers:
-    """Containers of an application, running and ended (the newest first, bounded)."""
+    """Containers of an application, running and ended (the newest first, bounded), by pages."""
 
     app_id: AppId
+    limit: int = 0  # of the page; 0: as many as fit
+    page: str = ""
 
 
 ClientRequest = (
@@ -136,6 +142,8 @@ ClientRequest = (
     | Explain
     | ListContainers
 )
+
+Report = TypeVar("Report")
 
 # -- answers ---------------------------------------------------------------------------------------
 
@@ -315,6 +323,18 @@ class ContainerReport:
     message: str = ""  # why it ended, where that is no success
 
 
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Report]):
+    """Part of a listing: what fits one message.
+
+    Pages of nodes and containers follow each other; those of applications come the newest first,
+    each in order of submission. Every page tells how things are when it is asked for.
+    """
+
+    items: tuple[Report, ...]
+    next: str = ""  # names the next page; empty: this is the last
+
+
 ClientAnswer = (
     Refused
     | ApplicationReserved
@@ -322,10 +342,10 @@ ClientAnswer = (
     | Done
     | ApplicationReport
     | ApplicationJob
-    | tuple[ApplicationReport, ...]
-    | tuple[NodeReport, ...]
+    | Page[ApplicationReport]
+    | Page[NodeReport]
     | QueueReport
     | ClusterMetrics
     | Explanation
-    | tuple[ContainerReport, ...]
+    | Page[ContainerReport]
 )

@@ -1,13 +1,17 @@
 """What clients are told, built from the books on demand."""
 
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import dropwhile, islice
 
 import numpy as np
 
 from rm.applications import attempts_max, held_until_now
-from rm.books import App, Books, Holding
+from rm.books import App, Books, Holding, Node
 from rm.lifecycle import AppState, reported
+from rm.report.pages import number_of, page
 from weft.dag import Floats
 from weft.messages import ContainerEnd
 from weft.requests import (
@@ -15,10 +19,15 @@ from weft.requests import (
     ClusterMetrics,
     ContainerReport,
     ListApplications,
+    ListContainers,
+    ListNodes,
     NodeReport,
+    Page,
     QueueReport,
     StageReport,
 )
+
+HELD, ENDED = "h", "e"  # what the token of a page of containers begins with
 
 
 def application(books: Books, app: App, *, stages: bool = False) -> ApplicationReport:
@@ -84,28 +93,37 @@ def _stages(app: App) -> tuple[StageReport, ...]:
     )
 
 
-def applications(books: Books, request: ListApplications) -> tuple[ApplicationReport, ...]:
-    """Reports of the applications that match, in order of submission."""
-    found = []
-    for app in reversed(books.apps.values()):
-        path = books.queues.paths[app.queue]
-        if request.states and reported(app.state) not in request.states:
-            continue
-        if request.queue and request.queue not in (path, books.queues.names[app.queue]):
-            continue
-        if request.user and request.user != app.job.user:
-            continue
-        found.append(application(books, app))
-        if request.limit and len(found) == request.limit:
-            break
-    return tuple(reversed(found))
+def applications(books: Books, request: ListApplications) -> Page[ApplicationReport]:
+    """A page of the applications that match: the newest not listed yet, in order of submission."""
+    paths, names = books.queues.paths, books.queues.names
+
+    def wanted(app: App) -> bool:
+        return (
+            (not request.states or reported(app.state) in request.states)
+            and (not request.queue or request.queue in (paths[app.queue], names[app.queue]))
+            and (not request.user or request.user == app.job.user)
+        )
+
+    older: Iterator[App] = reversed(books.apps.values())
+    if request.page:
+        last = number_of(request.page)
+        if last in books.apps:  # a number that was reserved may come after younger ones
+            older = islice(dropwhile(lambda app: app.app_id != last, older), 1, None)
+        else:
+            older = (app for app in older if app.app_id < last)
+    made = page(
+        filter(wanted, older), lambda app: application(books, app), lambda app: str(app.app_id),
+        request.limit,
+    )  # fmt: skip
+    return Page(made.items[::-1], made.next)
 
 
-def nodes(books: Books, states: tuple[str, ...]) -> tuple[NodeReport, ...]:
-    """Reports of the nodes in the given states, in order of first registration."""
+def nodes(books: Books, request: ListNodes) -> Page[NodeReport]:
+    """A page of the nodes in the given states, in order of their slots."""
     columns, names = books.ledger.nodes, books.types.mapping
-    return tuple(
-        NodeReport(
+
+    def report(node: Node) -> NodeReport:
+        return NodeReport(
             node_id=node.node_id,
             address=node.address,
             rack=node.rack,
@@ -117,9 +135,14 @@ def nodes(books: Books, states: tuple[str, ...]) -> tuple[NodeReport, ...]:
             containers=int(columns.containers[node.slot]),
             last_heartbeat_s=float(columns.seen_s[node.slot]),
         )
-        for node in books.node_at
-        if not states or node.state.name in states
+
+    first = number_of(request.page) + 1 if request.page else 0
+    wanted = (
+        node
+        for node in books.node_at[max(0, first) :]
+        if not request.states or node.state.name in request.states
     )
+    return page(wanted, report, lambda node: str(node.slot), request.limit)
 
 
 def dominant(held: Floats, total: Floats) -> float:
@@ -179,12 +202,29 @@ def metrics(books: Books) -> ClusterMetrics:
     )
 
 
-def containers(books: Books, app: App) -> tuple[ContainerReport, ...]:
-    """An application's containers: those held, then the last ended ones, the newest first."""
-    held = [h for attempt in app.attempts for h in attempt.holdings.values()]
-    running = [_container(app, h, h.stage, h.state.name) for h in held]
-    ended = [_ended(app, holding, end, ended_s) for holding, end, ended_s in reversed(app.closed)]
-    return (*running, *ended)
+def containers(books: Books, app: App, request: ListContainers) -> Page[ContainerReport]:
+    """A page of an application's containers: those held, then the last ended, the newest first."""
+    held = sorted(number for attempt in app.attempts for number in attempt.holdings)
+    ended = list(reversed(app.closed))
+    over, last = request.page[:1] == ENDED, request.page[1:]
+    if over:
+        numbers = [holding.container_id for holding, *_ in ended]
+        number = number_of(last)
+        held, ended = [], ended[numbers.index(number) + 1 if number in numbers else 0 :]
+    elif request.page:
+        held = held[bisect_right(held, number_of(last)) :]
+    rows = [*((books.holdings[number], None, 0.0) for number in held), *ended]
+
+    def report(row: tuple[Holding, ContainerEnd | None, float]) -> ContainerReport:
+        holding, end, ended_s = row
+        if end is None:
+            return _container(app, holding, holding.stage, holding.state.name)
+        return _ended(app, holding, end, ended_s)
+
+    def key(row: tuple[Holding, ContainerEnd | None, float]) -> str:
+        return f"{HELD if row[1] is None else ENDED}{row[0].container_id}"
+
+    return page(rows, report, key, request.limit)
 
 
 def _ended(app: App, holding: Holding, end: ContainerEnd, ended_s: float) -> ContainerReport:

@@ -1,9 +1,12 @@
 """A client's request is answered with one clear line, and a refusal changes nothing."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from rm.report.pages import BYTES_MAX
 from rm.settings import ManagerSettings
 from testkit.builders import ask, chain, job, stage, succeeded
 from testkit.manager import Rig
@@ -21,10 +24,13 @@ from weft.requests import (
     ListNodes,
     ListQueues,
     MoveApplication,
+    NewApplication,
+    Page,
     Refused,
     SetPriority,
     SubmitApplication,
 )
+from weft.wire.codec_client import CALLS
 
 TREE = QueueSpec(
     "root",
@@ -119,25 +125,91 @@ def test_listings_filter_and_count() -> None:
 
     def names(**which: object) -> list[str]:
         answer = rig.ask_manager(ListApplications(**which))  # type: ignore[arg-type]
-        return [report.name for report in answer]
+        return [report.name for report in answer.items]
 
     assert names() == ["a", "b"]
     assert names(limit=1) == ["b"]
     assert names(states=("RUNNING",)) == ["a"]
     assert names(queue="x") == names(queue="root.dev.x") == names(user="v") == ["b"]
-    nodes = rig.ask_manager(ListNodes(("RUNNING",)))
+    nodes = rig.ask_manager(ListNodes(("RUNNING",))).items
     assert [n.node_id for n in nodes] == ["n1", "n2"]
     assert nodes[0].allocated["vcores"] == 2.0
-    assert rig.ask_manager(ListNodes(("LOST",))) == ()
+    assert rig.ask_manager(ListNodes(("LOST",))).items == ()
     metrics = rig.ask_manager(GetMetrics())
     assert metrics.nodes == {"RUNNING": 2}
     assert metrics.apps == {"RUNNING": 1, "ACCEPTED": 1}
     assert metrics.capacity["vcores"] == 8.0
-    found = rig.ask_manager(ListContainers(1))
+    found = rig.ask_manager(ListContainers(1)).items
     assert [c.state for c in found] == ["RUNNING", "ACQUIRED", "ACQUIRED", "SUCCEEDED"]
     assert (found[3].stage, found[3].index) == ("work", 2)
     report = rig.ask_manager(GetApplication(1))
     assert (report.stages[0].running, report.stages[0].finished) == (2, 1)
+
+
+def pages(rig: Rig, request: Any) -> list[tuple[Any, ...]]:
+    """All pages of a listing, as a client follows them."""
+    found = []
+    while True:
+        page = rig.ask_manager(request)
+        found.append(page.items)
+        if not page.next:
+            return found
+        request = replace(request, page=page.next)
+
+
+def test_listings_come_in_pages_that_have_everything_once() -> None:
+    rig = Rig(settings=FREE)
+    for number in range(1, 8):
+        rig.add_node(f"n{number}")
+    reserved = rig.ask_manager(NewApplication()).app_id
+    for number in range(6):
+        rig.submit(job(f"j{number}"))
+    late = rig.ask_manager(SubmitApplication(job("late"), "s", reserved))
+    assert late.app_id == reserved
+    found = pages(rig, ListApplications(limit=3))
+    assert [len(page) for page in found] == [3, 3, 1]
+    names = [report.name for page in reversed(found) for report in page]
+    assert names == [f"j{number}" for number in range(6)] + ["late"], "in order of submission"
+    found = pages(rig, ListNodes(limit=2))
+    assert [report.node_id for page in found for report in page] == [f"n{n}" for n in range(1, 8)]
+    assert [len(page) for page in found] == [2, 2, 2, 1]
+    refused = rig.ask_manager(ListNodes(page="x"))
+    assert isinstance(refused, Refused)
+    assert refused.place == "page"
+
+
+def test_containers_come_in_pages_those_held_first() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1", vcores=8.0)
+    master = rig.start(job("j", stage("w", 6)))
+    rig.allocate(master, ask(total=6))
+    rig.beat("n1")
+    rig.allocate(master)
+    first, second, *held = sorted(master.containers)
+    rig.beat("n1", succeeded(first, 0, 0))
+    rig.beat("n1", succeeded(second, 0, 1))
+    (whole,) = pages(rig, ListContainers(1))
+    for limit in (1, 2, 3, 4):
+        found = pages(rig, ListContainers(1, limit))
+        assert max(map(len, found)) == limit
+        assert [report for page in found for report in page] == list(whole)
+    assert [report.container_id for report in whole][-2:] == [second, first]
+    assert len(whole) == 1 + len(held) + 2
+
+
+def test_a_page_is_never_larger_than_a_message_whatever_jobs_say() -> None:
+    """64 kB of reasons in each of 600 applications are more than one message may hold."""
+    rig = Rig(settings=FREE)
+    for number in range(600):
+        rig.submit(job(f"j{number}"))
+        rig.manager.books.apps[number + 1].diagnostics = "\u20ac" * 16_000
+    found = pages(rig, ListApplications())
+    assert len(found) > 1
+    call = CALLS[ListApplications]
+    for page in found:
+        wire = call.encode_answer(Page(page)).SerializeToString()
+        assert len(wire) <= BYTES_MAX
+    assert sum(map(len, found)) == 600
 
 
 class TestExplain:

@@ -86,7 +86,7 @@ def test_an_idle_node_is_decommissioned_at_once() -> None:
         "DECOMMISSIONING", "DECOMMISSIONED",
     ]  # fmt: skip
     assert rig.ask_manager(GetMetrics()).capacity == {"vcores": 0.0, "memory_mb": 0.0}
-    assert [r.state for r in rig.ask_manager(ListNodes())] == ["DECOMMISSIONED"]
+    assert [r.state for r in rig.ask_manager(ListNodes()).items] == ["DECOMMISSIONED"]
 
 
 def test_nothing_new_runs_on_a_node_that_leaves_and_what_runs_ends_there() -> None:

@@ -49,6 +49,9 @@ def overrides(tasks: int) -> st.SearchStrategy[tuple[TaskOverride, ...]]:
     return st.just(()) | st.lists(one, min_size=tasks, max_size=tasks).map(tuple)
 
 
+PLAIN_EDGES = [kind for kind in EdgeKind if kind is not EdgeKind.PAIRS]  # PAIRS needs a list
+
+
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
     stages = []
@@ -62,7 +65,7 @@ def jobs(draw: st.DrawFn) -> Job:
                 duration_s=draw(AMOUNT),
                 demand=draw(st.dictionaries(NAME, AMOUNT, max_size=2)),
                 parents=tuple(
-                    Edge(f"s{p}", draw(st.sampled_from(list(EdgeKind)))) for p in sorted(parents)
+                    Edge(f"s{p}", draw(st.sampled_from(PLAIN_EDGES))) for p in sorted(parents)
                 ),
                 command=tuple(draw(st.lists(NAME, max_size=2))),
                 gang=draw(st.booleans()),
@@ -92,6 +95,10 @@ def strategy(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
         return st.lists(strategy(arguments[0], name), max_size=3).map(tuple)
     if origin is tuple:
         return st.tuples(*[COUNT if a is int else strategy(a, name) for a in arguments])
+    if origin is requests.Page:
+        return st.builds(
+            requests.Page, st.lists(strategy(arguments[0]), max_size=3).map(tuple), TEXT
+        )
     if origin is dict:
         return st.dictionaries(TEXT, strategy(arguments[1], name), max_size=3)
     if kind is int:
@@ -199,14 +206,14 @@ ANSWERS: dict[Any, Any] = {
     requests.SetPriority: requests.Done,
     requests.GetApplication: requests.ApplicationReport,
     requests.GetJob: requests.ApplicationJob,
-    requests.ListApplications: tuple[requests.ApplicationReport, ...],
-    requests.ListNodes: tuple[requests.NodeReport, ...],
+    requests.ListApplications: requests.Page[requests.ApplicationReport],
+    requests.ListNodes: requests.Page[requests.NodeReport],
     requests.DecommissionNode: requests.Done,
     requests.RecommissionNode: requests.Done,
     requests.ListQueues: requests.QueueReport,
     requests.GetMetrics: requests.ClusterMetrics,
     requests.Explain: requests.Explanation,
-    requests.ListContainers: tuple[requests.ContainerReport, ...],
+    requests.ListContainers: requests.Page[requests.ContainerReport],
 }
 
 

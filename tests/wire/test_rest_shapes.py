@@ -98,6 +98,8 @@ def test_leaf_queues_have_no_queues_and_percentages_are_of_the_parent() -> None:
         ("user=ada", [3, 6, 9]),
         ("queue=root.dev", [1, 3, 5, 7, 9]),
         ("queue=prod&limit=2", [8, 10]),
+        (f"queue=prod&limit=2&before=application_{CLUSTER_TS}_0008", [4, 6]),
+        (f"before=application_{CLUSTER_TS}_0001", []),
         ("name=query 7", [7]),
         ("applicationTypes=WEFT,SPARK&limit=1", [10]),
         ("applicationTypes=MAPREDUCE", []),
@@ -119,6 +121,7 @@ def test_applications_are_filtered_as_hadoop_documents(query: str, numbers: list
     [
         ("GET", "/apps?states=DONE", None, 400, "BadRequestException"),
         ("GET", "/apps?limit=0", None, 400, "BadRequestException"),
+        ("GET", "/apps?before=soon", None, 400, "BadRequestException"),
         ("GET", "/apps?startedTimeBegin=soon", None, 400, "BadRequestException"),
         ("GET", "/apps/application_1_x", None, 400, "BadRequestException"),
         ("GET", "/apps/application_1_0001", None, 404, "NotFoundException"),

@@ -14,6 +14,7 @@ import asyncio
 import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -43,6 +44,7 @@ from weft.requests import (
     MoveApplication,
     NewApplication,
     NodeReport,
+    Page,
     QueueReport,
     RecommissionNode,
     Refused,
@@ -106,6 +108,16 @@ class AsyncClient:
             raise WeftError(f"{self.address} answered {type(got).__name__}: another version?")
         return got  # type: ignore[no-any-return]
 
+    async def _all(self, request: ListNodes | ListContainers) -> tuple[Any, ...]:
+        """Follow the pages of a listing."""
+        found: list[Any] = []
+        while True:
+            page: Page[Any] = await self._ask(request, Page)
+            found.extend(page.items)
+            if not page.next:
+                return tuple(found)
+            request = replace(request, page=page.next)
+
     async def new_application(self) -> AppId:
         """Reserve an id that a later `submit` may name."""
         reserved = await self._ask(NewApplication(), ApplicationReserved)
@@ -149,12 +161,19 @@ class AsyncClient:
         self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
     ) -> tuple[ApplicationReport, ...]:
         """All applications that match, oldest first."""
+        found: tuple[ApplicationReport, ...] = ()
         request = ListApplications(tuple(states), queue, user, limit)
-        return await self._ask(request, tuple)
+        while True:
+            page: Page[ApplicationReport] = await self._ask(request, Page)
+            found = page.items + found  # pages come the newest first
+            left = limit - len(found)
+            if not page.next or (limit and left <= 0):
+                return found
+            request = replace(request, page=page.next, limit=left if limit else 0)
 
     async def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
         """All nodes in the given states; none: all."""
-        return await self._ask(ListNodes(tuple(states)), tuple)
+        return await self._all(ListNodes(tuple(states)))
 
     async def decommission(self, node: NodeId, timeout_s: float = DRAIN_S) -> str:
         """Take a node out of service gracefully; returns its state.
@@ -182,7 +201,7 @@ class AsyncClient:
 
     async def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
         """Containers of an application, running and ended."""
-        return await self._ask(ListContainers(app), tuple)
+        return await self._all(ListContainers(app))
 
     async def tasks(self, app: AppId) -> tuple[ContainerReport, ...]:
         """An application's tasks: its containers but the masters', those that run first."""

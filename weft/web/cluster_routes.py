@@ -16,6 +16,7 @@ from weft.web.context import (
     container_of,
     face,
     find_node,
+    parse_app,
     source,
 )
 
@@ -150,10 +151,18 @@ def _filters(request: web.Request) -> list[Test]:
 @routes.get(BASE + "/apps")
 @routes.get(BASE + "/apps/")
 async def apps(request: web.Request) -> web.Response:
-    """Every application that passes the filters, the newest `limit` of them."""
+    """Every application that passes the filters, the newest `limit` of them.
+
+    `before`, an application's id, asks for the page before: what was submitted before that one.
+    """
     read, tests = source(request), _filters(request)
     limit = _number(request, "limit", 1)
-    found = [r for r in await read.apps() if all(test(r) for test in tests)]
+    reports = await read.apps()
+    if before := request.query.get("before", ""):
+        number = await parse_app(request, before)
+        places = [place for place, r in enumerate(reports) if r.app_id == number]
+        reports = reports[: places[0] if places else 0]
+    found = [r for r in reports if all(test(r) for test in tests)]
     if limit is not None:
         found = found[-limit:]
     now_s, own = (await read.metrics()).now_s, face(request)

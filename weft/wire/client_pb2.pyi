@@ -232,12 +232,15 @@ class ListApplicationsRequest(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     """empty: every queue"""
     user: _builtins.str
     """empty: every user"""
     limit: _builtins.int
     """0: all; otherwise the newest"""
+    page: _builtins.str
+    """`next` of the page before; empty: the first"""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """none: every state"""
@@ -249,10 +252,11 @@ class ListApplicationsRequest(_message.Message):
         queue: _builtins.str = ...,
         user: _builtins.str = ...,
         limit: _builtins.int = ...,
+        page: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "queue", b"queue", "states", b"states", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "page", b"page", "queue", b"queue", "states", b"states", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -263,6 +267,12 @@ class ListNodesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATES_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """of the page; 0: as many as fit"""
+    page: _builtins.str
+    """`next` of the page before; empty: the first"""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """none: every state"""
@@ -271,10 +281,12 @@ class ListNodesRequest(_message.Message):
         self,
         *,
         states: _abc.Iterable[_builtins.str] | None = ...,
+        limit: _builtins.int = ...,
+        page: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "page", b"page", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -346,15 +358,23 @@ class ListContainersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     APP_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
     app_id: _builtins.int
+    limit: _builtins.int
+    """of the page; 0: as many as fit"""
+    page: _builtins.str
+    """`next` of the page before; empty: the first"""
     def __init__(
         self,
         *,
         app_id: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        page: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "limit", b"limit", "page", b"page"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -427,7 +447,7 @@ class StageParent(_message.Message):
     EDGE_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     edge: _builtins.str
-    """all_to_all, one_to_one or broadcast"""
+    """all_to_all, one_to_one, broadcast or pairs"""
     def __init__(
         self,
         *,
@@ -570,19 +590,25 @@ Global___ApplicationReport: _TypeAlias = ApplicationReport  # noqa: Y015
 
 @_typing.final
 class ApplicationReports(_message.Message):
+    """One page, in order of submission; the pages themselves come the newest first."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ITEMS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    next: _builtins.str
+    """ask for the next page with it; empty: this is the last"""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___ApplicationReport]: ...
     def __init__(
         self,
         *,
         items: _abc.Iterable[Global___ApplicationReport] | None = ...,
+        next: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next", b"next"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -647,16 +673,19 @@ class NodeReports(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ITEMS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    next: _builtins.str
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeReport]: ...
     def __init__(
         self,
         *,
         items: _abc.Iterable[Global___NodeReport] | None = ...,
+        next: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next", b"next"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -928,16 +957,19 @@ class ContainerReports(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ITEMS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    next: _builtins.str
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerReport]: ...
     def __init__(
         self,
         *,
         items: _abc.Iterable[Global___ContainerReport] | None = ...,
+        next: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next", b"next"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,6 +1,6 @@
 """Client requests and answers to and from `proto/client.proto`; one row of CALLS per RPC."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from weft.requests import (
     ListQueues,
     MoveApplication,
     NewApplication,
+    Page,
     RecommissionNode,
     SetPriority,
     SubmitApplication,
@@ -71,11 +72,11 @@ def decode_accepted(item: pb.SubmitApplicationResponse) -> ApplicationAccepted:
 
 def _many(
     batch: Callable[..., Any], encode: Callable[[Any], Any], decode: Callable[[Any], Any]
-) -> tuple[Callable[[Iterable[Any]], Any], Callable[[Any], Any]]:
-    """Both directions of an answer with many reports."""
+) -> tuple[Callable[[Page[Any]], Any], Callable[[Any], Page[Any]]]:
+    """Both directions of a page of reports."""
     return (
-        lambda reports: batch(items=[encode(report) for report in reports]),
-        lambda message: tuple([decode(item) for item in message.items]),
+        lambda page: batch(items=[encode(report) for report in page.items], next=page.next),
+        lambda message: Page(tuple([decode(item) for item in message.items]), message.next),
     )
 
 
@@ -152,17 +153,17 @@ CALLS: Mapping[type, Call] = {
         pb.ListApplicationsRequest,
         pb.ApplicationReports,
         lambda r: pb.ListApplicationsRequest(
-            states=r.states, queue=r.queue, user=r.user, limit=r.limit
+            states=r.states, queue=r.queue, user=r.user, limit=r.limit, page=r.page
         ),
-        lambda m: ListApplications(tuple(m.states), m.queue, m.user, m.limit),
+        lambda m: ListApplications(tuple(m.states), m.queue, m.user, m.limit, m.page),
         *_many(pb.ApplicationReports, encode_application, decode_application),
     ),
     ListNodes: Call(
         "ListNodes",
         pb.ListNodesRequest,
         pb.NodeReports,
-        lambda r: pb.ListNodesRequest(states=r.states),
-        lambda m: ListNodes(tuple(m.states)),
+        lambda r: pb.ListNodesRequest(states=r.states, limit=r.limit, page=r.page),
+        lambda m: ListNodes(tuple(m.states), m.limit, m.page),
         *_many(pb.NodeReports, encode_node, decode_node),
     ),
     DecommissionNode: Call(
@@ -212,8 +213,8 @@ CALLS: Mapping[type, Call] = {
         "ListContainers",
         pb.ListContainersRequest,
         pb.ContainerReports,
-        lambda r: pb.ListContainersRequest(app_id=r.app_id),
-        lambda m: ListContainers(m.app_id),
+        lambda r: pb.ListContainersRequest(app_id=r.app_id, limit=r.limit, page=r.page),
+        lambda m: ListContainers(m.app_id, m.limit, m.page),
         *_many(pb.ContainerReports, encode_container, decode_container),
     ),
 }

@@ -268,14 +268,17 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     requests.SetPriority: {"app_id": APP, "priority": EXIT},
     requests.GetApplication: {"app_id": APP},
     requests.GetJob: {"app_id": APP},
-    requests.ListApplications: {"states": STATES, "queue": NAME, "user": NAME, "limit": COUNT},
-    requests.ListNodes: {"states": STATES},
+    requests.ListApplications: {
+        "states": STATES, "queue": NAME, "user": NAME, "limit": COUNT,
+        "page": NAME,
+    },
+    requests.ListNodes: {"states": STATES, "limit": COUNT, "page": NAME},
     requests.DecommissionNode: {"node_id": NAME, "timeout_s": NUMBER},
     requests.RecommissionNode: {"node_id": NAME},
     requests.ListQueues: {},
     requests.GetMetrics: {},
     requests.Explain: {"app_id": APP},
-    requests.ListContainers: {"app_id": APP},
+    requests.ListContainers: {"app_id": APP, "limit": COUNT, "page": NAME},
 }  # fmt: skip
 
 

@@ -1,0 +1,60 @@
+"""Listings in pages that fit one message, however long the names and reasons in them are."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from weft.errors import InputError
+from weft.requests import ApplicationReport, ContainerReport, NodeReport, Page
+
+ITEMS_MAX = 10_000
+BYTES_MAX = 16 * 1024 * 1024  # a quarter of what one message may hold
+PLAIN_BYTES = 1024  # more than numbers and amounts of a report take on the wire
+CHARACTER_BYTES = 4  # the most in UTF-8
+
+Item = TypeVar("Item")
+Report = TypeVar("Report", ApplicationReport, NodeReport, ContainerReport)
+
+
+def page(
+    items: Iterable[Item],
+    report: Callable[[Item], Report],
+    key: Callable[[Item], str],
+    limit: int = 0,
+) -> Page[Report]:
+    """Reports of the first items, as many as fit; `next` is the key of the last, if more follow."""
+    most = min(limit or ITEMS_MAX, ITEMS_MAX)
+    found: list[Report] = []
+    size, last = 0, ""
+    for item in items:
+        if len(found) == most:
+            return Page(tuple(found), last)
+        one = report(item)
+        size += weight(one)
+        if found and size > BYTES_MAX:
+            return Page(tuple(found), last)
+        found.append(one)
+        last = key(item)
+    return Page(tuple(found), "")
+
+
+def weight(report: ApplicationReport | NodeReport | ContainerReport) -> int:
+    """The most bytes that a report may take on the wire."""
+    texts: tuple[Any, ...]
+    if isinstance(report, ApplicationReport):
+        texts = (
+            report.name, report.user, report.queue, report.diagnostics, report.kind,
+            report.tracking_url, report.master_address, report.master_node, *report.tags,
+        )  # fmt: skip
+    elif isinstance(report, NodeReport):
+        texts = (report.node_id, report.address, report.rack, *report.labels)
+    else:
+        texts = (report.node_id, report.node_address, report.stage, report.message)
+    return PLAIN_BYTES + CHARACTER_BYTES * sum(map(len, texts)) + 8 * len(texts)
+
+
+def number_of(token: str) -> int:
+    """The number in a token; raises InputError where there is none."""
+    try:
+        return int(token)
+    except ValueError:
+        raise InputError("page", f"{token!r:.40} was never given out") from None
