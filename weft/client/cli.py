@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bounds": ("lab.commands_plan", "Print the lower bounds of a job's makespan."),
     "validate": ("lab.commands_plan", "Check a plan against its job and cluster."),
     "import": ("weft.client.commands_workloads", "Turn public workload files into job files."),
+    "import-yarn": ("weft.client.commands_yarn", "Turn a YARN configuration into a cluster file."),
     "generate": ("weft.client.commands_workloads", "Make a synthetic workload."),
     "simulate": ("lab.commands_sim", "Run a workload in virtual time."),
     "compare": ("lab.commands_sim", "Set simulated runs side by side."),

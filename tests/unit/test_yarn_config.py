@@ -1,0 +1,197 @@
+"""Configurations of real YARN clusters become cluster files; what has no counterpart is named."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from weft.client.cli import weft
+from weft.errors import InputError
+from weft.workloads.cluster_file import load_cluster
+from weft.workloads.yarn_config import read_yarn
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("WEFT_DATA", ROOT.parent / "shared" / "data"))
+P = "yarn.scheduler.capacity."
+NODES = (
+    '{"rack": "/rack1", "nodes": [{"node": "a", "memory-mb": 4096, "vcores": 4}, {"node": "b"}]}'
+)
+
+
+def xml(**properties: object) -> str:
+    rows = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>"
+        for name, value in properties.items()
+    )
+    return f'<?xml version="1.0"?><configuration>{rows}</configuration>'
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Read texts as files; `.xml` unless they begin as JSON."""
+
+    def reading(*texts: str, nodes: int = 0):
+        paths = []
+        for number, text in enumerate(texts):
+            path = tmp_path / f"file{number}"
+            path.write_text(text)
+            paths.append(path)
+        return read_yarn(paths, nodes)
+
+    return reading
+
+
+def test_a_queue_tree_with_yarns_defaults(read):
+    found = read(
+        xml(**{
+            P + "root.queues": "prod, dev", P + "root.prod.capacity": 70,
+            P + "root.prod.maximum-capacity": "90%", P + "root.prod.queues": "etl,web",
+            P + "root.prod.etl.capacity": "3w", P + "root.prod.web.capacity": "1w",
+            P + "root.dev.capacity": "30.0", P + "root.dev.minimum-user-limit-percent": 25,
+            P + "root.dev.user-limit-factor": 2, P + "root.dev.acl_submit_applications": "bob",
+            P + "root.prod.web.state": "STOPPED",
+        }),
+        NODES,
+    )  # fmt: skip
+    usual = {"max_capacity": 1.0, "user_limit": 1.0, "user_limit_factor": 1.0}
+    assert found.queues == {
+        "prod": {
+            "capacity": 0.7, "max_capacity": 0.9,
+            "etl": {"capacity": 0.75} | usual, "web": {"capacity": 0.25} | usual,
+        },
+        "dev": {"capacity": 0.3, "max_capacity": 1.0, "user_limit": 0.25, "user_limit_factor": 2.0},
+    }  # fmt: skip
+    assert found.left_out == {
+        P + "root.dev.acl_submit_applications": "no access lists of queues",
+        P + "root.prod.web.state": "queues cannot be stopped",
+    }
+
+
+def test_absolute_amounts_are_parts_of_what_the_nodes_offer(read):
+    found = read(
+        xml(**{
+            P + "root.queues": "a,b", P + "root.a.capacity": "[memory=3584,vcores=7]",
+            P + "root.b.capacity": "[memory=7168, vcores=1]",
+        }),
+        NODES,
+    )  # fmt: skip
+    assert found.queues["a"]["capacity"] == 0.5  # 7 of 14 cores; 3584 of 14336 MB
+    assert found.queues["b"]["capacity"] == 0.5
+
+
+def test_settings_and_variables(read):
+    found = read(
+        xml(**{
+            "yarn.resourcemanager.scheduler.class": "org.apache.hadoop.yarn.CapacityScheduler",
+            "expiry": "60000", "yarn.nm.liveness-monitor.expiry-interval-ms": "${expiry}",
+            "yarn.resourcemanager.scheduler.monitor.enable": "true",
+            "yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill": 5000,
+            P + "node-locality-delay": 20, P + "rack-locality-additional-delay": -1,
+            "yarn.nodemanager.resource.memory-mb": 16384,
+            "yarn.nodemanager.resource.cpu-vcores": 12,
+            "yarn.resourcemanager.address": "rm:8032", "my.own": "x",
+        }),
+        nodes=5,
+    )  # fmt: skip
+    assert found.scheduler == "capacity"
+    assert found.manager == {"node_expiry_s": 60.0, "preemption": True, "preemption_grace_s": 5.0}
+    assert found.matcher == {"node_locality_delay": 20, "rack_locality_delay": 0}
+    assert found.nodes == [{"count": 5, "capacity": {"vcores": 12.0, "memory_mb": 16384.0}}]
+    assert found.left_out == {"expiry": "no counterpart", "my.own": "no counterpart"}
+
+
+def test_nodes_as_yarns_rest_api_tells_them(read):
+    answer = {"nodes": {"node": [
+        {"nodeHostName": "h1", "rack": "/r", "availMemoryMB": 1024, "usedMemoryMB": 3072,
+         "availableVirtualCores": 1, "usedVirtualCores": 7, "nodeLabels": ["gpu"]},
+    ]}}  # fmt: skip
+    assert read(json.dumps(answer)).nodes == [
+        {"name": "h1", "capacity": {"vcores": 8.0, "memory_mb": 4096.0}, "rack": "r",
+         "labels": ["gpu"]},
+    ]  # fmt: skip
+
+
+def test_queues_of_the_fair_scheduler(read):
+    text = """<allocations><queue name="root"><queue name="a"><weight>3</weight>
+        <minResources>1024 mb, 1 vcores</minResources><maxResources>7 vcores</maxResources></queue>
+        <queue name="b"><queue name="c"/></queue></queue></allocations>"""
+    found = read(text, NODES)
+    assert found.scheduler == "fair"
+    assert found.queues == {
+        "a": {"capacity": 0.75, "max_capacity": 0.75},  # never below its weight's share
+        "b": {"capacity": 0.25, "c": {"capacity": 1.0}},
+    }
+    assert found.left_out == {"root.a.minResources": "a queue's guarantee is its weight's share"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("<configuration>", "is not valid XML"),
+        ("<web-app/>", "is no file of YARN's: it holds a <web-app>"),
+        ("<!DOCTYPE x [<!ENTITY a 'b'>]><configuration/>", "declares entities"),
+        ("{1}", "is not valid JSON"),
+        ('{"jobs": []}', "holds neither racks of nodes nor"),
+        ('{"rack": "r", "nodes": []}', "lists no node"),
+        ('{"rack": "r", "nodes": [{"vcores": 3}]}', "a node without a name"),
+        ('{"rack": "r", "nodes": [{"node": "a", "vcores": "many"}]}', "expected a number"),
+        (xml(**{P + "root.queues": "a"}), "root.a.capacity: is missing"),
+        (xml(**{P + "root.queues": "a,a", P + "root.a.capacity": 50}), "a queue occurs twice"),
+        (xml(**{P + "root.queues": "a", P + "root.a.capacity": "much"}), "expected a percentage"),
+        (xml(**{P + "root.queues": "a", P + "root.a.capacity": "[gpu=1]"}), "no node offers any"),
+        (xml(**{"a": "${b}", "b": "${a}"}), "refers to itself"),
+        (xml(**{"yarn.resourcemanager.am.max-attempts": "two"}), "expected a number, got 'two'"),
+        (xml(**{"yarn.scheduler.fair.preemption": "maybe"}), "expected true or false"),
+        ("<configuration><property><value>1</value></property></configuration>", "has no name"),
+    ],
+)
+def test_what_is_wrong_is_said(read, text, says):
+    with pytest.raises(InputError, match=says.replace("(", r"\(")):
+        read(text)
+
+
+def test_the_command_writes_a_cluster_that_loads(tmp_path):
+    (tmp_path / "q.xml").write_text(
+        xml(**{P + "root.queues": "a,b", P + "root.a.capacity": 60, P + "root.b.capacity": 40,
+               P + "root.a.acl_administer_queue": "*", P + "maximum-am-resource-percent": 0.2})
+    )  # fmt: skip
+    out = tmp_path / "c.yaml"
+    said = CliRunner().invoke(
+        weft, ["import-yarn", str(tmp_path / "q.xml"), "--nodes", "3", "--out", str(out)]
+    )
+    assert said.exit_code == 0, said.output
+    assert "left out: yarn.scheduler.capacity.root.a.acl_administer_queue" in said.stderr
+    assert "--set manager.master_share_max=0.2" in said.stdout
+    spec = load_cluster(str(out))
+    assert len(spec.nodes) == 3
+    assert [path for path, _ in spec.queues.leaves()] == ["root.a", "root.b"]
+    none = CliRunner().invoke(weft, ["import-yarn", str(tmp_path / "q.xml"), "--out", str(out)])
+    assert isinstance(none.exception, InputError)
+    assert "no file names nodes" in str(none.exception)
+
+
+@pytest.mark.skipif(not (DATA / "sls").exists(), reason="WEFT_DATA has no public inputs")
+def test_the_sample_configuration_of_the_load_simulator(tmp_path):
+    conf, lists = DATA / "sls" / "sample-conf", DATA / "sls" / "json"
+    capacity = read_yarn([conf / "capacity-scheduler.xml", conf / "yarn-site.xml",
+                          lists / "nodes-with-resources.json"])  # fmt: skip
+    assert {name: queue["capacity"] for name, queue in capacity.queues.items()} == {
+        "sls_queue_1": 0.25, "sls_queue_2": 0.25, "sls_queue_3": 0.5,
+    }  # fmt: skip
+    assert capacity.manager == {"queue_apps_max": 1000, "preemption": True}
+    assert capacity.scheduler == "fair", "what its yarn-site.xml chooses"
+    fair = read_yarn([conf / "fair-scheduler.xml", lists / "nodes.json"])
+    assert [queue["capacity"] for queue in fair.queues.values()] == [0.25, 0.25, 0.5]
+    assert "root.sls_queue_1.minSharePreemptionTimeout" in fair.left_out
+    for found in (capacity, fair):
+        path = tmp_path / "c.yaml"
+        path.write_text(yaml.safe_dump(found.cluster()))
+        assert len(load_cluster(str(path)).nodes) == len(found.nodes) > 2
+    labelled = [node for node in capacity.nodes if "labels" in node]
+    assert labelled[0]["labels"] == ["label1", "label2"]
+    runner = read_yarn([conf / "sls-runner.xml"], nodes=1)
+    assert all(name.startswith("yarn.sls.") for name in runner.left_out)
+    assert runner.left_out
