@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weft import messages, requests
-from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride
+from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
 from weft.messages import QueryContainers, StartContainers, StopContainers
 from weft.resources import Kind, ResourceType, ResourceTypes
 from weft.wire import codec, containers_pb2, host_pb2, master_pb2, tracker_pb2
@@ -49,7 +49,13 @@ def overrides(tasks: int) -> st.SearchStrategy[tuple[TaskOverride, ...]]:
     return st.just(()) | st.lists(one, min_size=tasks, max_size=tasks).map(tuple)
 
 
-PLAIN_EDGES = [kind for kind in EdgeKind if kind is not EdgeKind.PAIRS]  # PAIRS needs a list
+@st.composite
+def edges(draw: st.DrawFn, parent: Stage, tasks: int) -> Edge:
+    kind = draw(st.sampled_from(EdgeKind))
+    if kind is not EdgeKind.PAIRS:
+        return Edge(parent.name, kind)
+    pair = st.tuples(st.integers(0, parent.tasks - 1), st.integers(0, tasks - 1))
+    return Edge(parent.name, kind, TaskPairs.of(draw(st.sets(pair, min_size=1, max_size=4))))
 
 
 @st.composite
@@ -64,9 +70,7 @@ def jobs(draw: st.DrawFn) -> Job:
                 tasks=tasks,
                 duration_s=draw(AMOUNT),
                 demand=draw(st.dictionaries(NAME, AMOUNT, max_size=2)),
-                parents=tuple(
-                    Edge(f"s{p}", draw(st.sampled_from(PLAIN_EDGES))) for p in sorted(parents)
-                ),
+                parents=tuple(draw(edges(stages[p], tasks)) for p in sorted(parents)),
                 command=tuple(draw(st.lists(NAME, max_size=2))),
                 gang=draw(st.booleans()),
                 overrides=draw(overrides(tasks)),
@@ -95,10 +99,6 @@ def strategy(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
         return st.lists(strategy(arguments[0], name), max_size=3).map(tuple)
     if origin is tuple:
         return st.tuples(*[COUNT if a is int else strategy(a, name) for a in arguments])
-    if origin is requests.Page:
-        return st.builds(
-            requests.Page, st.lists(strategy(arguments[0]), max_size=3).map(tuple), TEXT
-        )
     if origin is dict:
         return st.dictionaries(TEXT, strategy(arguments[1], name), max_size=3)
     if kind is int:
@@ -206,14 +206,14 @@ ANSWERS: dict[Any, Any] = {
     requests.SetPriority: requests.Done,
     requests.GetApplication: requests.ApplicationReport,
     requests.GetJob: requests.ApplicationJob,
-    requests.ListApplications: requests.Page[requests.ApplicationReport],
-    requests.ListNodes: requests.Page[requests.NodeReport],
+    requests.ListApplications: tuple[requests.ApplicationReport, ...],
+    requests.ListNodes: tuple[requests.NodeReport, ...],
     requests.DecommissionNode: requests.Done,
     requests.RecommissionNode: requests.Done,
     requests.ListQueues: requests.QueueReport,
     requests.GetMetrics: requests.ClusterMetrics,
     requests.Explain: requests.Explanation,
-    requests.ListContainers: requests.Page[requests.ContainerReport],
+    requests.ListContainers: tuple[requests.ContainerReport, ...],
 }
 
 

@@ -241,6 +241,8 @@ def _wait_for_end(cluster: LocalCluster) -> None:
     ended = threading.Event()
     try:
         while not ended.wait(0.5):
+            if mended := cluster.mend():
+                click.echo(mended, err=True)
             if failed := cluster.failed():
                 raise WeftError(failed)
     except KeyboardInterrupt:

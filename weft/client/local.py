@@ -23,6 +23,7 @@ from weft.errors import InputError, WeftError
 
 START_S = 180.0  # the first start compiles kernels, on a busy machine for long
 STOP_S = 10.0
+MENDS_MAX = 5  # times that pages which end by themselves are started again
 DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 KEPT_MB = 1024  # of a real host's memory, for the host itself
 EMULATED_NODES = 20
@@ -75,6 +76,7 @@ class LocalCluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ready: dict[str, dict[str, Any]] = {}
         self.epoch_s = time.time()
+        self._mended = 0
         self.conf: Path | None = None  # HADOOP_CONF_DIR, with `hadoop`
 
     @property
@@ -124,11 +126,25 @@ class LocalCluster:
         for number in range(self._nm_count()):
             self._await(f"nm{number}")
         if self.settings.web:
-            self._launch("web", "weft.web", self._web_flags())
-            self._await("web")
+            self.start_web()
         self._await_nodes()
         if self.settings.hadoop:
             self.start_hadoop()
+
+    def start_web(self) -> None:
+        """Start (or, after it ended, restart) the pages; what they learned outlives them."""
+        self._launch("web", "weft.web", self._web_flags())
+        self._await("web")
+
+    def mend(self) -> str:
+        """Restart the pages if they ended: they are but a client; answers what was done."""
+        process = self.processes.get("web")
+        if process is None or process.poll() is None or self._mended >= MENDS_MAX:
+            return ""
+        self._mended += 1
+        said = f"web ended with {process.returncode}: started again ({self.output('web')})"
+        self.start_web()
+        return said
 
     def start_hadoop(self) -> None:
         """Start (or, after a kill, restart) the gateway of YARN's wire, and write its folder."""
@@ -261,9 +277,14 @@ class LocalCluster:
     def _web_flags(self) -> list[str]:
         flags = ["--manager", self.address, "--scheduler", self.settings.scheduler]
         ports = self._ports("web")
-        if not _is_free(int(ports[1])):  # pages are no reason not to start
+        if "web" not in self.ready and not _is_free(
+            int(ports[1])
+        ):  # pages are no reason not to start
             ports[1] = "0"
-        return flags + ports + self._common("web", "web")
+        if "web" in self.ready:  # a restart keeps the address that others know
+            ports[1] = self.web_address.rpartition(":")[2]
+        history = ["--history", str(self.folder / "history.db")]
+        return [*flags, *history, *ports, *self._common("web", "web")]
 
     def _hadoop_flags(self) -> list[str]:
         flags = ["--manager", self.address, "--dir", str(self.folder / "hadoop")]
