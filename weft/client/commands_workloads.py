@@ -1,20 +1,22 @@
 """`weft import` and `weft generate`: public workload files, or drawn jobs, into job files."""
 
 import json
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from weft import plugins
+from weft.client.bars import bars
 from weft.errors import InputError
 from weft.job import Job
+from weft.workloads.documents import METER, Meter
 from weft.workloads.imported import Imported
 from weft.workloads.jobs_file import write_jobs
 from weft.workloads.registry import AUTO, FORMATS, import_jobs, read_options
@@ -32,35 +34,59 @@ class _Tally:
     tasks: int = 0
     resources: Counter[str] = field(default_factory=Counter)
 
-    def over(self, jobs: Iterable[Job], progress: Progress) -> Iterator[Job]:
-        """Count jobs on their way, and show the count."""
-        bar = progress.task_ids[0]
+    def over(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Count jobs on their way."""
         for job in jobs:
             self.jobs += 1
             self.stages += len(job.stages)
             self.tasks += job.task_count
             self.resources.update(job.resources or job.stages[0].demand.keys())
-            progress.update(bar, completed=self.jobs, tasks=self.tasks)
             yield job
 
 
 @contextmanager
-def _progress(what: str, total: int | None) -> Iterator[Progress]:
-    """A bar on stderr, gone when it is done; without a terminal there is none."""
+def _progress(what: str, total: float, told: Callable[[], tuple[float, str]]) -> Iterator[None]:
+    """A bar on stderr of what is `told` (done, words), gone when it is done; none elsewhere."""
     console = Console(stderr=True)
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,} jobs, {task.fields[tasks]:,} tasks"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-        refresh_per_second=5,
-    ) as progress:
-        progress.add_task(what, total=total, tasks=0)
-        yield progress
+    if not console.is_terminal:
+        yield
+        return
+    done = threading.Event()
+    with bars(console, transient=True) as shown:
+        bar = shown.add_task(what, total=total, state="")
+
+        def follow() -> None:
+            while not done.wait(0.2):
+                completed, state = told()
+                shown.update(bar, completed=min(completed, total), state=state)
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+@contextmanager
+def _metered() -> Iterator[Meter]:
+    """Count what is read of workload files."""
+    token = METER.set(meter := Meter())
+    try:
+        yield meter
+    finally:
+        METER.reset(token)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of all files of a folder; what cannot be read counts for nothing."""
+    files = [path, *path.rglob("*")] if path.is_dir() else [path]
+    total = 0
+    for file in files:
+        with suppress(OSError):
+            total += file.stat().st_size if file.is_file() else 0
+    return total
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, str]:
@@ -100,9 +126,15 @@ def import_command(
     its files. What could not be used is said on stderr, with the number of rows dropped.
     """
     result, tally = Imported(), _Tally()
-    with _progress(f"importing {form}", None) as progress:
-        jobs = import_jobs(form, sources, _settings(pairs), result)
-        write_jobs(out, tally.over(jobs, progress))
+    with _metered() as meter:
+
+        def told() -> tuple[float, str]:
+            return meter.bytes / 1000, f"kB, {tally.jobs:,} jobs"
+
+        size_kb = sum(_size(path) for path in sources) / 1000
+        with _progress(f"importing {form}", max(size_kb, 1.0), told):
+            jobs = import_jobs(form, sources, _settings(pairs), result)
+            write_jobs(out, tally.over(jobs))
     _report(out, tally, result, as_json)
 
 
@@ -134,8 +166,8 @@ def generate_command(
     options = read_options(generate, _settings(pairs))
     drawn = generate(kind, jobs, np.random.default_rng(seed), **options)
     tally = _Tally()
-    with _progress(f"generating {kind}", jobs) as progress:
-        write_jobs(out, tally.over(drawn, progress))
+    with _progress(f"generating {kind}", jobs, lambda: (tally.jobs, "jobs")):
+        write_jobs(out, tally.over(drawn))
     _report(out, tally, Imported(), as_json)
 
 

@@ -12,7 +12,8 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
+from contextvars import ContextVar
+from io import BufferedReader, BytesIO, FileIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -41,11 +42,42 @@ def stem(path: Path) -> str:
     return re.sub(r"\.(jsonl|json|yaml|yml|txt|csv|jhist)$", "", plain_name(path)) or path.name
 
 
+class Meter:
+    """Bytes read from the files of a workload so far, as they lie on disk."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+METER: ContextVar[Meter | None] = ContextVar("meter", default=None)  # counts where one is set
+
+
+class _Counted(FileIO):
+    """A file that tells a meter what was read of it."""
+
+    def __init__(self, path: Path, meter: Meter) -> None:
+        super().__init__(path, "rb")
+        self._meter = meter
+
+    def readinto(self, buffer: Any, /) -> int:
+        count = super().readinto(buffer)
+        self._meter.bytes += count or 0
+        return count
+
+
+def open_counted(path: Path) -> BinaryIO:
+    """Open a file of a workload; what is read counts for the meter that is set."""
+    meter = METER.get()
+    return path.open("rb") if meter is None else BufferedReader(_Counted(path, meter), 2**15)
+
+
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Open a file for reading, unpacked; raises InputError for whatever goes wrong on the way."""
     try:
-        with path.open("rb") as raw:
+        with open_counted(path) as raw:
             magic = raw.read(4)
             raw.seek(0) if raw.seekable() else None
             if magic[:2] == _GZIP_MAGIC:

@@ -15,7 +15,12 @@ from typing import Any, BinaryIO
 import cramjam
 
 from weft.errors import InputError
-from weft.workloads.documents import IN_MEMORY_BYTES_MAX, LINE_BYTES_MAX, open_bytes
+from weft.workloads.documents import (
+    IN_MEMORY_BYTES_MAX,
+    LINE_BYTES_MAX,
+    open_bytes,
+    open_counted,
+)
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand
 
@@ -121,7 +126,7 @@ def _lines(stream: BinaryIO, path: Path, result: Imported) -> Iterator[tuple[str
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
     try:
-        with path.open("rb") as raw:
+        with open_counted(path) as raw:
             magic = raw.read(16)
             raw.seek(0)
             if magic[:2] == _LZF_MAGIC:
