@@ -114,6 +114,13 @@ def test_nodes_as_yarns_rest_api_tells_them(read):
     ]  # fmt: skip
 
 
+def test_the_load_simulators_nodes_leave_their_size_to_its_own_file(read):
+    nodes = read(xml(**{"yarn.sls.nm.vcores": 100, "yarn.sls.nm.memory.mb": 5000}), NODES).nodes
+    assert [node["capacity"] for node in nodes] == [
+        {"vcores": 4.0, "memory_mb": 4096.0}, {"vcores": 100.0, "memory_mb": 5000.0},
+    ]  # fmt: skip
+
+
 def test_queues_of_the_fair_scheduler(read):
     text = """<allocations><queue name="root"><queue name="a"><weight>3</weight>
         <minResources>1024 mb, 1 vcores</minResources><maxResources>7 vcores</maxResources></queue>
@@ -192,6 +199,7 @@ def test_the_sample_configuration_of_the_load_simulator(tmp_path):
         assert len(load_cluster(str(path)).nodes) == len(found.nodes) > 2
     labelled = [node for node in capacity.nodes if "labels" in node]
     assert labelled[0]["labels"] == ["label1", "label2"]
-    runner = read_yarn([conf / "sls-runner.xml"], nodes=1)
-    assert all(name.startswith("yarn.sls.") for name in runner.left_out)
-    assert runner.left_out
+    runner = read_yarn([lists / "nodes-with-resources.json", conf / "sls-runner.xml"])
+    assert runner.manager == {"heartbeat_s": 1.0, "master_heartbeat_s": 1.0}
+    assert runner.nodes[1]["capacity"] == {"vcores": 10.0, "memory_mb": 10240.0}
+    assert "yarn.sls.runner.pool.size" in runner.left_out
