@@ -127,7 +127,9 @@ class ApplicationMaster:
     def _register(self) -> None:
         self._registering = True
         held = () if self._work is None else self._work.holdings()
-        self._send(AttemptRegistered(self.attempt_id, self._settings.address, held))
+        takes_over = not isinstance(self._asker, HoldAsker)  # not what runs in reusable containers
+        address = self._settings.address
+        self._send(AttemptRegistered(self.attempt_id, address, held, takes_over=takes_over))
         self._out.append(SetTimer(self._settings.resend_s, REGISTER))
 
     def _attempt_accepted(self, event: AttemptAccepted, now: float) -> None:
@@ -173,6 +175,7 @@ class ApplicationMaster:
         work.follow_share(event.share)
         for done in event.finished:
             work.finish_early(FinishedTask(*done))
+        work.disown(event.held)
         if self._verdict is not None:
             self._send(self._verdict)
 
@@ -266,9 +269,7 @@ class ApplicationMaster:
 
     def _stopped(self, event: AttemptStopped, now: float) -> None:
         if event.attempt_id == self.attempt_id and self.state is not MasterState.STOPPED:
-            if self._work is not None:
-                self._work.stop_all()
-                self._work.launcher.flush(self._out)
+            # the manager stops what it holds, or lets it go on for the next attempt
             self._leave(MasterEvent.STOP, event.reason)
 
     def _stop_requested(self, event: StopRequested, now: float) -> None:

@@ -3,7 +3,7 @@
 Every step of one task costs O(1) (O(log n) in the heap of its lot), whatever the stage's size.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from am.lots import Lot
@@ -223,6 +223,22 @@ class Progress:
         self.version += 1
         self._shift(stage, lot, task, -1)
         return rank
+
+    def begin(self, stage: StageProgress, tasks: Collection[int]) -> None:
+        """Tasks that are ready run already, in containers of an earlier attempt."""
+        lots: dict[int, Lot] = {}
+        for task in tasks:
+            stage.state[task] = RUNNING
+            lot, _ = stage.place_of(task)
+            lots[lot.number] = lot
+            self._shift(stage, lot, task, -1)
+        stage.running += len(tasks)
+        self.running += len(tasks)
+        self.version += 1
+        for lot in lots.values():
+            lot.ready = [rank for rank in lot.ready if stage.state[lot.tasks[rank]] == READY]
+            heapify(lot.ready)
+        self.changed.update(lots)
 
     def give_back(self, stage: StageProgress, task: int) -> None:
         """A running copy ended without success: the task is ready again unless one still runs."""

@@ -15,7 +15,8 @@ class MasterSettings:
     `planner` may be empty: breadth first order without a placement. After `plan_wait_s` without a
     plan the master asks breadth first and adopts the plan when it comes. `resend_s` is the time
     after which something unanswered is sent again. A node is avoided after `node_failures_max`
-    failed tasks, unless more than `avoided_share_max` of the nodes would be. With `speculate`, a
+    failed tasks, unless more than `avoided_share_max` of the nodes would be. What an earlier
+    attempt left running is waited for for `takeover_wait_s`, then given back. With `speculate`, a
     task that runs `straggler_factor` times longer than expected gets a second copy once nothing
     else of its stage waits and `straggler_finished_min` of the stage is done.
     """
@@ -30,6 +31,7 @@ class MasterSettings:
     history: History = field(default_factory=dict)
     node_failures_max: int = 3
     avoided_share_max: float = 0.33
+    takeover_wait_s: float = 10.0
     speculate: bool = False
     buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
     straggler_factor: float = 1.5

@@ -3,6 +3,7 @@
 One task per container here; `am.reuse` keeps containers for several tasks (COBRA).
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from am.progress import RUNNING, Progress, StageProgress
 from am.remaining_path import RemainingPath
 from am.settings import MasterSettings
 from am.sizes import at_least, container_size, totals
+from am.takeover import Takeover
 from weft.errors import InvariantError
 from weft.facts import Fact, Remark
 from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
@@ -76,6 +78,7 @@ class Work:
         self.verdict: tuple[bool, str] | None = None
         self.review = False  # the asker must look again whatever the lots say
         self.planned = False
+        self.takeover = Takeover(accepted.held, settings.takeover_wait_s)
         self._seen: set[ContainerId] = set()  # every container ever granted, or ended before
         self._ended_first: set[ContainerId] = set()
         self.racks: dict[NodeId, str] = dict(accepted.racks)  # where known; none: there is one
@@ -117,6 +120,8 @@ class Work:
     def wants_to_ask(self) -> bool:
         """Whether there is something to tell the manager before the next heartbeat."""
         progress = self.progress
+        if self.takeover.waiting:
+            return self.book.owes
         if self.review or progress.changed or self.book.owes:
             return True
         return progress.remaining_work < TELL_BELOW * self._told_work
@@ -147,13 +152,13 @@ class Work:
         self.review = True
 
     def settle(self, now: float) -> float | None:
-        """Decide what needs no word from the manager: nothing here."""
-        return None
+        """Decide what needs no word from the manager: what to take over of an earlier attempt."""
+        return self.takeover.step(self, now) if self.takeover.waiting else None
 
     def consult(self, now: float) -> float | None:
         """Let the asker look, if there is anything new; answers when it wants to look again."""
         progress = self.progress
-        if not self.planned or not (progress.changed or self.review):
+        if not self.planned or not (progress.changed or self.review) or self.takeover.waiting:
             return None
         self.gangs.hold_back()
         wish = self.asker.ask(self._view(), now, self.rng)
@@ -195,7 +200,17 @@ class Work:
 
     def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
         """The containers held, with their nodes."""
-        return tuple((held.container_id, held.node) for held in self.launcher.held.values())
+        own = tuple((held.container_id, held.node) for held in self.launcher.held.values())
+        return own + tuple(
+            (one.container_id, one.node_id) for one in self.takeover.waiting.values()
+        )
+
+    def disown(self, told: tuple[Container, ...]) -> None:
+        """Give back what the manager says to be taken over, and is not."""
+        known = {number for number, _ in self.holdings()}
+        for container in told:
+            if container.container_id not in known:
+                self.book.release(container.container_id)
 
     def restart(self, now: float) -> None:
         """The manager restarted and knows no ask, release or blacklist any more.
@@ -210,6 +225,8 @@ class Work:
         for held in self.launcher.held.values():
             if held.stopping:
                 self.book.release(held.container_id)
+        for container_id in self.takeover.refused:
+            self.book.release(container_id)
         if self.nodes.avoided:
             self.book.blacklist(tuple(sorted(self.nodes.avoided)))
 
@@ -270,6 +287,8 @@ class Work:
 
     def start_answered(self, event: StartAnswered, now: float) -> None:
         """What was refused runs elsewhere."""
+        if self.takeover.waiting:
+            self.takeover.answered(self, event, now)
         unanswered = self.launcher.unanswered
         for item in event.items:
             if item.stage < 0:
@@ -304,6 +323,8 @@ class Work:
 
     def container_ended(self, end: ContainerEnd, now: float) -> None:
         """A container ended; ends are counted once."""
+        if self.takeover.waiting:
+            self.takeover.ended(self, end.container_id)
         held = self.launcher.held.pop(end.container_id, None)
         if held is None:
             self._unknown_ended(end)
@@ -382,6 +403,18 @@ class Work:
             if held.task == task and held.stage is stage and not held.stopping:
                 self.launcher.stop(held)
                 self.book.release(held.container_id)
+
+    def begin(self, found: Mapping[int, list[tuple[Container, int]]], now: float) -> None:
+        """Tasks, by stage, that already run in containers of an earlier attempt are followed."""
+        for position, tasks in found.items():
+            stage = self.progress.stages[position]
+            self.progress.begin(stage, [task for _, task in tasks])
+            for container, task in tasks:
+                lot, _ = stage.place_of(task)
+                number, node, _, boot = container
+                held = Held(number, node, lot, stage, task, stage.tries.get(task, 0), now, boot)
+                self.launcher.held[held.key] = held
+                self._seen.add(number)
 
     def stop_all(self) -> None:
         """Order the end of everything that runs."""

@@ -268,7 +268,7 @@ class NodeManager:
         if event.next_heartbeat_s:
             self._heartbeat_s = event.next_heartbeat_s
         if (
-            event.start or event.stop or event.over
+            event.start or event.stop or event.over or event.spare
         ) and self._types is not None:  # else it is said again
             if not event.start or self._may_start(now):
                 self._acks.append(event.response_id)
@@ -276,6 +276,9 @@ class NodeManager:
                     runner.start_master(launch, now, effects)
             for container in event.stop:
                 if not runner.report_again(container):
+                    runner.stop(container, now, effects)
+            for container in event.spare:
+                if container not in runner.book.containers and not runner.report_again(container):
                     runner.stop(container, now, effects)
             effects.extend(map(Clean, event.over))
         if event.shutdown:

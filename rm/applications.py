@@ -3,7 +3,7 @@
 from collections import deque
 
 from rm.books import App, ApplicationOver, Attempt, Books, Holding
-from rm.containers import close, order_stop
+from rm.containers import close, order_spare, order_stop
 from rm.lifecycle import (
     APP,
     ATTEMPT,
@@ -12,11 +12,12 @@ from rm.lifecycle import (
     AppState,
     AttemptEvent,
     AttemptState,
+    ContainerState,
     reported,
 )
 from weft.effects import Send
 from weft.facts import AppChanged, AttemptChanged
-from weft.ids import NodeId, attempt_id
+from weft.ids import NodeId, attempt_id, attempt_of_container
 from weft.job import Job, Stage
 from weft.jobfile import TASKS_MAX
 from weft.messages import AttemptStopped, ContainerEnd, Outcome, master_address
@@ -121,15 +122,16 @@ def fail_attempt(books: Books, attempt: Attempt, why: str, *, counts: bool = Tru
     (YARN's RMAppAttempt.shouldCountTowardsMaxAttemptRetry).
     """
     move_attempt(books, attempt, AttemptEvent.FAIL, why)
-    _retire(books, attempt, why)
     app = attempt.app
     attempt.counts = counts
     failures = sum(one.counts for one in app.attempts)
     number = len(app.attempts)
-    books.persist(
-        {"kind": "failed", "app": app.app_id, "attempt": number, "why": why, "counts": counts}
-    )
-    if failures < attempts_max(books, app.job) and number < ATTEMPTS_MAX:
+    again = failures < attempts_max(books, app.job) and number < ATTEMPTS_MAX
+    keep = again and hands_over(books, app)
+    _retire(books, attempt, why, keep=keep)
+    record = {"kind": "failed", "app": app.app_id, "attempt": number, "why": why, "counts": counts}
+    books.persist({**record, "kept": True} if keep and attempt.takes_over else record)
+    if again:
         if app.state is AppState.RUNNING:
             move_app(books, app, AppEvent.ATTEMPT_FAILED, why)
         schedule_attempt(books, app)
@@ -139,6 +141,22 @@ def fail_attempt(books: Books, attempt: Attempt, why: str, *, counts: bool = Tru
         text += f", and {number - failures} went with their nodes"
     end_app(books, app, AppEvent.ATTEMPTS_EXHAUSTED, "FAILED", text)
     settle(books, app)
+
+
+def hands_over(books: Books, app: App) -> bool:
+    """Whether containers of a lost attempt may go on (YARN's keep-containers, of Weft's masters).
+
+    A master that a job brings along does not know what runs in them.
+    """
+    return books.settings.takeover and app.job.master is None
+
+
+def stop_earlier(books: Books, app: App) -> None:
+    """Stop what earlier attempts left running."""
+    for attempt in app.attempts:
+        for number, holding in list(attempt.holdings.items()):
+            if app.attempt is None or attempt_of_container(number) != app.attempt.attempt_id:
+                order_stop(books, holding)
 
 
 def attempts_max(books: Books, job: Job) -> int:
@@ -301,13 +319,27 @@ def withdraw(books: Books, attempt: Attempt) -> None:
     books.version += 1
 
 
-def _retire(books: Books, attempt: Attempt, why: str) -> None:
-    """An attempt is over: withdraw, tell its master (if stopped), stop its containers."""
+def _retire(books: Books, attempt: Attempt, why: str, *, keep: bool = False) -> None:
+    """An attempt is over: withdraw, tell its master (if stopped), stop its containers.
+
+    `keep`: those that its master was told of may run tasks, and go on for the next attempt. Where
+    masters of its kind do not take them over, they would only be in the next one's way.
+    """
     withdraw(books, attempt)
     if attempt in books.waiting:
         books.waiting.remove(attempt)
     books.dirty_attempts.pop(attempt.attempt_id, None)
+    if not keep:
+        stop_earlier(books, attempt.app)
     for holding in list(attempt.holdings.values()):
+        if (
+            keep
+            and attempt.takes_over
+            and holding is not attempt.master
+            and holding.state is not ContainerState.ALLOCATED
+        ):
+            order_spare(books, holding)  # a start that was lost must not hold room for ever
+            continue
         if why or holding is not attempt.master:
             order_stop(books, holding)
     if why and attempt.master is not None:

@@ -108,6 +108,7 @@ class Attempt:
         "seen_s",
         "share",
         "state",
+        "takes_over",
         "vector",
     )
 
@@ -137,6 +138,7 @@ class Attempt:
         self.seen_s = 0.0
         self.counts = False  # it failed, and not only because its node was lost
         self.recovered = False  # it lived before the manager's last start
+        self.takes_over = False  # its master is of a kind that follows what an earlier one started
         self.seed = 0
         self.share: Vector = ()
         self.headroom: Vector = ()
@@ -209,10 +211,19 @@ class App:
         self.closed: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=ENDED_SHOWN_MAX)
 
 
+class Spared(NamedTuple):
+    """What a node is told of a container that is to be stopped unless something runs in it."""
+
+    container_id: ContainerId
+
+
 class ApplicationOver(NamedTuple):
     """A node is owed the word that an application is over."""
 
     app_id: AppId
+
+
+Order = MasterLaunch | ContainerId | ApplicationOver | Spared
 
 
 class Node:
@@ -246,7 +257,7 @@ class Node:
         self.node_id = node_id
         self.slot = slot
         self.runs: Runs | None = None  # kept once a policy has asked for them
-        self.outbox: Outbox[int, MasterLaunch | ContainerId | ApplicationOver] = outbox
+        self.outbox: Outbox[int, Order] = outbox
         self.state = NodeState.NEW
         self.address = ""
         self.rack = ""

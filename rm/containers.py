@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from rm.books import App, Attempt, Books, Holding, Node
+from rm.books import App, Attempt, Books, Holding, Node, Spared
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
 from weft.dag import Floats
@@ -85,6 +85,12 @@ def order_stop(books: Books, holding: Holding) -> None:
     books.dirty_nodes[holding.node.node_id] = holding.node
 
 
+def order_spare(books: Books, holding: Holding) -> None:
+    """Owe the node an order to stop a container in which nothing was started yet."""
+    holding.node.outbox.put(-holding.container_id, Spared(holding.container_id))
+    books.dirty_nodes[holding.node.node_id] = holding.node
+
+
 def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     """A container ended: free it, journal what it finished, relay its end."""
     number, node, attempt = holding.container_id, holding.node, holding.attempt
@@ -100,6 +106,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     if node.runs is not None:
         node.runs.drop(number)
     node.outbox.drop(number)
+    node.outbox.drop(-number)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.free(node.slot, slot, holding.demand)
     books.version += 1

@@ -8,8 +8,10 @@ from rm.applications import (
     DEAD,
     fail_attempt,
     finish_attempt,
+    hands_over,
     move_app,
     move_attempt,
+    stop_earlier,
     withdraw,
 )
 from rm.books import Attempt, Books
@@ -20,7 +22,7 @@ from rm.lifecycle import ContainerState as Container_
 from weft.dag import Floats
 from weft.effects import Send
 from weft.facts import Remark
-from weft.ids import AttemptId, NodeId, app_of_attempt
+from weft.ids import AttemptId, NodeId, app_of_attempt, attempt_of_container
 from weft.job import Job
 from weft.messages import (
     Ask,
@@ -55,11 +57,15 @@ def register(books: Books, event: AttemptRegistered) -> None:
         return
     app = attempt.app
     attempt.seen_s = books.now
+    attempt.takes_over = event.takes_over
     if attempt.state is AttemptState.SCHEDULED:
         return  # cannot be: it was never launched
     if attempt.state is AttemptState.ALLOCATED:
+        if not (event.takes_over and hands_over(books, app)):
+            stop_earlier(books, app)
         if _old_ones_linger(books, attempt):
             return  # it repeats itself until it is accepted
+        _hand_over(attempt)
         attempt.address = event.address
         app.tracking_url = event.tracking_url
         move_attempt(books, attempt, AttemptEvent.REGISTERED)
@@ -82,6 +88,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
     classes: dict[tuple[float, ...], int] = {}
     for (capacity, _), count in sorted(books.classes.items()):
         classes[capacity] = classes.get(capacity, 0) + count
+    held = _handed_over(attempt)
     answer = AttemptAccepted(
         attempt_id=attempt.attempt_id,
         job=app.job,
@@ -94,7 +101,9 @@ def register(books: Books, event: AttemptRegistered) -> None:
         cluster_ts=books.cluster_ts,
         seed=attempt.seed,
         epoch=books.epoch,
-        racks=_racks_of_preferred(books, app.job),
+        racks=_racks_of_preferred(books, app.job, held),
+        held=held,
+        addresses=tuple({one.node_id: books.nodes[one.node_id].address for one in held}.items()),
     )
     books.out.append(Send(master_address(attempt.attempt_id), answer))
 
@@ -201,7 +210,13 @@ def expire(books: Books) -> None:
         limit /= 2
     for app in list(books.app_at):
         attempt = None if app is None else app.attempt
-        if attempt is None or books.now - attempt.seen_s < limit:
+        if attempt is None:
+            continue
+        if attempt.state is AttemptState.SCHEDULED and app is not None:
+            if books.now - attempt.created_s >= books.settings.reserve_after_s:
+                stop_earlier(books, app)  # what goes on may be what its next master lacks room for
+            continue
+        if books.now - attempt.seen_s < limit:
             continue
         if attempt.state in (AttemptState.ALLOCATED, AttemptState.RUNNING):
             fail_attempt(books, attempt, f"its master was silent for {limit:g} s")
@@ -241,10 +256,33 @@ def _live(books: Books, number: AttemptId) -> Attempt | None:
 
 
 def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
-    """Whether containers of an earlier attempt may still finish tasks, so that waiting pays."""
+    """Whether containers that are being stopped may still finish tasks, so that waiting pays."""
     if books.now - attempt.created_s >= books.settings.takeover_wait_s:
         return False
-    return any(a.holdings for a in attempt.app.attempts if a is not attempt)
+    earlier = (one for one in attempt.app.attempts if one is not attempt)
+    return any(h.state is Container_.STOPPING for one in earlier for h in one.holdings.values())
+
+
+def _hand_over(attempt: Attempt) -> None:
+    """What earlier attempts left running is this one's from now on."""
+    for one in attempt.app.attempts:
+        if one is attempt:
+            continue
+        for number, holding in list(one.holdings.items()):
+            if holding.state is not Container_.STOPPING:
+                del one.holdings[number]
+                attempt.holdings[number] = holding
+                holding.attempt = attempt
+
+
+def _handed_over(attempt: Attempt) -> tuple[Container, ...]:
+    """The containers that an attempt has of earlier ones."""
+    return tuple(
+        Container(number, holding.node.node_id, 0, holding.node.boot)
+        for number, holding in attempt.holdings.items()
+        if attempt_of_container(number) != attempt.attempt_id
+        and holding.state is not Container_.STOPPING
+    )
 
 
 def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
@@ -310,13 +348,19 @@ def _at_least(books: Books, demand: Vector) -> Floats:
     return np.array(demand if any(demand) else books.least, dtype=np.float64)
 
 
-def _racks_of_preferred(books: Books, job: Job) -> tuple[tuple[NodeId, str], ...]:
-    """The racks of all nodes that a job's stages prefer; nothing while there is one rack."""
+def _racks_of_preferred(
+    books: Books, job: Job, held: tuple[Container, ...]
+) -> tuple[tuple[NodeId, str], ...]:
+    """The racks of all nodes that a job's stages prefer, or that it has containers on.
+
+    Nothing while there is one rack.
+    """
     if len(books.view.rack_names) < 2:
         return ()
     wishes = [s.prefer for s in job.stages]
     wishes += [o.prefer for s in job.stages for o in s.overrides if o.prefer is not None]
     named = dict.fromkeys(name for wish in wishes for name in wish.nodes)
+    named.update(dict.fromkeys(one.node_id for one in held))
     return tuple((name, books.nodes[name].rack) for name in named if name in books.nodes)
 
 

@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 
 from rm.allocation import match_node
-from rm.applications import DEAD, container_ended, fail_attempt
-from rm.books import ApplicationOver, Attempt, Books, Holding, Node
+from rm.applications import DEAD, container_ended, fail_attempt, hands_over
+from rm.books import ApplicationOver, Attempt, Books, Holding, Node, Order, Spared
 from rm.containers import (
     Demand,
     hold,
@@ -209,8 +209,11 @@ def answer_node(books: Books, node: Node) -> None:
         start = tuple(item for item in items if isinstance(item, MasterLaunch))
         stop = tuple(item for item in items if isinstance(item, int))
         over = tuple(item.app_id for item in items if isinstance(item, ApplicationOver))
+        spare = tuple(item.container_id for item in items if isinstance(item, Spared))
         life = books.epoch + 1
-        answer = NodeAnswered(node.node_id, number, acks, start, stop, life=life, over=over)
+        answer = NodeAnswered(
+            node.node_id, number, acks, start, stop, life=life, over=over, spare=spare
+        )
     else:
         answer = NodeAnswered(node.node_id, number, acks, life=books.epoch + 1)
     books.out.append(Send(node_address(node.node_id), answer))
@@ -229,7 +232,7 @@ def recover_leaving(books: Books, name: NodeId, state: str, until_s: float) -> N
 
 
 def _new_node(books: Books, name: NodeId) -> Node:
-    outbox: Outbox[int, MasterLaunch | ContainerId | ApplicationOver] = books.outbox()
+    outbox: Outbox[int, Order] = books.outbox()
     node = Node(name, books.ledger.add_node(), outbox, len(books.types))
     books.nodes[name] = node
     books.node_at.append(node)
@@ -284,10 +287,9 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
     attempt = None if app is None else app.attempt
     if (
         attempt is None
-        or attempt.attempt_id != attempt_of_container(number)
-        or not attempt.recovered
         or attempt.state in DEAD
         or attempt.state is AttemptState.FINISHING
+        or not _claims(books, node, attempt, item)
         or number in node.lost
         or node.state is NodeState.DECOMMISSIONED  # it was given up, and the master told
     ):
@@ -302,6 +304,20 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
     elif item.tasks and 0 <= item.tasks[0][0] < len(attempt.app.running):
         holding.stage = item.tasks[0][0]
         attempt.app.running[holding.stage] += 1
+
+
+def _claims(books: Books, node: Node, attempt: Attempt, item: RunningContainer) -> bool:
+    """Whether a container that a node brings along is an attempt's own, or an earlier one's that
+    it took over (it said so) or may yet take over.
+    """
+    number, owner = item.container_id, attempt_of_container(item.container_id)
+    if owner == attempt.attempt_id:
+        return attempt.recovered
+    if not item.tasks or not hands_over(books, attempt.app):
+        return False
+    if attempt.state is AttemptState.RUNNING:
+        return number in books.missing.get(node.node_id, {})
+    return any(one.attempt_id == owner and one.takes_over for one in attempt.app.attempts)
 
 
 def _keep_for_nobody(books: Books, node: Node, number: ContainerId, demand: Vector) -> None:
@@ -325,16 +341,15 @@ def _book_as_is(
 
 def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
     """Ended before this life of the manager heard of it: a master that lived through it is told."""
-    missing = books.missing.get(node.node_id)
-    if missing:
-        missing.pop(end.container_id, None)
+    claimed = books.missing.get(node.node_id, {}).pop(end.container_id, None)
     app = books.apps.get(app_of_container(end.container_id))
     attempt = None if app is None else app.attempt
+    own = attempt is not None and attempt.attempt_id == attempt_of_container(end.container_id)
     if (
         app is None
         or attempt is None
         or not attempt.recovered
-        or attempt.attempt_id != attempt_of_container(end.container_id)
+        or not (own or (claimed is not None and claimed[0] is attempt))
     ):
         late_success(books, end)
         return

@@ -179,6 +179,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     for past, record in enumerate(failures, 1):
         attempt = new_attempt(books, app, past)
         attempt.counts = bool(record.get("counts", True))
+        attempt.takes_over = bool(record.get("kept", False))
         move_attempt(books, attempt, AttemptEvent.FAIL, "before the manager's restart")
     last = by_kind.get("attempt")
     if last is None or number_of_attempt(int(last["attempt"])) <= failed:

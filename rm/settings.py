@@ -18,6 +18,7 @@ class ManagerSettings:
     node_expiry_s: float = 600.0  # a node silent for so long is LOST
     master_expiry_s: float = 600.0  # a master silent for so long has failed
     resend_after_s: float = 3.0  # what is not acknowledged for so long is sent again
+    takeover: bool = True  # what a lost attempt left running goes on under the next one
     takeover_wait_s: float = 3.0  # a new attempt waits so long for the old one's containers to end
     max_attempts: int = 2  # of an application
     master_demand: Mapping[str, float] = field(

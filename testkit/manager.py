@@ -48,6 +48,7 @@ class Rig:
         self.masters: dict[int, FakeMaster] = {}
         self.records: list[Mapping[str, Any]] = list(records)
         self.effects: list[Effect] = []
+        self.heard: list[Any] = []  # every message sent, in order
         self.tell(Recovered(tuple(records)))
 
     def tell(self, event: object, later_s: float = 0.0, *, paused: bool = False) -> list[Effect]:
@@ -66,6 +67,7 @@ class Rig:
                 self.manager.check()
         self.records.extend(persisted(effects))
         for message in sent(effects, object):
+            self.heard.append(message)
             for node in self.nodes.values():
                 node.hears(message)
             for master in self.masters.values():

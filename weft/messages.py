@@ -183,6 +183,7 @@ class AttemptRegistered:
     held: tuple[tuple[ContainerId, NodeId], ...] = ()  # what it believes to hold, after a resync
     tracking_url: str = ""  # where a foreign master shows its pages
     fresh: bool = False  # it knows nothing of what it asked before: forget all that is pending
+    takes_over: bool = False  # what an earlier attempt left running goes on under this one
 
 
 @record
@@ -231,6 +232,8 @@ class AttemptAccepted:
     seed: int
     epoch: int = 0  # starts of the manager before this one
     racks: tuple[tuple[NodeId, str], ...] = ()  # of the nodes that the job prefers, if several
+    held: tuple[Container, ...] = ()  # of earlier attempts: what runs there, their nodes know
+    addresses: tuple[tuple[NodeId, str], ...] = ()  # host:port of the nodes named in `held`
 
 
 @record
@@ -337,6 +340,7 @@ class NodeAnswered:
     life: int = 0  # of the manager, the first being 1; 0: not told
     token: int = 0  # with `resync`: to be told again by a process that says to be this node
     over: tuple[AppId, ...] = ()  # applications with masters of their own whose files may go
+    spare: tuple[ContainerId, ...] = ()  # to be stopped unless something was started in them
 
 
 # -- Application Master <-> Node Manager -----------------------------------------------------------

@@ -26,6 +26,7 @@ from weft.live.shell import Outside, Shell
 from weft.messages import (
     MANAGER,
     Address,
+    AttemptAccepted,
     ContainersGranted,
     MasterLaunch,
     Outcome,
@@ -154,7 +155,7 @@ class MasterService(Outside):
 
     def _from_manager(self, batch: list[Any]) -> None:
         for message in self.gate.sift(batch, 0, self._stream_to):
-            if isinstance(message, ContainersGranted):
+            if isinstance(message, ContainersGranted | AttemptAccepted):
                 for node, address in message.addresses:
                     self._nodes[f"node:{node}"] = address
             self.shell.post(master_address(message.attempt_id), message)

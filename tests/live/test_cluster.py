@@ -86,6 +86,9 @@ def test_a_killed_master_is_followed_by_one_that_repeats_no_finished_task(
         attempt_of_container(e["container"]) & 0xFF for e in events if e["fact"] == "TaskStopped"
     }
     assert by_attempt == {1, 2}
+    starts = [(e["stage"], e["task"]) for e in events if e["fact"] == "TaskStarted"]
+    tasks = [key for key in starts if key[0] >= 0]
+    assert len(tasks) == len(set(tasks)) == 120, "the second master took over what ran"
 
 
 def test_a_killed_am_host_costs_an_attempt(cluster: Cluster) -> None:

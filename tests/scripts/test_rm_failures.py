@@ -102,7 +102,7 @@ def test_a_lost_master_is_tried_again_and_told_what_is_finished() -> None:
     app = rig.manager.books.apps[1]
     assert (app.state, app.attempts[0].state) == (AppState.ACCEPTED, AttemptState.FAILED)
     rig.beat()
-    assert second in rig.nodes["n1"].stops
+    assert second in rig.nodes["n1"].stops, "masters of this kind do not take over"
     old = rig.tell(AttemptRegistered(master.attempt_id))
     assert sent(old, AttemptStopped), "the old master is told to stop"
 

@@ -130,6 +130,9 @@ class RmSettings(ProcessSettings):
     user_apps_max: int = Field(
         10_000, ge=0, description="Those of a user in a leaf queue; 0: any number."
     )
+    takeover: bool = Field(
+        True, description="What a lost master left running goes on under the next one."
+    )
     takeover_wait_s: float = Field(
         3.0, ge=0, description="A new attempt waits so long for the old one's containers, s."
     )

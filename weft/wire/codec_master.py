@@ -45,6 +45,7 @@ def encode_reports(messages: Iterable[MasterReport]) -> pb.MasterReports:
             item.register_application_master.address = message.address
             item.register_application_master.tracking_url = message.tracking_url
             item.register_application_master.fresh = message.fresh
+            item.register_application_master.takes_over = message.takes_over
             for container, node in message.held:
                 item.register_application_master.held.add(container_id=container, node_id=node)
         else:
@@ -74,6 +75,7 @@ def _decode_report(item: pb.MasterReport) -> MasterReport:
             held=held,
             tracking_url=registered.tracking_url,
             fresh=registered.fresh,
+            takes_over=registered.takes_over,
         )
     if which == "finish_application_master":
         finished = item.finish_application_master
@@ -249,6 +251,11 @@ def _encode_accepted(message: AttemptAccepted) -> pb.ApplicationMasterRegistered
         seed=message.seed,
         epoch=message.epoch,
         racks=[pb.NodeRack(node_id=node, rack=rack) for node, rack in message.racks],
+        held=[
+            pb.Container(container_id=container, node_id=node, ask_id=ask, boot=boot)
+            for container, node, ask, boot in message.held
+        ],
+        addresses=[pb.NodeAddress(node_id=n, address=place) for n, place in message.addresses],
     )
 
 
@@ -266,4 +273,6 @@ def _decode_accepted(item: pb.ApplicationMasterRegistered) -> AttemptAccepted:
         item.seed,
         item.epoch,
         tuple([(r.node_id, r.rack) for r in item.racks]),
+        tuple([Container(c.container_id, c.node_id, c.ask_id, c.boot) for c in item.held]),
+        tuple([(a.node_id, a.address) for a in item.addresses]),
     )

@@ -201,6 +201,8 @@ def _fill_answered(to: pb.NodeHeartbeatResponse, message: NodeAnswered) -> None:
     to.token = message.token
     if message.over:
         to.over.extend(message.over)
+    if message.spare:
+        to.spare.extend(message.spare)
 
 
 def _decode_answered(item: pb.NodeHeartbeatResponse) -> NodeAnswered:
@@ -216,4 +218,5 @@ def _decode_answered(item: pb.NodeHeartbeatResponse) -> NodeAnswered:
         item.life,
         item.token,
         tuple(item.over),
+        tuple(item.spare),
     )

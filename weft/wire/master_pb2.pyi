@@ -139,6 +139,7 @@ class RegisterApplicationMaster(_message.Message):
     HELD_FIELD_NUMBER: _builtins.int
     TRACKING_URL_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
+    TAKES_OVER_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     address: _builtins.str
     """host:port of the master's own service, if it has one"""
@@ -146,6 +147,8 @@ class RegisterApplicationMaster(_message.Message):
     """where a foreign master shows its pages"""
     fresh: _builtins.bool
     """it knows nothing of what it asked before: forget that"""
+    takes_over: _builtins.bool
+    """what an earlier attempt left running goes on under this one"""
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldContainer]:
         """what it believes to hold, after a resync"""
@@ -158,10 +161,11 @@ class RegisterApplicationMaster(_message.Message):
         held: _abc.Iterable[Global___HeldContainer] | None = ...,
         tracking_url: _builtins.str = ...,
         fresh: _builtins.bool = ...,
+        takes_over: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_id", b"attempt_id", "fresh", b"fresh", "held", b"held", "tracking_url", b"tracking_url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_id", b"attempt_id", "fresh", b"fresh", "held", b"held", "takes_over", b"takes_over", "tracking_url", b"tracking_url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -390,6 +394,8 @@ class ApplicationMasterRegistered(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     RACKS_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     job_json: _builtins.bytes
     """the job in the job file format, JSON, UTF-8"""
@@ -416,6 +422,14 @@ class ApplicationMasterRegistered(_message.Message):
     def racks(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRack]:
         """of the nodes that the job prefers; none: there is one rack"""
 
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___Container]:
+        """of earlier attempts: what runs there, their nodes know"""
+
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]:
+        """of the nodes of `held`"""
+
     def __init__(
         self,
         *,
@@ -431,10 +445,12 @@ class ApplicationMasterRegistered(_message.Message):
         seed: _builtins.int = ...,
         epoch: _builtins.int = ...,
         racks: _abc.Iterable[Global___NodeRack] | None = ...,
+        held: _abc.Iterable[Global___Container] | None = ...,
+        addresses: _abc.Iterable[Global___NodeAddress] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "epoch", b"epoch", "finished", b"finished", "heartbeat_s", b"heartbeat_s", "job_json", b"job_json", "machines", b"machines", "prompt", b"prompt", "racks", b"racks", "seed", b"seed", "share", b"share", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "epoch", b"epoch", "finished", b"finished", "heartbeat_s", b"heartbeat_s", "held", b"held", "job_json", b"job_json", "machines", b"machines", "prompt", b"prompt", "racks", b"racks", "seed", b"seed", "share", b"share", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

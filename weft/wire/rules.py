@@ -199,7 +199,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     },
     messages.AttemptRegistered: {
         "attempt_id": ATTEMPT, "address": NAME, "held": _row(CONTAINER, NAMED),
-        "tracking_url": NAME, "fresh": GIVEN,
+        "tracking_url": NAME, "fresh": GIVEN, "takes_over": GIVEN,
     },
     messages.ContainersAsked: {
         "attempt_id": ATTEMPT, "request_id": ID, "acks": IDS, "asks": _list(messages.Ask),
@@ -214,6 +214,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "attempt_id": ATTEMPT, "job": GIVEN, "types": TYPES, "machines": _row(DEMAND, COUNT),
         "share": SHARE, "finished": GIVEN, "heartbeat_s": PACE, "prompt": GIVEN,
         "cluster_ts": ID, "seed": ID, "epoch": COUNT, "racks": _row(NAMED, NAME),
+        "held": _list(messages.Container), "addresses": _row(NAMED, NAME),
     },
     messages.ContainersGranted: {
         "attempt_id": ATTEMPT, "response_id": ID, "acks": IDS,
@@ -241,7 +242,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.NodeAnswered: {
         "node_id": NAMED, "response_id": ID, "acks": IDS, "start": _list(messages.MasterLaunch),
         "stop": CONTAINERS, "next_heartbeat_s": DURATION, "resync": GIVEN, "shutdown": TEXT,
-        "life": COUNT, "token": ID, "over": APPS,
+        "life": COUNT, "token": ID, "over": APPS, "spare": CONTAINERS,
     },
     messages.StartContainers: {
         "attempt_id": ATTEMPT, "node_id": NAMED, "items": _list(messages.TaskLaunch),

@@ -362,6 +362,7 @@ class NodeHeartbeatResponse(_message.Message):
     LIFE_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     OVER_FIELD_NUMBER: _builtins.int
+    SPARE_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     response_id: _builtins.int
     next_heartbeat_s: _builtins.float
@@ -388,6 +389,10 @@ class NodeHeartbeatResponse(_message.Message):
     def over(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """applications with masters of their own whose files may go"""
 
+    @_builtins.property
+    def spare(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """container ids: stop them unless something was started in them"""
+
     def __init__(
         self,
         *,
@@ -402,10 +407,11 @@ class NodeHeartbeatResponse(_message.Message):
         life: _builtins.int = ...,
         token: _builtins.int = ...,
         over: _abc.Iterable[_builtins.int] | None = ...,
+        spare: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "life", b"life", "next_heartbeat_s", b"next_heartbeat_s", "node_id", b"node_id", "over", b"over", "response_id", b"response_id", "resync", b"resync", "shutdown", b"shutdown", "start", b"start", "stop", b"stop", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "life", b"life", "next_heartbeat_s", b"next_heartbeat_s", "node_id", b"node_id", "over", b"over", "response_id", b"response_id", "resync", b"resync", "shutdown", b"shutdown", "spare", b"spare", "start", b"start", "stop", b"stop", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
