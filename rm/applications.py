@@ -249,7 +249,10 @@ def _clean_up(books: Books, app: App) -> None:
     Of one that was there before the manager's restart nobody knows where it ran, so all are told.
     """
     before = any(attempt.recovered for attempt in app.attempts)
-    for node in list((books.nodes if before else app.nodes).values()):
+    for name in list(books.nodes if before else app.nodes):
+        node = books.nodes.get(name)
+        if node is None:  # long gone
+            continue
         node.outbox.put(-app.app_id, ApplicationOver(app.app_id))
         books.dirty_nodes[node.node_id] = node
     app.nodes = {}

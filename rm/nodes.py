@@ -17,6 +17,7 @@ from rm.containers import (
     relay_lost,
     relay_task,
 )
+from rm.forgetting import rack_of, slot_of_forgotten
 from rm.leaving import LEAVING, count_class, drain, persist, set_alarm, step
 from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
 from rm.reserve import before_match
@@ -233,10 +234,15 @@ def recover_leaving(books: Books, name: NodeId, state: str, until_s: float) -> N
 
 def _new_node(books: Books, name: NodeId) -> Node:
     outbox: Outbox[int, Order] = books.outbox()
-    node = Node(name, books.ledger.add_node(), outbox, len(books.types))
+    slot = slot_of_forgotten(books)
+    node = Node(name, books.ledger.add_node() if slot < 0 else slot, outbox, len(books.types))
     books.nodes[name] = node
-    books.node_at.append(node)
-    books.view.node_names.append(name)
+    if slot < 0:
+        books.node_at.append(node)
+        books.view.node_names.append(name)
+    else:
+        books.node_at[slot] = node
+        books.view.node_names[slot] = name
     return node
 
 
@@ -251,9 +257,7 @@ def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector,
     node.address, node.rack, node.labels = event.address, event.rack, event.labels
     node.capacity, node.use = capacity, ()
     node.settled_at = -2
-    if event.rack not in books.view.rack_names:
-        books.view.rack_names.append(event.rack)
-    columns["rack"][node.slot] = books.view.rack_names.index(event.rack)
+    columns["rack"][node.slot] = rack_of(books, event.rack)
     columns["labels"][node.slot] = mask
     columns["seen_s"][node.slot] = books.now
     in_service = node.state is NodeState.RUNNING

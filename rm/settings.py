@@ -43,6 +43,7 @@ class ManagerSettings:
     round_grants_max: int = 5_000  # at one heartbeat, or of one pass over all nodes
     queue_apps_max: int = 0  # applications of a leaf queue that have not ended; 0: any number
     user_apps_max: int = 0  # those of a user in a leaf queue; 0: any number
+    gone_nodes_max: int = 1000  # nodes that are LOST or left and are kept for reports
     completed_apps_max: int = 10_000  # ended applications kept for reports
     buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
     recovery: bool = True  # write what a restarted manager needs

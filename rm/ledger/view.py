@@ -97,6 +97,10 @@ class View:
 
     # -- for the core only -------------------------------------------------------------------------
 
+    def forget(self, node: int) -> None:
+        """A node slot is another node's from now on."""
+        self._banned.pop(node, None)
+
     def ban(self, node: int, app: int, on: bool) -> None:
         """Note (or forget) that an application must not use a node."""
         if on:
