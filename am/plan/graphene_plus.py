@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from am.plan.bounds.destructive_bound import Spans
 from am.plan.bounds.paths import ties_of
+from am.plan.bounds.strong_bound import strong_bound
 from am.plan.options import SearchOptions, read_options, read_value
 from am.plan.population import Inserter, evolve
 from am.plan.registry import PlanRequest, planner
@@ -27,6 +29,8 @@ _ITERATIONS = 1000
 _PER_ITERATION = 3  # insertions: one, and the two that justify it
 _PLACED_MAX = 1_000_000  # tasks times insertions of one part, unless iterations are asked for
 _SEARCHED_MAX = 2000  # larger parts are not searched a second time by Graphene's other rule
+_PROOF_FIRST = 30_000_000  # steps of refuting spans before the search begins
+_PROOF = 500  # and for each task that the search places: they take a tenth of its time
 _ALSO = 4  # of Graphene's candidates that begin the first generation
 
 
@@ -41,11 +45,22 @@ class _Best:
     tried: int
     source: str = "graphene"
     seeds: list[Ints] = field(default_factory=list)  # keys of the first generation, (n,) each
+    spans: Spans | None = None  # what may raise the bound
 
     @property
     def proven(self) -> bool:
         """Whether it has reached the part's bound."""
         return self.found.span <= self.bound
+
+    def prove(self, work: int) -> bool:
+        """Raise the bound for up to `work` steps in all; whether it rose."""
+        spans, known = self.spans, self.bound
+        if spans is None:
+            return False
+        while not (spans.settled or self.proven) and spans.spent + spans.effort <= work:
+            spans.deepen(spans.effort)
+            self.bound = max(self.bound, self.yard.reached(spans.bound_s))
+        return self.bound > known
 
     def offer(self, schedule: Schedule, source: str) -> bool:
         """Take a schedule that is shorter; whether it was."""
@@ -112,17 +127,20 @@ def _first(yard: Field, request: PlanRequest, options: SearchOptions) -> _Best:
     """Graphene's own answer for a part, as `graphene` would give it."""
     found = search(yard, request, options, also=_ALSO)
     bound = -1
+    spans = None
     if simple(yard.dag):
         bound = found.span
     elif options.early_stop:
-        bound = yard.bound_ticks(options.bound)
-        if found.span > bound and options.bound == "fast":
-            bound = yard.bound_ticks("strong")
+        bound = yard.reached(yard.bound_s(options.bound))
+        if found.span > bound and options.bound != "new":
+            _, spans = strong_bound(yard.dag, yard.machines)
     seed = int(request.rng.integers(2**63))
     seeds = [-schedule.start for schedule in (found, *found.also)]
     rng = np.random.default_rng(seed)
     source = str(found.explain.get("list", "graphene"))
-    return _Best(yard, rng, replace(found, also=()), bound, found.candidates, source, seeds)
+    best = _Best(yard, rng, replace(found, also=()), bound, found.candidates, source, seeds, spans)
+    best.prove(_PROOF_FIRST)
+    return best
 
 
 def _improve(
@@ -181,7 +199,9 @@ def _bred(best: _Best, request: PlanRequest, insertions: int) -> Iterator[bool]:
     inserter = Inserter(best.yard, request)
     for found in evolve(inserter, best.rng, best.seeds, insertions):
         best.tried += inserter.taken()
-        yield best.offer(found, "population")
+        better = best.offer(found, "population")
+        closer = best.prove(_PROOF_FIRST + _PROOF * inserter.done * best.yard.dag.tasks)
+        yield better or closer
         request.progress(inserter.done, insertions)
         if best.proven:
             return

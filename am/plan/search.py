@@ -35,6 +35,7 @@ from weft.plan import ranges_of
 SMALL = 200  # parts of fewer tasks are searched on one core: threads would cost more than they save
 _HALF = len(kernels.WAYS) // 2  # the ways before this one place T forward
 _EQUAL = 1 + 1e-9  # a span this close to a bound has reached it
+_WORK = 30_000_000  # steps of refuting spans where the strong bound is asked for
 _ROUNDING = 1e-12  # list schedules are made of floats
 
 
@@ -100,12 +101,12 @@ class Field:
 
     def bound_s(self, name: str) -> float:
         """The part's lower bound by name, s: "strong", "fast" or "new"."""
-        bounds = bounds_of(self.dag, self.machines, deep=name == "strong")
+        bounds = bounds_of(self.dag, self.machines, _WORK if name == "strong" else 0)
         return bounds.new_lb_s if name == "new" else bounds.strong_lb_s
 
-    def bound_ticks(self, name: str) -> int:
-        """The longest span that counts as having reached the bound."""
-        return int(self.bound_s(name) * _EQUAL / self.grid.tick_s)
+    def reached(self, bound_s: float) -> int:
+        """The longest span that counts as having reached a bound, ticks."""
+        return int(bound_s * _EQUAL / self.grid.tick_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def search(yard: Field, request: PlanRequest, options: SearchOptions, also: int 
     bound_s = yard.bound_s(options.bound) if options.early_stop or options.bypass_s > 0 else 0.0
     if 0 < bound_s <= options.bypass_s:
         return _bypass(yard, options)
-    stop = int(bound_s * _EQUAL / yard.grid.tick_s) if options.early_stop else -1
+    stop = yard.reached(bound_s) if options.early_stop else -1
     if options.candidates == "lists":
         lists = list_schedules(yard, bound_s)
         best = min(lists, key=lambda schedule: schedule.span)

@@ -5,7 +5,9 @@ import pytest
 
 from am.plan.bounds.bounds import bounds_of
 from am.plan.bounds.cuts import cut
+from am.plan.bounds.packing_kernels import packing_of, unpackable
 from am.plan.bounds.parallel_rounds import span_s
+from am.plan.registry import PlanRequest, planner
 from weft.dag import Dag, Link, Machines, StageEdge
 
 ONE = Machines.alike(1, [1.0])
@@ -122,3 +124,30 @@ def test_spans_are_refuted_by_packing_time_itself() -> None:
     assert span_s(np.array([61.0, 32.0]), np.array([4, 3]), 5) == pytest.approx(93.0)
     assert span_s(np.array([61.0, 32.0]), np.array([4, 2]), 5) == pytest.approx(64.0)
     assert span_s(np.array([5.0]), np.array([3]), 3) == pytest.approx(5.0)
+
+
+def test_sets_that_fit_together_refute_what_work_does_not() -> None:
+    """Of five tasks in a ring that exclude their neighbours, two run at once (Mingozzi)."""
+    length, room = np.full(5, 2, np.int64), np.full(5, 10, np.int64)
+    need = 6 * (np.eye(5, dtype=np.int64) + np.roll(np.eye(5, dtype=np.int64), 1, axis=0))
+    assert (need @ length).max() < 3 * 10  # by work alone three ticks are enough
+    early, never = np.zeros(5, np.int64), np.zeros((5, 5), np.int8)
+
+    def packed_within(span: int) -> bool:
+        packing = packing_of(length, need, room, never)
+        work = np.array([0, 10**6], np.int64)
+        return not unpackable(packing, early, span - length, work)
+
+    assert [span for span in range(2, 8) if packed_within(span)] == [5, 6, 7]
+
+
+def test_a_proof_that_is_paid_for_longer_is_no_weaker() -> None:
+    """Steps spent raise the bound or leave it, and never above a schedule that exists."""
+    rng = np.random.default_rng(3)
+    stages = [(2, float(rng.integers(2, 9)), float(rng.uniform(0.2, 0.7))) for _ in range(9)]
+    edges = [(a, b, Link.ALL) for b in range(9) for a in range(b) if rng.random() < 0.15]
+    made = dag(stages, edges)
+    bounds = [bounds_of(made, ONE, work).strong_lb_s for work in (0, 10**5, 10**7, 10**8)]
+    plan = planner("graphene_plus")(PlanRequest(made, ONE, np.random.default_rng(0), {}))
+    assert bounds == sorted(bounds)
+    assert bounds[0] < bounds[-1] <= plan.makespan_s

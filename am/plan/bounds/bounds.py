@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from am.plan.bounds.cuts import cut, split
+from am.plan.bounds.destructive_bound import WORK, Spans
 from am.plan.bounds.paths import Ties, heads, ties_of
 from am.plan.bounds.stage_groups import Groups, groups_of, work_s
-from am.plan.bounds.strong_bound import strong_bound_s
+from am.plan.bounds.strong_bound import strong_bound
 from weft.dag import Dag, Floats, Machines
 
 
@@ -36,10 +37,10 @@ class Bounds:
         return data
 
 
-def bounds_of(dag: Dag, machines: Machines, deep: bool = True) -> Bounds:
+def bounds_of(dag: Dag, machines: Machines, work: int = WORK) -> Bounds:
     """Every bound of a DAG; raises InputError where a task fits on no machine.
 
-    Without `deep` the strong bound leaves out what takes tenths of a second.
+    The strong bound may spend `work` steps on refuting spans, some 10**9 a second; 0: none.
     """
     machines.check_fits(dag)
     if dag.tasks == 0:
@@ -51,10 +52,18 @@ def bounds_of(dag: Dag, machines: Machines, deep: bool = True) -> Bounds:
     mod_cp = _mod_cp(dag, ties, total)
     parts = cut(dag)
     new_lb = strong_lb = 0.0
+    doubtful: list[tuple[float, Spans]] = []
     for part in split(dag, parts) if len(parts) > 1 else [dag]:
         paper = _part_bound(part, total)
         new_lb += paper
-        strong_lb += max(paper, strong_bound_s(part, machines, deep))
+        least, spans = strong_bound(part, machines, refute=work > 0)
+        if spans is None:
+            strong_lb += max(paper, least)
+        else:
+            doubtful.append((paper, spans))
+    for paper, spans in doubtful:
+        spans.deepen(work // len(doubtful))
+        strong_lb += max(paper, spans.bound_s)
     # the sums round, the order of the bounds must not
     new_lb = max(new_lb, cp_len, t_work)
     return Bounds(cp_len, t_work, mod_cp, new_lb, max(strong_lb, new_lb), len(parts))

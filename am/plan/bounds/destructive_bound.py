@@ -4,64 +4,133 @@ Klein and Scholl 1999. Tasks are relaxed to what `fragmentation.loads` knows of 
 time the shares of each real or virtual resource sum to at most 1.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from am.plan.bounds.destructive_kernels import Problem, refuted
+from am.plan.bounds.destructive_kernels import LIMIT, SPENT, Problem, refuted
 from am.plan.bounds.fragmentation import loads
+from am.plan.bounds.packing_kernels import Packing, packing_of
 from am.plan.bounds.paths import ties_of
 from am.plan.list_schedule import by_level, by_path
 from weft.dag import Dag, Floats, Ints, Machines
 
 TASKS_MAX = 160  # beyond, a proof would take too long
+WORK = 300_000_000  # steps for all spans together: about a third of a second
 _COLUMNS_MAX = 8
 _UNITS = 1 << 20  # a whole resource
 _TICKS = 1 << 20  # a span, where durations have no common unit
 _SURE = 1e-9
-_WORK = 30_000_000  # steps for all spans together: about a tenth of a second
+_FIRST = 4_000_000  # steps for the first try of a span; each next try at the same span has twice
+_GROWTH = 2
 
 
-def destructive_bound_s(
+@dataclass(slots=True, eq=False)
+class Spans:
+    """What is known of the spans of one part: those below `low` ticks are refuted.
+
+    `deepen` goes on with the proof for as long as it is paid for.
+    """
+
+    least_s: float  # the bound from elsewhere
+    most_s: float  # a list schedule's span
+    tick_s: float
+    exact: bool  # durations are whole ticks, else they are rounded down
+    low: int
+    high: int  # the least span known to be possible, or to be beyond these rules
+    problem: Problem
+    packing: Packing
+    tail: Ints
+    spent: int = 0
+    _known: int = 0
+    effort: int = _FIRST  # steps that the next try may take
+    _quick: bool = True
+    _step: int = 1
+
+    @property
+    def settled(self) -> bool:
+        """Whether no more work can raise the bound."""
+        return self.low >= self.high
+
+    @property
+    def bound_s(self) -> float:
+        """The bound so far, s."""
+        if self.low == self._known and not self.exact:  # only what is refuted may be rounded up
+            return self.least_s
+        return max(self.least_s, min(self.low * self.tick_s * (1 - 1e-12), self.most_s))
+
+    def deepen(self, work: int) -> None:
+        """Spend about `work` more steps on the bound; less than `effort` at a time is in vain."""
+        until = self.spent + work
+        if self._quick:
+            self._quick = False
+            self._bisect(until)
+        while not self.settled and self.spent < until:
+            self._try(until)
+
+    def _bisect(self, until: int) -> None:
+        """Narrow the spans by the quick rules, as far as these decide."""
+        high = self.high
+        while self.low < high and self.spent < until:
+            span = (self.low + high - 1) // 2
+            if self._refuted(span, until - self.spent, False):
+                self.low = span + 1
+            else:
+                high = span
+
+    def _try(self, until: int) -> None:
+        """One span by all rules: steps grow while spans are refuted, effort where one is not."""
+        span = min(self.low + self._step - 1, self.high - 1)
+        allowed = min(self.effort, until - self.spent)
+        if self._refuted(span, allowed, True):
+            self.low = span + 1
+            self._step *= 2
+        elif self.problem.work[SPENT] < self.problem.work[LIMIT]:  # no rule refutes it
+            self.high = span
+            self._step = 1
+        elif self._step > 1:
+            self._step = 1
+        else:
+            self.effort *= _GROWTH
+
+    def _refuted(self, span: int, work: int, deep: bool) -> bool:
+        self.problem.work[:] = 0, work
+        found = bool(refuted(self.problem, self.packing, span, self.tail, deep))
+        self.spent += int(self.problem.work[SPENT])
+        return found
+
+
+def spans_of(
     dag: Dag, machines: Machines, least_s: float, head: Floats, tail: Floats
-) -> float:
-    """At least `least_s`; `head`, `tail` (n,) are what each task has before and after it, s."""
-    if not 2 <= dag.tasks <= TASKS_MAX or not len(dag.duration_s):
-        return least_s
+) -> Spans | None:
+    """What to refute in a part; None where `least_s` is met by a list schedule, or it is too large.
+
+    `head`, `tail` (n,) are what each task has before and after it, s.
+    """
+    if not 2 <= dag.tasks <= TASKS_MAX:
+        return None
     most_s = min(
         float((start_s + dag.duration_s).max())
         for _, start_s in (by_path(dag, machines), by_level(dag, machines))
     )
     if least_s >= most_s * (1 - _SURE) or most_s <= 0:
-        return least_s
+        return None
     tick_s, length, exact = _ticks(dag.duration_s, most_s)
-    problem = _problem(dag, machines, length)
+    problem, packing = _problem(dag, machines, length)
     problem.early[0] = np.floor(head / tick_s + _SURE).astype(np.int64)
-    behind = np.floor(tail / tick_s + _SURE).astype(np.int64)
-    low = int(np.ceil(least_s / tick_s * (1 - _SURE)))  # not refuted as far as known
-    high = int(np.floor(most_s / tick_s * (1 + _SURE)))  # possible
-    problem.work[:] = 0, _WORK
-    known = low
-    for deep in (False, True):
-        low = _search(problem, behind, low, high, deep)
-    if low == known and not exact:  # only what is refuted may be rounded up
-        return least_s
-    return max(least_s, min(low * tick_s * (1 - 1e-12), most_s))
-
-
-def _search(problem: Problem, tail: Ints, low: int, high: int, deep: bool) -> int:
-    """The least span not refuted, at least `low`; what is refuted binds, monotone or not."""
-    step = 1
-    while low < high and problem.work[0] < problem.work[1]:
-        span = low if deep and high - low < 16 else (low + high - 1) // 2
-        if deep and high - low >= 16:
-            span = min(low + step - 1, high - 1)
-        if refuted(problem, span, tail, deep):
-            low = span + 1
-            step *= 2
-        elif deep and step > 1:
-            high, step = span, 1
-        else:
-            high = span
-    return low
+    low = int(np.ceil(least_s / tick_s * (1 - _SURE)))
+    return Spans(
+        least_s=least_s,
+        most_s=most_s,
+        tick_s=tick_s,
+        exact=exact,
+        low=low,
+        high=int(np.floor(most_s / tick_s * (1 + _SURE))),
+        problem=problem,
+        packing=packing,
+        tail=np.floor(tail / tick_s + _SURE).astype(np.int64),
+        _known=low,
+    )
 
 
 def _ticks(duration_s: Floats, most_s: float) -> tuple[float, Ints, bool]:
@@ -78,28 +147,30 @@ def _ticks(duration_s: Floats, most_s: float) -> tuple[float, Ints, bool]:
     return tick_s, np.floor(duration_s / tick_s).astype(np.int64), False
 
 
-def _problem(dag: Dag, machines: Machines, length: Ints) -> Problem:
+def _problem(dag: Dag, machines: Machines, length: Ints) -> tuple[Problem, Packing]:
     n = dag.tasks
     share, kind = loads(dag, machines)
     need = np.floor(share[kind].T * _UNITS * (1 - _SURE)).astype(np.int64)
     room = np.full(len(need), _UNITS, np.int64)
-    useful = np.flatnonzero(need.sum(axis=1) > room)
-    weight = need[useful] @ length
-    useful = useful[np.argsort(-weight, kind="stable")]
+    scarce = need.sum(axis=1) > room
+    real = np.arange(len(need)) < dag.demand.shape[1]
+    apart = np.zeros((n, n), np.int8)
+    for row in np.unique(need[scarce], axis=0):
+        apart |= (row[:, None] + row[None, :] > _UNITS).astype(np.int8)
+    weight = np.where(real, np.inf, need @ length)
+    useful = np.flatnonzero(scarce)[np.argsort(-weight[scarce], kind="stable")]
     _, first = np.unique(need[useful], axis=0, return_index=True)
-    useful = useful[np.sort(first)][:_COLUMNS_MAX]
+    useful = useful[np.sort(first)][: max(_COLUMNS_MAX, int((scarce & real).sum()))]
     need = np.ascontiguousarray(need[useful])
     before = _before(dag)
-    apart = np.zeros((n, n), np.int8)
-    for row in need:
-        apart |= (row[:, None] + row[None, :] > _UNITS).astype(np.int8)
     apart[before | before.T] = 0
     apart[length == 0] = 0
     apart[:, length == 0] = 0
     np.fill_diagonal(apart, 0)
     near = before & ~((before.astype(np.float32) @ before.astype(np.float32)) > 0)
     parent, child = np.nonzero(near)
-    return Problem(
+    never = (apart.astype(bool) | before | before.T).astype(np.int8)
+    problem = Problem(
         length=length,
         need=need,
         room=room[: len(need)],
@@ -114,6 +185,7 @@ def _problem(dag: Dag, machines: Machines, length: Ints) -> Problem:
         height=np.zeros(2 * n, np.int64),
         work=np.zeros(2, np.int64),
     )
+    return problem, packing_of(length, need, problem.room, never)
 
 
 def _before(dag: Dag) -> np.ndarray:

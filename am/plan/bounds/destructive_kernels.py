@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from am.plan.bounds.packing_kernels import Packing, unpackable
 from weft.compiled import inner_kernel, kernel
 
 Ints = NDArray[np.int64]
@@ -236,7 +237,19 @@ def _narrow(problem: Problem, early: Ints, late: Ints, energetic: bool) -> bool:
 
 
 @inner_kernel
-def _shave(problem: Problem, early: Ints, late: Ints, level: int, energetic: bool) -> bool:
+def _possible(problem: Problem, packing: Packing, early: Ints, late: Ints, depth: int) -> bool:
+    """False where windows are refuted by rules, of intervals too (1), or by packing too (2)."""
+    if not _narrow(problem, early, late, depth > 0):
+        return False
+    if depth < 2:
+        return True
+    return not unpackable(packing, early, late, problem.work)
+
+
+@inner_kernel
+def _shave(
+    problem: Problem, packing: Packing, early: Ints, late: Ints, level: int, depth: int
+) -> bool:
     """Cut off ends of windows in which a task cannot start; False where one becomes empty."""
     n = len(problem.length)
     trial_early, trial_late = problem.early[level], problem.late[level]
@@ -257,7 +270,7 @@ def _shave(problem: Problem, early: Ints, late: Ints, level: int, energetic: boo
                         trial_late[i] = early[i] + cut
                     else:
                         trial_early[i] = late[i] - cut
-                    if _narrow(problem, trial_early, trial_late, energetic):
+                    if _possible(problem, packing, trial_early, trial_late, depth):
                         part *= 2
                         continue
                     moved = True
@@ -265,7 +278,7 @@ def _shave(problem: Problem, early: Ints, late: Ints, level: int, energetic: boo
                         early[i] += cut + 1
                     else:
                         late[i] -= cut + 1
-                    if early[i] > late[i] or not _narrow(problem, early, late, energetic):
+                    if early[i] > late[i] or not _narrow(problem, early, late, depth > 0):
                         return False
     return True
 
@@ -310,7 +323,7 @@ def _only(problem: Problem, level: int) -> int:
 
 
 @kernel
-def refuted(problem: Problem, span: int, tail: Ints, deep: bool) -> bool:
+def refuted(problem: Problem, packing: Packing, span: int, tail: Ints, deep: bool) -> bool:
     """Whether it is proven that the tasks cannot be done within `span` ticks.
 
     `problem.early[0]` has the heads, `tail` (n,) what follows each task's end at least. Gives up
@@ -326,18 +339,19 @@ def refuted(problem: Problem, span: int, tail: Ints, deep: bool) -> bool:
             return True
     if not _narrow(problem, early, late, True):
         return True
+    if unpackable(packing, early, late, problem.work):
+        return True
     if not deep:
         return False
-    if not _shave(problem, early, late, n + 3, False):
-        return True
-    if not _shave(problem, early, late, n + 3, True):
-        return True
+    for depth in range(3):
+        if not _shave(problem, packing, early, late, n + 3, depth):
+            return True
     level = 1
     while level > 0:
         if problem.work[SPENT] >= problem.work[LIMIT]:
             return False
         early, late = problem.early[level], problem.late[level]
-        if not _narrow(problem, early, late, True):
+        if not _possible(problem, packing, early, late, 2):
             level -= 1
             continue
         if problem.work[SPENT] >= problem.work[LIMIT]:

@@ -30,7 +30,7 @@ def loads(dag: Dag, machines: Machines) -> tuple[Floats, Ints]:
     """The share of each real or virtual resource that a task holds: by class, and the classes.
 
     Shapes (k, columns) and (n,). For each column the shares of tasks that run at the same time sum
-    to at most 1.
+    to at most 1. The real resources come first, as many as a demand has.
     """
     need, kind = demand_classes(dag)
     total = machines.total
@@ -43,7 +43,9 @@ def loads(dag: Dag, machines: Machines) -> tuple[Floats, Ints]:
         columns.append(_rounded(need, machines))
     every = np.concatenate(columns, axis=1)
     busy_s = np.bincount(kind, dag.duration_s, minlength=len(need))
-    heaviest = np.argsort(-(busy_s @ every), kind="stable")[:_COLUMNS_MAX]
+    weight = busy_s @ every
+    weight[: need.shape[1]] = np.inf  # on one machine they alone say what fits
+    heaviest = np.argsort(-weight, kind="stable")[: max(_COLUMNS_MAX, need.shape[1])]
     return np.ascontiguousarray(every[:, np.sort(heaviest)]), kind
 
 

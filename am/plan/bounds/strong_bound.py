@@ -7,7 +7,7 @@ h + (their work) + q bounds the time, for every h and q.
 
 import numpy as np
 
-from am.plan.bounds.destructive_bound import destructive_bound_s
+from am.plan.bounds.destructive_bound import Spans, spans_of
 from am.plan.bounds.fragmentation import loads, waves_s
 from am.plan.bounds.parallel_rounds import in_slots_s
 from am.plan.bounds.paths import Ties, heads, relax, ties_of, whole_ancestors
@@ -17,10 +17,10 @@ _STAGES_MAX = 1000  # the ancestor sets of more stages cost more than they give
 _CUTOFFS_MAX = 64
 
 
-def strong_bound_s(dag: Dag, machines: Machines, deep: bool = True) -> float:
-    """The bound for one part of a DAG, s; every task must fit on some machine.
+def strong_bound(dag: Dag, machines: Machines, refute: bool = True) -> tuple[float, Spans | None]:
+    """The bound of one part by heads, tails and work, s; every task must fit on some machine.
 
-    `deep`: raise it by refuting spans where the part is small.
+    Beside it, with `refute` and where the part is small: what may raise it.
     """
     ties = ties_of(dag)
     share, kind = loads(dag, machines)
@@ -34,13 +34,13 @@ def strong_bound_s(dag: Dag, machines: Machines, deep: bool = True) -> float:
     low_head, low_tail = np.minimum.reduceat(head, first), np.minimum.reduceat(tail, first)
     by_stage = low_head + waves + low_tail
     longest = float((head + dag.duration_s + tail).max())
-    least = max(
+    least_s = max(
         longest,
         float(by_stage.max()),
         _between(dag, share, kind, head, tail),
         in_slots_s(dag, machines, low_head, low_tail),
     )
-    return destructive_bound_s(dag, machines, least, head, tail) if deep else least
+    return least_s, spans_of(dag, machines, least_s, head, tail) if refute else None
 
 
 def _heads(dag: Dag, ties: Ties, work: Floats, waves: Floats) -> Floats:
