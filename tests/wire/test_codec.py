@@ -99,6 +99,10 @@ def strategy(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
         return st.lists(strategy(arguments[0], name), max_size=3).map(tuple)
     if origin is tuple:
         return st.tuples(*[COUNT if a is int else strategy(a, name) for a in arguments])
+    if origin is requests.Page:
+        return st.builds(
+            requests.Page, st.lists(strategy(arguments[0]), max_size=3).map(tuple), TEXT
+        )
     if origin is dict:
         return st.dictionaries(TEXT, strategy(arguments[1], name), max_size=3)
     if kind is int:
@@ -206,14 +210,14 @@ ANSWERS: dict[Any, Any] = {
     requests.SetPriority: requests.Done,
     requests.GetApplication: requests.ApplicationReport,
     requests.GetJob: requests.ApplicationJob,
-    requests.ListApplications: tuple[requests.ApplicationReport, ...],
-    requests.ListNodes: tuple[requests.NodeReport, ...],
+    requests.ListApplications: requests.Page[requests.ApplicationReport],
+    requests.ListNodes: requests.Page[requests.NodeReport],
     requests.DecommissionNode: requests.Done,
     requests.RecommissionNode: requests.Done,
     requests.ListQueues: requests.QueueReport,
     requests.GetMetrics: requests.ClusterMetrics,
     requests.Explain: requests.Explanation,
-    requests.ListContainers: tuple[requests.ContainerReport, ...],
+    requests.ListContainers: requests.Page[requests.ContainerReport],
 }
 
 
