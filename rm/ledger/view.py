@@ -6,6 +6,7 @@ are absolute; divide by `capacity[node]` for packing scores and by `total` (C) f
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class View:
         self._nobody: Bools = np.zeros(0, dtype=np.bool_)
         self.node_names: list[str] = []
         self.rack_names: list[str] = []
+        self.idle_gate: Any = None  # of `rm.match.candidates`: where no limit can bind
         self.rigid: Bools = ledger.rigid  # (d,) where over-allocation is never granted
 
     @property

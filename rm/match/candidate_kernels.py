@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
-from rm.match.filter_kernels import OPEN, TOO_LARGE, Asks, Place, blocked_by, fits
+from rm.match.filter_kernels import OPEN, Asks, Place, fits, kept_off
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
@@ -35,66 +35,59 @@ class Candidates(NamedTuple):
         )  # fmt: skip
 
 
-@making_kernel
-def gather(
-    asks: Asks,
-    place: Place,
-    level: Ints,
-    order: Ints,
-    total: Floats,
-    beyond: Floats,
-    extra_most: int,
-) -> Candidates:
-    """Rows that may use a node and fit there, then at most `extra_most` that would fit with
-    `beyond` (d,) x capacity more room, the most preferred first.
+@kernel
+def choose(
+    asks: Asks, place: Place, beyond: Floats, more: Floats, chosen: Ints, extra: Ints
+) -> tuple[int, int]:  # fmt: skip
+    """Fill `chosen` with rows that may use a node and fit there, then with as many as `extra` holds
+    that would fit with `beyond` (d,) x capacity more room, the most preferred first.
 
-    `level` is by row, `order` by application slot. The arrays of the answer are new, so that a
-    policy may use them as working copies.
+    Return how many fit, and how many there are. `more` (d,) and `extra` are scratch.
     """
-    n, d = asks.size, total.shape[0]
-    available, capacity = place.available, place.capacity
-    chosen = np.empty(n + extra_most, dtype=np.int64)
-    extra = np.empty(extra_most, dtype=np.int64)
-    more = np.empty(d)
-    for r in range(d):
-        more[r] = available[r] + beyond[r] * capacity[r]
+    for r in range(more.shape[0]):
+        more[r] = place.available[r] + beyond[r] * place.capacity[r]
     fit, extras = 0, 0
-    for row in range(n):
-        if asks.pending[row] <= 0 or asks.gang[row]:
+    for row in range(asks.size):
+        if asks.pending[row] <= 0 or asks.gang[row] or kept_off(asks, place, row) != OPEN:
             continue
-        block = blocked_by(asks, place, row)
-        if block == OPEN:
+        if fits(asks.demand[row], place.available, place.capacity):
             chosen[fit] = row
             fit += 1
-        elif block >= TOO_LARGE and extra_most > 0 and fits(asks.demand[row], more, capacity):
+        elif extra.shape[0] > 0 and fits(asks.demand[row], more, place.capacity):
             extras = _keep(row, extra, extras, asks.pri_score, asks.serial)
     for i in range(extras):
         chosen[fit + i] = extra[i]
-    k = fit + extras
-    rows = chosen[:k].copy()
-    packing, work = np.zeros((k, d)), np.zeros((k, d))
-    duration, pri = np.empty(k), np.empty(k)
-    left, of = np.empty(k, np.int64), np.empty(k, np.int64)
-    rank, near = np.empty(k, np.int64), np.empty(k, np.int64)
-    for i in range(k):
-        row = rows[i]
-        of[i] = asks.app[row]
-        left[i] = asks.pending[row]
-        duration[i] = asks.duration_s[row]
-        pri[i] = asks.pri_score[row]
-        rank[i] = (order[of[i]] << 32) + asks.serial[row]
-        near[i] = level[row]
-        for r in range(d):
-            if capacity[r] > 0.0:
-                packing[i, r] = asks.demand[row, r] / capacity[r]
-            if total[r] > 0.0:
-                work[i, r] = asks.demand[row, r] / total[r]
-    free, room = np.zeros(d), np.zeros(d)
-    for r in range(d):
+    return fit, fit + extras
+
+
+@kernel
+def describe(
+    asks: Asks, place: Place, level: Ints, order: Ints, total: Floats, beyond: Floats,
+    found: Candidates,
+) -> None:  # fmt: skip
+    """Fill the columns of candidates whose `rows` are chosen.
+
+    `level` is by row, `order` by application slot.
+    """
+    capacity = place.capacity
+    for i in range(found.rows.shape[0]):
+        row = found.rows[i]
+        of = asks.app[row]
+        found.app[i] = of
+        found.pending[i] = asks.pending[row]
+        found.duration[i] = asks.duration_s[row]
+        found.pri[i] = asks.pri_score[row]
+        found.rank[i] = (order[of] << 32) + asks.serial[row]
+        found.level[i] = level[row]
+        for r in range(total.shape[0]):
+            demand = asks.demand[row, r]
+            found.packing[i, r] = demand / capacity[r] if capacity[r] > 0.0 else 0.0
+            found.work[i, r] = demand / total[r] if total[r] > 0.0 else 0.0
+    for r in range(total.shape[0]):
+        found.free[r] = found.room[r] = 0.0
         if capacity[r] > 0.0:
-            free[r] = max(available[r], 0.0) / capacity[r]
-            room[r] = available[r] / capacity[r] + beyond[r]
-    return Candidates(rows, fit, packing, work, duration, pri, left, of, rank, near, free, room)
+            found.free[r] = max(place.available[r], 0.0) / capacity[r]
+            found.room[r] = place.available[r] / capacity[r] + beyond[r]
 
 
 @kernel

@@ -4,7 +4,7 @@ import numpy as np
 
 from rm.ledger.asks import RACK_LOCAL, REMOTE
 from rm.ledger.view import View
-from rm.match.candidate_kernels import Candidates, gather, mean_of_busy, over
+from rm.match.candidate_kernels import Candidates, choose, describe, mean_of_busy, over
 from rm.match.filter_kernels import Asks, Place
 from rm.match.limit_kernels import Gate, held_back
 from rm.match.protocol import Placement, Scores
@@ -12,21 +12,35 @@ from weft.compiled import steady
 from weft.dag import Floats, Ints
 
 NONE: Floats = np.zeros(0)
-_gather = steady(gather)
+_choose, _describe = steady(choose), steady(describe)
 _UNSEEN: Floats = np.zeros((0, 0))  # holdings that nobody looks at
+_mean_of_busy = steady(mean_of_busy)
+_over = steady(over)
 
 
 def candidates(
     view: View, node: int, beyond: Floats = NONE, extra_most: int = 0
 ) -> Candidates:  # fmt: skip
-    """Rows that may use a node and fit there, and some that would with `beyond` x capacity more.
+    """Rows that may use a node and fit there, and at most `extra_most` that would with `beyond`
+    (d,) x capacity more room.
 
-    All preconditions are applied: label, black list, reservation, gang.
+    All preconditions are applied: label, black list, reservation, gang. The arrays are new, so that
+    a policy may use them as working copies.
     """
-    return _gather(
-        asks_of(view), place_of(view, node), _levels(view, node), view.apps.order, view.total,
-        beyond if len(beyond) else np.zeros(len(view.total)), extra_most,
+    asks, place, total = asks_of(view), place_of(view, node), view.total
+    d = len(total)
+    if not len(beyond):
+        beyond = np.zeros(d)
+    chosen, more = np.empty(asks.size + extra_most, np.int64), np.empty(d)
+    fit, k = _choose(asks, place, beyond, more, chosen, np.empty(extra_most, np.int64))
+    ints, floats, amounts = np.empty((4, k), np.int64), np.empty((2, k)), np.empty((2, k, d))
+    found = Candidates(
+        chosen[:k], fit, amounts[0], amounts[1], floats[0], floats[1], ints[0], ints[1], ints[2],
+        ints[3], np.empty(d), more,
     )  # fmt: skip
+    if k:
+        _describe(asks, place, _levels(view, node), view.apps.order, total, beyond, found)
+    return found
 
 
 def _levels(view: View, node: int) -> Ints:
@@ -51,7 +65,7 @@ def place_of(view: View, node: int) -> Place:
     """Return a node as kernels take it."""
     nodes = view.nodes
     return Place(
-        int(nodes.labels[node]), int(nodes.reserved[node]), nodes.available[node],
+        nodes.labels.item(node), nodes.reserved.item(node), nodes.available[node],
         nodes.capacity[node], view.banned(node),
     )  # fmt: skip
 
@@ -65,13 +79,20 @@ def gate_of(view: View, *, keeps: bool = False, follows: bool = False) -> Gate:
     tree, apps, by_queue, users = view.queues, view.apps, view.by_queue, view.users
     keeps = keeps and tree.several
     moves = keeps or tree.limited or (follows and tree.several)
-    queue_held = over(by_queue.held, view.total) if moves else _UNSEEN
-    user_held = over(users.held, view.total) if moves else _UNSEEN
-    return Gate(
+    known: Gate | None = None if moves else view.idle_gate
+    if known is not None and known.queue is apps.queue:
+        return known  # nothing in it changes but through its tables, and these have not moved
+    queue_held = _over(by_queue.held, view.total) if moves else _UNSEEN
+    user_held = _over(users.held, view.total) if moves else _UNSEEN
+    queues = len(tree.parent) if tree.several else 0
+    gate = Gate(
         tree.several, moves, tree.limited, keeps, apps.queue, apps.user, tree.parent, tree.is_leaf,
         tree.capacity, tree.most, by_queue.users, tree.user_limit, tree.user_limit_factor,
-        queue_held, user_held,
+        queue_held, user_held, np.empty((4, queues), np.bool_), np.empty(queues, np.int64),
     )  # fmt: skip
+    if not moves:
+        view.idle_gate = gate
+    return gate
 
 
 def limit_of(view: View, app: int, demand: Floats) -> int:
@@ -87,7 +108,7 @@ def shares_of(amounts: Floats, by: Floats) -> Floats:
 def mean_remaining(view: View) -> float:
     """Mean srpt over active applications with something pending."""
     n = view.app_slots
-    return mean_of_busy(view.apps.remaining[:n], view.apps.active, view.apps.pending)
+    return _mean_of_busy(view.apps.remaining[:n], view.apps.active, view.apps.pending)
 
 
 def behind(view: View, app: int, by_queue: Floats, by_app: Floats, what: str) -> str:

@@ -10,9 +10,11 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.candidates import candidates, gate_of, placements
-from rm.match.capacity_kernels import pick
+from rm.match.capacity_kernels import Line, Scratch, pick
 from rm.match.delay_kernels import delays
 from rm.match.protocol import NOTHING, BaseMatcher, Match
+from rm.match.score_kernels import FEW
+from rm.match.turns import longer
 from weft.compiled import steady
 
 _pick = steady(pick)
@@ -34,16 +36,18 @@ class CapacityMatcher(BaseMatcher):
             return NOTHING
         rows, apps = view.rows, view.apps
         patience = delays(view, self.node_locality_delay, self.rack_locality_delay)
-        picked, waits = _pick(
-            found,
-            gate_of(view, follows=True),
-            view.levels(node),
-            rows.missed,
-            apps.priority,
-            apps.order,
+        line = Line(
+            gate_of(view, follows=True), view.levels(node), rows.missed, apps.priority, apps.order,
             *patience,
-        )
-        places = np.arange(len(picked), dtype=np.float64)[:, None]
-        declined = tuple(found.rows[waits].tolist())
-        answer = placements(found.rows, picked, places, ("place",))
+        )  # fmt: skip
+        queues = len(view.queues)
+        scratch = Scratch(np.empty(queues, np.int64), np.empty(queues))
+        picked, waits = np.empty(FEW, np.int64), np.zeros(len(found.rows), np.bool_)
+        n = _pick(found, line, scratch, picked, waits, 0)
+        while n == len(picked):
+            picked = longer(picked)
+            n = _pick(found, line, scratch, picked, waits, n)
+        places = np.arange(n, dtype=np.float64)[:, None]
+        declined = tuple(found.rows[waits].tolist()) if view.rows.preferring else ()
+        answer = placements(found.rows, picked[:n], places, ("place",))
         return Match(answer, declined, settled=not declined)

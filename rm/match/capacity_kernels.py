@@ -1,14 +1,27 @@
 """The Capacity Scheduler's choice, compiled: hungriest queue, first application, best row."""
 
-import numpy as np
+from typing import NamedTuple
 
+from rm.ledger.columns import Bools
 from rm.match.candidate_kernels import Candidates
 from rm.match.delay_kernels import waits
 from rm.match.limit_kernels import Gate, admits, next_queue, take, used
 from rm.match.line_kernels import turn
-from rm.match.score_kernels import FEW, FIT, longer
-from weft.compiled import kernel, making_kernel
+from rm.match.score_kernels import FIT
+from weft.compiled import kernel
 from weft.dag import Floats, Ints
+
+
+class Line(NamedTuple):
+    """What decides whose turn it is."""
+
+    gate: Gate
+    level: Ints  # by row
+    missed: Ints  # by row
+    priority: Ints  # by application slot
+    order: Ints  # by application slot
+    node_delay: int
+    rack_delay: int
 
 
 @kernel
@@ -31,55 +44,32 @@ def _fits(packing: Floats, free: Floats) -> bool:
     return lacking == 0
 
 
-@making_kernel
-def pick(
-    found: Candidates,
-    gate: Gate,
-    level: Ints,
-    missed: Ints,
-    priority: Ints,
-    order: Ints,
-    node_delay: int,
-    rack_delay: int,
-) -> tuple[Ints, Ints]:
-    """Candidates in the order in which they are granted, one container each, and those that
-    declined and got nothing.
+class Scratch(NamedTuple):
+    """Arrays for a decision to write on."""
 
-    `level` and `missed` are by row; `priority` and `order` by application slot. The arrays of
-    `found` and `gate` are working copies that change.
+    best: Ints  # (queues,)
+    share: Floats  # (queues,)
+
+
+@kernel
+def pick(
+    found: Candidates, line: Line, scratch: Scratch, picked: Ints, declined: Bools, n: int
+) -> int:  # fmt: skip
+    """Fill `picked` (room,) with candidates in the order in which they are granted, one container
+    each, and mark in `declined` (k,) those that let their turn go by.
+
+    The arrays of `found` and of the gate are working copies that change. Return how many were
+    picked: where that is all that `picked` holds, call again with more room and that `n`.
     """
-    k = found.packing.shape[0]
-    left = found.pending.copy()
-    picked = np.empty(FEW, dtype=np.int64)
-    declined = np.zeros(k, dtype=np.bool_)
-    queues = gate.parent.shape[0]
-    best, share = np.empty(queues, dtype=np.int64), np.empty(queues)
-    only = int(np.argmax(gate.is_leaf))  # where there is one leaf queue
-    n = 0
-    while True:
-        if n == picked.shape[0]:
-            picked = longer(picked)
-        best[:] = -1
-        for i in range(k):
-            if left[i] <= 0:
-                continue
-            if not _fits(found.packing[i], found.free):
-                left[i] = 0  # what is free only shrinks
-                continue
-            leaf = gate.queue[found.app[i]]
-            if best[leaf] >= 0 and not _before(i, best[leaf], found, priority, order):
-                continue
-            if not admits(gate, found.app[i], found.work[i]):
-                continue
-            row = found.rows[i]
-            if waits(level[row], missed[row], node_delay, rack_delay):
-                declined[i] = True
-                continue
-            best[leaf] = i
+    gate, left, best, share = line.gate, found.pending, scratch.best, scratch.share
+    only = 0  # where there is one leaf queue
+    while not gate.is_leaf[only]:
+        only += 1
+    while n < picked.shape[0]:
+        _first(found, line, left, declined, best)
         leaf = only
         if gate.several:
-            for queue in range(queues):
-                share[queue] = used(gate, queue)
+            _queue_shares(gate, share)
             leaf = next_queue(gate, best, found.rank, share)
         chosen = best[leaf] if leaf >= 0 else -1
         if chosen < 0:
@@ -87,7 +77,43 @@ def pick(
         picked[n] = chosen
         n += 1
         left[chosen] -= 1
-        take(gate, found.app[chosen], found.work[chosen])
-        for r in range(found.free.shape[0]):
-            found.free[r] -= found.packing[chosen, r]
-    return picked[:n], np.flatnonzero(declined)
+        _place(found, gate, chosen)
+    return n
+
+
+@kernel
+def _first(found: Candidates, line: Line, left: Ints, declined: Bools, best: Ints) -> None:
+    """Fill `best` (queues,) with the row that is first in the line of each leaf queue; -1: none."""
+    gate = line.gate
+    best[:] = -1
+    for i in range(left.shape[0]):
+        if left[i] <= 0:
+            continue
+        if not _fits(found.packing[i], found.free):
+            left[i] = 0  # what is free only shrinks
+            continue
+        leaf = gate.queue[found.app[i]]
+        if best[leaf] >= 0 and not _before(i, best[leaf], found, line.priority, line.order):
+            continue
+        if not admits(gate, found.app[i], found.work[i]):
+            continue
+        row = found.rows[i]
+        if waits(line.level[row], line.missed[row], line.node_delay, line.rack_delay):
+            declined[i] = True
+            continue
+        best[leaf] = i
+
+
+@kernel
+def _queue_shares(gate: Gate, share: Floats) -> None:
+    """Fill `share` (queues,) with the dominant share that each queue holds."""
+    for queue in range(share.shape[0]):
+        share[queue] = used(gate, queue)
+
+
+@kernel
+def _place(found: Candidates, gate: Gate, chosen: int) -> None:
+    """Count a picked container as held and its room as used."""
+    take(gate, found.app[chosen], found.work[chosen])
+    for r in range(found.free.shape[0]):
+        found.free[r] -= found.packing[chosen, r]

@@ -9,19 +9,34 @@ conserving. Source: Carbyne sections 3.3 and 4.2; docs/rules.md, rules 64 to 66.
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidate_kernels import largest_over, over
+from rm.match.aligned import best_aligned
+from rm.match.candidate_kernels import Candidates, largest_over, over
 from rm.match.candidates import behind, candidates, gate_of, placements
-from rm.match.carbyne_kernels import LEAST_SHARE, MIX, PACKING, SRTF, Carbyne, phases
+from rm.match.carbyne_kernels import (
+    LEAST_SHARE,
+    MIX,
+    PACKING,
+    SRTF,
+    Carbyne,
+    align,
+    mixed,
+    split,
+)
 from rm.match.dominant import entitlements_of
-from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.tetris_kernels import Tetris, tetris_picks
+from rm.match.limit_kernels import Gate
+from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
+from rm.match.tetris_kernels import Tetris
+from rm.match.turn_kernels import ANYBODY, DOMINANT, Line
+from rm.match.turns import NOBODY, NOTHING_HELD, in_turn
 from weft.compiled import steady
-from weft.dag import Floats
+from weft.dag import Floats, Ints
 from weft.messages import AskType
 
-_phases = steady(phases)
+_split, _align, _mixed = steady(split), steady(align), steady(mixed)
 ORDERS = {"srtf": SRTF, "least_share": LEAST_SHARE, "mix": MIX, "packing": PACKING}
 NAMES = {SRTF: "work", LEAST_SHARE: "dominant_share", MIX: "mix"}  # of the key that decided
+_largest_over = steady(largest_over)
+_over = steady(over)
 
 
 class CarbyneMatcher(BaseMatcher):
@@ -45,23 +60,46 @@ class CarbyneMatcher(BaseMatcher):
             return NOTHING
         n, apps = view.app_slots, view.apps
         knobs = Carbyne(self.packing, self.remote_penalty, self.leftover, self.leftover_mix)
-        gate = gate_of(view, follows=True)
-        must, share, spare, work, spares = _phases(
-            found, view.rows.kind, largest_over(apps.held[:n], view.total),
-            apps.remaining[:n].copy(), knobs, gate,
-        )  # fmt: skip
-        answer = placements(found.rows, must, share, ("dominant_share",))
+        gate, k = gate_of(view, follows=True), len(found.rows)
+        share = _largest_over(apps.held[:n], view.total)
+        pending, spare, step = np.empty(k, np.int64), np.empty(k, np.int64), np.empty(k)
+        spares = _split(found, view.rows.kind, pending, spare, step)
+        order = found.pri.copy()
+        _align(found, knobs, order)
+        line = Line(DOMINANT, NOTHING_HELD, share, step, order, pending, NOBODY)
+        must, keys = in_turn(found, line, gate)
+        answer = placements(found.rows, must, keys, ("dominant_share",))
+        if not spares:
+            return Match(answer)
         if self.leftover in NAMES:
-            name = NAMES[self.leftover]
-            return Match(answer + placements(found.rows, spare, work, (name,)))
-        if spares:  # efficiency before completion time: the best aligned task of anybody
-            held = over(apps.held[:n], view.total)
-            np.add.at(held, found.app[must], found.work[must])
-            rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
-            fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)
-            spare, work = tetris_picks(rest, apps.remaining[:n].copy(), held, fit, gate)
-            answer += placements(rest.rows, spare, work, ("alignment", "work"))
-        return Match(answer)
+            if len(must):
+                _align(found, knobs, order)
+            line = line._replace(pending=spare)
+            rest, keys = in_turn(found, self._leftover(view, found, line, knobs), gate)
+            return Match(answer + placements(found.rows, rest, keys, (NAMES[self.leftover],)))
+        return Match(answer + self._packed(view, found, must, gate))
+
+    def _leftover(self, view: View, found: Candidates, line: Line, knobs: Carbyne) -> Line:
+        """Whose turn it is in what DEFAULT asks, which were served by `line`, leave."""
+        remaining = view.apps.remaining[: view.app_slots].copy()
+        if knobs.leftover == LEAST_SHARE:
+            return line
+        if knobs.leftover == SRTF:
+            return line._replace(queues=ANYBODY, key=remaining, step=np.zeros(len(line.step)))
+        key = _mixed(found, line.pending, line.key, remaining, knobs.mix, line.step)
+        return line._replace(queues=ANYBODY, key=key)
+
+    def _packed(
+        self, view: View, found: Candidates, must: Ints, gate: Gate
+    ) -> list[Placement]:  # fmt: skip
+        """Efficiency before completion time: the best aligned ALTRUISTIC task of anybody."""
+        apps, n = view.apps, view.app_slots
+        held = _over(apps.held[:n], view.total)
+        np.add.at(held, found.app[must], found.work[must])
+        rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
+        fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)
+        spare, work = best_aligned(rest, apps.remaining[:n].copy(), held, fit, gate)
+        return placements(rest.rows, spare, work, ("alignment", "work"))
 
     def shares(self, view: View, now: float) -> Floats:
         """DRF shares of whole jobs, told to every master."""
@@ -76,6 +114,6 @@ class CarbyneMatcher(BaseMatcher):
         """It only takes leftover, or others have a smaller dominant share by weight."""
         if view.rows.kind[row] == AskType.ALTRUISTIC:
             return "it only takes what asks that must run leave over"
-        by_app = largest_over(view.apps.held[: view.app_slots], view.total)
-        by_queue = largest_over(view.by_queue.held[: len(view.queues)], view.total)
+        by_app = _largest_over(view.apps.held[: view.app_slots], view.total)
+        by_queue = _largest_over(view.by_queue.held[: len(view.queues)], view.total)
         return behind(view, int(view.rows.app[row]), by_queue, by_app, "have a smaller share")

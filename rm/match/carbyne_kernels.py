@@ -1,13 +1,11 @@
-"""Carbyne's decision for a node in one call: what must run by dominant share, then leftover."""
+"""What Carbyne's decision for a node goes by: who must run, alignment, the mixed order."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from rm.match.candidate_kernels import Candidates
-from rm.match.limit_kernels import Gate
 from rm.match.score_kernels import pack_scores
-from rm.match.turn_kernels import ANYBODY, DOMINANT, Line, picks_by_turn
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
@@ -23,52 +21,26 @@ class Carbyne(NamedTuple):
     mix: float  # of MIX: 0 as SRTF, 1 by share alone
 
 
-@making_kernel
-def phases(
-    found: Candidates, kind: Ints, share: Floats, remaining: Floats, knobs: Carbyne, gate: Gate
-) -> tuple[Ints, Floats, Ints, Floats, int]:
-    """(picks, keys) of DEFAULT asks, (picks, keys) of ALTRUISTIC ones, how many of these compete.
+@kernel
+def split(found: Candidates, kind: Ints, must: Ints, spare: Ints, step: Floats) -> int:
+    """Divide what is pending: DEFAULT rows' into `must`, ALTRUISTIC ones' into `spare` (k,); fill
+    `step` (k,) with dominant demands. Return how many ALTRUISTIC rows there are.
 
-    `kind` is of all rows, `share` (applications,) the dominant share held. DEFAULT: the queue, then
-    the application with the least dominant share first; ALTRUISTIC, in what that leaves, by the
-    chosen order. Inside an application: priScore x alignment if it `packs`, else priScore. All
-    arrays are working copies that change.
+    `kind` is of all rows.
     """
-    k = found.packing.shape[0]
-    must, spare = found.pending.copy(), np.zeros(k, dtype=np.int64)
-    step = np.zeros(k)
     count = 0
-    for i in range(k):
+    for i in range(step.shape[0]):
+        must[i], spare[i], step[i] = found.pending[i], 0, 0.0
         if kind[found.rows[i]] != 0:
             must[i], spare[i] = 0, found.pending[i]
             count += 1
         for r in range(found.work.shape[1]):
             step[i] = max(step[i], found.work[i, r])
-    nobody, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
-    order = found.pri.copy()
-    _align(found, knobs, order)
-    picked, keys = picks_by_turn(
-        found, Line(DOMINANT, nothing, share, step, order, must, nobody), gate
-    )
-    if count == 0 or knobs.leftover == PACKING:
-        return picked, keys, nobody, np.zeros((0, 1)), count
-    if picked.shape[0]:
-        _align(found, knobs, order)
-    queues, key = ANYBODY, remaining
-    if knobs.leftover == SRTF:
-        step[:] = 0.0
-    elif knobs.leftover == LEAST_SHARE:
-        queues, key = DOMINANT, share
-    else:
-        key = _mixed(found, spare, share, remaining, knobs.mix, step)
-    more, keys_left = picks_by_turn(
-        found, Line(queues, nothing, key, step, order, spare, nobody), gate
-    )
-    return picked, keys, more, keys_left, count
+    return count
 
 
 @making_kernel
-def _mixed(
+def mixed(
     found: Candidates, spare: Ints, share: Floats, remaining: Floats, mix: float, step: Floats
 ) -> Floats:
     """Return (1 - mix) x remaining work over its mean + mix x dominant share over an equal one.
@@ -94,7 +66,7 @@ def _mixed(
 
 
 @kernel
-def _align(found: Candidates, knobs: Carbyne, order: Floats) -> None:
+def align(found: Candidates, knobs: Carbyne, order: Floats) -> None:
     """Fill `order` (k,) with priScore x alignment, where the policy packs."""
     if knobs.packs:
         pack_scores(found.packing, found.free, found.level, knobs.penalty, True, order)

@@ -9,13 +9,11 @@ containers on nodes that it could not have used. A group that idles keeps no cre
 
 from typing import NamedTuple
 
-import numpy as np
-
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import Asks, Place, allowed, fits, may_use
 from rm.match.limit_kernels import Gate, admits
-from rm.match.score_kernels import TIE, part_of
-from weft.compiled import kernel, making_kernel
+from rm.match.score_kernels import TIE, fill_part
+from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
 
 SLOTS, DRF, TIME = 0, 1, 2  # what one placed container counts
@@ -72,62 +70,42 @@ def deficit_factor(work: Floats, held: Floats, duration_s: float, unit: int) -> 
     return float(factor * duration_s / TIME_UNIT_S if unit == TIME else factor)
 
 
-@making_kernel
-def over_active(share: Floats, active: Bools) -> Floats:
-    """Return shares that sum to 1 over the active groups, 0 elsewhere; shape (groups,)."""
-    out = np.zeros(share.shape[0])
-    whole = 0.0
-    for g in range(share.shape[0]):
-        if active[g]:
-            whole += share[g]
-    for g in range(share.shape[0]):
-        if active[g] and whole > 0.0:
-            out[g] = share[g] / whole
-    return out
-
-
-@making_kernel
-def group_state(
-    counters: Floats, share: Floats, active: Bools, held: Floats, total: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Return (deficits, shares over active groups, holdings over C) of all groups, as copies.
-
-    New groups start at 0.
+@kernel
+def over_active(share: Floats, active: Bools, also: int, but: int, out: Floats) -> bool:
+    """Fill `out` (groups,) with shares that sum to 1 over the active groups, with `also` and
+    without `but` (-1: nobody), 0 elsewhere. Return whether there is any.
     """
-    n = held.shape[0]
-    deficit = np.zeros(n)
-    part = np.zeros(held.shape)
-    for g in range(n):
-        if g < counters.shape[0]:
-            deficit[g] = counters[g]
-        for r in range(total.shape[0]):
-            if total[r] > 0.0:
-                part[g, r] = held[g, r] / total[r]
-    return deficit, over_active(share, active), part
+    whole = 0.0
+    for g in range(out.shape[0]):
+        out[g] = share[g] if (active[g] or g == also) and g != but else 0.0
+        whole += out[g]
+    for g in range(out.shape[0]):
+        out[g] = out[g] / whole if whole > 0.0 else 0.0
+    return whole > 0.0
 
 
-@making_kernel
+@kernel
 def book_placed(
-    counters: Floats, share: Floats, active: Bools, group: int, factor: float, copies: int
-) -> None:
-    """Book `copies` placed containers of `group`, which took part with the `active` groups."""
-    others = active.copy()
-    others[group] = True
-    normal = over_active(share, others)
+    counters: Floats, share: Floats, active: Bools, group: int, factor: float, copies: int,
+    normal: Floats,
+) -> None:  # fmt: skip
+    """Book `copies` placed containers of `group`, which took part with the `active` groups.
+
+    `normal` (groups,) is scratch.
+    """
+    over_active(share, active, group, -1, normal)
     for _ in range(copies):
         book_deficit(counters, normal, group, factor)
 
 
-@making_kernel
-def give_away(counters: Floats, share: Floats, active: Bools, group: int) -> bool:
+@kernel
+def give_away(counters: Floats, share: Floats, active: Bools, group: int, normal: Floats) -> bool:
     """Hand a group's counter, credit or debt, to the other active ones by share.
 
-    Return whether there was anybody to take it; else it is kept, so that the sum stays 0.
+    Return whether there was anybody to take it; else it is kept, so that the sum stays 0. `normal`
+    (groups,) is scratch.
     """
-    others = active.copy()
-    others[group] = False
-    normal = over_active(share, others)
-    if not normal.any():
+    if not over_active(share, active, -1, group, normal):
         return False
     mine = counters[group]
     counters[group] = 0.0
@@ -140,34 +118,56 @@ class Parties(NamedTuple):
     """Who may be owed."""
 
     group_of: Ints  # by application slot
-    busy: Bools  # (groups,) with something pending
+    able: Bools  # (groups,) leaf queues, or active applications
+    waiting: Ints  # by group: containers pending
     share: Floats  # (groups,)
     total: Floats  # C, (d,)
     gate: Gate
 
 
-@making_kernel
-def taking_part(asks: Asks, place: Place, who: Parties) -> Bools:
-    """Return which of the busy groups have a pending row that may use a node, shape (groups,).
+@inner_kernel
+def busy(who: Parties, group: int) -> bool:
+    """Whether a group has something pending."""
+    return bool(who.able[group] and who.waiting[group] > 0)
+
+
+@kernel
+def taking_part(asks: Asks, place: Place, who: Parties, work: Floats, out: Bools) -> None:
+    """Fill `out` (groups,): which of the busy groups have a pending row that may use a node.
 
     What is there now, and whom the node is kept for, does not matter: the room was given to
-    another. A group whose queue or user is at a limit takes no part.
+    another. A group whose queue or user is at a limit takes no part. `work` (d,) is scratch.
     """
-    out = np.zeros(who.busy.shape[0], dtype=np.bool_)
     missing = 0
     for g in range(out.shape[0]):
-        missing += 1 if who.busy[g] else 0
+        out[g] = False
+        missing += 1 if busy(who, g) else 0
     for row in range(asks.size):
         if missing == 0:
             break
         app = asks.app[row]
         g = who.group_of[app]
-        if asks.pending[row] <= 0 or not who.busy[g] or out[g] or not may_use(asks, place, row):
+        if asks.pending[row] <= 0 or out[g] or not busy(who, g) or not may_use(asks, place, row):
             continue
-        if admits(who.gate, app, part_of(asks.demand[row], who.total)):
+        fill_part(asks.demand[row], who.total, work)
+        if admits(who.gate, app, work):
             out[g] = True
             missing -= 1
-    return out
+
+
+@kernel
+def state_on_node(
+    counters: Floats, asks: Asks, place: Place, who: Parties, held: Floats, state: Groups,
+    active: Bools, work: Floats,
+) -> None:  # fmt: skip
+    """Fill a `state` with the groups that take part on a node: deficits, shares, holdings over C of
+    `held` (groups, d), absolute. New groups start at 0. `active` (groups,), `work` (d,): scratch.
+    """
+    taking_part(asks, place, who, work, active)
+    over_active(who.share, active, -1, -1, state.share)
+    for g in range(state.share.shape[0]):
+        state.deficit[g] = counters[g] if g < counters.shape[0] else 0.0
+        fill_part(held[g], who.total, state.held[g])
 
 
 class Booking(NamedTuple):
@@ -181,26 +181,28 @@ class Booking(NamedTuple):
     unit: int
 
 
-@making_kernel
+@kernel
 def book_on_node(
     counters: Floats, asks: Asks, place: Place, who: Parties, booking: Booking,
-    nodes: tuple[Bools, Ints, Floats],
+    nodes: tuple[Bools, Ints, Floats], active: Bools, normal: Floats, work: Floats,
 ) -> None:  # fmt: skip
     """Book placed containers, and hand the credit of groups that idle to those that take part.
 
     A group idles when nothing of it is pending (it is not busy), or nothing that any node in
-    service could hold; `nodes` are (up, labels, capacity (nodes, d)).
+    service could hold; `nodes` are (up, labels, capacity (nodes, d)). Scratch: `active` (groups,),
+    `normal` (groups,), `work` (2, d).
     """
-    work, part = part_of(booking.demand, who.total), part_of(booking.held, who.total)
-    factor = deficit_factor(work, part, booking.duration_s, booking.unit)
-    active = taking_part(asks, place, who)
+    taking_part(asks, place, who, work[0], active)
+    fill_part(booking.demand, who.total, work[0])
+    fill_part(booking.held, who.total, work[1])
+    factor = deficit_factor(work[0], work[1], booking.duration_s, booking.unit)
     share = who.share
-    book_placed(counters, share, active, booking.group, factor, booking.copies)
+    book_placed(counters, share, active, booking.group, factor, booking.copies, normal)
     for g in range(counters.shape[0]):
         if g == booking.group or counters[g] <= 0.0 or active[g]:
             continue
-        if not who.busy[g] or not _placeable(asks, who.group_of, g, nodes):
-            give_away(counters, share, active, g)
+        if not busy(who, g) or not _placeable(asks, who.group_of, g, nodes):
+            give_away(counters, share, active, g, normal)
 
 
 @kernel

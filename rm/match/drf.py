@@ -5,21 +5,19 @@ al., SoCC 2013): at every level the queue that holds the least over its guarante
 application of that leaf queue. So applications that ask for nothing take nothing from their queue.
 """
 
-import numpy as np
-
 from rm.ledger.view import View
 from rm.match.candidate_kernels import largest_over
 from rm.match.candidates import behind, candidates, gate_of, placements
 from rm.match.dominant import drf_shares_of
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import tops
-from rm.match.turn_kernels import DOMINANT, Line, picks_by_turn
+from rm.match.turn_kernels import DOMINANT, Line
+from rm.match.turns import NOBODY, NOTHING_HELD, in_turn
 from weft.compiled import steady
-from weft.dag import Floats, Ints
+from weft.dag import Floats
 
-_NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
-_NOTHING: Floats = np.zeros(0)
-_picks_by_turn = steady(picks_by_turn)
+_largest_over = steady(largest_over)
+_tops = steady(tops)
 
 
 class DrfMatcher(BaseMatcher):
@@ -32,10 +30,10 @@ class DrfMatcher(BaseMatcher):
         found = candidates(view, node)
         if not len(found.rows):
             return NOTHING
-        share = largest_over(view.apps.held[: view.app_slots], view.total)
-        step = tops(found.work)
-        line = Line(DOMINANT, _NOTHING, share, step, found.pri, found.pending, _NOBODY)
-        picked, keys = _picks_by_turn(found, line, gate_of(view, follows=True))
+        share = _largest_over(view.apps.held[: view.app_slots], view.total)
+        step = _tops(found.work)
+        line = Line(DOMINANT, NOTHING_HELD, share, step, found.pri, found.pending, NOBODY)
+        picked, keys = in_turn(found, line, gate_of(view, follows=True))
         return Match(placements(found.rows, picked, keys, ("dominant_share",)))
 
     def shares(self, view: View, now: float) -> Floats:
@@ -44,6 +42,6 @@ class DrfMatcher(BaseMatcher):
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Others have a smaller dominant share and something pending."""
-        by_app = largest_over(view.apps.held[: view.app_slots], view.total)
-        by_queue = largest_over(view.by_queue.held[: len(view.queues)], view.total)
+        by_app = _largest_over(view.apps.held[: view.app_slots], view.total)
+        by_queue = _largest_over(view.by_queue.held[: len(view.queues)], view.total)
         return behind(view, int(view.rows.app[row]), by_queue, by_app, "have a smaller share")

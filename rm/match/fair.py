@@ -14,12 +14,13 @@ from rm.match.candidate_kernels import summed_up
 from rm.match.candidates import behind, candidates, gate_of, placements
 from rm.match.delay_kernels import delays, waiting_rows
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.turn_kernels import CONTAINERS, Line, picks_by_turn
+from rm.match.turn_kernels import CONTAINERS, Line
+from rm.match.turns import in_turn
 from weft.compiled import steady
 from weft.dag import Floats
 
 MASTER = 1.0  # containers that no task runs in
-_picks_by_turn = steady(picks_by_turn)
+_summed_up = steady(summed_up)
 
 
 class FairMatcher(BaseMatcher):
@@ -41,7 +42,7 @@ class FairMatcher(BaseMatcher):
         waiting = waiting_rows(found.rows, view.levels(node), view.rows.missed, *patience)
         one = np.ones(len(found.rows))
         line = Line(CONTAINERS, by_queue, by_app, one, found.pri, found.pending, waiting)
-        picked, keys = _picks_by_turn(found, line, gate_of(view))
+        picked, keys = in_turn(found, line, gate_of(view))
         declined = tuple(found.rows[waiting > 1].tolist())
         answer = placements(found.rows, picked, keys, ("containers",))
         return Match(answer, declined, settled=not declined)
@@ -56,4 +57,4 @@ def _held(view: View) -> tuple[Floats, Floats]:
     """Containers without masters by application slot, and by queue with all below it."""
     n = view.app_slots
     held = np.maximum(view.apps.containers[:n] - MASTER, 0.0)
-    return held, summed_up(held, view.apps.active, view.apps.queue, view.queues.parent)
+    return held, _summed_up(held, view.apps.active, view.apps.queue, view.queues.parent)

@@ -5,10 +5,13 @@ could not hold even when empty, or that a limit of their queue or user holds bac
 Queues below their guarantee stand in front.
 """
 
+import numpy as np
+
 from rm.ledger.view import View
 from rm.match.candidates import asks_of, gate_of, place_of
-from rm.match.fifo_kernels import pick
+from rm.match.fifo_kernels import Line, Scratch, pick
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
+from rm.match.score_kernels import FEW
 from weft.compiled import steady
 
 _pick = steady(pick)
@@ -22,16 +25,22 @@ class FifoMatcher(BaseMatcher):
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
-        apps = view.apps
-        picked = _pick(
-            asks_of(view), place_of(view, node), view.total, apps.priority, apps.order,
-            gate_of(view, keeps=True),
-        )  # fmt: skip
-        if not len(picked):
+        apps, asks, place = view.apps, asks_of(view), place_of(view, node)
+        gate = gate_of(view, keeps=True)
+        line = Line(asks, place, view.total, apps.priority, apps.order, gate)
+        left, room = asks.pending[: asks.size].copy(), place.available.copy()
+        value = np.empty(asks.size if gate.keeps else 0)
+        scratch = Scratch(room, np.empty(len(room)), value)
+        picked = np.empty((FEW, 2), np.int64)
+        n = _pick(line, left, scratch, picked, 0)
+        while n == len(picked):
+            picked = np.concatenate((picked, np.empty_like(picked)))
+            n = _pick(line, left, scratch, picked, n)
+        if not n:
             return NOTHING
         return Match(
             [
-                Placement(row, count, (("place", float(place)),))
-                for place, (row, count) in enumerate(picked.tolist())
+                Placement(row, count, (("place", float(at)),))
+                for at, (row, count) in enumerate(picked[:n].tolist())
             ]
         )

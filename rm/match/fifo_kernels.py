@@ -1,13 +1,32 @@
 """The head of a strict queue: priority, submission, preferred order, asking order."""
 
-import numpy as np
+from typing import NamedTuple
 
-from rm.match.filter_kernels import NO_ROOM, OPEN, Asks, Place, blocked_by, copies
+from rm.match.filter_kernels import OPEN, Asks, Place, copies, fits, kept_off
 from rm.match.limit_kernels import Gate, admits, keep_guarantees, take
 from rm.match.line_kernels import turn
-from rm.match.score_kernels import FEW, part_of
-from weft.compiled import inner_kernel, making_kernel
+from rm.match.score_kernels import fill_part
+from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
+
+
+class Line(NamedTuple):
+    """What decides who stands where."""
+
+    asks: Asks
+    place: Place
+    total: Floats  # C, (d,)
+    priority: Ints  # by application slot, as `order`
+    order: Ints
+    gate: Gate
+
+
+class Scratch(NamedTuple):
+    """Arrays for a decision to write on."""
+
+    room: Floats  # (d,) available, a working copy
+    work: Floats  # (d,)
+    value: Floats  # (rows,) where the gate keeps guarantees
 
 
 @inner_kernel
@@ -21,34 +40,23 @@ def before(
     return bool(serial[a] < serial[b])
 
 
-@making_kernel
-def pick(
-    asks: Asks, place: Place, total: Floats, priority: Ints, order: Ints, gate: Gate
-) -> Ints:  # fmt: skip
-    """Rows that are served on a node, in order until the head of the line does not fit any more,
-    and how many containers of each, shape (k, 2). Rows that an empty node could not hold, or that
-    a limit holds back, do not wait. `priority` and `order` are by application slot.
+@kernel
+def pick(line: Line, left: Ints, scratch: Scratch, picked: Ints, n: int) -> int:
+    """Fill `picked` (room, 2) with rows that are served on a node, in order until the head of the
+    line does not fit any more, and how many containers of each. Rows that an empty node could not
+    hold, or that a limit holds back, do not wait.
+
+    Return how many there are: where that is all that `picked` holds, call again with more room and
+    that `n`. `left` (rows,) is what is pending, `scratch.room` (d,) what is available: working
+    copies, as the gate's arrays.
     """
-    room, left = place.available.copy(), asks.pending.copy()
-    value = np.empty(asks.size if gate.keeps else 0)
+    asks, place, gate, room = line.asks, line.place, line.gate, scratch.room
     one_by_one = gate.binds or gate.keeps
-    picked = np.empty((FEW, 2), dtype=np.int64)
-    n = 0
-    while True:
+    while n < picked.shape[0]:
         if gate.keeps:
-            for row in range(asks.size):
-                value[row] = 1.0 if _stands(asks, place, total, gate, left, row) else -1.0
-            keep_guarantees(gate, asks.app[: asks.size], value)
-        head = -1
-        for row in range(asks.size):
-            if left[row] <= 0 or (gate.keeps and value[row] < 0.0):
-                continue
-            if head >= 0 and before(
-                head, row, asks.app, asks.pri_score, asks.serial, priority, order
-            ):
-                continue
-            if gate.keeps or _stands(asks, place, total, gate, left, row):
-                head = row
+            _compete(line, left, scratch)
+            keep_guarantees(gate, asks.app[: asks.size], scratch.value)
+        head = _head(line, left, scratch)
         if head < 0:
             break
         most = 1 if one_by_one else left[head]
@@ -59,29 +67,54 @@ def pick(
         for r in range(room.shape[0]):
             room[r] -= copied * asks.demand[head, r]
         if one_by_one:
-            take(gate, asks.app[head], part_of(asks.demand[head], total))
+            fill_part(asks.demand[head], line.total, scratch.work)
+            take(gate, asks.app[head], scratch.work)
         if n > 0 and picked[n - 1, 0] == head:
             picked[n - 1, 1] += copied
             continue
-        if n == picked.shape[0]:
-            picked = _longer(picked)
         picked[n, 0], picked[n, 1] = head, copied
         n += 1
-    return picked[:n]
+    return n
 
 
-@making_kernel
-def _stands(
-    asks: Asks, place: Place, total: Floats, gate: Gate, left: Ints, row: int
-) -> bool:  # fmt: skip
-    """Whether a row is in the line for a node: it may use it, and no limit holds it back."""
-    if left[row] <= 0 or asks.gang[row] or blocked_by(asks, place, row) not in (OPEN, NO_ROOM):
+@kernel
+def _compete(line: Line, left: Ints, scratch: Scratch) -> None:
+    """Fill `scratch.value` (rows,): 1 for rows that are in the line, -1 for others."""
+    for row in range(line.asks.size):
+        scratch.value[row] = 1.0 if _stands(line, left, row, scratch.work) else -1.0
+
+
+@kernel
+def _head(line: Line, left: Ints, scratch: Scratch) -> int:
+    """The first row in the line, -1 where there is none; `scratch.value` as `_compete` and
+    guarantees left it, where the gate keeps guarantees.
+    """
+    asks, keeps, value = line.asks, line.gate.keeps, scratch.value
+    head = -1
+    for row in range(asks.size):
+        if left[row] <= 0 or (keeps and value[row] < 0.0):
+            continue
+        if head >= 0 and before(
+            head, row, asks.app, asks.pri_score, asks.serial, line.priority, line.order
+        ):
+            continue
+        if keeps or _stands(line, left, row, scratch.work):
+            head = row
+    return head
+
+
+@kernel
+def _stands(line: Line, left: Ints, row: int, work: Floats) -> bool:
+    """Whether a row is in the line for a node: it may use it, and no limit holds it back.
+
+    `work` (d,) is scratch.
+    """
+    asks, place = line.asks, line.place
+    if left[row] <= 0 or asks.gang[row] or kept_off(asks, place, row) != OPEN:
         return False
-    return not gate.binds or admits(gate, asks.app[row], part_of(asks.demand[row], total))
-
-
-@making_kernel
-def _longer(values: Ints) -> Ints:
-    out = np.empty((2 * values.shape[0], 2), dtype=np.int64)
-    out[: values.shape[0]] = values
-    return out
+    if not fits(asks.demand[row], place.capacity, place.capacity):
+        return False
+    if not line.gate.binds:
+        return True
+    fill_part(asks.demand[row], line.total, work)
+    return admits(line.gate, asks.app[row], work)

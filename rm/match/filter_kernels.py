@@ -1,7 +1,7 @@
 """Which rows may use a node: label, black list, reservation, size, room. Written once.
 
-Matchers keep the rows that nothing blocks, `weft explain` counts what blocks, deficit counters ask
-who could have used a node. A gang's rows are never a matcher's (the core starts gangs whole).
+Matchers keep the rows that nothing keeps off and that fit; deficit counters ask who could have used
+a node. A gang's rows are never a matcher's (the core starts gangs whole).
 """
 
 from typing import NamedTuple
@@ -13,8 +13,8 @@ from rm.ledger.ledger_kernels import TOLERANCE
 from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
 
-# what is in the way, in the order in which it is looked for
-OPEN, LABEL, BANNED, RESERVED, TOO_LARGE, NO_ROOM = range(6)
+# what keeps a row off a node whatever its size, in the order in which it is looked for
+OPEN, LABEL, BANNED, RESERVED = range(4)
 
 
 class Asks(NamedTuple):
@@ -65,17 +65,15 @@ def may_use(asks: Asks, place: Place, row: int) -> bool:
 
 
 @inner_kernel
-def blocked_by(asks: Asks, place: Place, row: int) -> int:
-    """Return what keeps one container of a row off a node now, OPEN where nothing does."""
+def kept_off(asks: Asks, place: Place, row: int) -> int:
+    """Return what keeps a row off a node whatever its size: LABEL, BANNED, RESERVED, or OPEN."""
     if not allowed(asks.label[row], place.labels):
         return LABEL
     if place.banned[asks.app[row]]:
         return BANNED
     if place.reserved != 0 and asks.serial[row] != place.reserved:
         return RESERVED
-    if fits(asks.demand[row], place.available, place.capacity):
-        return OPEN
-    return NO_ROOM if fits(asks.demand[row], place.capacity, place.capacity) else TOO_LARGE
+    return OPEN
 
 
 @kernel

@@ -8,7 +8,6 @@ Source: Graphene sections 5 and 7; docs/rules.md, rules 33 to 48.
 
 import numpy as np
 
-from rm.ledger.columns import Bools
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates, next_is_one
 from rm.match.candidates import (
@@ -28,21 +27,24 @@ from rm.match.deficit_kernels import (
     Parties,
     book_on_node,
     give_away,
-    group_state,
     neediest,
-    taking_part,
+    state_on_node,
 )
-from rm.match.graphene_kernels import Eta, Terms, graphene_picks
+from rm.match.graphene_kernels import Eta, Scratch, Terms, graphene_picks
 from rm.match.overbook_kernels import sooner, what_if
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
+from rm.match.score_kernels import FEW
+from rm.match.turns import longer
 from weft.compiled import steady
-from weft.dag import Floats, Ints
+from weft.dag import Floats
 
 TERMS = ("perf", "pack", "overbook", "work", "deficit")
 OVERBOOK = TERMS.index("overbook")
 UNITS = {"slots": SLOTS, "drf": DRF, "time": TIME}
 _graphene_picks = steady(graphene_picks)
-_taking_part = steady(taking_part)
+_state_on_node = steady(state_on_node)
+_next_is_one = steady(next_is_one)
+_sooner, _what_if = steady(sooner), steady(what_if)
 _book_on_node = steady(book_on_node)
 
 
@@ -118,13 +120,23 @@ class GrapheneMatcher(BaseMatcher):
             found, over = self._bundle(found, over)
         groups = found.app if self.by_app else view.apps.queue[found.app]
         mean_work = mean_remaining(view)
-        picked, terms, eta, seen = _graphene_picks(
-            found, over, groups, view.apps.remaining[: view.app_slots].copy(),
-            self._state(view, node), self._eta(mean_work), self._knobs, gate_of(view),
+        state, k = self._state(view, node), len(found.rows)
+        scratch = Scratch(
+            np.empty(k), np.empty(k), np.empty(len(state.share), np.bool_), np.zeros(3)
         )  # fmt: skip
+        given = (
+            found, over, groups, view.apps.remaining[: view.app_slots].copy(), state,
+            self._eta(mean_work), self._knobs, gate_of(view), scratch,
+        )  # fmt: skip
+        picked, terms = np.empty(FEW, np.int64), np.empty((FEW, len(TERMS)))
+        n = _graphene_picks(*given, picked, terms, 0)
+        while n == len(picked):
+            picked, terms = longer(picked), longer(terms)
+            n = _graphene_picks(*given, picked, terms, n)
+        seen, eta = scratch.known[:2].tolist()
         answer = [
-            p._replace(overbooked=p.scores[OVERBOOK][1] > 0, scores=(*p.scores, ("eta", eta)))
-            for p in placements(found.rows, picked, terms, TERMS)
+            Placement(p.row, p.copies, (*p.scores, ("eta", eta)), p.scores[OVERBOOK][1] > 0)
+            for p in placements(found.rows, picked[:n], terms[:n], TERMS)
         ]
         # with time, running tasks end and a what-if may turn out otherwise
         settled = not extra and self.bundle_pick != "one" and self.bundle_end == 0
@@ -137,7 +149,7 @@ class GrapheneMatcher(BaseMatcher):
         advance in lockstep and all end late. The order inside each job stays (docs/simulation.md).
         """
         rows = view.rows
-        return next_is_one(
+        return _next_is_one(
             found.pri, found.app, rows.pending[: rows.count], rows.app, rows.pri_score,
             view.app_slots,
         )  # fmt: skip
@@ -179,27 +191,31 @@ class GrapheneMatcher(BaseMatcher):
             return np.inf
         return self.kappa * (max(float(view.total[0]), 1.0) if self.unit == SLOTS else 1.0)
 
-    def _groups(self, view: View) -> tuple[Floats, Bools, Floats]:
-        """Share, whether it is a group with something pending, and holdings (d), by group."""
+    def _groups(self, view: View) -> tuple[Parties, Floats]:
+        """The groups, and what each holds (groups, d)."""
         if self.by_app:
-            n = view.app_slots
-            busy = view.apps.active[:n] & (view.apps.pending[:n] > 0)
-            return np.ones(n), busy, view.apps.held[:n]
-        n = len(view.queues)
-        busy = view.queues.is_leaf & (view.by_queue.pending[:n] > 0)
-        return view.queues.capacity, busy, view.by_queue.held[:n]
-
-    def _group_of(self, view: View) -> Ints:
-        """The group of each application slot."""
-        return np.arange(view.app_slots) if self.by_app else view.apps.queue
+            n, apps = view.app_slots, view.apps
+            who = Parties(
+                np.arange(n), apps.active, apps.pending, np.ones(n), view.total, gate_of(view)
+            )  # fmt: skip
+            return who, apps.held[:n]
+        tree, by_queue = view.queues, view.by_queue
+        who = Parties(
+            view.apps.queue, tree.is_leaf, by_queue.pending, tree.capacity, view.total,
+            gate_of(view),
+        )  # fmt: skip
+        return who, by_queue.held[: len(tree)]
 
     def _state(self, view: View, node: int) -> Groups:
         """The groups that take part in what is placed on a node."""
-        share, busy, held = self._groups(view)
-        who = Parties(self._group_of(view), busy, share, view.total, gate_of(view))
-        active = _taking_part(asks_of(view), place_of(view, node), who)
-        deficit, normal, part = group_state(self._counters, share, active, held, view.total)
-        return Groups(deficit, normal, part, self._bound(view), self.unit)
+        who, held = self._groups(view)
+        n = len(who.share)
+        state = Groups(np.empty(n), np.empty(n), np.empty(held.shape), self._bound(view), self.unit)
+        _state_on_node(
+            self._counters, asks_of(view), place_of(view, node), who, held, state,
+            np.empty(n, np.bool_), np.empty(len(view.total)),
+        )  # fmt: skip
+        return state
 
     def slack(self, view: View) -> Floats:
         """Overbookable resources may go up to the limit."""
@@ -213,8 +229,8 @@ class GrapheneMatcher(BaseMatcher):
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
         """Book the deficit of every container."""
-        share, busy, held = self._groups(view)
-        self._grow(len(share))
+        who, held = self._groups(view)
+        self._grow(len(who.share))
         group = app if self.by_app else int(view.apps.queue[app])
         rows, row, nodes = view.rows, placement.row, view.nodes
         booking = Booking(
@@ -222,17 +238,18 @@ class GrapheneMatcher(BaseMatcher):
             self.unit,
         )  # fmt: skip
         n = view.node_count
-        who = Parties(self._group_of(view), busy, share, view.total, gate_of(view))
         _book_on_node(
             self._counters, asks_of(view), place_of(view, node), who, booking,
             (nodes.up[:n], nodes.labels, nodes.capacity),
+            np.empty(len(who.share), np.bool_), np.empty(len(who.share)),
+            np.empty((2, len(view.total))),
         )  # fmt: skip
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """A group that is owed more than the bound allows goes first."""
         state = self._state(view, node)
         rows = candidates(view, node).rows
-        group_of = self._group_of(view)
+        group_of = self._groups(view)[0].group_of
         here = np.zeros(len(state.deficit), dtype=np.bool_)
         here[group_of[view.rows.app[rows]]] = True
         top = neediest(state.deficit, state.share, here)
@@ -254,12 +271,12 @@ class GrapheneMatcher(BaseMatcher):
 
     def _leave(self, view: View, app: int) -> None:
         """Spread a counter over those with something pending, or over all that are there."""
-        share, busy, _ = self._groups(view)
-        n = len(self._counters)
+        n, apps = len(self._counters), view.apps
         if self._counters[app] == 0.0:
             return
-        for others in (busy[:n], view.apps.active[:n]):
-            if give_away(self._counters, share[:n], others, app):
+        active = apps.active[:n]
+        for others in (active & (apps.pending[:n] > 0), active):
+            if give_away(self._counters, np.ones(n), others, app, np.empty(n)):
                 return
         self._counters[:] = 0.0  # nobody is left that is owed anything
 
@@ -289,12 +306,12 @@ class GrapheneMatcher(BaseMatcher):
             slot = (node + step) % n
             if nodes.up[slot]:
                 runs = view.runs(slot)
-                sooner(
+                _sooner(
                     wait, demand, nodes.available[slot], nodes.capacity[slot],
                     runs.end_s[: runs.count], runs.demand, now,
                 )  # fmt: skip
         runs = view.runs(node)
-        what_if(
+        _what_if(
             over, demand, found.duration[found.fit :], wait, runs.end_s[: runs.count],
             runs.demand, now, nodes.capacity[node], nodes.available[:n], nodes.capacity,
             nodes.up, self.overbook_relative,

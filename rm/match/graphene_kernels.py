@@ -9,20 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rm.ledger.columns import Bools
 from rm.match.candidate_kernels import Candidates
 from rm.match.deficit_kernels import Groups, book_deficit, deficit_factor, neediest
 from rm.match.limit_kernels import Gate, admits, take
 from rm.match.score_kernels import (
-    FEW,
     FIT,
     TIE,
-    longer,
     mean_weighted,
     pack_scores,
     sum_of,
-    taller,
 )
-from weft.compiled import kernel, making_kernel
+from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
 
@@ -45,7 +43,16 @@ class Terms(NamedTuple):
     most: int  # picks in one decision
 
 
-@making_kernel
+class Scratch(NamedTuple):
+    """Arrays for a decision to write on."""
+
+    p: Floats  # (k,)
+    value: Floats  # (k,)
+    here: Bools  # (groups,)
+    known: Floats  # (3,): mean score seen, eta used, 1 once something was overbooked; 0 at first
+
+
+@kernel
 def graphene_picks(
     found: Candidates,
     over: Floats,
@@ -55,33 +62,29 @@ def graphene_picks(
     eta: Eta,
     knobs: Terms,
     gate: Gate,
-) -> tuple[Ints, Floats, float, float]:
-    """Return (candidates picked (n,), terms (n, 5), eta used, mean score seen) for one node.
+    scratch: Scratch,
+    picked: Ints,
+    terms: Floats,
+    n: int,
+) -> int:
+    """Fill `picked` (room,) with candidates picked for one node and `terms` (room, 5) with:
+    perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
 
     `over` (k,) is oScore where the row does not fit (0: may not overbook), `group` (k,) whose
     deficit a row counts for, `remaining` (applications,) srpt. The arrays of `found`, `remaining`,
-    `groups` and `gate` are working copies that change.
-    Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
+    `groups` and `gate` are working copies that change. Return how many were picked: where that is
+    all that `picked` holds, call again with more room and that `n`.
     """
-    k = found.packing.shape[0]
-    left = found.pending.copy()
-    p, value = np.empty(k), np.empty(k)
-    here = np.zeros(groups.deficit.shape[0], dtype=np.bool_)
-    picked = np.empty(FEW, dtype=np.int64)
-    terms = np.empty((FEW, 5))
-    seen, weight = 0.0, 0.0
-    n = 0
-    overbooked = False
-    while n < knobs.most:
-        if n == picked.shape[0]:
-            picked, terms = longer(picked), taller(terms)
+    left, p, value, here = found.pending, scratch.p, scratch.value, scratch.here
+    while n < min(knobs.most, picked.shape[0]):
         pack_scores(found.packing, found.free, found.level, knobs.penalty, knobs.use_pack, p)
-        here[:] = False
         if n == 0:
-            seen = mean_weighted(found.pri, p, left)
-            weight = eta_now(eta, seen)
-        eligible(found, over, overbooked, left, p, value, gate)
-        for i in range(k):
+            scratch.known[0] = mean_weighted(found.pri, p, left)
+            scratch.known[1] = eta_now(eta, scratch.known[0])
+        weight = scratch.known[1]
+        eligible(found, over, scratch.known[2] > 0.0, left, p, value, gate)
+        here[:] = False
+        for i in range(value.shape[0]):
             if value[i] >= 0.0:
                 here[group[i]] = True
         only = neediest(groups.deficit, groups.share, here)
@@ -101,10 +104,11 @@ def graphene_picks(
         picked[n] = best
         n += 1
         left[best] -= 1
-        overbooked = overbooked or by_over
+        if by_over:
+            scratch.known[2] = 1.0
         _place(found, best, g, remaining, groups)
         take(gate, found.app[best], found.work[best])
-    return picked[:n], terms[:n], weight, seen
+    return n
 
 
 @kernel

@@ -36,6 +36,8 @@ class Gate(NamedTuple):
     user_limit_factor: Floats
     queue_held: Floats  # (queues, d) over C
     user_held: Floats  # (users, d) over C
+    marks: Bools  # (4, queues), scratch
+    first: Ints  # (queues,), scratch
 
 
 @kernel
@@ -99,7 +101,7 @@ def used(gate: Gate, queue: int) -> float:
     return share
 
 
-@making_kernel
+@kernel
 def keep_guarantees(gate: Gate, app: Ints, value: Floats) -> None:
     """Where the gate `keeps`, set `value` (k,) of rows to -1 that must wait for other queues.
 
@@ -109,8 +111,8 @@ def keep_guarantees(gate: Gate, app: Ints, value: Floats) -> None:
     if not gate.keeps:
         return
     n = gate.parent.shape[0]
-    wanting = np.zeros(n, dtype=np.bool_)
-    owed, first = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+    gate.marks[:] = False
+    wanting, owed, first, waits = gate.marks[0], gate.marks[1], gate.marks[2], gate.marks[3]
     for i in range(value.shape[0]):
         queue = gate.queue[app[i]] if value[i] >= 0.0 else -1
         while queue >= 0 and not wanting[queue]:
@@ -119,7 +121,6 @@ def keep_guarantees(gate: Gate, app: Ints, value: Floats) -> None:
     for queue in range(1, n):
         if wanting[queue] and used(gate, queue) < gate.capacity[queue] * (1 - _EPS):
             owed[queue] = first[gate.parent[queue]] = True  # some queue below it is owed
-    waits = np.zeros(n, dtype=np.bool_)
     for queue in range(1, n):  # parents come first
         above = gate.parent[queue]
         waits[queue] = waits[above] or (first[above] and not owed[queue])
@@ -128,7 +129,7 @@ def keep_guarantees(gate: Gate, app: Ints, value: Floats) -> None:
             value[i] = -1.0
 
 
-@making_kernel
+@kernel
 def next_queue(gate: Gate, best: Ints, rank: Ints, share: Floats) -> int:
     """Go down from the root, each time to the queue with the least `share` (queues,) over its
     guarantee among those with a best row, `best` (queues,) >= 0; return a leaf, -1: none.
@@ -136,7 +137,8 @@ def next_queue(gate: Gate, best: Ints, rank: Ints, share: Floats) -> int:
     Equal ones: the queue of the row with the smaller `rank` (k,).
     """
     n = best.shape[0]
-    earliest = np.full(n, -1)
+    earliest = gate.first
+    earliest[:] = -1
     for queue in range(n - 1, -1, -1):
         if best[queue] >= 0:
             earliest[queue] = rank[best[queue]]

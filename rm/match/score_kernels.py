@@ -1,4 +1,4 @@
-"""What the loops of the scoring matchers share: packing scores, means, growing answers.
+"""What the loops of the scoring matchers share: packing scores, means.
 
 A row is one ask: like containers of one stage. Packing scores use demands over the machine's
 capacity, work and fairness use demands over the cluster's (docs/rules.md, rule 1). `d` is the
@@ -15,22 +15,6 @@ from weft.dag import Floats, Ints
 FIT = TOLERANCE  # of the machine's capacity
 FEW = 32  # picks that one decision mostly stays under
 TIE = 1e-12  # scores closer than this are equal
-
-
-@making_kernel
-def longer(values: Ints) -> Ints:
-    """A copy with twice the room."""
-    out = np.empty(2 * values.shape[0], dtype=np.int64)
-    out[: values.shape[0]] = values
-    return out
-
-
-@making_kernel
-def taller(values: Floats) -> Floats:
-    """A copy with twice the rows."""
-    out = np.empty((2 * values.shape[0], values.shape[1]))
-    out[: values.shape[0]] = values
-    return out
 
 
 @kernel
@@ -99,14 +83,11 @@ def sum_of(values: Floats) -> float:
     return total
 
 
-@making_kernel
-def part_of(demand: Floats, total: Floats) -> Floats:
-    """A demand (d,) over C, 0 of what the cluster does not have."""
-    out = np.zeros(demand.shape[0])
+@kernel
+def fill_part(demand: Floats, total: Floats, out: Floats) -> None:
+    """Fill `out` (d,) with a demand (d,) over C, 0 of what the cluster does not have."""
     for r in range(demand.shape[0]):
-        if total[r] > 0.0:
-            out[r] = demand[r] / total[r]
-    return out
+        out[r] = demand[r] / total[r] if total[r] > 0.0 else 0.0
 
 
 @making_kernel

@@ -9,13 +9,8 @@ import numpy as np
 from rm.ledger.view import View
 from rm.match.candidates import candidates, gate_of, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.turn_kernels import ANYBODY, Line, picks_by_turn
-from weft.compiled import steady
-from weft.dag import Floats, Ints
-
-_NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
-_NOTHING: Floats = np.zeros(0)
-_picks_by_turn = steady(picks_by_turn)
+from rm.match.turn_kernels import ANYBODY, Line
+from rm.match.turns import NOBODY, NOTHING_HELD, in_turn
 
 
 class SjfMatcher(BaseMatcher):
@@ -32,7 +27,7 @@ class SjfMatcher(BaseMatcher):
         path = view.apps.path[:n]
         key = np.where(path > 0, path, view.apps.remaining[:n])
         line = Line(
-            ANYBODY, _NOTHING, key, np.zeros(len(found.rows)), found.pri, found.pending, _NOBODY
+            ANYBODY, NOTHING_HELD, key, np.zeros(len(found.rows)), found.pri, found.pending, NOBODY
         )  # fmt: skip
-        picked, keys = _picks_by_turn(found, line, gate_of(view, keeps=True))
+        picked, keys = in_turn(found, line, gate_of(view, keeps=True))
         return Match(placements(found.rows, picked, keys, ("path_s",)))

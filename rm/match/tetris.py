@@ -8,13 +8,15 @@ Queues below their guarantee go first.
 import numpy as np
 
 from rm.ledger.view import View
+from rm.match.aligned import best_aligned
 from rm.match.candidate_kernels import largest_over, over
 from rm.match.candidates import candidates, gate_of, mean_remaining, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.tetris_kernels import Tetris, tetris_picks
+from rm.match.tetris_kernels import Tetris
 from weft.compiled import steady
 
-_tetris_picks = steady(tetris_picks)
+_largest_over = steady(largest_over)
+_over = steady(over)
 
 
 class TetrisMatcher(BaseMatcher):
@@ -34,8 +36,8 @@ class TetrisMatcher(BaseMatcher):
             return NOTHING
         n = view.app_slots
         knobs = Tetris(self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty)
-        picked, terms = _tetris_picks(
-            found, view.apps.remaining[:n].copy(), over(view.apps.held[:n], view.total), knobs,
+        picked, terms = best_aligned(
+            found, view.apps.remaining[:n].copy(), _over(view.apps.held[:n], view.total), knobs,
             gate_of(view, keeps=True),
         )  # fmt: skip
         return Match(placements(found.rows, picked, terms, ("alignment", "work")))
@@ -44,7 +46,7 @@ class TetrisMatcher(BaseMatcher):
         """The fairness knob lets only the applications with the least share compete."""
         if self.fairness <= 0:
             return ""
-        share = largest_over(view.apps.held[: view.app_slots], view.total)
+        share = _largest_over(view.apps.held[: view.app_slots], view.total)
         n = view.app_slots
         busy = view.apps.active[:n] & (view.apps.pending[:n] > 0)
         before = int((busy & (share < share[view.rows.app[row]] - 1e-9)).sum())

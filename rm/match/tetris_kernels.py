@@ -4,19 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rm.ledger.columns import Bools
 from rm.match.candidate_kernels import Candidates
 from rm.match.limit_kernels import Gate, admits, keep_guarantees, take
 from rm.match.score_kernels import (
-    FEW,
     TIE,
     largest,
-    longer,
     mean_weighted,
     pack_scores,
     sum_of,
-    taller,
 )
-from weft.compiled import making_kernel
+from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
 
@@ -29,78 +27,130 @@ class Tetris(NamedTuple):
     penalty: float  # factor for a row that prefers other machines
 
 
-@making_kernel
+class Scratch(NamedTuple):
+    """Arrays for a decision to write on."""
+
+    p: Floats  # (k,)
+    ones: Floats  # (k,)
+    seen: Bools  # (applications,)
+    shares: Floats  # (applications,)
+
+
+@kernel
 def tetris_picks(
-    found: Candidates, remaining: Floats, held: Floats, knobs: Tetris, gate: Gate
-) -> tuple[Ints, Floats]:
-    """Return (candidates picked (n,), terms (n, 2): alignment, epsilon x work) for one node.
+    found: Candidates, remaining: Floats, held: Floats, knobs: Tetris, gate: Gate,
+    scratch: Scratch, picked: Ints, terms: Floats, n: int,
+) -> int:  # fmt: skip
+    """Fill `picked` (room,) with candidates picked for one node and `terms` (room, 2) with their
+    alignment and epsilon x work.
 
     Score = alignment - epsilon x remaining work. `remaining` (applications,), `held` (applications,
-    d) over C and the arrays of `found` and `gate` are working copies that change.
+    d) over C and the arrays of `found` and `gate` are working copies that change. Return how many
+    were picked: where that is all that `picked` holds, call again with more room and that `n`.
     """
-    k = found.packing.shape[0]
-    left = found.pending.copy()
-    p = np.empty(k)
-    picked = np.empty(FEW, dtype=np.int64)
-    terms = np.empty((FEW, 2))
-    ones = np.ones(k)
-    app, rank, free = found.app, found.rank, found.free
-    n = 0
-    while True:
-        if n == picked.shape[0]:
-            picked, terms = longer(picked), taller(terms)
-        if pack_scores(found.packing, free, found.level, knobs.penalty, True, p) == 0:
+    p, left = scratch.p, found.pending
+    while n < picked.shape[0]:
+        if pack_scores(found.packing, found.free, found.level, knobs.penalty, True, p) == 0:
             break
-        for i in range(k):
-            if p[i] >= 0.0 and (left[i] <= 0 or not admits(gate, app[i], found.work[i])):
-                p[i] = -1.0
-        keep_guarantees(gate, app, p)
+        _admit(found, gate, left, p)
+        keep_guarantees(gate, found.app, p)
         epsilon = 0.0
         if knobs.mean_work > 0.0:
-            epsilon = knobs.m * mean_weighted(ones, p, left) / knobs.mean_work
-        ceiling = _share_ceiling(p, left, app, held, knobs.fairness)
-        best, best_score = -1, -np.inf
-        for i in range(k):
-            if p[i] < 0.0 or largest(held[app[i]]) > ceiling + TIE:
-                continue
-            score = p[i] - epsilon * remaining[app[i]]
-            if (
-                best < 0
-                or score > best_score + TIE
-                or (score > best_score - TIE and rank[i] < rank[best])
-            ):
-                best, best_score = i, score
+            epsilon = knobs.m * mean_weighted(scratch.ones, p, left) / knobs.mean_work
+        ceiling = _share_ceiling(found, p, held, knobs.fairness, scratch)
+        best = _best(found, p, remaining, held, epsilon, ceiling)
         if best < 0:
             break
-        work = found.work[best]
         picked[n] = best
         terms[n, 0] = p[best]
-        terms[n, 1] = epsilon * remaining[app[best]]
+        terms[n, 1] = epsilon * remaining[found.app[best]]
         n += 1
         left[best] -= 1
-        for r in range(free.shape[0]):
-            free[r] = max(0.0, free[r] - found.packing[best, r])
-            held[app[best], r] += work[r]
-        take(gate, app[best], work)
-        remaining[app[best]] = max(0.0, remaining[app[best]] - found.duration[best] * sum_of(work))
-    return picked[:n], terms[:n]
+        _place(found, best, remaining, held, gate)
+    return n
 
 
-@making_kernel
-def _share_ceiling(p: Floats, left: Ints, app: Ints, held: Floats, knob: float) -> float:
+@kernel
+def _admit(found: Candidates, gate: Gate, left: Ints, p: Floats) -> None:
+    """Set `p` (k,) to -1 for rows that have nothing left or that a limit holds back."""
+    for i in range(p.shape[0]):
+        if p[i] >= 0.0 and (left[i] <= 0 or not admits(gate, found.app[i], found.work[i])):
+            p[i] = -1.0
+
+
+@kernel
+def _best(
+    found: Candidates, p: Floats, remaining: Floats, held: Floats, epsilon: float, ceiling: float
+) -> int:
+    """The competing row with the highest score, of applications under the ceiling; -1: none."""
+    app, rank = found.app, found.rank
+    best, best_score = -1, -np.inf
+    for i in range(p.shape[0]):
+        if p[i] < 0.0 or largest(held[app[i]]) > ceiling + TIE:
+            continue
+        score = p[i] - epsilon * remaining[app[i]]
+        if (
+            best < 0
+            or score > best_score + TIE
+            or (score > best_score - TIE and rank[i] < rank[best])
+        ):
+            best, best_score = i, score
+    return best
+
+
+@kernel
+def _place(found: Candidates, best: int, remaining: Floats, held: Floats, gate: Gate) -> None:
+    """Subtract a picked container from what is free and left, count it as held."""
+    app, work, free = found.app[best], found.work[best], found.free
+    for r in range(free.shape[0]):
+        free[r] = max(0.0, free[r] - found.packing[best, r])
+        held[app, r] += work[r]
+    take(gate, app, work)
+    remaining[app] = max(0.0, remaining[app] - found.duration[best] * sum_of(work))
+
+
+@kernel
+def _share_ceiling(
+    found: Candidates, p: Floats, held: Floats, knob: float, scratch: Scratch
+) -> float:  # fmt: skip
     """The largest dominant share among the applications that the fairness knob lets compete."""
     if knob <= 0.0:
         return np.inf
-    seen = np.zeros(held.shape[0], dtype=np.bool_)
-    shares = np.empty(held.shape[0])
+    seen, shares = scratch.seen, scratch.shares
+    seen[:] = False
     n = 0
     for i in range(p.shape[0]):
-        a = app[i]
-        if left[i] > 0 and p[i] >= 0.0 and not seen[a]:
+        a = found.app[i]
+        if found.pending[i] > 0 and p[i] >= 0.0 and not seen[a]:
             seen[a] = True
             shares[n] = largest(held[a])
             n += 1
     if n == 0:
         return np.inf
     keep = max(1, int(np.ceil((1.0 - knob) * n - 1e-9)))
-    return float(np.sort(shares[:n])[keep - 1])
+    return _nth(shares, n, keep - 1)
+
+
+@kernel
+def _nth(values: Floats, n: int, k: int) -> float:
+    """The k-th smallest (from 0) of the first `n` values, which change places (Hoare's select)."""
+    low, high = 0, n - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return float(values[k])

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from rm.match.candidate_kernels import Candidates
 from rm.match.limit_kernels import Gate, admits, keep_guarantees, next_queue, take, used
-from rm.match.score_kernels import FEW, FIT, TIE, longer, taller
-from weft.compiled import kernel, making_kernel
+from rm.match.score_kernels import FIT, TIE
+from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
 ANYBODY, CONTAINERS, DOMINANT = 0, 1, 2  # how queues take turns: not, by containers, by share
@@ -25,45 +23,36 @@ class Line(NamedTuple):
     waiting: Ints  # (k,) 1: a row that lets its turn go by; empty: nobody does
 
 
-@making_kernel
-def picks_by_turn(found: Candidates, line: Line, gate: Gate) -> tuple[Ints, Floats]:
-    """Return (candidates picked (n,), keys of their applications (n, 1)) for one node.
+class Scratch(NamedTuple):
+    """Arrays for a decision to write on."""
+
+    value: Floats  # (k,)
+    best: Ints  # (queues,)
+    share: Floats  # (queues,)
+
+
+@kernel
+def picks_by_turn(
+    found: Candidates, line: Line, gate: Gate, scratch: Scratch, picked: Ints, keys: Floats, n: int
+) -> int:
+    """Fill `picked` (room,) with candidates picked for one node and `keys` (room, 1) with their
+    applications' keys.
 
     The queue that holds the least over its guarantee goes first, at every level; in a leaf the
     application with the smallest key; inside it the larger `pri`, then the rank. Equal keys: the
     smaller rank. A row that waits declines when its turn comes (`waiting` is 2 afterwards) and is
-    out.
+    out. Return how many were picked: where that is all that `picked` holds, call again with more
+    room and that `n`.
     """
-    k = found.packing.shape[0]
-    left, value = line.pending.copy(), np.empty(k)
-    free, app, leaf_of = found.free, found.app, gate.queue
-    picked = np.empty(FEW, dtype=np.int64)
-    keys = np.empty((FEW, 1))
-    queues = gate.parent.shape[0]
+    left, value, best, share = line.pending, scratch.value, scratch.best, scratch.share
     by_queue = line.queues != ANYBODY and gate.several
-    best = np.empty(queues, dtype=np.int64)
-    share = np.empty(queues)
-    n = 0
-    while True:
-        if n == picked.shape[0]:
-            picked, keys = longer(picked), taller(keys)
-        for i in range(k):
-            value[i] = -1.0
-            if left[i] > 0 and _fits(found.packing[i], free):
-                if admits(gate, app[i], found.work[i]):
-                    value[i] = 1.0
-            else:
-                left[i] = 0  # what is free only shrinks
-        keep_guarantees(gate, app, value)
-        best[:] = -1
-        for i in range(k):
-            at = leaf_of[app[i]] if by_queue else 0
-            if value[i] > 0.0 and (best[at] < 0 or _earlier(i, best[at], line, found)):
-                best[at] = i
+    while n < picked.shape[0]:
+        _compete(found, gate, left, value)
+        keep_guarantees(gate, found.app, value)
+        _first(found, line, gate, by_queue, value, best)
         chosen = best[0]
         if by_queue:
-            for queue in range(queues):
-                share[queue] = line.share[queue] if line.queues == CONTAINERS else used(gate, queue)
+            _queue_shares(line, gate, share)
             leaf = next_queue(gate, best, found.rank, share)
             chosen = best[leaf] if leaf >= 0 else -1
         if chosen < 0:
@@ -73,11 +62,44 @@ def picks_by_turn(found: Candidates, line: Line, gate: Gate) -> tuple[Ints, Floa
             left[chosen] = 0
             continue
         picked[n] = chosen
-        keys[n, 0] = line.key[app[chosen]]
+        keys[n, 0] = line.key[found.app[chosen]]
         n += 1
         left[chosen] -= 1
         _count(found, line, gate, chosen)
-    return picked[:n], keys[:n]
+    return n
+
+
+@kernel
+def _compete(found: Candidates, gate: Gate, left: Ints, value: Floats) -> None:
+    """Fill `value` (k,): 1 where a row may be picked now, -1 where not."""
+    for i in range(value.shape[0]):
+        value[i] = -1.0
+        if left[i] > 0 and _fits(found.packing[i], found.free):
+            if admits(gate, found.app[i], found.work[i]):
+                value[i] = 1.0
+        else:
+            left[i] = 0  # what is free only shrinks
+
+
+@kernel
+def _first(
+    found: Candidates, line: Line, gate: Gate, by_queue: bool, value: Floats, best: Ints
+) -> None:
+    """Fill `best` (queues,) with the row whose turn it is in each leaf queue, in all of them
+    together at 0 unless `by_queue`; -1: none.
+    """
+    best[:] = -1
+    for i in range(value.shape[0]):
+        at = gate.queue[found.app[i]] if by_queue else 0
+        if value[i] > 0.0 and (best[at] < 0 or _earlier(i, best[at], line, found)):
+            best[at] = i
+
+
+@kernel
+def _queue_shares(line: Line, gate: Gate, share: Floats) -> None:
+    """Fill `share` (queues,) with what queues hold, as they take turns by."""
+    for queue in range(share.shape[0]):
+        share[queue] = line.share[queue] if line.queues == CONTAINERS else used(gate, queue)
 
 
 @kernel

@@ -1,0 +1,36 @@
+"""Whose turn it is, one container at a time: `turn_kernels` with the arrays that it writes on."""
+
+from typing import Any
+
+import numpy as np
+
+from rm.match.candidate_kernels import Candidates
+from rm.match.limit_kernels import Gate
+from rm.match.score_kernels import FEW
+from rm.match.turn_kernels import Line, Scratch, picks_by_turn
+from weft.compiled import steady
+from weft.dag import Floats, Ints
+
+NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
+NOTHING_HELD: Floats = np.zeros(0)
+_picks_by_turn = steady(picks_by_turn)
+
+
+def in_turn(found: Candidates, line: Line, gate: Gate) -> tuple[Ints, Floats]:
+    """Return (candidates picked (n,), keys of their applications (n, 1)) for one node.
+
+    The arrays of `found`, `line` and `gate` are working copies that change.
+    """
+    queues = len(gate.parent)
+    scratch = Scratch(np.empty(len(found.rows)), np.empty(queues, np.int64), np.empty(queues))
+    picked, keys = np.empty(FEW, np.int64), np.empty((FEW, 1))
+    n = _picks_by_turn(found, line, gate, scratch, picked, keys, 0)
+    while n == len(picked):
+        picked, keys = longer(picked), longer(keys)
+        n = _picks_by_turn(found, line, gate, scratch, picked, keys, n)
+    return picked[:n], keys[:n]
+
+
+def longer(values: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+    """A copy with twice the room, shape (2 n, ...)."""
+    return np.concatenate((values, np.empty_like(values)))
