@@ -21,8 +21,8 @@ MODULES = {
     "weft": "ids lifecycle outbox",
     "rm": "allocation applications books containers core masters nodes reserve",
     "rm/ledger": "asks ledger running view",
-    "rm/match": "aligned candidates capacity carbyne dominant drf fair fairness fifo graphene protocol"
-    " sjf tetris turns",
+    "rm/match": "aligned candidates capacity carbyne dominant drf fair fairness fifo graphene"
+    " protocol sjf tetris turns",
     "am": "asking core demands estimates launching lots progress remaining_path reuse work",
     "nm": "containers core emulation runner",
     "sim": "cluster engine idle network recorder",
