@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: fuzz-messages dist dist-test demo test check mutants format fuzz fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants format fuzz fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -68,6 +68,13 @@ image: ## build the container image weft:dev
 
 image-test: $(VENV)/.dev ## build the image, run the composed cluster through faults
 	$(BIN)/python tools/check_image.py
+
+spark-test: $(VENV)/.run ## unmodified Spark on a fresh cluster: client mode, kill, loss of a master
+	$(BIN)/python -m tools.check_spark
+
+yarn-clients: $(VENV)/.run ## the whole harness of YARN clients (CASES=, TIMES=1, SPARK=3.5.3)
+	$(BIN)/python -m tools.check_spark --harness --times $(or $(TIMES),1) \
+		--spark-version $(or $(SPARK),3.5.3) --work build/yarn-clients $(CASES)
 
 wheelhouse: $(VENV)/.dev ## what hosts install Weft from without a network, in build/wheelhouse
 	$(BIN)/python tools/make_wheelhouse.py

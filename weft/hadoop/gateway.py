@@ -12,6 +12,7 @@ from weft.hadoop import hadoop_pb2 as pb
 from weft.hadoop import launches, rpc, translate
 from weft.hadoop.clients import ClientFace
 from weft.hadoop.errors import no_attempt, server_error
+from weft.hadoop.graphs import Graphs, History
 from weft.hadoop.masters import ForeignMaster, Masters, Site, attempt_of
 from weft.hadoop.nodes import NodeFace, error_of
 from weft.hadoop.store import Store
@@ -86,6 +87,12 @@ class Gateway:
         self._process.spawn(self._follow_nodes())
         self._process.spawn(self.masters.repeat())
         self._process.spawn(self._sweep())
+        if settings.graphs:
+            graphs = Graphs(
+                History(settings.dir / "history"), self._process.log,
+                self.web.partition("://")[2].rpartition(":")[0],
+            )  # fmt: skip
+            self._process.spawn(graphs.run(self.masters))
         return {
             "clients": f"{settings.host}:{clients}",
             "schedulers": f"{settings.host}:{schedulers}",
@@ -121,6 +128,11 @@ class Gateway:
         """The most of each resource that a node has."""
         up = [one.capacity for one in self._nodes.values() if one.state == "RUNNING"]
         return {name: max((one.get(name, 0.0) for one in up), default=0.0) for name in self.names}
+
+    def total(self) -> tuple[float, ...]:
+        """The capacity of all nodes that are up, in the types' order."""
+        up = [one.capacity for one in self._nodes.values() if one.state == "RUNNING"]
+        return tuple(sum(one.get(name, 0.0) for one in up) for name in self.names)
 
     def unix_ms(self, cluster_s: float) -> int:
         """Unix time of the cluster's clock, ms."""
@@ -159,6 +171,7 @@ class Gateway:
             node=self.address_of,
             weft_node=self._weft_node,
             nodes_up=lambda: sum(n.state == "RUNNING" for n in self._nodes.values()),
+            total=self.total,
             http_address=self.http_address,
         )
 
@@ -283,7 +296,10 @@ class Gateway:
         def send(message: Any) -> None:
             self._stream.send([message])
 
-        return ForeignMaster(attempt, self.cluster_ts, report.user, self.keeper, self._site(), send)
+        return ForeignMaster(
+            attempt, self.cluster_ts, report.user, self.keeper, self._site(), send,
+            report.name, report.kind,
+        )  # fmt: skip
 
     # -- launches ----------------------------------------------------------------------------------
 

@@ -1,18 +1,14 @@
-"""The face to foreign Application Masters: YARN's calls in, Weft's cumulative asks out.
-
-YARN's masters say how many containers are outstanding *now*; Weft counts all that were ever wanted.
-So `total = handed over + outstanding`, where a container is handed over when the master's answer
-carries it, and what was granted meanwhile waits for its next call.
-"""
+"""The face to foreign Application Masters: register, allocate, finish (requests: `asks`)."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
 from weft.hadoop import hadoop_pb2 as pb
 from weft.hadoop import translate
+from weft.hadoop.asks import AskBook, Request, norm
 from weft.hadoop.errors import (
     HadoopError,
     invalid_master_request,
@@ -20,11 +16,18 @@ from weft.hadoop.errors import (
     not_registered,
     server_error,
 )
+from weft.hadoop.stages import Remaining
 from weft.hadoop.tokens import MASTER, TokenKeeper, token
-from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
+from weft.ids import (
+    AttemptId,
+    ContainerId,
+    NodeId,
+    app_of_attempt,
+    attempt_of_container,
+    format_app,
+)
 from weft.messages import (
     Ask,
-    AskType,
     AttemptAccepted,
     AttemptFinished,
     AttemptRegistered,
@@ -35,55 +38,26 @@ from weft.messages import (
     ContainersGranted,
 )
 from weft.outbox import Outbox
+from weft.resources import Vector
 
 REPEAT_S = 2.0  # wall clock: registrations and ends are said again
 ANSWER_S = 60.0  # a registration or an end that the manager does not answer for so long is refused
 LINGER_S = 0.1  # an `allocate` that asks for more waits so long for the first grants
-DURATION_S = 600.0  # what a container of unknown work is taken to last
-ASK_KEYS_MAX = 10_000  # different requests of one master
 BLACKLIST = 0
 _TOKEN_LIFE_MS = 600_000  # of a grant that its master does not use
 
 Send = Callable[[Any], None]
 
 
-class Key(NamedTuple):
-    """What makes requests one request: YARN's priority, allocation id, label and size."""
-
-    priority: int
-    allocation_id: int
-    label: str
-    size: tuple[tuple[str, float], ...]  # by resource name
-
-
-class Request:
-    """One request of a master, and what was granted under it."""
-
-    __slots__ = (
-        "ask_id", "execution", "handed", "key", "nodes", "outstanding", "racks", "received",
-        "strict",
-    )  # fmt: skip
-
-    def __init__(self, ask_id: int, key: Key) -> None:
-        self.ask_id = ask_id
-        self.key = key
-        self.outstanding = 0  # as the master last said
-        self.received = 0  # granted by the manager under this id
-        self.handed = 0  # of those, told to the master
-        self.nodes: tuple[NodeId, ...] = ()
-        self.racks: tuple[str, ...] = ()
-        self.strict = False
-        self.execution = 1
-
-
 class Site(NamedTuple):
-    """What the master face must know of the cluster; times on the wall clock."""
+    """What the master face must know of the cluster."""
 
     names: Callable[[], tuple[str, ...]]  # resource types
     largest: Callable[[], dict[str, float]]  # the largest node's capacity
     node: Callable[[NodeId], Any]  # the address that YARN's clients know a node by
     weft_node: Callable[[str], tuple[NodeId, ...]]  # the nodes of a host's name
     nodes_up: Callable[[], int]
+    total: Callable[[], Vector]  # capacity of all nodes that are up
     http_address: Callable[[NodeId], str]
 
 
@@ -92,15 +66,15 @@ class ForeignMaster:
 
     def __init__(
         self, attempt: AttemptId, cluster_ts: int, user: str, keeper: TokenKeeper, site: Site,
-        send: Send,
+        send: Send, name: str = "", kind: str = "",
     ) -> None:  # fmt: skip
         self.attempt = attempt
         self.cluster_ts = cluster_ts
-        self.user = user
+        self.user, self.name, self.kind = user, name, kind
+        self.tracking_url = ""  # where its own pages are
+        self.done = ""  # the final state that it told, once it was taken
         self._keeper, self._site, self._send = keeper, site, send
-        self._requests: dict[Key, Request] = {}
-        self._by_id: dict[int, Request] = {}
-        self._next_ask = 1
+        self._asks = AskBook(site.names, site.weft_node)
         self._outbox: Outbox[int, Any] = Outbox(3.0)
         self._acks: list[int] = []
         self._granted: list[tuple[ContainerId, NodeId, Request]] = []  # not handed over yet
@@ -122,7 +96,7 @@ class ForeignMaster:
         self._epoch = 0
         self._over = ""  # why the attempt must stop
         self._progress = 0.0
-        self._remaining_work = 0.0
+        self._known: Remaining | None = None  # of its own graph, where that is known
 
     # -- YARN's calls ------------------------------------------------------------------------------
 
@@ -132,6 +106,7 @@ class ForeignMaster:
             raise invalid_master_request(f"{self._name()} is registered already")
         port = message.rpc_port
         address = f"{message.host}:{port}" if message.host and port > 0 else ""
+        self.tracking_url = message.tracking_url
         self._registration = AttemptRegistered(
             self.attempt, address, (), message.tracking_url, fresh=True
         )
@@ -158,7 +133,8 @@ class ForeignMaster:
                 f" got {message.response_id}"
             )
         self._progress = min(1.0, max(0.0, message.progress))
-        self._take_requests(message.asks)
+        for ask in self._asks.take(message.asks):
+            self._outbox.put(ask.ask_id, ask)
         for one in message.releases:
             number = translate.read_container(one)
             if attempt_of_container(number) == self.attempt:
@@ -183,6 +159,7 @@ class ForeignMaster:
             message.tracking_url, "" if status == "UNDEFINED" else status,
         )  # fmt: skip
         await self._until(self._unregistered, lambda: verdict)
+        self.done = status
         return pb.Finished(unregistered=True)
 
     # -- the manager's words -----------------------------------------------------------------------
@@ -211,12 +188,27 @@ class ForeignMaster:
         releases = tuple(item for item in items if isinstance(item, int))
         lists = [item for item in items if isinstance(item, tuple) and not isinstance(item, Ask)]
         acks, self._acks = tuple(self._acks), []
+        work, path_s = self._remaining()
         self._send(
             ContainersAsked(
-                self.attempt, number, acks, asks, releases, self._progress, self._remaining_work,
-                lists[-1] if lists else None, 0.0, self._epoch,
+                self.attempt, number, acks, asks, releases, self._progress, work,
+                lists[-1] if lists else None, path_s, self._epoch,
             )
         )  # fmt: skip
+
+    def follow(self, remaining: Remaining | None) -> None:
+        """What is left of the master's own graph, as last seen; None: not known."""
+        self._known = remaining
+
+    def _remaining(self) -> tuple[float, float]:
+        """Remaining work and remaining path, as Weft's own masters tell them."""
+        total = self._site.total()
+        if self._known is None:
+            return self._asks.work(total), 0.0
+        size = self._asks.largest()
+        slots = max(1.0, size.get(translate.CORES, 1.0))  # tasks of an executor at a time
+        of_task = norm(size, self._site.names(), total) / slots
+        return self._known.task_s * of_task, self._known.path_s
 
     @property
     def owes(self) -> bool:
@@ -236,11 +228,10 @@ class ForeignMaster:
             if item.container_id in self._seen:
                 continue
             self._seen.add(item.container_id)
-            request = self._by_id.get(item.ask_id)
+            request = self._asks.granted(item.ask_id)
             if request is None:  # asked for in an earlier life: nobody waits for it
                 self._outbox.put(item.container_id, item.container_id)
                 continue
-            request.received += 1
             self._held[item.container_id] = item.node_id
             self._granted.append((item.container_id, item.node_id, request))
             self._news.set()
@@ -259,67 +250,12 @@ class ForeignMaster:
         self._send(AttemptRegistered(self.attempt, again.address, held, again.tracking_url))
         self._outbox = Outbox(3.0)
         self._acks.clear()
-        requests, self._by_id = list(self._by_id.values()), {}
-        for request in requests:
-            request.outstanding = max(0, request.outstanding + request.handed - request.received)
-            request.ask_id, self._next_ask = self._next_ask, self._next_ask + 1
-            request.received = request.handed = 0
-            self._by_id[request.ask_id] = request
-            if request.outstanding:
-                self._outbox.put(request.ask_id, self._ask(request))
-
-    # -- requests ----------------------------------------------------------------------------------
-
-    def _take_requests(self, messages: Any) -> None:
-        touched: dict[Key, Request] = {}
-        places: dict[Key, list[tuple[str, bool]]] = {}
-        for one in messages:
-            amounts = translate.demand(one.capability, self._site.names())
-            key = Key(
-                one.priority.priority, one.allocation_request_id, one.node_label_expression.strip(),
-                tuple(sorted(amounts.items())),
-            )  # fmt: skip
-            request = self._requests.get(key)
-            if request is None:
-                if len(self._requests) >= ASK_KEYS_MAX:
-                    raise invalid_master_request("too many different requests")
-                request = self._requests[key] = Request(self._next_ask, key)
-                self._by_id[self._next_ask] = request
-                self._next_ask += 1
-            touched[key] = request
-            request.execution = one.execution_type.execution_type
-            if one.resource_name in ("*", ""):
-                request.outstanding = max(0, one.num_containers)
-                request.strict = not one.relax_locality
-            elif one.num_containers > 0:
-                places.setdefault(key, []).append((one.resource_name, one.relax_locality))
-        for key, request in touched.items():
-            if key in places:
-                names = [name for name, _ in places[key]]
-                request.nodes = tuple(n for name in names for n in self._site.weft_node(name))
-                request.racks = tuple(n.lstrip("/") for n in names if n.startswith("/"))
-            self._outbox.put(request.ask_id, self._ask(request))
-
-    def _ask(self, request: Request) -> Ask:
-        key = request.key
-        amounts = dict(key.size)
-        return Ask(
-            ask_id=request.ask_id,
-            total=max(request.handed + request.outstanding, request.received),
-            demand=tuple(amounts.get(name, 0.0) for name in self._site.names()),
-            duration_s=DURATION_S,
-            pri_score=1.0 / (1.0 + max(0, key.priority)),
-            kind=AskType.DEFAULT,
-            stage=0,
-            nodes=request.nodes,
-            racks=request.racks,
-            label=key.label,
-        )
+        for ask in self._asks.renumber():
+            self._outbox.put(ask.ask_id, ask)
 
     async def _linger(self) -> None:
         """Give the manager a moment to answer, where containers are outstanding."""
-        waits = any(r.handed + r.outstanding > r.received for r in self._requests.values())
-        if waits and not self._granted and not self._ended:
+        if self._asks.waits and not self._granted and not self._ended:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), LINGER_S)
@@ -404,6 +340,11 @@ class ForeignMaster:
         if self._over and not self._unregistered.is_set():
             raise no_attempt(f"{self._name()}: {self._over}")
 
+    @property
+    def app_name(self) -> str:
+        """The application's id as text."""
+        return format_app(self.cluster_ts, app_of_attempt(self.attempt))
+
     def _name(self) -> str:
         made = translate.attempt(self.cluster_ts, self.attempt)
         app = made.application
@@ -443,6 +384,9 @@ class Masters:
             for found in self._known.values():
                 if found.owes:
                     found.beat()
+
+    def __iter__(self) -> Iterator[ForeignMaster]:
+        return iter(list(self._known.values()))
 
     def forget(self, attempt: AttemptId) -> None:
         """The attempt is over and will not call again."""

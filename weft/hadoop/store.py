@@ -32,7 +32,7 @@ class Store:
 
     def keep(self, app: AppId, data: dict[str, Any]) -> None:
         """Keep an application's submission."""
-        self._write(self._folder(app) / _CONTEXT, data)
+        write_private(self._folder(app) / _CONTEXT, data)
 
     def application(self, app: AppId) -> dict[str, Any] | None:
         """Return an application's submission, None where there is none."""
@@ -40,7 +40,7 @@ class Store:
 
     def keep_launch(self, app: AppId, container: str, data: dict[str, Any]) -> None:
         """Keep what a container is to run."""
-        self._write(self._folder(app) / _LAUNCHES / f"{container}.json", data)
+        write_private(self._folder(app) / _LAUNCHES / f"{container}.json", data)
 
     def launch(self, app: AppId, container: str) -> dict[str, Any] | None:
         """Return what a container is to run, None where nothing was said."""
@@ -57,15 +57,17 @@ class Store:
     def _folder(self, app: AppId) -> Path:
         return self._apps / str(app)
 
-    def _write(self, path: Path, data: dict[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = path.with_suffix(".new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with os.fdopen(os.open(fresh, flags, 0o600), "w") as file:
-            json.dump(data, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+
+def write_private(path: Path, data: dict[str, Any]) -> None:
+    """Write a file that only this user reads, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = path.with_suffix(".new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with os.fdopen(os.open(fresh, flags, 0o600), "w") as file:
+        json.dump(data, file)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

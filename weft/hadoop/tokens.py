@@ -222,7 +222,8 @@ def _put_vint(number: int) -> bytes:
 
 
 def _exactly(file: io.BytesIO, size: int) -> bytes:
-    data = file.read(size) if size >= 0 else b""
+    left = len(file.getbuffer()) - file.tell()
+    data = file.read(size) if 0 <= size <= left else b""
     if size < 0 or len(data) != size:
         raise ValueError("the credentials end too early")
     return data

@@ -303,6 +303,9 @@ class HadoopSettings(ProcessSettings):
     node_host: str = Field(
         "", description="Name that nodes go by; empty: the host of their address."
     )
+    graphs: bool = Field(
+        True, description="Read what is left of Spark applications from their own pages."
+    )
 
 
 Settings = TypeVar("Settings", bound=ProcessSettings)

@@ -1,0 +1,160 @@
+"""What a foreign master asks for: YARN's requests in, Weft's cumulative asks out.
+
+YARN's masters say how many containers are outstanding *now*; Weft counts all that were ever wanted.
+So `total = handed over + outstanding`, where a container is handed over when the master's answer
+carries it, and what was granted meanwhile waits for its next call.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from weft.hadoop import translate
+from weft.hadoop.errors import invalid_master_request
+from weft.ids import NodeId
+from weft.messages import Ask, AskType
+from weft.resources import Vector
+
+DURATION_S = 600.0  # what a container of unknown work is taken to last
+ASK_KEYS_MAX = 10_000  # different requests of one master
+
+
+class Key(NamedTuple):
+    """What makes requests one request: YARN's priority, allocation id, label and size."""
+
+    priority: int
+    allocation_id: int
+    label: str
+    size: tuple[tuple[str, float], ...]  # by resource name
+
+
+class Request:
+    """One request of a master, and what was granted under it."""
+
+    __slots__ = (
+        "ask_id", "execution", "handed", "key", "nodes", "outstanding", "racks", "received",
+        "strict",
+    )  # fmt: skip
+
+    def __init__(self, ask_id: int, key: Key) -> None:
+        self.ask_id = ask_id
+        self.key = key
+        self.outstanding = 0  # as the master last said
+        self.received = 0  # granted by the manager under this id
+        self.handed = 0  # of those, told to the master
+        self.nodes: tuple[NodeId, ...] = ()
+        self.racks: tuple[str, ...] = ()
+        self.strict = False
+        self.execution = 1
+
+
+class AskBook:
+    """All requests of one attempt.
+
+    `names` gives the cluster's resource types, `weft_node` the nodes of a host's name.
+    """
+
+    def __init__(
+        self,
+        names: Callable[[], tuple[str, ...]],
+        weft_node: Callable[[str], tuple[NodeId, ...]],
+    ) -> None:
+        self._names, self._weft_node = names, weft_node
+        self._requests: dict[Key, Request] = {}
+        self._by_id: dict[int, Request] = {}
+        self._next_ask = 1
+
+    def take(self, messages: Any) -> list[Ask]:
+        """Take a master's requests; returns the asks that they change; raises HadoopError."""
+        touched: dict[Key, Request] = {}
+        places: dict[Key, list[str]] = {}
+        for one in messages:
+            amounts = translate.demand(one.capability, self._names())
+            key = Key(
+                one.priority.priority, one.allocation_request_id, one.node_label_expression.strip(),
+                tuple(sorted(amounts.items())),
+            )  # fmt: skip
+            request = touched[key] = self._request(key)
+            request.execution = one.execution_type.execution_type
+            if one.resource_name in ("*", ""):
+                request.outstanding = max(0, one.num_containers)
+                request.strict = not one.relax_locality
+            elif one.num_containers > 0:
+                places.setdefault(key, []).append(one.resource_name)
+        for key, request in touched.items():
+            if key in places:
+                request.nodes = tuple(n for name in places[key] for n in self._weft_node(name))
+                request.racks = tuple(n.lstrip("/") for n in places[key] if n.startswith("/"))
+        return [self.ask(request) for request in touched.values()]
+
+    def granted(self, ask_id: int) -> Request | None:
+        """Count a container that the manager granted; None: asked for in an earlier life."""
+        request = self._by_id.get(ask_id)
+        if request is not None:
+            request.received += 1
+        return request
+
+    def renumber(self) -> list[Ask]:
+        """The manager restarted: every request gets a new id; returns what is outstanding."""
+        requests, self._by_id = list(self._by_id.values()), {}
+        for request in requests:
+            request.outstanding = max(0, request.outstanding + request.handed - request.received)
+            request.ask_id, self._next_ask = self._next_ask, self._next_ask + 1
+            request.received = request.handed = 0
+            self._by_id[request.ask_id] = request
+        return [self.ask(request) for request in requests if request.outstanding]
+
+    @property
+    def waits(self) -> bool:
+        """Whether containers are wanted that were not granted yet."""
+        return any(r.handed + r.outstanding > r.received for r in self._requests.values())
+
+    def work(self, total: Vector) -> float:
+        """Remaining work where nothing better is known: what is outstanding, for `DURATION_S`.
+
+        `total` is the cluster's capacity C; the sum of duration x L1(demand / C), s.
+        """
+        names, work = self._names(), 0.0
+        for request in self._requests.values():
+            count = max(0, request.handed + request.outstanding - request.received)
+            work += count * DURATION_S * norm(dict(request.key.size), names, total)
+        return work
+
+    def largest(self) -> dict[str, float]:
+        """The size of the request that most containers were wanted of; empty without any."""
+        if not self._requests:
+            return {}
+        most = max(self._requests.values(), key=lambda r: r.handed + r.outstanding)
+        return dict(most.key.size)
+
+    def ask(self, request: Request) -> Ask:
+        """Return a request as Weft's cumulative ask."""
+        key = request.key
+        amounts = dict(key.size)
+        return Ask(
+            ask_id=request.ask_id,
+            total=max(request.handed + request.outstanding, request.received),
+            demand=tuple(amounts.get(name, 0.0) for name in self._names()),
+            duration_s=DURATION_S,
+            pri_score=1.0 / (1.0 + max(0, key.priority)),
+            kind=AskType.DEFAULT,
+            stage=0,
+            nodes=request.nodes,
+            racks=request.racks,
+            label=key.label,
+        )
+
+    def _request(self, key: Key) -> Request:
+        request = self._requests.get(key)
+        if request is None:
+            if len(self._requests) >= ASK_KEYS_MAX:
+                raise invalid_master_request("too many different requests")
+            request = self._requests[key] = Request(self._next_ask, key)
+            self._by_id[self._next_ask] = request
+            self._next_ask += 1
+        return request
+
+
+def norm(amounts: dict[str, float], names: tuple[str, ...], total: Vector) -> float:
+    """Return the L1 norm of a demand over a capacity (docs/rules.md, rule 37)."""
+    pairs = zip((amounts.get(name, 0.0) for name in names), total, strict=False)
+    return sum(amount / capacity for amount, capacity in pairs if capacity > 0)
