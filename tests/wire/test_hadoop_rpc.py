@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from testkit.hadoop import Peer
@@ -191,6 +191,7 @@ def test_credentials_files_come_back(found: dict[str, bytes], secrets: dict[str,
 
 
 @given(st.binary(max_size=100))
+@example(b"\x01\x88" + b"\x7f" * 8)  # a length of 2^63 and more
 def test_damaged_credentials_are_refused(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         tokens.read_credentials(b"HDTS\0" + data)
