@@ -1,6 +1,7 @@
 """The table of rules is whole, and each rule refuses what it is there for."""
 
 import math
+import random
 from typing import Any, get_args
 
 import pytest
@@ -20,7 +21,7 @@ from weft.messages import (
     TaskLaunch,
 )
 from weft.requests import ClientRequest, DecommissionNode, KillApplication
-from weft.wire import codec, rules
+from weft.wire import codec, mutations, rules
 from weft.wire.gate import Gate
 
 
@@ -131,3 +132,35 @@ def test_a_gate_tells_like_refusals_once_and_counts_all() -> None:
         ("peer", "asks[1].stage", 0),
         ("peer", "asks[1].stage", 4),
     ]
+
+
+@pytest.mark.parametrize("kind", rules.RULES, ids=lambda kind: kind.__name__)
+def test_the_compiled_rules_say_what_the_rules_say_one_by_one(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole messages, broken ones, and those whose lists repeat an item that breaks a rule."""
+    rng, pool = random.Random(3), mutations.Pool()
+    compiled = rules._QUICK[kind]
+    kept = refused = 0
+    for turn in range(300):
+        message = mutations.make(kind, rng, pool)
+        if turn % 3:
+            message = mutations.broken(message, rng, pool)
+        for d in (0, len(pool.types), 3):
+            passes = compiled(message, d)
+            with monkeypatch.context() as patch:
+                patch.setitem(rules._QUICK, kind, lambda *_: False)
+                problem = rules.problem_of(message, d)
+            if passes:
+                assert problem is None, (message, problem)
+                kept += 1
+            refused += problem is not None
+    assert kept
+    assert refused or not any(rule.check for rule in rules.RULES[kind].values())
+
+
+def test_a_value_that_follows_a_good_one_is_judged_for_itself() -> None:
+    bad = LAUNCH._replace(demand=(1.0, -1.0))
+    for items in ((LAUNCH, LAUNCH, bad), (bad, bad)):
+        assert rules.problem_of(StartContainers(1, "n", items), 2) is not None
+    assert rules.problem_of(StartContainers(1, "n", (LAUNCH, LAUNCH)), 2) is None

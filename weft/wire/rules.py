@@ -6,8 +6,8 @@ number of the cluster's resource types, 0 where the receiver does not know it ye
 the receiver's state (a stage of *this* job, a total within its tasks) are held by the cores; a rule
 here needs nothing but the message.
 
-A rule is called for every field of every message, so those that the wire itself guarantees (a
-boolean is a boolean, an enum was looked up by the codec) cost nothing: they are `GIVEN`.
+What the wire itself guarantees (a boolean is a boolean, an enum was looked up by the codec) costs
+nothing: it is `GIVEN`. The other rules are compiled to one function a message (`quick_rules`).
 """
 
 from collections.abc import Callable, Mapping
@@ -17,12 +17,14 @@ from typing import Any
 from weft import messages, requests
 from weft.errors import InputError
 from weft.reading import name_problem
+from weft.wire.quick_rules import Quick, quick
 
 Check = Callable[[Any, int], str]  # (value, resource types) -> what is wrong; empty: nothing
 
 EXACT = float(2**53)  # beyond it whole numbers are not told apart as float64
 SUM_MAX = 1e30  # of what masters add up over their tasks
 ID_MAX = 2**63 - 1  # ids and batch numbers are int64 in the books' columns
+CONTAINER_MIN = 2**32
 ATTEMPT_MAX = 2**31 - 1  # its containers' ids are then below ID_MAX
 APP_MAX = ATTEMPT_MAX >> 8
 STAGE_MAX = 2**31 - 1
@@ -39,14 +41,16 @@ class Rule:
     check: Check | None  # None: the wire guarantees it
     item: "Rule | type | None" = None  # of a list: what it holds
     row: tuple["Rule", ...] = ()  # of a list of plain tuples: the rule of each place
+    quick: str = ""  # an expression of {v} and d, true only where `check` finds nothing wrong
+    repeats: bool = False  # in a list, the items' values are often the same
 
 
-def _number(low: float, high: float, what: str) -> Check:
+def _number(name: str, low: float, high: float, what: str) -> Rule:
     def check(value: Any, d: int) -> str:
         # a NaN passes no comparison
         return "" if low <= value <= high else f"expected {what}, got {value!r:.40}"
 
-    return check
+    return Rule(name, check, quick=f"{low!r} <= {{v}} <= {high!r}")
 
 
 def _name(value: str, d: int) -> str:
@@ -64,7 +68,7 @@ def _text(value: str, d: int) -> str:
     return "" if size <= TEXT_BYTES_MAX else f"{size} bytes are more than {TEXT_BYTES_MAX}"
 
 
-def _vector(least: float, what: str, *, may_be_empty: bool) -> Check:
+def _vector(name: str, least: float, what: str, *, may_be_empty: bool) -> Rule:
     def check(value: tuple[float, ...], d: int) -> str:
         if not value:
             if may_be_empty or d == 0:
@@ -77,7 +81,9 @@ def _vector(least: float, what: str, *, may_be_empty: bool) -> Check:
             return ""
         return f"expected {what}, got {list(value)!r:.80}"
 
-    return check
+    quick = f"(not d or len({{v}}) == d) and min({{v}}) >= {least!r} and sum({{v}}) <= {EXACT!r}"
+    quick = f"not {{v}} or {quick}" if may_be_empty else f"{{v}} and {quick}"
+    return Rule(name, check, quick=quick, repeats=True)
 
 
 def _amounts(value: Mapping[str, float], d: int) -> str:
@@ -105,7 +111,13 @@ def _list(item: "Rule | type", most: int = ITEMS_MAX) -> Rule:
                     return f"item {position}: {problem}"
         return ""
 
-    return Rule("list", each, item)
+    quick = "not {v} or not {check}({v}, d)"
+    if item is ID or item is CONTAINER:  # whole numbers on the wire, so none is a NaN
+        low, high = (0 if item is ID else CONTAINER_MIN), ID_MAX
+        quick = (
+            f"not {{v}} or (len({{v}}) <= {most} and min({{v}}) >= {low} and max({{v}}) <= {high})"
+        )
+    return Rule("list", each, item, quick=quick)
 
 
 def _row(*rules: Rule, most: int = ITEMS_MAX) -> Rule:
@@ -121,7 +133,7 @@ def _row(*rules: Rule, most: int = ITEMS_MAX) -> Rule:
                     return f"item {position}: {problem}"
         return ""
 
-    return Rule("rows", each, row=rules)
+    return Rule("rows", each, row=rules, quick="not {v} or not {check}({v}, d)")
 
 
 def _blacklist(value: tuple[str, ...] | None, d: int) -> str:
@@ -130,36 +142,41 @@ def _blacklist(value: tuple[str, ...] | None, d: int) -> str:
 
 
 GIVEN = Rule("given", None)
-NAME = Rule("name", _name)  # may be empty
-NAMED = Rule("named", _named)
-TEXT = Rule("text", _text)
-ID = Rule("id", _number(0, ID_MAX, "an id below 2^63"))
-CONTAINER = Rule("container", _number(2**32, ID_MAX, "a container's id from 2^32 to 2^63 - 1"))
-ATTEMPT = Rule("attempt", _number(1, ATTEMPT_MAX, f"an attempt's id from 1 to {ATTEMPT_MAX}"))
-APP = Rule("app", _number(0, APP_MAX, f"an application's number of at most {APP_MAX}"))
-COUNT = Rule("count", _number(0, EXACT, "a whole number from 0 to 2^53"))
-STAGE = Rule("stage", _number(-1, STAGE_MAX, "a position from 0 on, or -1 for none"))
-EXIT = Rule("exit", _number(-(2**31), 2**31 - 1, "an exit code"))
-DURATION = Rule("duration", _number(0, EXACT, "a finite time from 0 to 2^53 s"))
-PACE = Rule("pace", _number(0.001, EXACT, "a time from 1 ms to 2^53 s"))  # 0: a busy loop
-MOMENT = Rule("moment", _number(-EXACT, EXACT, "a finite time within 2^53 s"))
-NUMBER = Rule("number", _number(-EXACT, EXACT, "a finite number within 2^53"))
-PART = Rule("part", _number(0, 1 + 1e-6, "a number from 0 to 1"))
-WORK = Rule("work", _number(0, SUM_MAX, "a finite number from 0 on"))
-DEMAND = Rule("demand", _vector(0.0, "finite amounts from 0 to 2^53", may_be_empty=False))
-SHARE = Rule("share", _vector(-EXACT, "finite amounts", may_be_empty=True))
-GRANTED = Rule("granted", _vector(0.0, "finite amounts from 0 to 2^53", may_be_empty=True))
+# may be empty
+NAME = Rule("name", _name, quick="not {v} or {v} in known or is_known({v}, {check})")
+NAMED = Rule("named", _named, quick="{v} in known or is_known({v}, {check})")
+TEXT = Rule("text", _text, quick=f"len({{v}}) <= {TEXT_BYTES_MAX // 4} or not {{check}}({{v}}, d)")
+ID = _number("id", 0, ID_MAX, "an id below 2^63")
+CONTAINER = _number("container", CONTAINER_MIN, ID_MAX, "a container's id from 2^32 to 2^63 - 1")
+ATTEMPT = _number("attempt", 1, ATTEMPT_MAX, f"an attempt's id from 1 to {ATTEMPT_MAX}")
+APP = _number("app", 0, APP_MAX, f"an application's number of at most {APP_MAX}")
+COUNT = _number("count", 0, EXACT, "a whole number from 0 to 2^53")
+STAGE = _number("stage", -1, STAGE_MAX, "a position from 0 on, or -1 for none")
+EXIT = _number("exit", -(2**31), 2**31 - 1, "an exit code")
+DURATION = _number("duration", 0, EXACT, "a finite time from 0 to 2^53 s")
+PACE = _number("pace", 0.001, EXACT, "a time from 1 ms to 2^53 s")  # 0: a busy loop
+MOMENT = _number("moment", -EXACT, EXACT, "a finite time within 2^53 s")
+NUMBER = _number("number", -EXACT, EXACT, "a finite number within 2^53")
+PART = _number("part", 0, 1 + 1e-6, "a number from 0 to 1")
+WORK = _number("work", 0, SUM_MAX, "a finite number from 0 on")
+DEMAND = _vector("demand", 0.0, "finite amounts from 0 to 2^53", may_be_empty=False)
+SHARE = _vector("share", -EXACT, "finite amounts", may_be_empty=True)
+GRANTED = _vector("granted", 0.0, "finite amounts from 0 to 2^53", may_be_empty=True)
 # below 0: not measured
-USE = Rule("use", _vector(-1.0, "finite amounts, or -1 for not measured", may_be_empty=True))
+USE = _vector("use", -1.0, "finite amounts, or -1 for not measured", may_be_empty=True)
 CAPACITY = Rule("capacity", _amounts)
 IDS = _list(ID)
 CONTAINERS = _list(CONTAINER)
 APPS = _list(APP)
 NAMES = _list(NAMED)
 LABELS = _list(NAMED, LABELS_MAX)
-BLACKLIST = Rule("blacklist", _blacklist)
+BLACKLIST = Rule("blacklist", _blacklist, quick="not {v} or not {check}({v}, d)")
 STATES = _list(NAMED, 100)
-WORDS = Rule("words", lambda value, d: "" if len(value) <= ITEMS_MAX else "too many words")
+WORDS = Rule(
+    "words",
+    lambda value, d: "" if len(value) <= ITEMS_MAX else "too many words",
+    quick=f"len({{v}}) <= {ITEMS_MAX}",
+)
 TYPES = Rule("types", lambda value, d: "" if len(value) <= 100 else "too many resource types")
 
 RULES: Mapping[type, Mapping[str, Any]] = {
@@ -294,7 +311,10 @@ def field_names(kind: type) -> tuple[str, ...]:
 
 def check(message: Any, d: int) -> None:
     """Raise InputError where a message breaks a rule; `d` resource types, 0: not known."""
-    for name, rule, nested in _PLANS[type(message)]:
+    kind = type(message)
+    if _QUICK[kind](message, d):
+        return
+    for name, rule, nested in _PLANS[kind]:
         value = getattr(message, name)
         if rule is not None and (problem := rule(value, d)):
             raise InputError(name, problem)
@@ -344,3 +364,4 @@ _PLANS: Mapping[type, list[tuple[str, Check | None, Any]]] = {
     ]
     for kind, rows in RULES.items()
 }
+_QUICK: Mapping[type, Quick] = {kind: quick(kind, RULES) for kind in RULES}

@@ -1,0 +1,84 @@
+"""The table of rules as one compiled function a message, for the many messages that break none.
+
+`quick(kind, ...)` writes a function `(message, d) -> bool` with every comparison in line: True
+where the message surely keeps the rules. What breaks one is found, and named, by the rules one by
+one (`weft.wire.rules.check`), which stay the law.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Quick = Callable[[Any, int], bool]
+KNOWN_MAX, KNOWN_LENGTH_MAX = 10_000, 64  # short names that were found good are not read again
+_known: set[str] = set()
+
+
+def is_known(name: str, check: Callable[[Any, int], str]) -> bool:
+    """Whether a name passes `check`; good ones are remembered."""
+    if check(name, 0):
+        return False
+    if len(name) <= KNOWN_LENGTH_MAX:
+        if len(_known) >= KNOWN_MAX:
+            _known.clear()
+        _known.add(name)
+    return True
+
+
+def quick(kind: type, rules: Mapping[type, Mapping[str, Any]]) -> Quick:
+    """Compile the rules of one type of message."""
+    writer = _Writer(rules)
+    for name, rule in rules[kind].items():
+        writer.test(f"m.{name}", rule, 1)
+    lines = ["def quick(m, d):", *writer.first, *writer.lines, "    return True"]
+    exec("\n".join(lines), writer.scope)
+    made: Quick = writer.scope["quick"]
+    return made
+
+
+class _Writer:
+    """Writes statements that return False where a value breaks its rule."""
+
+    def __init__(self, rules: Mapping[type, Mapping[str, Any]]) -> None:
+        self.first: list[str] = []  # what goes before all else
+        self.lines: list[str] = []
+        self.scope: dict[str, Any] = {"known": _known, "is_known": is_known}
+        self._rules = rules
+        self._count = 0
+
+    def test(self, value: str, rule: Any, depth: int) -> None:
+        """Have a value tested; `value` is an expression."""
+        if rule.check is None:
+            return
+        self._count += 1
+        n = self._count
+        self.scope[f"check{n}"] = rule.check
+        quickly = rule.quick.format(v=f"v{n}", check=f"check{n}")
+        self._say(depth, f"v{n} = {value}")
+        if isinstance(rule.item, type):
+            self._each(n, rule, depth)
+            return
+        more = 0
+        if rule.repeats and depth > 1:  # like the item before, mostly: then it is good
+            self.first.append(f"    last{n} = None")
+            self._say(depth, f"if v{n} != last{n}:")
+            self._say(depth + 1, f"last{n} = v{n}")
+            more = 1
+        self._say(depth + more, f"if not ({quickly or f'not check{n}(v{n}, d)'}):")
+        self._say(depth + more + 1, "return False")
+
+    def _each(self, n: int, rule: Any, depth: int) -> None:
+        """A list of named tuples: their places into variables, those tested in line."""
+        self._say(depth, f"if v{n}:")
+        self._say(depth + 1, f"if check{n}(v{n}, d):")
+        self._say(depth + 2, "return False")
+        rows = self._rules[rule.item]
+        places = [f"v{n}_{place}" for place in range(len(rows))]
+        self._say(depth + 1, f"for {', '.join(places)}, in v{n}:")
+        inner = len(self.lines)
+        for place, row in zip(places, rows.values(), strict=True):
+            self.test(place, row, depth + 2)
+        if len(self.lines) == inner:
+            self._say(depth + 2, "pass")
+
+    def _say(self, depth: int, line: str) -> None:
+        self.lines.append("    " * depth + line)
