@@ -11,7 +11,7 @@ from rm.books import Books
 from rm.invariants import check
 from rm.lifecycle import AttemptState
 from rm.match.protocol import Matcher
-from rm.reserve import before_match
+from rm.reserve import before_match, forget_served
 from rm.settings import ManagerSettings
 from weft.cluster import QueueSpec
 from weft.effects import ClientRequested, Effect, Recovered, SetTimer, TimerFired
@@ -86,6 +86,7 @@ class ResourceManager:
             if not self._forgive():
                 nodes.expire(self.books)
                 masters.expire(self.books)
+            forget_served(self.books)
             self._gauges()
             self._watch()
         elif event.key == PREEMPT:

@@ -233,8 +233,10 @@ def forgive(books: Books, pause_s: float) -> None:
 
 def order_stop_if_held(books: Books, attempt: Attempt) -> None:
     """Stop a master's own container if it is still there."""
-    if attempt.master is not None and attempt.master.container_id in books.holdings:
-        order_stop(books, attempt.master)
+    # its node may have told of it once more, so what is booked now counts
+    held = None if attempt.master is None else books.holdings.get(attempt.master.container_id)
+    if held is not None:
+        order_stop(books, held)
 
 
 def _live(books: Books, number: AttemptId) -> Attempt | None:

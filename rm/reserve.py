@@ -36,6 +36,12 @@ def before_match(books: Books) -> None:
             gangs.reserve(books)
 
 
+def forget_served(books: Books) -> None:
+    """Keep no node for asks that are gone; where nothing is asked, nobody matches either."""
+    if books.reserved and not books.rows.live:
+        _clear(books)
+
+
 def patience_s(books: Books) -> float:
     """How long an ask may starve: a mean task time, at least a heartbeat, at most the setting."""
     settings = books.settings

@@ -22,7 +22,8 @@ from weft.buggify import Buggify
 from weft.messages import MANAGER
 from weft.presets import preset
 
-END_S = 900.0  # a job that has not ended by then hangs
+BAD_S = 900.0  # links stay bad and rare paths are taken for so long;
+CALM_S = 300.0  # a job that has not ended by so much later hangs
 REST_S = 60.0  # after the last end and the last fault: then nothing may be left
 CHECK_EVERY = 40  # events between two looks of a core at its own books
 EVENTS_MAX = 400_000  # more for a few dozen tasks is a storm
@@ -62,7 +63,7 @@ def settings_of(case: Case) -> SimSettings:
         node=NodeSettings(tombstone_s=120.0, buggify=chance),
         manager={**MANAGER_SETTINGS, "buggify": chance},
         master={**MASTER_SETTINGS, "buggify": chance},
-        until_s=END_S,
+        until_s=BAD_S,
         skip_idle=False,
         events_max=EVENTS_MAX,
     )
@@ -76,6 +77,9 @@ def run(case: Case) -> Verdict:
         simulation = Simulation(case.cluster, case.jobs, settings_of(case), Recorder())
         Promises(simulation, expiry_s=MANAGER_SETTINGS["node_expiry_s"], early=case.faults.rare > 0)
         simulation.run()
+        if _unfinished(simulation):  # bad enough links let no master live for long
+            _calm_down(simulation)
+            simulation.go_on(BAD_S + CALM_S)
         problem = _unfinished(simulation)
         if not problem:
             rest(simulation)
@@ -101,11 +105,19 @@ def _unfinished(simulation: Simulation) -> str:
     return ""
 
 
+def _calm_down(simulation: Simulation) -> None:
+    """From now on nothing is lost, and no core takes a rare path."""
+    simulation.network.settings = LinkSettings()
+    chance = simulation.settings.node.buggify
+    if isinstance(chance, Buggify):
+        chance.stop()
+
+
 def rest(simulation: Simulation) -> None:
     """Let the last fault pass, mend the links, and wait until nothing more should happen."""
     last_s = max((f.at_s + f.for_s for f in simulation.settings.faults.script), default=0.0)
     engine = simulation.engine
-    simulation.network.settings = LinkSettings()
+    _calm_down(simulation)
     simulation.go_on(max(engine.now, last_s))
     simulation.mend()
     simulation.go_on(engine.now + REST_S)

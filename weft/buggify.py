@@ -22,6 +22,10 @@ class Buggify:
         self._draws: list[float] = []
         self.taken: Counter[str] = Counter()
 
+    def stop(self) -> None:
+        """Take no rare path from now on."""
+        self._chance = 0.0
+
     def __call__(self, point: str) -> bool:
         """Whether to take the rare path here, now."""
         if not self._draws:
