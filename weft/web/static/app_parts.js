@@ -128,7 +128,7 @@ function legend() {
     h(
       "span",
       null,
-      "Lines: solid waits for all tasks, dashed goes task by task, dotted takes the whole output",
+      "Lines: solid waits for all tasks, dashed goes task by task, dash and dots by listed pairs of tasks, dotted takes the whole output",
     ),
   );
 }
