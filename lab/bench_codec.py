@@ -20,7 +20,7 @@ from weft.messages import (
     StartContainers,
     TaskLaunch,
 )
-from weft.wire import codec
+from weft.wire import codec, rules
 
 Row = dict[str, object]
 BATCHES = (1, 10, 100, 1000)
@@ -72,8 +72,24 @@ def _there_and_back(case: tuple[Any, ...], batch: int, tasks: int) -> tuple[floa
     return best_s / (rounds * batch) * 1e6, size / batch
 
 
+def _checked(case: tuple[Any, ...], batch: int, tasks: int) -> float:
+    """Microseconds for one task that the rules of `weft.wire.rules` take."""
+    rounds = max(1, tasks // batch)
+    best_s = float("inf")
+    for _ in range(REPEATS):
+        began_s = time.perf_counter()
+        for _ in range(rounds):
+            for message in case[0]:
+                rules.check(message, 4)
+        best_s = min(best_s, time.perf_counter() - began_s)
+    return best_s / (rounds * batch) * 1e6
+
+
 def run(quick: bool = False) -> list[Row]:
-    """One row a message, and their sum, in microseconds for one task by tasks in a batch."""
+    """One row a message, and their sum, in microseconds for one task by tasks in a batch.
+
+    `rules_us_of_10`: what checking them costs on top, in batches of ten.
+    """
     rows: dict[str, Row] = {name: {"message": name} for name in [*_cases(1), "all"]}
     for batch in BATCHES:
         column, total_us = f"us_in_batch_of_{batch}", 0.0
@@ -83,4 +99,10 @@ def run(quick: bool = False) -> list[Row]:
             rows[name][column] = round(took_us, 2)
             rows[name]["bytes"] = round(size)
         rows["all"][column] = round(total_us, 1)
+    checked_us = 0.0
+    for name, case in _cases(10).items():
+        took_us = _checked(case, 10, TASKS // 10 if quick else TASKS)
+        rows[name]["rules_us_of_10"] = round(took_us, 2)
+        checked_us += took_us
+    rows["all"]["rules_us_of_10"] = round(checked_us, 1)
     return list(rows.values())
