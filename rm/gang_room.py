@@ -7,7 +7,7 @@ import numpy as np
 
 from rm.books import App, Books, Node
 from rm.hosting import NodeClass, hosts
-from rm.ledger.asks import NODE_LOCAL, RACK_LOCAL, REMOTE
+from rm.ledger.asks import NODE_LOCAL, RACK_LOCAL, REMOTE, AskEntry
 from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import TOLERANCE
 from weft.dag import Floats, Ints
@@ -216,6 +216,15 @@ def free_of(books: Books) -> Floats:
 def capacity_of(books: Books) -> Floats:
     """What each node has, shape (n, d)."""
     return np.asarray(books.ledger.nodes.capacity[: books.ledger.node_count])
+
+
+def admitted(books: Books, entry: AskEntry) -> Bools:
+    """Which nodes an ask may use by its label and, where it is strict, by the places it names."""
+    able = labelled(books, entry.ask.label)
+    if entry.strict:
+        near = [entry.admits(n.node_id, n.rack) for n in books.node_at[: len(able)]]
+        able = able & np.array(near, dtype=np.bool_)
+    return able
 
 
 def labelled(books: Books, label: str) -> Bools:

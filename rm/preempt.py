@@ -22,7 +22,7 @@ import numpy as np
 from rm import gangs
 from rm.books import Books, Holding
 from rm.containers import order_stop
-from rm.gang_room import labelled, pack
+from rm.gang_room import admitted, pack
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import TOLERANCE
@@ -306,7 +306,7 @@ class _Round:
         books, columns = self.books, self.books.ledger.nodes
         n = books.ledger.node_count
         reserved = columns.reserved[:n]
-        usable: Bools = columns.up[:n] & labelled(books, entry.ask.label)
+        usable: Bools = columns.up[:n] & admitted(books, entry)
         usable &= (reserved == 0) | (reserved == serial)
         for slot, owner in self.kept.items():
             usable[slot] &= owner == serial

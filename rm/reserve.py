@@ -9,6 +9,7 @@ import numpy as np
 
 from rm import gangs
 from rm.books import Books
+from rm.gang_room import admitted
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import TOLERANCE
@@ -248,9 +249,7 @@ def _room(books: Books, entry: AskEntry, amounts: Floats) -> Ints:
     most = np.minimum(float(entry.pending), spare)
     if need.any():
         most = np.minimum(most, np.floor(free[:, need] / entry.demand[need]).min(axis=1))
-    label = books.rows.label[entry.row]
-    labels = columns.labels[:n]
-    usable: Bools = columns.up[:n] & ((labels == 0) if label == 0 else (labels & label) != 0)
+    usable: Bools = columns.up[:n] & admitted(books, entry)
     usable &= (columns.reserved[:n] == 0) | (columns.reserved[:n] == entry.serial)
     app = books.app_at[entry.app]
     for name in app.attempt.blacklist if app is not None and app.attempt is not None else ():

@@ -4,10 +4,24 @@ import asyncio
 import hashlib
 import struct
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any
 
+from testkit.builders import TWO_TYPES
 from weft.hadoop import hadoop_pb2 as pb
 from weft.hadoop import rpc, sasl
+from weft.hadoop.masters import ForeignMaster, Site
+from weft.hadoop.tokens import TokenKeeper
+from weft.ids import attempt_id
+from weft.job import Job, MasterSpec
+from weft.messages import (
+    AttemptAccepted,
+    AttemptFinished,
+    AttemptRegistered,
+    AttemptUnregistered,
+    ContainersAsked,
+    ContainersGranted,
+)
 
 CLIENTS = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
 MASTERS = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
@@ -129,6 +143,45 @@ class Peer:
     async def close(self) -> None:
         """Hang up."""
         self.writer.close()
+
+
+class FakeManager:
+    """The Resource Manager's side of one foreign master: accepts, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[ContainersAsked] = []
+        self.deaf = False
+        self.master: Any = None
+
+    def send(self, message: Any) -> None:
+        """Hear the master, and answer at once."""
+        number, job = self.master.attempt, Job("j", (), master=MasterSpec({}))
+        if isinstance(message, AttemptRegistered):
+            accepted = AttemptAccepted(number, job, TWO_TYPES, (), (), (), 1.0, True, 7, 1)
+            self.master.hear(accepted)
+        elif isinstance(message, ContainersAsked) and not self.deaf:
+            self.asked.append(message)
+            answer = ContainersGranted(number, message.request_id, (message.request_id,))
+            self.master.hear(answer)
+        elif isinstance(message, AttemptFinished):
+            self.master.hear(AttemptUnregistered(number))
+
+
+def foreign_master(
+    manager: FakeManager, name: str = "", kind: str = "",
+    hosts: Mapping[str, tuple[str, ...]] | None = None,
+) -> ForeignMaster:  # fmt: skip
+    """A master's face on a cluster of 10 cores and 10,000 MB; `hosts` has the nodes of each."""
+    known = hosts or {}
+    site = Site(
+        names=lambda: ("vcores", "memory_mb"), node=lambda node: pb.NodeId(host=node, port=1),
+        largest=lambda: {"vcores": 4.0, "memory_mb": 4_000.0}, nodes_up=lambda: 1,
+        weft_node=lambda host: known.get(host, ()), total=lambda: (10.0, 10_000.0),
+        http_address=lambda node: "",
+    )  # fmt: skip
+    made = ForeignMaster(attempt_id(3, 1), 7, "ada", TokenKeeper(), site, manager.send, name, kind)
+    manager.master = made
+    return made
 
 
 def _md5(text: str) -> str:

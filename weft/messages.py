@@ -74,6 +74,7 @@ class Ask(NamedTuple):
     racks: tuple[str, ...] = ()  # preferred racks
     label: str = ""  # node label
     gang: bool = False  # with the stage's other gang asks: all at once or none; told together
+    strict: bool = False  # nowhere but on `nodes` and in `racks` (YARN's relaxLocality=false)
 
 
 class Container(NamedTuple):

@@ -14,6 +14,7 @@ from weft.dag import Floats, Ints
 from weft.messages import Ask
 
 NODE_LOCAL, RACK_LOCAL, REMOTE = 0, 1, 2
+NOWHERE = 1 << 62  # a label that no node carries
 
 
 class AskEntry:
@@ -30,6 +31,15 @@ class AskEntry:
         self.request_id = 0  # of the newest message that told about it
         self.row = -1  # -1: nothing pending
         self.near: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # nodes, racks as indexed
+
+    @property
+    def strict(self) -> bool:
+        """Whether it may go nowhere but to the places that it names."""
+        return self.ask.strict and bool(self.ask.nodes or self.ask.racks)
+
+    def admits(self, node: str, rack: str) -> bool:
+        """Whether it may go to a node, as far as it names places."""
+        return not self.strict or node in self.ask.nodes or rack in self.ask.racks
 
     @property
     def pending(self) -> int:
@@ -60,6 +70,7 @@ class AskRows(Columns):
         self.preferring = 0  # rows with a preference
         self.gangs = 0
         self.entries: list[AskEntry | None] = []
+        self._strict: dict[int, AskEntry] = {}  # by serial
         self._by_node: dict[str, dict[int, AskEntry]] = {}
         self._by_rack: dict[str, dict[int, AskEntry]] = {}
         self._floor: Floats = np.full(d, np.inf)
@@ -106,6 +117,8 @@ class AskRows(Columns):
         columns["label"][row] = label
         self.gangs += int(ask.gang) - int(columns["gang"][row])
         columns["gang"][row] = ask.gang
+        if entry.strict:
+            self._strict[entry.serial] = entry
         if ask.nodes or racks:
             columns["remote"][row] = REMOTE
             self.preferring += 1
@@ -175,7 +188,22 @@ class AskRows(Columns):
         levels.flags.writeable = False
         return levels
 
+    @property
+    def strict(self) -> bool:
+        """Whether any row may go only to the places that it names."""
+        return bool(self._strict)
+
+    def labels(self, node: str, rack: str) -> Ints:
+        """The label that each row needs on a node: one that no node has where it may not go."""
+        labels = self.label.copy()
+        for entry in self._strict.values():
+            if not entry.admits(node, rack):
+                labels[entry.row] = NOWHERE
+        labels.flags.writeable = False
+        return labels
+
     def _forget_preference(self, entry: AskEntry) -> None:
+        self._strict.pop(entry.serial, None)
         if self.remote[entry.row] != REMOTE:
             return
         self.w["remote"][entry.row] = NODE_LOCAL

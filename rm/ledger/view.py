@@ -84,6 +84,14 @@ class View:
         rack = self.rack_names[int(self.nodes.rack[node])]
         return self.rows.levels(self.node_names[node], rack)
 
+    def labels(self, node: int) -> Ints:
+        """The label that each row needs on a node, by row; rows that must not go there need one
+        that no node has.
+        """
+        if not self.rows.strict:
+            return self.rows.label
+        return self.rows.labels(self.node_names[node], self.rack_names[int(self.nodes.rack[node])])
+
     def banned(self, node: int) -> Bools:
         """By application slot: which must not use a node (their masters' black lists)."""
         if len(self._nobody) < self.app_slots:

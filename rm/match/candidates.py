@@ -27,7 +27,7 @@ def candidates(
     All preconditions are applied: label, black list, reservation, gang. The arrays are new, so that
     a policy may use them as working copies.
     """
-    asks, place, total = asks_of(view), place_of(view, node), view.total
+    asks, place, total = asks_of(view, node), place_of(view, node), view.total
     d = len(total)
     if not len(beyond):
         beyond = np.zeros(d)
@@ -52,11 +52,11 @@ def _levels(view: View, node: int) -> Ints:
     return levels
 
 
-def asks_of(view: View) -> Asks:
-    """Return the pending asks as kernels take them."""
+def asks_of(view: View, node: int) -> Asks:
+    """Return the pending asks as kernels take them, as far as they may use a node."""
     rows = view.rows
     return Asks(
-        rows.count, rows.pending, rows.app, rows.label, rows.gang, rows.serial, rows.demand,
+        rows.count, rows.pending, rows.app, view.labels(node), rows.gang, rows.serial, rows.demand,
         rows.duration_s, rows.pri_score,
     )  # fmt: skip
 

@@ -25,7 +25,7 @@ class FifoMatcher(BaseMatcher):
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
-        apps, asks, place = view.apps, asks_of(view), place_of(view, node)
+        apps, asks, place = view.apps, asks_of(view, node), place_of(view, node)
         gate = gate_of(view, keeps=True)
         line = Line(asks, place, view.total, apps.priority, apps.order, gate)
         left, room = asks.pending[: asks.size].copy(), place.available.copy()

@@ -212,7 +212,7 @@ class GrapheneMatcher(BaseMatcher):
         n = len(who.share)
         state = Groups(np.empty(n), np.empty(n), np.empty(held.shape), self._bound(view), self.unit)
         _state_on_node(
-            self._counters, asks_of(view), place_of(view, node), who, held, state,
+            self._counters, asks_of(view, node), place_of(view, node), who, held, state,
             np.empty(n, np.bool_), np.empty(len(view.total)),
         )  # fmt: skip
         return state
@@ -239,7 +239,7 @@ class GrapheneMatcher(BaseMatcher):
         )  # fmt: skip
         n = view.node_count
         _book_on_node(
-            self._counters, asks_of(view), place_of(view, node), who, booking,
+            self._counters, asks_of(view, node), place_of(view, node), who, booking,
             (nodes.up[:n], nodes.labels, nodes.capacity),
             np.empty(len(who.share), np.bool_), np.empty(len(who.share)),
             np.empty((2, len(view.total))),

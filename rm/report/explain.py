@@ -6,7 +6,7 @@ import numpy as np
 
 from rm import gangs
 from rm.books import App, Books
-from rm.gang_room import capacity_of, free_of, most_of, pack
+from rm.gang_room import admitted, capacity_of, free_of, most_of, pack
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
 from rm.match.candidates import limit_of
@@ -134,6 +134,8 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
     label, masks = int(rows.label[row]), columns.labels[:n]
     unlabelled = masks != 0 if label == 0 else (masks & label) == 0
     close(1, unlabelled, f"node without label {entry.ask.label}" if label else "node has a label")
+    if entry.strict:
+        close(1, ~admitted(books, entry), "node is none that the ask names")
     banned = np.zeros(n, dtype=np.bool_)
     for name in app.attempt.blacklist if app.attempt is not None else ():
         if name in books.nodes:

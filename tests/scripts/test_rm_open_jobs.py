@@ -1,12 +1,17 @@
 """Jobs that bring a master of their own: what the Resource Manager owes their nodes."""
 
+from collections import Counter
+
+import pytest
+
+from rm.match.registry import MATCHERS
 from rm.settings import ManagerSettings
-from testkit.builders import ask, sent, succeeded
+from testkit.builders import FakeMaster, ask, sent, succeeded
 from testkit.manager import Rig
 from weft.ids import app_of_attempt
 from weft.job import Job, MasterSpec
-from weft.messages import AttemptFinished, ContainersGranted, NodeAnswered
-from weft.requests import GetApplication, KillApplication
+from weft.messages import Ask, AttemptFinished, ContainersGranted, NodeAnswered
+from weft.requests import Explain, GetApplication, KillApplication
 
 OPEN = Job("spark", (), kind="SPARK", master=MasterSpec({"vcores": 1.0}, ("run",), max_attempts=1))
 
@@ -78,3 +83,40 @@ def test_an_application_of_long_ago_keeps_its_type() -> None:
     rig.ask_manager(KillApplication(first))
     kinds = {rig.ask_manager(GetApplication(n)).kind for n in range(1, 203)}
     assert kinds == {"SPARK"}
+
+
+def spread(rig: Rig, master: FakeMaster, *asks: Ask) -> Counter[str]:
+    """Where containers went after some rounds."""
+    rig.allocate(master, *asks)
+    for _ in range(15):
+        rig.now += 1.0
+        rig.beat()
+        rig.allocate(master)
+    return Counter(item.node_id for item in master.containers.values())
+
+
+@pytest.mark.parametrize("matcher", sorted(MATCHERS))
+def test_a_strict_ask_goes_to_the_places_that_it_names_only(matcher: str) -> None:
+    """relaxLocality=false: it waits rather than go elsewhere, and others are not held up."""
+    rig = Rig(matcher, settings=ManagerSettings(master_demand={}))
+    for name, rack in (("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", "c")):
+        rig.add_node(name, vcores=2.0, rack=rack)
+    master = rig.start(OPEN)
+    (home,) = [name for name, node in rig.nodes.items() if node.masters]
+    wanted = "n2" if home != "n2" else "n1"
+    here = ask(1, 5, (1.0, 512.0), nodes=(wanted,), strict=True)
+    assert spread(rig, master, here) == {wanted: 2}
+    text = rig.ask_manager(Explain(app_of_attempt(master.attempt_id)))
+    assert "node is none that the ask names" in str(text)
+    rack = "b" if home != "n3" else "c"
+    there = ask(2, 5, (1.0, 512.0), racks=(rack,), strict=True)
+    (beside,) = [name for name in rig.nodes if rig.manager.books.nodes[name].rack == rack]
+    assert spread(rig, master, there) == {wanted: 2, beside: 2}
+    nowhere = ask(3, 1, (1.0, 512.0), nodes=("n9",), strict=True)
+    assert spread(rig, master, nowhere) == {wanted: 2, beside: 2}
+    # a plain one beside them gets what is left, and one that is strict no longer goes anywhere
+    assert sum(spread(rig, master, ask(4, 1, (1.0, 512.0))).values()) == 5
+    assert sum(spread(rig, master, here._replace(strict=False)).values()) == 7
+    assert rig.manager.books.rows.strict
+    spread(rig, master, there._replace(total=2), nowhere._replace(total=0))
+    assert not rig.manager.books.rows.strict

@@ -10,63 +10,21 @@ import pytest
 import structlog
 from aiohttp import web
 
-from testkit.builders import TWO_TYPES
+from testkit.hadoop import FakeManager, foreign_master
 from weft.hadoop import hadoop_pb2 as pb
 from weft.hadoop.asks import DURATION_S
 from weft.hadoop.graphs import Graphs, History
-from weft.hadoop.masters import ForeignMaster, Site
-from weft.hadoop.tokens import TokenKeeper
 from weft.hadoop.web import serve
-from weft.ids import attempt_id, format_app
-from weft.job import Job, MasterSpec
+from weft.ids import format_app
 from weft.messages import (
-    AttemptAccepted,
-    AttemptFinished,
-    AttemptRegistered,
-    AttemptUnregistered,
     ContainersAsked,
-    ContainersGranted,
 )
 
-NAMES = ("vcores", "memory_mb")
-TOTAL = (10.0, 10_000.0)
-ATTEMPT = attempt_id(3, 1)
-JOB = Job("j", (), master=MasterSpec({}))
 STAGE = {
     "stageId": 0, "attemptId": 0, "status": "ACTIVE", "numTasks": 8, "numActiveTasks": 2,
     "numCompleteTasks": 2, "executorRunTime": 6_000, "executorDeserializeTime": 0, "name": "a",
     "submissionTime": "2026-01-01T00:00:10.000GMT",
 }  # fmt: skip
-
-
-class Manager:
-    """The Resource Manager's side: accepts, and keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[ContainersAsked] = []
-        self.master: Any = None
-
-    def send(self, message: Any) -> None:
-        if isinstance(message, AttemptRegistered):
-            accepted = AttemptAccepted(ATTEMPT, JOB, TWO_TYPES, (), (), (), 1.0, True, 7, 1)
-            self.master.hear(accepted)
-        elif isinstance(message, ContainersAsked):
-            self.asked.append(message)
-            acks = (message.request_id,)
-            self.master.hear(ContainersGranted(ATTEMPT, message.request_id, acks))
-        elif isinstance(message, AttemptFinished):
-            self.master.hear(AttemptUnregistered(ATTEMPT))
-
-
-def master_of(manager: Manager, name: str) -> ForeignMaster:
-    site = Site(
-        names=lambda: NAMES, largest=lambda: {"vcores": 4.0, "memory_mb": 4_000.0},
-        node=lambda node: pb.NodeId(host=node, port=1), weft_node=lambda host: (),
-        nodes_up=lambda: 1, total=lambda: TOTAL, http_address=lambda node: "",
-    )  # fmt: skip
-    made = ForeignMaster(ATTEMPT, 7, "ada", TokenKeeper(), site, manager.send, name, "SPARK")
-    manager.master = made
-    return made
 
 
 def ask(count: int) -> Any:
@@ -104,8 +62,8 @@ def test_remaining_work_and_path_are_told_and_a_run_is_kept(
 
     async def conversation() -> None:
         runner, url = await pages(lambda: web.json_response(told))
-        manager = Manager()
-        master = master_of(manager, "etl")
+        manager = FakeManager()
+        master = foreign_master(manager, name="etl", kind="SPARK")
         graphs = Graphs(history, structlog.get_logger())
         task = asyncio.create_task(graphs.run([master]))
         beats = 0
@@ -177,8 +135,8 @@ def test_pages_that_say_nonsense_harm_nobody(
 
     async def conversation() -> None:
         runner, url = await pages(answer)
-        manager = Manager()
-        master = master_of(manager, "odd")
+        manager = FakeManager()
+        master = foreign_master(manager, name="odd", kind="SPARK")
         await master.register(pb.Register(tracking_url=url))
         graphs = Graphs(History(tmp_path), structlog.get_logger())
         task = asyncio.create_task(graphs.run([master]))

@@ -66,7 +66,7 @@ class AskBook:
     def take(self, messages: Any) -> list[Ask]:
         """Take a master's requests; returns the asks that they change; raises HadoopError."""
         touched: dict[Key, Request] = {}
-        places: dict[Key, list[str]] = {}
+        places: dict[Key, list[tuple[str, bool]]] = {}
         for one in messages:
             amounts = translate.demand(one.capability, self._names())
             key = Key(
@@ -79,12 +79,25 @@ class AskBook:
                 request.outstanding = max(0, one.num_containers)
                 request.strict = not one.relax_locality
             elif one.num_containers > 0:
-                places.setdefault(key, []).append(one.resource_name)
+                places.setdefault(key, []).append((one.resource_name, one.relax_locality))
         for key, request in touched.items():
             if key in places:
-                request.nodes = tuple(n for name in places[key] for n in self._weft_node(name))
-                request.racks = tuple(n.lstrip("/") for n in places[key] if n.startswith("/"))
+                self._place(request, places[key])
         return [self.ask(request) for request in touched.values()]
+
+    def _place(self, request: Request, rows: list[tuple[str, bool]]) -> None:
+        """Take the places that a request names: hosts, and racks, which begin with a slash.
+
+        A strict one goes to its hosts, known or not, and to racks only that are not said to be
+        strict themselves: those stand there for the hosts below them.
+        """
+        hosts = [name for name, _ in rows if not name.startswith("/")]
+        racks = [(name.lstrip("/"), loose) for name, loose in rows if name.startswith("/")]
+        strict = request.strict
+        request.nodes = tuple(
+            node for host in hosts for node in self._weft_node(host) or ((host,) if strict else ())
+        )
+        request.racks = tuple(name for name, loose in racks if loose or not strict)
 
     def granted(self, ask_id: int) -> Request | None:
         """Count a container that the manager granted; None: asked for in an earlier life."""
@@ -141,6 +154,7 @@ class AskBook:
             nodes=request.nodes,
             racks=request.racks,
             label=key.label,
+            strict=request.strict,
         )
 
     def _request(self, key: Key) -> Request:

@@ -2325,6 +2325,68 @@ class Allocate(_message.Message):
 Global___Allocate: _TypeAlias = Allocate  # noqa: Y015
 
 @_typing.final
+class PreemptedContainer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def id(self) -> Global___ContainerId: ...
+    def __init__(
+        self,
+        *,
+        id: Global___ContainerId | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreemptedContainer: _TypeAlias = PreemptedContainer  # noqa: Y015
+
+@_typing.final
+class PreemptionContract(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTAINERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def containers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreemptedContainer]: ...
+    def __init__(
+        self,
+        *,
+        containers: _abc.Iterable[Global___PreemptedContainer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["containers", b"containers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreemptionContract: _TypeAlias = PreemptionContract  # noqa: Y015
+
+@_typing.final
+class PreemptionMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRICT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def strict(self) -> Global___PreemptionContract:
+        """containers that will be taken back"""
+
+    def __init__(
+        self,
+        *,
+        strict: Global___PreemptionContract | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["strict", b"strict"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["strict", b"strict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreemptionMessage: _TypeAlias = PreemptionMessage  # noqa: Y015
+
+@_typing.final
 class Allocated(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2334,6 +2396,7 @@ class Allocated(_message.Message):
     COMPLETED_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    PREEMPT_FIELD_NUMBER: _builtins.int
     NODE_TOKENS_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     UPDATE_ERRORS_FIELD_NUMBER: _builtins.int
@@ -2347,6 +2410,8 @@ class Allocated(_message.Message):
     def completed(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerStatus]: ...
     @_builtins.property
     def limit(self) -> Global___Resource: ...
+    @_builtins.property
+    def preempt(self) -> Global___PreemptionMessage: ...
     @_builtins.property
     def node_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeToken]: ...
     @_builtins.property
@@ -2362,13 +2427,14 @@ class Allocated(_message.Message):
         completed: _abc.Iterable[Global___ContainerStatus] | None = ...,
         limit: Global___Resource | None = ...,
         nodes: _builtins.int | None = ...,
+        preempt: Global___PreemptionMessage | None = ...,
         node_tokens: _abc.Iterable[Global___NodeToken] | None = ...,
         priority: Global___Priority | None = ...,
         update_errors: _abc.Iterable[Global___UpdateError] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "limit", b"limit", "nodes", b"nodes", "priority", b"priority", "response_id", b"response_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "limit", b"limit", "nodes", b"nodes", "preempt", b"preempt", "priority", b"priority", "response_id", b"response_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "completed", b"completed", "containers", b"containers", "limit", b"limit", "node_tokens", b"node_tokens", "nodes", b"nodes", "priority", b"priority", "response_id", b"response_id", "update_errors", b"update_errors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "completed", b"completed", "containers", b"containers", "limit", b"limit", "node_tokens", b"node_tokens", "nodes", b"nodes", "preempt", b"preempt", "priority", b"priority", "response_id", b"response_id", "update_errors", b"update_errors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

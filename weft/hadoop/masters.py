@@ -79,12 +79,14 @@ class ForeignMaster:
         self._acks: list[int] = []
         self._granted: list[tuple[ContainerId, NodeId, Request]] = []  # not handed over yet
         self._ended: list[ContainerEnd] = []
+        self._warned: set[ContainerId] = set()  # that they will be taken back, not told yet
         self._held: dict[ContainerId, NodeId] = {}
         self._seen: set[ContainerId] = set()
         self._known_nodes: set[NodeId] = set()  # whose token the master has
         self._released: set[ContainerId] = set()
         self.stopped: set[ContainerId] = set()  # by the master, through the node's face
-        self._blacklist: set[str] = set()
+        self._blacklist: set[str] = set()  # hosts
+        self._banned: tuple[NodeId, ...] = ()  # what the manager was told of it
         self._answer: Any = None  # the last answer to `allocate`, said again to a repeat
         self._response_id = 0
         self._headroom: dict[str, float] = {}
@@ -143,8 +145,7 @@ class ForeignMaster:
         if message.HasField("blacklist"):
             self._blacklist |= set(message.blacklist.additions)
             self._blacklist -= set(message.blacklist.removals)
-            names = tuple(n for host in self._blacklist for n in self._site.weft_node(host))
-            self._outbox.put(BLACKLIST, names)
+        self._ban()
         self.beat()
         await self._linger()
         return self._hand_over(message)
@@ -235,6 +236,7 @@ class ForeignMaster:
             self._held[item.container_id] = item.node_id
             self._granted.append((item.container_id, item.node_id, request))
             self._news.set()
+        self._warned.update(notice.container_id for notice in message.preempt)
         for end in message.ended:
             if -end.container_id not in self._seen:
                 self._seen.add(-end.container_id)
@@ -252,6 +254,17 @@ class ForeignMaster:
         self._acks.clear()
         for ask in self._asks.renumber():
             self._outbox.put(ask.ask_id, ask)
+        for number in self._released & self._held.keys():
+            self._outbox.put(number, number)
+        self._banned = ()
+        self._ban()
+
+    def _ban(self) -> None:
+        """Tell which nodes the master's black list means, where that changed."""
+        names = tuple(sorted({n for host in self._blacklist for n in self._site.weft_node(host)}))
+        if names != self._banned:
+            self._banned = names
+            self._outbox.put(BLACKLIST, names)
 
     async def _linger(self) -> None:
         """Give the manager a moment to answer, where containers are outstanding."""
@@ -287,6 +300,9 @@ class ForeignMaster:
         ended, self._ended = self._ended, []
         for end in ended:
             answer.completed.append(self._completed(end))
+        warned, self._warned = self._warned & self._held.keys(), set()
+        for number in sorted(warned):
+            answer.preempt.strict.containers.add(id=translate.container(self.cluster_ts, number))
         for update in message.updates:
             answer.update_errors.add(
                 reason="RESOURCE_UPDATES_ARE_NOT_SUPPORTED", request=update, version=update.version

@@ -172,6 +172,7 @@ def _encode_ask(ask: Ask) -> pb.Ask:
         racks=ask.racks,
         label=ask.label,
         gang=ask.gang,
+        strict=ask.strict,
     )
 
 
@@ -190,6 +191,7 @@ def _decode_ask(item: pb.Ask) -> Ask:
         tuple(item.racks),
         item.label,
         item.gang,
+        item.strict,
     )
 
 

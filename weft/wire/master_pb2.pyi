@@ -294,6 +294,7 @@ class Ask(_message.Message):
     RACKS_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
     GANG_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
     ask_id: _builtins.int
     total: _builtins.int
     """cumulative: all ever wanted under this id"""
@@ -308,6 +309,8 @@ class Ask(_message.Message):
     """node label"""
     gang: _builtins.bool
     """with all asks of the stage that say so: granted at once or not at all; tell them in one message"""
+    strict: _builtins.bool
+    """nowhere but on these nodes and in these racks"""
     @_builtins.property
     def demand(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """absolute, of one container"""
@@ -334,10 +337,11 @@ class Ask(_message.Message):
         racks: _abc.Iterable[_builtins.str] | None = ...,
         label: _builtins.str = ...,
         gang: _builtins.bool = ...,
+        strict: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_id", b"ask_id", "demand", b"demand", "duration_s", b"duration_s", "gang", b"gang", "kind", b"kind", "label", b"label", "nodes", b"nodes", "pri_score", b"pri_score", "racks", b"racks", "stage", b"stage", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_id", b"ask_id", "demand", b"demand", "duration_s", b"duration_s", "gang", b"gang", "kind", b"kind", "label", b"label", "nodes", b"nodes", "pri_score", b"pri_score", "racks", b"racks", "stage", b"stage", "strict", b"strict", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

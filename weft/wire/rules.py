@@ -183,7 +183,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.Ask: {
         "ask_id": ID, "total": COUNT, "demand": DEMAND, "duration_s": DURATION,
         "pri_score": NUMBER, "kind": GIVEN, "stage": STAGE, "nodes": NAMES, "racks": NAMES,
-        "label": NAME, "gang": GIVEN,
+        "label": NAME, "gang": GIVEN, "strict": GIVEN,
     },
     messages.Container: {
         "container_id": CONTAINER, "node_id": NAMED, "ask_id": ID, "boot": ID,
