@@ -35,7 +35,7 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 TOP = {
     ".ci", ".dockerignore", ".gitignore", ".importlinter", "ARCHITECTURE.md", "CHANGELOG.md",
     "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "am",
-    "constraints.txt", "deploy", "docker-compose.yml", "docs", "lab", "nm", "proto",
+    "constraints.txt", "deploy", "docker-compose.yml", "docs", "lab", "mkdocs.yml", "nm", "proto",
     "pyproject.toml", "rm", "sim", "testkit", "tests", "tools", "weft",
 }  # fmt: skip
 

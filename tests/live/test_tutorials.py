@@ -1,0 +1,82 @@
+"""The commands of each tutorial, run as they are printed."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
+LIMIT_S = 170
+
+
+def commands(page: Path) -> str:
+    """All shell blocks of a page, one after the other."""
+    return "\n".join(re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE))
+
+
+def _fails(command: list[str]) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
+def apart() -> list[str]:
+    """A network of one's own: tutorials use the well-known ports."""
+    probe = ["unshare", "--net", "true"]
+    if shutil.which("unshare") is None or _fails(probe):
+        pytest.skip("needs root for a network namespace of its own")
+    return ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+
+
+@pytest.mark.parametrize("page", sorted(FOLDER.glob("*.md")), ids=lambda page: page.stem)
+def test_a_tutorial_runs_as_it_is_printed(page, tmp_path):
+    script = f"set -meo pipefail\n{commands(page)}\n"
+    assert script.count("\n") > 10
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "PYTEST_"))}
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(
+            [*apart(), "bash", "-c", script],
+            cwd=tmp_path, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            env=env | {"PATH": path}, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            code = -1
+        finally:
+            end(process.pid)
+    told = (tmp_path / "said").read_text()
+    assert code == 0, told[-3000:]
+    for number in PROMISES.get(page.stem, ()):
+        assert re.search(number, told), f"{number!r} is not in what was printed:\n{told}"
+
+
+# what the pages say comes out
+PROMISES = {
+    "student": [
+        r"by bfs\n +makespan +24 s", r"by critical_path\n +makespan +24 s",
+        r"by tetris\n +makespan +24 s", r"by graphene\n +makespan +14 s", r"strong_lb_s +14\b",
+        r"tez +1/1 +6 +24\.0", r"graphene +1/1 +6 +14\.0", r"graphene +1/1 +6 +22\.0",
+        r'"Placed".*"perf"',
+    ],
+    "researcher": [r"\npatient\S* +12/12", r"\d+ passed", r"13 jobs under patient"],
+    "engineer": [r"done on host\d", r"LOST", r"DECOMMISSIONED", r"weft_nodes_up 2|weft_nodes\b"],
+}  # fmt: skip
+
+
+def end(session: int) -> None:
+    """End whatever the shell's session left behind."""
+    listed = subprocess.run(
+        ["ps", "-eo", "pid=,sid="], capture_output=True, text=True, check=True
+    ).stdout
+    for line in listed.splitlines():
+        pid, sid = map(int, line.split())
+        if sid == session and pid != os.getpid():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
