@@ -36,6 +36,7 @@ _PLACED = struct.Struct("<dqqii")
 _CLOSED = struct.Struct("<dqiiii")
 _NUMBER: Final = (1 << CONTAINER_BITS) - 1  # 1: a master's own container
 _SUCCEEDED: Final = Outcome.SUCCEEDED
+_PREEMPTED: Final = Outcome.PREEMPTED
 _ALTRUISTIC: Final = AskType.ALTRUISTIC
 ENDED = {"FINISHED", "FAILED", "KILLED"}
 
@@ -99,6 +100,7 @@ class Recorder:
     altruistic: list[ContainerId] = field(default_factory=list)  # granted to ALTRUISTIC asks
     remarks: list[tuple[float, Remark]] = field(default_factory=list)
     plans: dict[AppId, MasterPlanned] = field(default_factory=dict)
+    preempted: set[ContainerId] = field(default_factory=set)  # of these the node says KILLED
     masters_s: float = 0.0  # container seconds of masters that ended
     masters: dict[AttemptId, float] = field(default_factory=dict)  # since when the others are there
     nodes: dict[NodeId, int] = field(default_factory=dict)
@@ -154,6 +156,8 @@ class Recorder:
         container, node, outcome, stage, task, attempt, *_ = fact
         if stage < 0 and container & _NUMBER == 1:
             self.masters_s += now - self.masters.pop(container >> CONTAINER_BITS, now)
+        if outcome is _PREEMPTED:
+            self.preempted.add(container)
         self._decide(_CLOSED.pack(now, container, outcome, stage, task, attempt), node)
 
     def _attempt_changed(self, now: float, fact: AttemptChanged) -> None:
@@ -219,6 +223,9 @@ class Recorder:
         rows = np.frombuffer(bytes(self._stops), dtype=_ROW)
         columns = [rows[name].copy() for name in _ROW.names or ()]
         app, stage, task, attempt, outcome, node, container, start_s, end_s = columns
+        if self.preempted:
+            taken = np.isin(container, list(self.preempted)) & (outcome == Outcome.KILLED)
+            outcome[taken] = Outcome.PREEMPTED
         return TaskColumns(
             app, stage, task, attempt, outcome, node, container, start_s, end_s, tuple(self.nodes)
         )

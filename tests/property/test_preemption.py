@@ -1,11 +1,13 @@
 """Preemption in whole simulated clusters: bounded waits, no job worse off than late."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from sim.cluster import Simulation
 from sim.recorder import Recorder
+from sim.results import Run, node_rows, task_rows
 from sim.settings import SimSettings
 from weft.cluster import QueueSpec, cluster_from_text
 from weft.facts import AttemptChanged, Closed, Placed
@@ -50,7 +52,16 @@ def waited(scheduler: str, prompt: bool) -> tuple[float, int]:
     simulation.run()
     assert [row.state for row in recorder.jobs] == ["FINISHED"] * 2, "preempted tasks are run again"
     assert all(container >> 40 == 1 for container in taken), "only queue a was over its guarantee"
+    _check_tables(Run(cluster, recorder.jobs, recorder.columns()), len(taken))
     return at["placed"] - at["asked"], len(taken)
+
+
+def _check_tables(run: Run, taken: int) -> None:
+    """tasks.csv names what was preempted, and no node is blamed for it."""
+    ends = Counter(row[-1] for row in task_rows(run))
+    assert ends["PREEMPTED"] == taken or taken > ends["PREEMPTED"] > 0, "some never started"
+    assert not ends["KILLED"]
+    assert sum(row[-1] for row in node_rows(run)) == ends["FAILED"] == 0
 
 
 @pytest.mark.parametrize("scheduler", ["capacity", "fifo", "drf", "tetris", "graphene", "carbyne"])
