@@ -6,7 +6,7 @@ import numpy as np
 
 from rm.applications import move_attempt, persist_attempt
 from rm.books import Attempt, Books, Node
-from rm.containers import Demand, hold, next_ids
+from rm.containers import Demand, count_master, full_of_masters, hold, next_ids
 from rm.gang_room import spoils
 from rm.hosting import hosts
 from rm.ledger.ledger_kernels import TOLERANCE, too_small
@@ -152,6 +152,8 @@ def _may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
     """Whether a node is one for an attempt's master: nothing failed there, no gang needs it all."""
     if (up > 1 and attempt.avoid == node.node_id) or spoils(books, attempt.app, node):
         return False
+    if full_of_masters(books, attempt) >= 0:
+        return False
     return not books.queues.limited or _within_limits(books, attempt)
 
 
@@ -200,16 +202,17 @@ def _master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> bo
 
 def _masters_may_grow(books: Books, attempt: Attempt) -> bool:
     """Masters together stay under their share, but one may always run."""
-    if not books.masters.any():
+    held = books.masters[0]
+    if not held.any():
         return True
     most = books.settings.master_share_max * books.ledger.total
-    return bool((books.masters + attempt.demand <= most * (1 + TOLERANCE)).all())
+    return bool((held + attempt.demand <= most * (1 + TOLERANCE)).all())
 
 
 def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
     demand, vector, spec = attempt.demand, attempt.vector, attempt.app.job.master
     books.ledger.book(node.slot, attempt.app.slot, demand, 1)
-    books.masters += demand
+    count_master(books, attempt.app.queue, demand)
     number = next_ids(books, attempt, 1)
     attempt.master = holding = hold(books, number, node, attempt, None, Demand(demand, vector))
     attempt.master_id = number

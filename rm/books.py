@@ -325,7 +325,7 @@ class Books:
         self.missing: dict[NodeId, dict[ContainerId, tuple[Attempt, float]]] = {}
         self.expected: dict[NodeId, list[Attempt]] = {}  # masters that lived before a restart
         self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
-        self.masters: Floats = np.zeros(len(types))  # held by masters together
+        self.masters: Floats = np.zeros((len(self.queues), len(types)))  # held by them, by queue
         self.classes: Counter[tuple[Vector, int]] = Counter()  # (capacity, labels) of nodes up
         self.labels: dict[str, int] = {"": 0}
         self.next_app = 1

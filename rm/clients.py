@@ -6,6 +6,7 @@ from typing import Any
 
 from rm.applications import ENDED_WHOLE_MAX, OVER, kill_app, move_app, open_app, schedule_attempt
 from rm.books import App, Books, Node
+from rm.containers import move_masters
 from rm.gang_room import check_gangs
 from rm.hosting import check_master
 from rm.leaving import decommission, recommission
@@ -121,11 +122,17 @@ def _submit(books: Books, request: SubmitApplication) -> Any:
     return ApplicationAccepted(app.app_id, books.cluster_ts)
 
 
-def _full(books: Books, queue: int, user: str) -> str:
-    """Why a queue takes no more applications, of anybody or of this user; empty: it does."""
-    settings, ledger, path = books.settings, books.ledger, books.queues.paths[queue]
-    if 0 < settings.queue_apps_max <= int(ledger.by_queue.apps[queue]):
-        return f"{path} has {settings.queue_apps_max} applications, the most that it takes"
+def _full(books: Books, queue: int, user: str, left: int = -1) -> str:
+    """Why a queue takes no more applications, of anybody or of this user; empty: it does.
+
+    What an application that leaves the queue `left` is in already takes it whatever their number.
+    """
+    settings, ledger, tree = books.settings, books.ledger, books.queues
+    path, there = tree.paths[queue], tree.chains[left] if left >= 0 else ()
+    for at in tree.chains[queue]:
+        most = int(tree.max_applications[at]) or (settings.queue_apps_max if at == queue else 0)
+        if at not in there and 0 < most <= int(ledger.by_queue.apps[at]):
+            return f"{tree.paths[at]} has {most} applications, the most that it takes"
     slot = ledger.user_slots.get((queue, user))
     if slot is not None and 0 < settings.user_apps_max <= int(ledger.users.apps[slot]):
         return f"user {user!r} has {settings.user_apps_max} applications in {path}, the most"
@@ -195,6 +202,9 @@ def _move(books: Books, request: MoveApplication) -> Any:
     if app.state in OVER:
         return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
     if queue != app.queue:
+        if full := _full(books, queue, app.job.user, app.queue):
+            return Refused("resource_exhausted", "queue", full)
+        move_masters(books, app, queue)
         app.queue = queue
         books.ledger.move_app(app.slot, queue, app.job.user)
         books.version += 1

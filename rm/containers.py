@@ -4,6 +4,7 @@ from typing import Final, NamedTuple
 
 from rm.books import App, Attempt, Books, Holding, Node, Spared
 from rm.ledger.asks import AskEntry
+from rm.ledger.ledger_kernels import TOLERANCE
 from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
 from weft.dag import Floats
 from weft.effects import Note
@@ -37,6 +38,36 @@ class Demand(NamedTuple):
 
     array: Floats
     vector: Vector
+
+
+def count_master(books: Books, queue: int, demand: Floats) -> None:
+    """Count a master's demand (d,) as held in its leaf queue and those above; negative: no more."""
+    for at in books.queues.chains[queue]:
+        held = books.masters[at]
+        held += demand
+        if held.max() < 1e-9:
+            held[:] = 0.0  # rounding leaves no rest
+
+
+def move_masters(books: Books, app: App, queue: int) -> None:
+    """An application goes to another leaf queue: what its masters hold goes with it."""
+    for attempt in app.attempts:
+        if attempt.master is not None and attempt.master.container_id in books.holdings:
+            count_master(books, app.queue, -attempt.master.demand)
+            count_master(books, queue, attempt.master.demand)
+
+
+def full_of_masters(books: Books, attempt: Attempt) -> int:
+    """The queue whose masters hold all that they may (`max_am_share`), -1: none. One may run."""
+    tree = books.queues
+    for at in tree.chains[attempt.app.queue]:
+        share, held = float(tree.max_am_share[at]), books.masters[at]
+        if share >= 1.0 or not held.any():
+            continue
+        most = share * tree.capacity[at] * books.ledger.total * (1 + TOLERANCE)
+        if ((held + attempt.demand > most) & (attempt.demand > 0)).any():
+            return at
+    return -1
 
 
 def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:
@@ -127,9 +158,7 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
     for r, amount in enumerate(holding.vector):
         held_s[r] += amount * lasted_s
     if attempt.master is holding:
-        books.masters -= holding.demand
-        if not books.masters.any() or books.masters.max() < 1e-9:
-            books.masters[:] = 0.0
+        count_master(books, app.queue, -holding.demand)
         return
     if end.outcome is Outcome.PREEMPTED:
         app.preempted += 1

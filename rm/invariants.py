@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import numpy as np
+
 from rm.books import Books, Node
 from rm.leaving import LEAVING
 from rm.lifecycle import AttemptState, NodeState
@@ -36,6 +38,7 @@ def _check_node(books: Books, node: Node) -> None:
 
 def _check_containers(books: Books) -> None:
     held = []
+    masters = np.zeros_like(books.masters)
     for number, holding in books.holdings.items():
         if holding.node.holdings.get(number) is not holding:
             raise InvariantError(f"container {number} is not on its node")
@@ -45,7 +48,12 @@ def _check_containers(books: Books) -> None:
         slot = -1 if attempt is None else attempt.app.slot
         if attempt is not None and slot < 0:
             raise InvariantError(f"container {number} outlives its application")
+        if attempt is not None and attempt.master is holding:
+            for queue in books.queues.chains[attempt.app.queue]:
+                masters[queue] += holding.demand
         held.append((holding.node.slot, slot, holding.vector))
+    if not np.allclose(masters, books.masters, atol=1e-6):
+        raise InvariantError("the books of what masters hold contradict their containers")
     on_nodes = sum(len(node.holdings) for node in books.node_at)
     if on_nodes != len(books.holdings):
         raise InvariantError(f"{on_nodes} containers on nodes, {len(books.holdings)} in all")

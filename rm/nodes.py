@@ -9,6 +9,7 @@ from rm.applications import DEAD, container_ended, fail_attempt, hands_over
 from rm.books import ApplicationOver, Attempt, Books, Holding, Node, Order, Spared
 from rm.containers import (
     Demand,
+    count_master,
     hold,
     journal,
     late_success,
@@ -304,7 +305,7 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
     if number == attempt.master_id:
         attempt.master = holding
         attempt.seen_s = books.now
-        books.masters += holding.demand
+        count_master(books, attempt.app.queue, holding.demand)
     elif item.tasks and 0 <= item.tasks[0][0] < len(attempt.app.running):
         holding.stage = item.tasks[0][0]
         attempt.app.running[holding.stage] += 1

@@ -146,6 +146,8 @@ def _cluster(given: str, cluster: ClusterSpec) -> dict[str, Any]:
 def _queues(queues: Iterable[tuple[str, QueueSpec]]) -> dict[str, Any]:
     return {
         path: {"capacity": queue.capacity, "max_capacity": queue.max_capacity}
+        | ({"max_applications": queue.max_applications} if queue.max_applications else {})
+        | ({"max_am_share": queue.max_am_share} if queue.max_am_share < 1 else {})
         for path, queue in queues
     }
 

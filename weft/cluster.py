@@ -19,7 +19,11 @@ from weft.reading import read_integer, read_table, read_text
 from weft.resources import Kind, ResourceType, ResourceTypes, Vector, guess_kind, read_amount
 
 NODES_MAX = 1_000_000
-_QUEUE_KEYS = {"capacity", "max_capacity", "user_limit", "user_limit_factor"}
+_QUEUE_KEYS = {
+    "capacity", "max_capacity", "user_limit", "user_limit_factor", "max_applications",
+    "max_am_share",
+}  # fmt: skip
+_APPLICATIONS_MAX = 2**31 - 1
 _NODE_KEYS = {"count", "capacity", "racks", "rack", "labels", "name"}
 _GROUP = re.compile(r"(\d+)\s*[xX]\s*(\d.*)")
 _AMOUNT = re.compile(r"(\d+(?:\.\d*)?)\s*([A-Za-z_][\w.-]*)")
@@ -41,6 +45,9 @@ class QueueSpec:
 
     With n active users each may hold max(1/n, user_limit) of the queue, and none more than
     user_limit_factor times its capacity (YARN's minimum-user-limit-percent, user-limit-factor).
+    It and those below it take `max_applications` that have not ended (0: any number) and refuse
+    more; their masters hold `max_am_share` of its guarantee at most, but one may always run: the
+    others wait (YARN's maximum-applications, maximum-am-resource-percent).
     """
 
     name: str
@@ -48,6 +55,8 @@ class QueueSpec:
     max_capacity: float = 1.0
     user_limit: float = 1.0
     user_limit_factor: float = math.inf
+    max_applications: int = 0
+    max_am_share: float = 1.0
     children: tuple["QueueSpec", ...] = ()
 
     def walk(self, above: str = "") -> Iterator[tuple[str, "QueueSpec"]]:
@@ -234,6 +243,10 @@ def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
         max_capacity=max_capacity,
         user_limit=_fraction(table, "user_limit", 1.0, place),
         user_limit_factor=factor,
+        max_applications=read_integer(
+            table.get("max_applications", 0), f"{place}.max_applications", 0, _APPLICATIONS_MAX
+        ),
+        max_am_share=_fraction(table, "max_am_share", 1.0, place),
         children=_children(below, place),
     )
 

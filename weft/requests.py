@@ -266,6 +266,8 @@ class QueueReport:
     pending_containers: int
     deficit: float = 0.0
     children: tuple["QueueReport", ...] = ()
+    max_applications: int = 0  # that have not ended; 0: any number
+    max_am_share: float = 1.0  # of its guarantee, that its masters may hold together
 
 
 @dataclass(frozen=True, slots=True)

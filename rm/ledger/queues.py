@@ -21,6 +21,8 @@ class QueueTree:
         "children",
         "is_leaf",
         "limited",
+        "max_am_share",
+        "max_applications",
         "max_capacity",
         "most",
         "names",
@@ -46,6 +48,8 @@ class QueueTree:
                 self.max_capacity[slot] *= self.max_capacity[parent]
         self.user_limit: Floats = np.array([queue.user_limit for _, queue in found])
         self.user_limit_factor: Floats = np.array([queue.user_limit_factor for _, queue in found])
+        self.max_applications: Ints = np.array([q.max_applications for _, q in found])
+        self.max_am_share: Floats = np.array([queue.max_am_share for _, queue in found])
         self.is_leaf = np.array([not queue.children for _, queue in found])
         # where it may use the whole cluster only room limits it, which others will give back
         self.most: Floats = np.where(self.max_capacity >= 1, np.inf, self.max_capacity)

@@ -6,6 +6,7 @@ import numpy as np
 
 from rm import gangs
 from rm.books import App, Books
+from rm.containers import full_of_masters
 from rm.gang_room import admitted, capacity_of, free_of, most_of, pack
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
@@ -72,6 +73,13 @@ def _of_master(books: Books, app: App) -> str:
         return f"waiting for its master on {where} to register"
     if not books.classes:
         return "waiting for a container for its master: no node is in service"
+    full = -1 if attempt is None else full_of_masters(books, attempt)
+    if full >= 0:
+        path, share = books.queues.paths[full], books.queues.max_am_share[full]
+        return (
+            f"waiting for a container for its master: masters in {path} hold all that they may, "
+            f"{share:.3g} of its guarantee"
+        )
     return "waiting for a container for its master"
 
 

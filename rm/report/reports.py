@@ -176,8 +176,16 @@ def _queue(
         allocated=books.types.mapping(columns.held[slot].tolist()),
         pending_containers=int(columns.pending[slot]),
         deficit=float(deficits[slot]),
+        max_applications=_most_apps(books, slot),
+        max_am_share=float(tree.max_am_share[slot]),
         children=tuple(_queue(books, child, counts, deficits) for child in tree.children[slot]),
     )
+
+
+def _most_apps(books: Books, slot: int) -> int:
+    """How many applications a queue takes that have not ended; 0: any number."""
+    leaf = books.settings.queue_apps_max if books.queues.is_leaf[slot] else 0
+    return int(books.queues.max_applications[slot]) or leaf
 
 
 def metrics(books: Books) -> ClusterMetrics:

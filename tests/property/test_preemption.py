@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +11,13 @@ from sim.recorder import Recorder
 from sim.results import Run, node_rows, task_rows
 from sim.settings import SimSettings
 from weft.cluster import QueueSpec, cluster_from_text
-from weft.facts import AttemptChanged, Closed, Placed
+from weft.facts import AttemptChanged, Closed, Placed, TaskStopped
+from weft.ids import attempt_id, container_id
 from weft.job import Job, Stage
+from weft.live.factlines import fact_line
 from weft.messages import Outcome
 from weft.presets import PRESETS, preset
+from weft.results.recorded import tasks_of
 
 QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
 GRACE_S, HEARTBEAT_S = 5.0, 1.0
@@ -84,3 +88,15 @@ def test_containers_that_several_tasks_share_are_given_up_as_well() -> None:
     wait_s, _ = waited("cobra", prompt=True)
     assert wait_s <= GRACE_S + HEARTBEAT_S + 1e-6
     assert "cobra" in PRESETS
+
+
+def test_the_tables_of_a_live_run_ask_the_manager_why_a_task_was_killed(tmp_path: Path) -> None:
+    """A node manager only knows that it was told to stop a container."""
+    taken, killed = container_id(attempt_id(1, 1), 2), container_id(attempt_id(1, 1), 3)
+    node, manager = tmp_path / "nm1.events", tmp_path / "rm.events"
+    stops = [TaskStopped(number, "n1", 0, 0, 0, Outcome.KILLED, 2.0) for number in (taken, killed)]
+    node.write_text("".join(fact_line(fact, 3.0) + "\n" for fact in stops))
+    closed = Closed(taken, "n1", Outcome.PREEMPTED, 0, 0, 0)
+    manager.write_text(fact_line(closed, 3.0) + "\n")
+    assert [row[-1] for row in tasks_of([node], {}, 0, manager)] == ["PREEMPTED", "KILLED"]
+    assert [row[-1] for row in tasks_of([node], {})] == ["KILLED", "KILLED"]

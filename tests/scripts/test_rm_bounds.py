@@ -4,13 +4,23 @@ import asyncio
 
 import pytest
 
+from rm.match.registry import MATCHERS
 from rm.process.rate import Rate
 from rm.process.service import WATCHED_MAX, _Watcher
 from rm.settings import ManagerSettings
 from testkit.builders import job
 from testkit.manager import Rig
+from weft.cluster import QueueSpec
 from weft.errors import InputError
-from weft.requests import KillApplication, Refused, SubmitApplication
+from weft.requests import (
+    Explain,
+    GetApplication,
+    KillApplication,
+    ListQueues,
+    MoveApplication,
+    Refused,
+    SubmitApplication,
+)
 
 
 def test_a_user_and_a_queue_have_so_many_applications_at_a_time() -> None:
@@ -27,6 +37,77 @@ def test_a_user_and_a_queue_have_so_many_applications_at_a_time() -> None:
     assert "has 3 applications" in refused.problem
     rig.ask_manager(KillApplication(first))
     assert rig.submit(job(user="ann"), "x") == 4, "what was refused may be said again"
+
+
+LIMITED = QueueSpec(
+    "root",
+    children=(
+        QueueSpec("a", 0.5, max_applications=2, max_am_share=0.25),
+        QueueSpec(
+            "b", 0.5, max_am_share=0.1, children=(QueueSpec("b1", 0.5), QueueSpec("b2", 0.5))
+        ),
+        QueueSpec("c", 0.0, max_applications=3),
+    ),
+)
+
+
+def limited(matcher: str) -> Rig:
+    """Ten nodes of 4 cores: masters of 1 core in queue a may hold 5 cores, those below b 2."""
+    rig = Rig(matcher, ManagerSettings(master_demand={"vcores": 1.0}), LIMITED)
+    for number in range(10):
+        rig.add_node(f"n{number}")
+    return rig
+
+
+@pytest.mark.parametrize("matcher", list(MATCHERS))
+def test_a_queue_refuses_what_is_beyond_its_maximum_of_applications(matcher: str) -> None:
+    rig = limited(matcher)
+    first, _ = rig.submit(job(queue="a")), rig.submit(job(queue="a"))
+    refused = rig.ask_manager(SubmitApplication(job(queue="a"), "x"))
+    assert isinstance(refused, Refused)
+    assert refused.code == "resource_exhausted"
+    assert "root.a has 2 applications" in refused.problem
+    other = rig.submit(job(queue="c"))
+    moved = rig.ask_manager(MoveApplication(other, "a"))
+    assert isinstance(moved, Refused), "nor by a detour"
+    assert rig.ask_manager(GetApplication(other)).queue == "root.c"
+    rig.ask_manager(KillApplication(first))
+    rig.ask_manager(MoveApplication(other, "a"))
+    assert rig.ask_manager(GetApplication(other)).queue == "root.a"
+    report = rig.ask_manager(ListQueues())
+    assert [(q.max_applications, q.max_am_share) for q in report.children] == [
+        (2, 0.25), (0, 0.1), (3, 1.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("matcher", list(MATCHERS))
+def test_masters_of_a_queue_wait_beyond_their_share_of_it(matcher: str) -> None:
+    rig = limited(matcher)
+    below = [rig.submit(job(queue=f"b{1 + i % 2}")) for i in range(5)]
+    for _ in range(3):
+        rig.beat()
+    running = [app for app in below if rig.manager.books.apps[app].attempt.master is not None]
+    assert len(running) == 2, "0.1 of b's 20 cores, over both queues below it"
+    assert rig.manager.books.masters[0][0] == 2.0
+    waiting = next(app for app in below if app not in running)
+    assert "masters in root.b hold all that they may" in rig.ask_manager(Explain(waiting)).text
+    assert rig.submit(job(queue="a"))
+    rig.beat()
+    assert rig.manager.books.masters[0][0] == 3.0, "another queue's master does not wait for them"
+    rig.ask_manager(MoveApplication(running[0], "c"))
+    rig.beat()
+    assert rig.manager.books.masters[0][0] == 4.0, "what left the queue made room in it"
+
+
+def test_one_master_may_always_run() -> None:
+    tree = QueueSpec("root", children=(QueueSpec("tiny", 0.01, max_am_share=0.01),))
+    rig = Rig("capacity", ManagerSettings(master_demand={"vcores": 1.0}), tree)
+    rig.add_node()
+    rig.submit(job(queue="tiny"))
+    rig.submit(job(queue="tiny"))
+    rig.beat()
+    rig.beat()
+    assert rig.manager.books.masters[0][0] == 1.0
 
 
 def test_submissions_beyond_the_rate_are_told_when_to_come_back() -> None:

@@ -52,7 +52,8 @@ def test_a_queue_tree_with_yarns_defaults(read):
             P + "root.prod.etl.capacity": "3w", P + "root.prod.web.capacity": "1w",
             P + "root.dev.capacity": "30.0", P + "root.dev.minimum-user-limit-percent": 25,
             P + "root.dev.user-limit-factor": 2, P + "root.dev.acl_submit_applications": "bob",
-            P + "root.prod.web.state": "STOPPED",
+            P + "root.prod.web.state": "STOPPED", P + "root.dev.maximum-applications": 40,
+            P + "root.dev.maximum-am-resource-percent": "0.2",
         }),
         NODES,
     )  # fmt: skip
@@ -62,7 +63,10 @@ def test_a_queue_tree_with_yarns_defaults(read):
             "capacity": 0.7, "max_capacity": 0.9,
             "etl": {"capacity": 0.75} | usual, "web": {"capacity": 0.25} | usual,
         },
-        "dev": {"capacity": 0.3, "max_capacity": 1.0, "user_limit": 0.25, "user_limit_factor": 2.0},
+        "dev": {
+            "capacity": 0.3, "max_capacity": 1.0, "user_limit": 0.25, "user_limit_factor": 2.0,
+            "max_applications": 40, "max_am_share": 0.2,
+        },
     }  # fmt: skip
     assert found.left_out == {
         P + "root.dev.acl_submit_applications": "no access lists of queues",

@@ -177,7 +177,8 @@ def _write_trace(cluster: LocalCluster, trace: Path | None) -> None:
         jobs = {report.app_id: client.job(report.app_id) for report in reports}
     cluster.stop()  # so that the logs are whole
     ts = reports[0].cluster_ts if reports else 0
-    tasks = tasks_of(sorted(cluster.folder.glob("nm*.events")), jobs, ts)
+    logs = sorted(cluster.folder.glob("nm*.events"))
+    tasks = tasks_of(logs, jobs, ts, cluster.folder / "rm.events")
     count = write_trace(trace, tasks, {app: job.name for app, job in jobs.items()})
     if not cluster.temporary:
         tables = {"jobs": jobs_of(reports, tasks), "tasks": tasks, "stages": stages_of(jobs)}

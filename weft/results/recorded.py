@@ -15,11 +15,15 @@ from weft.results import SCHEMAS
 Row = tuple[Any, ...]
 
 
-def tasks_of(logs: Iterable[Path], jobs: Mapping[int, Job], cluster_ts: int = 0) -> list[Row]:
+def tasks_of(
+    logs: Iterable[Path], jobs: Mapping[int, Job], cluster_ts: int = 0, manager: Path | None = None
+) -> list[Row]:
     """Rows of `tasks` from the event logs of node managers, in the order in which they ended.
 
     A task that was running when its node manager went has no row. `ready_s` is not known there.
+    A node says of a preempted task that it was killed; the manager's log tells why.
     """
+    preempted = _preempted(manager) if manager is not None and manager.exists() else set()
     begun: dict[tuple[int, int, int, int], float] = {}
     rows: list[Row] = []
     for fact in (fact for log in logs for fact in _facts(log)):
@@ -37,7 +41,9 @@ def tasks_of(logs: Iterable[Path], jobs: Mapping[int, Job], cluster_ts: int = 0)
         start_s = begun.pop(key, fact["now_s"] - fact["run_s"])
         rows.append((
             app, name, task, attempt, fact["node"], format_container(cluster_ts, container), "",
-            round(start_s, 6), round(fact["now_s"], 6), fact["outcome"],
+            round(start_s, 6), round(fact["now_s"], 6),
+            "PREEMPTED" if fact["outcome"] == "KILLED" and container in preempted
+            else fact["outcome"],
         ))  # fmt: skip
     rows.sort(key=lambda row: (row[8], row[7]))
     return rows
@@ -83,6 +89,16 @@ def write_tables(folder: Path, tables: Mapping[str, Sequence[Row]]) -> None:
                 writer.writerows(rows)
         except OSError as error:
             raise WeftError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _preempted(log: Path) -> set[int]:
+    """The containers that the manager preempted, by its event log."""
+    found = set()
+    with log.open(encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n") and '"Closed"' in line and '"PREEMPTED"' in line:
+                found.add(json.loads(line)["container"])
+    return found
 
 
 def _facts(log: Path) -> Iterator[dict[str, Any]]:

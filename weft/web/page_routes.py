@@ -176,6 +176,7 @@ def _queue(report: QueueReport) -> dict[str, Any]:
         "pending": report.pending_containers,
         "deficit": report.deficit,
         "allocated": report.allocated,
+        "most": report.max_applications,
         "children": [_queue(child) for child in report.children],
     }
 

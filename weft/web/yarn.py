@@ -35,6 +35,7 @@ TYPE = "WEFT"
 APP_STATES = (
     "NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED", "KILLED",
 )  # fmt: skip
+ANY_NUMBER = 2**31 - 1
 FINAL_STATES = ("UNDEFINED", "SUCCEEDED", "FAILED", "KILLED")
 NODE_STATES = (
     "NEW", "RUNNING", "UNHEALTHY", "DECOMMISSIONED", "LOST", "REBOOTED", "DECOMMISSIONING",
@@ -378,7 +379,11 @@ def _queue(
         "pendingContainers": report.pending_containers,
         "capacities": {
             "queueCapacitiesByPartition": [
-                {"partitionName": "", **share, "maxAMLimitPercentage": 100.0}
+                {
+                    "partitionName": "",
+                    **share,
+                    "maxAMLimitPercentage": _percent(report.max_am_share),
+                }
             ]
         },
         "nodeLabels": ["*"],
@@ -393,8 +398,8 @@ def _queue(
         "numActiveApplications": report.running_apps,
         "numPendingApplications": report.pending_apps,
         "numContainers": sum(a.running_containers for a in apps),
-        "maxApplications": 2**31 - 1,
-        "maxApplicationsPerUser": 2**31 - 1,
+        "maxApplications": report.max_applications or ANY_NUMBER,
+        "maxApplicationsPerUser": report.max_applications or ANY_NUMBER,
         "userLimit": 100,
         "userLimitFactor": 1.0,
         "users": {"user": _users(apps)},

@@ -708,6 +708,8 @@ class QueueReport(_message.Message):
     PENDING_CONTAINERS_FIELD_NUMBER: _builtins.int
     DEFICIT_FIELD_NUMBER: _builtins.int
     CHILDREN_FIELD_NUMBER: _builtins.int
+    MAX_APPLICATIONS_FIELD_NUMBER: _builtins.int
+    MAX_AM_SHARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """the full path, as root.prod"""
     capacity: _builtins.float
@@ -719,6 +721,10 @@ class QueueReport(_message.Message):
     pending_apps: _builtins.int
     pending_containers: _builtins.int
     deficit: _builtins.float
+    max_applications: _builtins.int
+    """0: any number"""
+    max_am_share: _builtins.float
+    """of its guarantee, that its masters may hold together"""
     @_builtins.property
     def allocated(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]: ...
     @_builtins.property
@@ -737,10 +743,12 @@ class QueueReport(_message.Message):
         pending_containers: _builtins.int = ...,
         deficit: _builtins.float = ...,
         children: _abc.Iterable[Global___QueueReport] | None = ...,
+        max_applications: _builtins.int = ...,
+        max_am_share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "capacity", b"capacity", "children", b"children", "deficit", b"deficit", "max_capacity", b"max_capacity", "name", b"name", "pending_apps", b"pending_apps", "pending_containers", b"pending_containers", "running_apps", b"running_apps", "state", b"state", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "capacity", b"capacity", "children", b"children", "deficit", b"deficit", "max_am_share", b"max_am_share", "max_applications", b"max_applications", "max_capacity", b"max_capacity", "name", b"name", "pending_apps", b"pending_apps", "pending_containers", b"pending_containers", "running_apps", b"running_apps", "state", b"state", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

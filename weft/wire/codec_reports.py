@@ -164,6 +164,8 @@ def encode_queue(report: QueueReport) -> pb.QueueReport:
         pending_containers=report.pending_containers,
         deficit=report.deficit,
         children=[encode_queue(child) for child in report.children],
+        max_applications=report.max_applications,
+        max_am_share=report.max_am_share,
     )
 
 
@@ -181,6 +183,8 @@ def decode_queue(item: pb.QueueReport) -> QueueReport:
         item.pending_containers,
         item.deficit,
         tuple(decode_queue(child) for child in item.children),
+        item.max_applications,
+        item.max_am_share,
     )
 
 

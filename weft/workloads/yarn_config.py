@@ -297,9 +297,7 @@ def _why(name: str) -> str:
         r"timeline|log-aggregation|webapp|\.ha\.|store|security|principal|keytab": (
             "not about scheduling"
         ),
-        r"maximum-applications$|maximum-am-resource-percent$|max-parallel-apps": (
-            "limits of applications are of all queues alike"
-        ),
+        r"max-parallel-apps": "applications beyond a limit are refused, not kept",
         r"allocation-(mb|vcores)$": "asks are not rounded; a node's size is the largest",
     }
     found = (why for pattern, why in reasons.items() if re.search(pattern, name))

@@ -10,7 +10,7 @@ from weft.errors import InputError
 CAPACITY = "yarn.scheduler.capacity."
 QUEUE_KEYS = {
     "queues", "capacity", "maximum-capacity", "minimum-user-limit-percent", "user-limit-factor",
-    "state",
+    "state", "maximum-applications", "maximum-am-resource-percent",
 }  # fmt: skip
 _WEIGHT = re.compile(r"(\d+(?:\.\d+)?)\s*w")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
@@ -61,6 +61,12 @@ def capacity_queues(
         )
         if factor > 0:  # -1: none
             made["user_limit_factor"] = factor
+        if f"{prefix}maximum-applications" in given:
+            place = f"{prefix}maximum-applications"
+            made["max_applications"] = int(read_number(given[place], place))
+        if f"{prefix}maximum-am-resource-percent" in given:
+            place = f"{prefix}maximum-am-resource-percent"
+            made["max_am_share"] = min(read_number(given[place], place), 1.0)
         if given.get(f"{prefix}state", "RUNNING").upper() != "RUNNING":
             left_out[f"{prefix}state"] = "queues cannot be stopped"
         return made

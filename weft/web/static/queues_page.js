@@ -226,7 +226,7 @@ function row(queue, depth) {
     percent(queue.capacity, 1),
     percent(queue.max, 1),
     queue.deficit.toFixed(3),
-    count(queue.running),
+    queue.most ? `${count(queue.running)} of ${count(queue.most)}` : count(queue.running),
     count(queue.waiting),
     count(queue.pending),
   ];
