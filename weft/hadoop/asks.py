@@ -9,13 +9,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from weft.hadoop import translate
-from weft.hadoop.errors import invalid_master_request
+from weft.hadoop.errors import invalid_master_request, invalid_resource_request
 from weft.ids import NodeId
 from weft.messages import Ask, AskType
+from weft.reading import name_problem
 from weft.resources import Vector
 
 DURATION_S = 600.0  # what a container of unknown work is taken to last
 ASK_KEYS_MAX = 10_000  # different requests of one master
+CONTAINERS_MAX = 100_000  # outstanding of one request
+AMOUNT_MAX = 1e12  # of one resource
 
 
 class Key(NamedTuple):
@@ -73,6 +76,7 @@ class AskBook:
                 one.priority.priority, one.allocation_request_id, one.node_label_expression.strip(),
                 tuple(sorted(amounts.items())),
             )  # fmt: skip
+            _check(one, key)
             request = touched[key] = self._request(key)
             request.execution = one.execution_type.execution_type
             if one.resource_name in ("*", ""):
@@ -166,6 +170,20 @@ class AskBook:
             self._by_id[self._next_ask] = request
             self._next_ask += 1
         return request
+
+
+def _check(one: Any, key: Key) -> None:
+    """Raise HadoopError for a request that the Resource Manager would not take."""
+    for what, text in (("label", key.label), ("place", one.resource_name)):
+        if problem := name_problem(text):
+            raise invalid_resource_request(f"a request's {what} {problem}")
+    for name, amount in key.size:
+        if amount > AMOUNT_MAX:
+            raise invalid_resource_request(f"{amount:g} of {name} are more than {AMOUNT_MAX:g}")
+    if one.num_containers > CONTAINERS_MAX:
+        raise invalid_resource_request(
+            f"{one.num_containers} containers are more than {CONTAINERS_MAX} at a time"
+        )
 
 
 def norm(amounts: dict[str, float], names: tuple[str, ...], total: Vector) -> float:

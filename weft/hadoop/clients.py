@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from weft.client.api import AsyncClient, RefusedError
-from weft.errors import WeftError
+from weft.errors import InputError, WeftError
 from weft.hadoop import hadoop_pb2 as pb
-from weft.hadoop import launches, translate
+from weft.hadoop import launches, submissions, translate
 from weft.hadoop.errors import (
     HadoopError,
     no_application,
@@ -20,7 +20,6 @@ from weft.hadoop.rpc import Caller, Handler, Method
 from weft.hadoop.store import Store
 from weft.hadoop.tokens import TokenKeeper, token
 from weft.ids import attempt_id, number_of_attempt
-from weft.job import Job, MasterSpec
 from weft.requests import ApplicationReport, NodeReport, QueueReport
 
 LISTED_MAX = 10_000  # applications of one answer
@@ -117,41 +116,17 @@ class ClientFace:
     async def _submit(self, caller: Caller, request: Any) -> Any:
         cluster, context = self._cluster, request.context
         app = context.application.id
-        if app <= 0:
-            raise yarn("the submission names no application: ask for a new one first")
-        user = caller.user or "anonymous"
-        size = context.resource
-        label = context.node_label_expression.strip()
-        for (
-            asked
-        ) in context.master_requests:  # newer clients say it here, and only here with labels
-            if asked.resource_name in ("*", "") and asked.HasField("capability"):
-                size = asked.capability
-                label = asked.node_label_expression.strip() or label
-        demand = translate.demand(size, cluster.names)
+        if app <= 0 or context.application.cluster_timestamp not in (0, cluster.cluster_ts):
+            raise yarn("the submission names no application of this cluster: ask for one first")
+        user = translate.shown(caller.user) or "anonymous"
         data = launches.data_of(context.master, user)
         data["unmanaged"] = context.unmanaged
-        cluster.store.keep(app, data)
-        job = Job(
-            name=context.name[:200] or "N/A",
-            stages=(),
-            queue=context.queue or "default",
-            user=user,
-            # YARN's clients and Weft's alike: larger goes first between applications
-            priority=max(0, context.priority.priority),
-            kind=context.type[:20] or "YARN",
-            tags=tuple(tag[:100] for tag in context.tags[:100]),
-            master=MasterSpec(
-                demand={} if context.unmanaged else demand,
-                command=() if context.unmanaged else launches.COMMAND,
-                environment=() if context.unmanaged else cluster.master_environment(app),
-                label=label,
-                # nobody starts an unmanaged master again
-                max_attempts=1 if context.unmanaged else max(0, min(255, context.max_attempts)),
-            ),
-        )
+        environment = cluster.master_environment(app)
+        job = submissions.job_of(context, user, cluster.names, environment)
+        if cluster.store.application(app) is None:  # said again, it stays as it was
+            cluster.store.keep(app, data)
         try:
-            await cluster.client.submit(job, f"hadoop-{cluster.client.cluster_ts}-{app}", app)
+            await cluster.client.submit(job, f"hadoop-{cluster.cluster_ts}-{app}", app)
         except WeftError:
             if await self._is_unknown(app):
                 cluster.store.forget(app)
@@ -355,6 +330,8 @@ def _told(call: Callable[[Caller, Any], Awaitable[Any]]) -> Handler:
         except RefusedError as error:
             if error.code == "not_found":
                 raise no_application(error.problem) from None
+            raise yarn(str(error)) from None
+        except InputError as error:
             raise yarn(str(error)) from None
         except WeftError as error:
             raise server_error(str(error)) from None

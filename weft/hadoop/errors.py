@@ -36,6 +36,11 @@ def yarn(text: str) -> HadoopError:
     return HadoopError(_YARN + "YarnException", text)
 
 
+def invalid_resource_request(what: str) -> HadoopError:
+    """Return the error for a request for containers that no cluster could grant."""
+    return HadoopError(_YARN + "InvalidResourceRequestException", what)
+
+
 def no_application(what: str) -> HadoopError:
     """Return the error for an application that the manager does not know."""
     return HadoopError(_YARN + "ApplicationNotFoundException", what)

@@ -10,10 +10,11 @@ from weft.client.api import AsyncClient, RefusedError
 from weft.errors import WeftError
 from weft.hadoop import hadoop_pb2 as pb
 from weft.hadoop import launches, rpc, translate
+from weft.hadoop.attempts import Masters, attempt_of
 from weft.hadoop.clients import ClientFace
 from weft.hadoop.errors import no_attempt, server_error
 from weft.hadoop.graphs import Graphs, History
-from weft.hadoop.masters import ForeignMaster, Masters, Site, attempt_of
+from weft.hadoop.masters import ForeignMaster, Site
 from weft.hadoop.nodes import NodeFace, error_of
 from weft.hadoop.store import Store
 from weft.hadoop.tokens import MASTER, NODE, TokenKeeper

@@ -3,21 +3,20 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from weft.hadoop import hadoop_pb2 as pb
 from weft.hadoop import translate
 from weft.hadoop.asks import AskBook, Request, norm
 from weft.hadoop.errors import (
-    HadoopError,
     invalid_master_request,
     no_attempt,
     not_registered,
     server_error,
 )
 from weft.hadoop.stages import Remaining
-from weft.hadoop.tokens import MASTER, TokenKeeper, token
+from weft.hadoop.tokens import TokenKeeper, token
 from weft.ids import (
     AttemptId,
     ContainerId,
@@ -107,10 +106,11 @@ class ForeignMaster:
         if self._registration is not None and self._accepted.is_set():
             raise invalid_master_request(f"{self._name()} is registered already")
         port = message.rpc_port
-        address = f"{message.host}:{port}" if message.host and port > 0 else ""
-        self.tracking_url = message.tracking_url
+        host = translate.address(message.host)[: translate.NAME_MAX]
+        address = f"{host}:{port}" if host and port > 0 else ""
+        self.tracking_url = translate.address(message.tracking_url)
         self._registration = AttemptRegistered(
-            self.attempt, address, (), message.tracking_url, fresh=True
+            self.attempt, address, (), self.tracking_url, fresh=True
         )
         await self._until(self._accepted, lambda: self._registration)
         answer = pb.Registered(
@@ -134,7 +134,8 @@ class ForeignMaster:
                 f"{self._name()} expected response id {self._response_id},"
                 f" got {message.response_id}"
             )
-        self._progress = min(1.0, max(0.0, message.progress))
+        told = message.progress
+        self._progress = min(1.0, max(0.0, told)) if told == told else 0.0  # noqa: PLR0124 (NaN)
         for ask in self._asks.take(message.asks):
             self._outbox.put(ask.ask_id, ask)
         for one in message.releases:
@@ -154,10 +155,11 @@ class ForeignMaster:
         """FinishApplicationMaster: the end, with one of four final states."""
         if self._over and not self._unregistered.is_set():
             raise no_attempt(f"{self._name()}: {self._over}")
-        status = translate.FINAL_STATES[min(message.final_status, 3)]
+        known = 0 <= message.final_status < len(translate.FINAL_STATES)
+        status = translate.FINAL_STATES[message.final_status] if known else "FAILED"
         verdict = AttemptFinished(
             self.attempt, status == "SUCCEEDED", message.diagnostics[:10_000],
-            message.tracking_url, "" if status == "UNDEFINED" else status,
+            translate.address(message.tracking_url), "" if status == "UNDEFINED" else status,
         )  # fmt: skip
         await self._until(self._unregistered, lambda: verdict)
         self.done = status
@@ -365,57 +367,3 @@ class ForeignMaster:
         made = translate.attempt(self.cluster_ts, self.attempt)
         app = made.application
         return f"appattempt_{app.cluster_timestamp}_{app.id:04d}_{made.attempt:06d}"
-
-
-class Masters:
-    """Every attempt of a foreign master that talks to this gateway."""
-
-    def __init__(self, make: Callable[[AttemptId], Awaitable[ForeignMaster]]) -> None:
-        self._make = make
-        self._known: dict[AttemptId, ForeignMaster] = {}
-
-    async def of(self, attempt: AttemptId) -> ForeignMaster:
-        """Return the attempt's master, made on its first call; raises HadoopError."""
-        found = self._known.get(attempt)
-        if found is None:
-            made = await self._make(attempt)
-            found = self._known.setdefault(attempt, made)
-        return found
-
-    def known(self, attempt: AttemptId) -> ForeignMaster | None:
-        """Return the attempt's master, if it ever called."""
-        return self._known.get(attempt)
-
-    def hear(self, batch: list[Any]) -> None:
-        """Messages of the Resource Manager to any of the attempts."""
-        for message in batch:
-            found = self._known.get(message.attempt_id)
-            if found is not None:
-                found.hear(message)
-
-    async def repeat(self) -> None:
-        """Say again, now and then, what was not acknowledged, and forget who is gone for long."""
-        while True:
-            await asyncio.sleep(1.0)
-            for found in self._known.values():
-                if found.owes:
-                    found.beat()
-
-    def __iter__(self) -> Iterator[ForeignMaster]:
-        return iter(list(self._known.values()))
-
-    def forget(self, attempt: AttemptId) -> None:
-        """The attempt is over and will not call again."""
-        self._known.pop(attempt, None)
-
-
-def attempt_of(caller: Any) -> AttemptId:
-    """Return the attempt that a caller's token speaks for; raises HadoopError for any other."""
-    if caller.kind != MASTER:
-        raise HadoopError(
-            "org.apache.hadoop.security.AccessControlException",
-            "only a master with its token may call this",
-        )
-    identifier = pb.MasterTokenIdentifier()
-    identifier.ParseFromString(caller.identifier)
-    return translate.read_attempt(identifier.attempt)

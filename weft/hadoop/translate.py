@@ -22,6 +22,7 @@ from weft.ids import (
     number_of_container,
 )
 from weft.messages import ContainerEnd, Outcome
+from weft.reading import name_problem
 from weft.requests import ApplicationReport, NodeReport, QueueReport
 
 CORES, MEMORY = "vcores", "memory_mb"
@@ -37,6 +38,22 @@ COMPLETE, RUNNING = 3, 2  # states of a container
 RELEASED, PREEMPTED, MEMORY_EXCEEDED, KILLED_BY_MANAGER, KILLED_BY_MASTER = (
     -100, -102, -104, -105, -106,
 )  # fmt: skip
+
+
+NAME_MAX = 250  # characters of a name, at most four bytes each
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def shown(text: str, most: int = NAME_MAX) -> str:
+    """Return a foreign text as a name: cut, control characters and half characters blank."""
+    return "".join(" " if name_problem(letter) else letter for letter in text[:most]).strip()
+
+
+def address(url: str) -> str:
+    """Return a foreign URL, "" for one that is too long or no text to show."""
+    return "" if name_problem(url) else url
 
 
 # -- ids -------------------------------------------------------------------------------------------
