@@ -33,8 +33,11 @@ def test_the_second_run_starts_without_planning(tmp_path: Path) -> None:
     """Though its tasks have become slower; a job of another name is planned again."""
     jobs = [nightly(1.0), nightly(1.2), nightly(1.0, key="hourly")]
     settings = LocalSettings(
-        cluster=f"2x8vcores,{NODE_MB:g}memory_mb", scheduler="graphene", time_scale=10.0, events=True
-    )  # fmt: skip
+        cluster=f"2x8vcores,{NODE_MB:g}memory_mb",
+        scheduler="graphene",
+        time_scale=10.0,
+        events=True,
+    )
     with LocalCluster(settings, tmp_path / "c") as cluster:
         apps = []
         with Client(cluster.address) as client:

@@ -15,7 +15,7 @@ from am.plan.bounds.paths import ties_of
 from am.plan.list_schedule import by_level, by_path
 from weft.dag import Dag, Floats, Ints, Machines
 
-TASKS_MAX = 160  # beyond, a proof would take too long
+TASKS_MAX = 500  # beyond, a proof would take too long
 WORK = 300_000_000  # steps for all spans together: about a third of a second
 _COLUMNS_MAX = 8
 _UNITS = 1 << 20  # a whole resource

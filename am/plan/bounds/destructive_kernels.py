@@ -159,6 +159,8 @@ def _energy(problem: Problem, early: Ints, late: Ints) -> bool:
     n = len(length)
     for p in range(n):
         low = early[p]
+        if problem.work[SPENT] >= problem.work[LIMIT]:
+            return True
         for q in range(n):
             high = late[q] + length[q]
             if high <= low:
