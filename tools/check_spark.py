@@ -183,6 +183,21 @@ class Check:
                 os.kill(pid, signal.SIGKILL)
         running.succeeded(f"OK container_{stamp}_{number}_02_000001")
 
+    def losses(self) -> None:
+        """kill -9 of the Resource Manager, then of the gateway: the job ends right all the same."""
+        for mode in ("client", "cluster"):
+            running = self.submit(f"losses_{mode}", mode, "long", "40")
+            running.until("Finished task 1.0" if mode == "client" else "state: RUNNING")
+            for name, start in (
+                ("rm", self.cluster.start_manager), ("hadoop", self.cluster.start_hadoop),
+            ):  # fmt: skip
+                self.cluster.processes[name].kill()
+                self.cluster.processes[name].wait()
+                start()
+            running.wait()
+            if not running.result.read_text().startswith("OK "):
+                raise Failure(f"in {mode} mode\n{running.text()[-3000:]}")
+
 
 class Running:
     """A client under way."""
@@ -239,13 +254,15 @@ class Running:
         self.process.wait()
 
 
-def short(cluster: LocalCluster, venv: Path, work: Path) -> bool:
-    """Run the gate's cases; whether all passed."""
+def short(cluster: LocalCluster, venv: Path, work: Path, *, faults: bool) -> bool:
+    """Run the gate's cases, or the loss of services; whether all passed."""
     check = Check(cluster, venv, work)
     cases: dict[str, Callable[[], None]] = {
         "yarn node -list": check.nodes, "client mode": check.client,
         "kill": check.kill, "loss of a master": check.master_loss,
     }  # fmt: skip
+    if faults:
+        cases = {"loss of manager and gateway": check.losses}
     good = True
     for name, case in cases.items():
         began = time.monotonic()
@@ -281,6 +298,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spark-version", default=VERSION)
     parser.add_argument("--harness", action="store_true", help="the whole harness")
+    parser.add_argument("--faults", action="store_true", help="kill -9 of manager and gateway")
     parser.add_argument("--times", type=int, default=1, help="how many times in a row")
     parser.add_argument("--work", default="", help="folder of the harness's clients and logs")
     parser.add_argument("cases", nargs="*", help="cases of the harness; default: all")
@@ -291,7 +309,7 @@ def main() -> int:
     venv = install(chosen.spark_version)
     if not venv:
         return 0
-    settings = LocalSettings(cluster=NODES, mode="process", hadoop=True, web=True)
+    settings = LocalSettings(cluster=NODES, mode="process", hadoop=True, web=True, state=True)
     good = True
     with tempfile.TemporaryDirectory(prefix="weft-spark-") as folder:
         work = Path(chosen.work or Path(folder) / "work").resolve()
@@ -301,7 +319,7 @@ def main() -> int:
                 if chosen.harness:
                     good &= harness(cluster, Path(venv), work, chosen.cases)
                 else:
-                    good &= short(cluster, Path(venv), work)
+                    good &= short(cluster, Path(venv), work, faults=chosen.faults)
             if problem := cluster.failed():
                 raise Failure(problem)
     return 0 if good else 1

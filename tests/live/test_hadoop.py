@@ -115,8 +115,8 @@ def ask(count: int, priority: int = 1) -> Any:
     )  # fmt: skip
 
 
-async def start(beats: Beats, container: Any, command: str) -> Any:
-    address = f"127.0.0.1:{container.node.port}"
+async def start(beats: Beats, container: Any, command: str, host: str = "127.0.0.1") -> Any:
+    address = f"{host}:{container.node.port}"
     node = await Peer.dial(address, NODES, token=beats.tokens[container.node.port])
     request = pb.StartContainers()
     item = request.items.add(token=container.container_token)
@@ -327,6 +327,39 @@ def test_a_master_starts_again_after_the_managers_loss(
         assert (first.split("_")[3], second.split("_")[3]) == ("01", "02")
         assert int(second.split("_")[4]) > int(first.split("_")[4]), "not number 1 of its attempt"
         await client.call("forceKillApplication", pb.Kill(application=app), pb.KillAnswer)
+
+    run(conversation())
+
+
+def test_a_container_starts_at_its_own_host_through_a_relay(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Where the gateway is on another host, the node's host passes on what masters say."""
+    from weft.hadoop.relay import Relay
+
+    async def conversation() -> None:
+        client = await client_of(cluster)
+        app = await submitted(client, "far", unmanaged=True)
+        peer = await master_of(cluster, client, app)
+        await peer.call("registerApplicationMaster", pb.Register(), pb.Registered)
+        beats = Beats(peer)
+        await beats.beat(asks=[ask(1)])
+        await beats.until(lambda: beats.containers, "a container")
+        relay = Relay(ready(cluster, "address"), "localhost", "127.0.0.2")
+        following = asyncio.create_task(relay.run())
+
+        async def opened() -> bool:
+            return beats.containers[0].node.port in relay.ports
+
+        await until(opened, "the relay knows the node's face")
+        out = tmp_path / "out"
+        answer = await start(beats, beats.containers[0], f"echo here > {out}", "127.0.0.2")
+        assert len(answer.succeeded) == 1
+        await beats.until(lambda: beats.completed, "it ran")
+        assert out.read_text() == "here\n"
+        following.cancel()
+        await relay.close()
+        await peer.call("finishApplicationMaster", pb.Finish(final_status=1), pb.Finished)
 
     run(conversation())
 

@@ -53,7 +53,8 @@ class Gateway:
         self.cluster_ts = 0
         self.web = settings.web
         self.address = ""  # http://host:port where launchers ask
-        self._nodes: dict[NodeId, NodeReport] = {}
+        self._nodes: dict[NodeId, NodeReport] = {}  # as the manager knows them now
+        self._places: dict[NodeId, str] = {}  # host:port; a manager that restarts forgets nodes
         self._ports: dict[NodeId, int] = {}
         self._faces: dict[NodeId, rpc.Server] = {}
         self._links: dict[str, NodeLink] = {}
@@ -158,12 +159,11 @@ class Gateway:
     def _host_of(self, node: NodeId) -> str:
         if self._settings.node_host:
             return self._settings.node_host
-        found = self._nodes.get(node)
-        host = found.address.rpartition(":")[0] if found is not None else ""
+        host = self._places.get(node, "").rpartition(":")[0]
         return "localhost" if host in ("", "127.0.0.1", "[::1]", "::1") else host
 
     def _weft_node(self, host: str) -> tuple[NodeId, ...]:
-        return tuple(n for n in self._nodes if host in (n, self._host_of(n)))
+        return tuple(n for n in self._places if host in (n, self._host_of(n)))
 
     def _site(self) -> Site:
         return Site(
@@ -190,7 +190,10 @@ class Gateway:
         if not self.cluster_ts:
             self.cluster_ts = (await self.client.metrics()).cluster_ts
             self.client.cluster_ts = self.cluster_ts
-        self._nodes = {node.node_id: node for node in await self.client.nodes()}
+        # one that knows none has just started: what it had is the best that is known
+        known = {node.node_id: node for node in await self.client.nodes()}
+        self._nodes = known or self._nodes
+        self._places.update((n, one.address) for n, one in self._nodes.items() if one.address)
         for node in self._nodes:
             if node not in self._faces:
                 await self._open_face(node)
@@ -206,20 +209,26 @@ class Gateway:
         )  # fmt: skip
         self._faces[node] = server
         base = self._settings.node_port
-        port = base + len(self._faces) - 1 if base else 0
+        port = self.store.port(node) or (base + len(self._faces) - 1 if base else 0)
         try:
             self._ports[node] = await server.start(self._settings.host, port)
         except OSError:
             self._ports[node] = await server.start(self._settings.host, 0)
+        # masters go on calling a node where they were told that it is
+        self.store.keep_port(node, self._ports[node])
+
+    def faces(self) -> dict[str, dict[str, Any]]:
+        """Where each node's face is: the host that the node goes by, and its port."""
+        return {n: {"host": self._host_of(n), "port": port} for n, port in self._ports.items()}
 
     def _link(self, node: NodeId) -> NodeLink:
-        found = self._nodes.get(node)
-        if found is None:
+        address = self._places.get(node)
+        if address is None:
             raise server_error(f"node {node} is not known")
-        link = self._links.get(found.address)
+        link = self._links.get(address)
         if link is None:
-            link = NodeLink(found.address, self._follower, self._from_nodes, lambda lost: None)
-            self._links[found.address] = link
+            link = NodeLink(address, self._follower, self._from_nodes, lambda lost: None)
+            self._links[address] = link
         return link
 
     async def _start(self, node: NodeId, attempt: AttemptId, launch: TaskLaunch) -> str:

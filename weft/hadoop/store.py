@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.ids import AppId
 
-_CONTEXT, _LAUNCHES = "context.json", "launch"
+_CONTEXT, _LAUNCHES, _PORTS = "context.json", "launch", "ports.json"
 
 
 class Store:
@@ -53,6 +53,18 @@ class Store:
             path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
         if folder.exists():
             folder.rmdir()
+
+    def port(self, node: str) -> int:
+        """Return the port of a node's face, 0 where it never had one."""
+        known = (_read(self.root / _PORTS) or {}).get(node)
+        return known if isinstance(known, int) and 0 < known < 1 << 16 else 0
+
+    def keep_port(self, node: str, port: int) -> None:
+        """Keep the port of a node's face for the next start; another node's claim to it goes."""
+        known = _read(self.root / _PORTS) or {}
+        if known.get(node) != port:
+            rest = {name: old for name, old in known.items() if old != port}
+            write_private(self.root / _PORTS, rest | {node: port})
 
     def _folder(self, app: AppId) -> Path:
         return self._apps / str(app)

@@ -48,8 +48,12 @@ def launch_application(gateway: Gateway) -> web.Application:
             return web.Response(status=403, text="no such container, or not with this ticket")
         return web.json_response(data)
 
+    async def faces(request: web.Request) -> web.Response:
+        return web.json_response(gateway.faces())
+
     app = web.Application()
     app.router.add_get("/launch/{container}", launch)
+    app.router.add_get("/faces", faces)
     return app
 
 
