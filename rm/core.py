@@ -28,6 +28,9 @@ from weft.messages import (
 from weft.resources import ResourceTypes
 
 MATCH, LIVENESS, PREEMPT = "match", "liveness", "preempt"  # keys of timers
+CLAIM, DUE = "claim", "due"  # of rounds of preemption between those of PREEMPT
+
+_SOON = 0.1  # of preemption's interval, that a new ask waits for a round
 
 
 class ResourceManager:
@@ -50,6 +53,9 @@ class ResourceManager:
         self._watching = False
         self._preempting = settings.preemption or settings.preemption_intra_queue
         self._watch_s = self._watch_at = 0.0
+        self._opened = 0  # asks at the last round of preemption
+        self._claim_set = False
+        self._due_s = -1.0  # when the next chosen container has to go, as far as a timer is set
         self._handlers: dict[type, Callable[[Books, Any], None]] = {
             NodeHeartbeated: nodes.heartbeat,
             ContainersAsked: masters.asked,
@@ -73,6 +79,10 @@ class ResourceManager:
             self._watch()
         if books.settings.prompt and not books.timer_set:
             self._arm()
+        if self._preempting and books.rows.opened != self._opened and not self._claim_set:
+            self._claim_set = True  # what arrives together is looked at together
+            wait_s = books.settings.preemption_interval_s * _SOON
+            books.out.append(SetTimer(wait_s, CLAIM))
         return books.answer()
 
     def check(self) -> None:
@@ -90,12 +100,24 @@ class ResourceManager:
             self._gauges()
             self._watch()
         elif event.key == PREEMPT:
-            preempt.look(self.books)
+            self._look()
             self._preempt()
+        elif event.key in (CLAIM, DUE):
+            self._look()
         elif isinstance(event.key, tuple) and event.key[0] == leaving.DECOMMISSION:
             leaving.alarm(self.books, event.key[1])
         else:
             raise InvariantError(f"nobody set the timer {event.key!r}")
+
+    def _look(self) -> None:
+        """One round of preemption; another comes when the first of those chosen has to go."""
+        books = self.books
+        self._opened, self._claim_set = books.rows.opened, False
+        preempt.look(books)
+        due_s = min((by_s for by_s, _ in books.marks.values()), default=-1.0)
+        if due_s >= 0 and due_s != self._due_s:
+            self._due_s = due_s
+            books.out.append(SetTimer(max(0.0, due_s - books.now), DUE))
 
     def _preempt(self) -> None:
         """The next round of preemption comes after an interval, whatever happens meanwhile."""

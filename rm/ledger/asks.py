@@ -67,6 +67,7 @@ class AskRows(Columns):
     def __init__(self, d: int) -> None:
         self.count = 0
         self.live = 0
+        self.opened = 0  # rows so far
         self.preferring = 0  # rows with a preference
         self.gangs = 0
         self.entries: list[AskEntry | None] = []
@@ -93,6 +94,7 @@ class AskRows(Columns):
         row = self.count
         self.count += 1
         self.live += 1
+        self.opened += 1
         self.grow_to(self.count)
         self.entries.append(entry)
         entry.row = row

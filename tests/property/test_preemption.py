@@ -6,26 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from rm import masters
+from rm.books import Books
+from rm.match.registry import MATCHERS
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.results import Run, node_rows, task_rows
 from sim.settings import SimSettings
 from weft.cluster import QueueSpec, cluster_from_text
-from weft.facts import AttemptChanged, Closed, Placed, TaskStopped
+from weft.facts import Closed, Placed, TaskStopped
 from weft.ids import attempt_id, container_id
 from weft.job import Job, Stage
 from weft.live.factlines import fact_line
-from weft.messages import Outcome
-from weft.presets import PRESETS, preset
+from weft.messages import ContainersAsked, Outcome
+from weft.presets import PRESETS, Preset, choose, preset
 from weft.results.recorded import tasks_of
 
 QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
 GRACE_S, HEARTBEAT_S = 5.0, 1.0
+SOON_S, LINKS_S = 0.1, 0.1  # until asks that came together are looked at; messages on their way
 
 
-def waited(scheduler: str, prompt: bool) -> tuple[float, int]:
+def waited(scheduler: Preset, prompt: bool) -> tuple[float, int]:
     """How long a task of 7/8 of a node in queue b waits beside endless small tasks of queue a, s,
-    and how many containers were preempted; every checker is on.
+    from when the manager hears of it, and how many containers were preempted; every checker is on.
     """
     cluster = replace(cluster_from_text("4x8vcores,65536memory_mb"), queues=QUEUES)
     small = Stage("s", 400, 30.0, {"vcores": 1.0, "memory_mb": 1024.0},
@@ -37,7 +41,7 @@ def waited(scheduler: str, prompt: bool) -> tuple[float, int]:
     ]
     recorder = Recorder()
     settings = SimSettings(
-        preset(scheduler), seed=1, prompt=prompt, checks=True, check_every=9,
+        scheduler, seed=1, prompt=prompt, checks=True, check_every=9,
         manager={"preemption": True, "preemption_grace_s": GRACE_S},
     )  # fmt: skip
     simulation = Simulation(cluster, jobs, settings, recorder)
@@ -45,13 +49,17 @@ def waited(scheduler: str, prompt: bool) -> tuple[float, int]:
     taken = []
 
     def note(now: float, fact: object) -> None:
-        if isinstance(fact, AttemptChanged) and fact.attempt >> 8 == 2 and fact.state == "RUNNING":
-            at.setdefault("asked", now)
         if isinstance(fact, Placed) and fact.container >> 40 == 2 and fact.stage == 0:
             at.setdefault("placed", now)
         if isinstance(fact, Closed) and fact.outcome is Outcome.PREEMPTED:
             taken.append(fact.container)
 
+    def asked(books: Books, event: ContainersAsked) -> None:
+        if event.asks and event.attempt_id >> 8 == 2:
+            at.setdefault("asked", books.now)
+        masters.asked(books, event)
+
+    simulation.manager._handlers[ContainersAsked] = asked
     simulation.watchers.append(note)
     simulation.run()
     assert [row.state for row in recorder.jobs] == ["FINISHED"] * 2, "preempted tasks are run again"
@@ -68,24 +76,25 @@ def _check_tables(run: Run, taken: int) -> None:
     assert sum(row[-1] for row in node_rows(run)) == ends["FAILED"] == 0
 
 
-@pytest.mark.parametrize("scheduler", ["capacity", "fifo", "drf", "tetris", "graphene", "carbyne"])
-def test_a_large_task_waits_for_the_grace_period_and_a_heartbeat(scheduler: str) -> None:
-    """In prompt pace; by the next round, what it needs is chosen."""
-    wait_s, taken = waited(scheduler, prompt=True)
+@pytest.mark.parametrize("matcher", list(MATCHERS))
+def test_a_large_task_waits_for_the_grace_period_and_a_heartbeat(matcher: str) -> None:
+    """In prompt pace what it needs is chosen as soon as it asks."""
+    wait_s, taken = waited(choose(matcher=matcher), prompt=True)
     assert wait_s <= GRACE_S + HEARTBEAT_S + 1e-6
     assert taken
 
 
-def test_in_yarns_pace_orders_and_ends_take_their_heartbeats() -> None:
-    """The ask, the order to stop and the end are each told with a heartbeat."""
-    wait_s, taken = waited("capacity", prompt=False)
-    assert wait_s <= GRACE_S + 4 * HEARTBEAT_S
+@pytest.mark.parametrize("matcher", list(MATCHERS))
+def test_in_yarns_pace_the_order_and_the_end_take_a_heartbeat_each(matcher: str) -> None:
+    """A node hears of the order with one heartbeat and tells of the end with the next."""
+    wait_s, taken = waited(choose(matcher=matcher), prompt=False)
+    assert GRACE_S < wait_s <= GRACE_S + 2 * HEARTBEAT_S + SOON_S + LINKS_S
     assert taken
 
 
 def test_containers_that_several_tasks_share_are_given_up_as_well() -> None:
     """A job that holds its containers (COBRA) starts nothing more in those that it loses."""
-    wait_s, _ = waited("cobra", prompt=True)
+    wait_s, _ = waited(preset("cobra"), prompt=True)
     assert wait_s <= GRACE_S + HEARTBEAT_S + 1e-6
     assert "cobra" in PRESETS
 
