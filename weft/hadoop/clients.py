@@ -1,5 +1,6 @@
 """The face to YARN's clients: submit, follow, list, kill, move; nodes, queues, labels."""
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ from weft.ids import attempt_id, number_of_attempt
 from weft.requests import ApplicationReport, NodeReport, QueueReport
 
 LISTED_MAX = 10_000  # applications of one answer
+FRESH_S = 0.1  # so old a report may be
+REPORTS_MAX = 1_000  # that are kept for so long
 UNSUPPORTED = (
     "failApplicationAttempt", "getDelegationToken", "renewDelegationToken", "getResourceProfile",
     "cancelDelegationToken", "getNewReservation", "submitReservation", "updateReservation",
@@ -74,8 +77,9 @@ class Cluster(Protocol):
 class ClientFace:
     """ApplicationClientProtocol."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._reports: dict[int, tuple[float, Any]] = {}  # by application: when it was made
 
     def protocol(self) -> Mapping[str, Method]:
         """Return every method of the protocol: served, answered empty, or refused by name."""
@@ -155,10 +159,15 @@ class ClientFace:
                 raise _unknown_application(message) from None
             raise
 
+    async def _changing(self, message: Any) -> ApplicationReport:
+        """An application that is about to change: the next report is a new one."""
+        item = await self._application(message)
+        self._reports.pop(item.app_id, None)
+        return item
+
     def _made(self, item: ApplicationReport) -> Any:
         cluster = self._cluster
-        kept = cluster.store.application(item.app_id) or {}
-        unmanaged = bool(kept.get("unmanaged"))
+        unmanaged = cluster.store.unmanaged(item.app_id)
         made = translate.report(item, cluster.unix_ms, cluster.web, unmanaged=unmanaged)
         if unmanaged and item.state == "ACCEPTED" and item.attempt_id:
             # its client registers the attempt itself, so it needs the token
@@ -167,11 +176,20 @@ class ClientFace:
         return made
 
     async def _report(self, caller: Caller, request: Any) -> Any:
-        item = await self._application(request.application)
-        return pb.OneApplicationReport(report=self._made(item))
+        """A report: clients ask for it once a second and more often, so it may be `FRESH_S` old."""
+        app, now = request.application.id, self._clock()
+        made_s, answer = self._reports.get(app, (0.0, None))
+        right = request.application.cluster_timestamp in (0, self._cluster.cluster_ts)
+        if answer is None or not right or now - made_s >= FRESH_S:
+            item = await self._application(request.application)
+            answer = pb.OneApplicationReport(report=self._made(item))
+            if len(self._reports) >= REPORTS_MAX:
+                self._reports.clear()
+            self._reports[app] = (now, answer)
+        return answer
 
     async def _kill(self, caller: Caller, request: Any) -> Any:
-        item = await self._application(request.application)
+        item = await self._changing(request.application)
         why = request.diagnostics or f"Application killed by user {caller.user or 'anonymous'}"
         state = await self._cluster.client.kill(item.app_id, why[:1000])
         return pb.KillAnswer(completed=state in ("KILLED", "FINISHED", "FAILED"))
@@ -192,12 +210,12 @@ class ClientFace:
         return pb.Applications(applications=[self._made(item) for item in wanted[-most:]])
 
     async def _move(self, caller: Caller, request: Any) -> Any:
-        item = await self._application(request.application)
+        item = await self._changing(request.application)
         await self._cluster.client.move(item.app_id, request.queue)
         return pb.Empty()
 
     async def _priority(self, caller: Caller, request: Any) -> Any:
-        item = await self._application(request.application)
+        item = await self._changing(request.application)
         await self._cluster.client.set_priority(item.app_id, request.priority.priority)
         return pb.SetPriorityAnswer(priority=request.priority)
 

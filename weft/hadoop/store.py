@@ -20,6 +20,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._apps = root / "apps"
+        self._unmanaged: dict[AppId, bool] = {}
         self._apps.mkdir(parents=True, exist_ok=True)
         for folder in (root, self._apps):
             folder.chmod(0o700)
@@ -38,6 +39,16 @@ class Store:
         """Return an application's submission, None where there is none."""
         return _read(self._folder(app) / _CONTEXT)
 
+    def unmanaged(self, app: AppId) -> bool:
+        """Return whether an application's client runs its master itself."""
+        known = self._unmanaged.get(app)
+        if known is None:
+            data = self.application(app)
+            known = bool((data or {}).get("unmanaged"))
+            if data is not None:
+                self._unmanaged[app] = known
+        return known
+
     def keep_launch(self, app: AppId, container: str, data: dict[str, Any]) -> None:
         """Keep what a container is to run."""
         write_private(self._folder(app) / _LAUNCHES / f"{container}.json", data)
@@ -48,6 +59,7 @@ class Store:
 
     def forget(self, app: AppId) -> None:
         """An application is over: its folder goes."""
+        self._unmanaged.pop(app, None)
         folder = self._folder(app)
         for path in sorted(folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)

@@ -1,0 +1,90 @@
+"""The face to YARN's clients: what it tells again, and what it keeps of a submission."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from weft.hadoop import clients, rpc
+from weft.hadoop import hadoop_pb2 as pb
+from weft.hadoop.clients import ClientFace
+from weft.hadoop.store import Store
+from weft.hadoop.tokens import TokenKeeper
+from weft.requests import ApplicationReport
+
+APP = pb.ApplicationId(id=3, cluster_timestamp=7)
+RUNNING = ApplicationReport(
+    app_id=3, name="j", user="ada", queue="root.default", priority=0, state="RUNNING",
+    final_status="UNDEFINED", progress=0.0, attempt_id=0, master_node="", submitted_s=0.0,
+    started_s=0.0, finished_s=0.0, tasks=0, finished_tasks=0, running_containers=0,
+    pending_containers=0, allocated={}, cluster_ts=7,
+)  # fmt: skip
+
+
+class Cluster:
+    """A gateway whose manager counts what it is asked."""
+
+    cluster_ts, web, names = 7, "", ("vcores", "memory_mb")
+
+    def __init__(self, folder: Path) -> None:
+        self.client, self.store, self.keeper = self, Store(folder), TokenKeeper()
+        self.asked = 0
+        self.jobs: list[Any] = []
+
+    async def application(self, app: int) -> ApplicationReport:
+        self.asked += 1
+        return RUNNING
+
+    async def kill(self, app: int, why: str) -> str:
+        return "KILLED"
+
+    async def submit(self, job: Any, submission_id: str, app: int) -> int:
+        self.jobs.append((submission_id, app))
+        return app
+
+    def unix_ms(self, cluster_s: float) -> int:
+        return int(cluster_s * 1000)
+
+    def master_environment(self, app: int) -> tuple[tuple[str, str], ...]:
+        return ()
+
+
+def talk(folder: Path, conversation: Callable[..., Awaitable[None]]) -> None:
+    cluster: Any = Cluster(folder)
+    now = [100.0]
+    protocol = ClientFace(cluster, clock=lambda: now[0]).protocol()
+    caller = rpc.Caller(peer="here")
+
+    async def call(method: str, request: Any) -> Any:
+        return await protocol[method].handler(caller, request)
+
+    asyncio.run(conversation(cluster, now, call))
+
+
+def test_a_report_is_told_again_for_a_moment_but_never_after_a_change(tmp_path: Path) -> None:
+    async def conversation(cluster: Any, now: list[float], call: Any) -> None:
+        request = pb.OneApplication(application=APP)
+        for _ in range(5):
+            answer = await call("getApplicationReport", request)
+        assert (answer.report.name, cluster.asked) == ("j", 1)
+        now[0] += clients.FRESH_S
+        await call("getApplicationReport", request)
+        assert cluster.asked == 2
+        await call("forceKillApplication", pb.Kill(application=APP))
+        await call("getApplicationReport", request)
+        assert cluster.asked == 4, "the kill's own look, and a new one"
+
+    talk(tmp_path, conversation)
+
+
+def test_a_submission_said_again_changes_nothing_of_the_first(tmp_path: Path) -> None:
+    async def conversation(cluster: Any, now: list[float], call: Any) -> None:
+        for command in ("first", "second"):
+            context = pb.SubmissionContext(application=APP, name="j", unmanaged=True)
+            context.master.command.append(command)
+            await call("submitApplication", pb.Submission(context=context))
+        assert cluster.store.application(3)["commands"] == ["first"]
+        assert cluster.store.unmanaged(3)
+        assert cluster.jobs == [("hadoop-7-3", 3)] * 2
+
+    talk(tmp_path, conversation)
