@@ -110,7 +110,14 @@ class Book:
             for r, (amount, hard) in enumerate(zip(capacity, rigid, strict=True))
             if hard
         ]
-        self.granted = self.granted or [0.0] * len(capacity)
+        if not self.granted:
+            self.granted = [0.0] * len(capacity)
+            for held in self.containers.values():  # of an earlier process of the node
+                if len(held.granted) != len(capacity):
+                    held.granted = ()  # the cluster's resource types changed meanwhile
+                elif held.granted:
+                    for r, _ in self._rigid:
+                        self.granted[r] += held.granted[r]
 
     def fits(self, granted: Vector) -> bool:
         """Whether the rigid part of a grant fits beside all others."""
@@ -125,7 +132,7 @@ class Book:
         held = Held(container_id, granted, reusable, master)
         self.containers[container_id] = held
         if granted:
-            for r, _ in self._rigid:
+            for r, _ in self._rigid if self.granted else ():
                 self.granted[r] += granted[r]
         return held
 

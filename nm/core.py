@@ -19,6 +19,7 @@ from weft.effects import (
     Effect,
     NodeSlowed,
     ProcessEnded,
+    ProcessesFound,
     Send,
     SetTimer,
     Started,
@@ -107,6 +108,7 @@ class NodeManager:
             ContainersMeasured: self._runner.measured,
             QueryContainers: self._on_query,
             Started: self._on_started,
+            ProcessesFound: self._runner.found,
             NodeSlowed: self._on_slowed,
             StopRequested: self._on_stop_requested,
         }

@@ -6,7 +6,16 @@ from nm.containers import Book, Held, TaskKey, measure_all, never_started
 from nm.emulation import Emulation, Work
 from nm.lifecycle import ContainerEvent, ContainerState
 from nm.settings import Mode, NodeSettings
-from weft.effects import ContainersMeasured, Effect, Kill, Launch, Note, ProcessEnded, Send
+from weft.effects import (
+    ContainersMeasured,
+    Effect,
+    Kill,
+    Launch,
+    Note,
+    ProcessEnded,
+    ProcessesFound,
+    Send,
+)
 from weft.errors import InvariantError
 from weft.facts import TaskStarted, TaskStopped
 from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container, granted_before
@@ -100,6 +109,22 @@ class Runner:
             effects.append(Note(TaskStarted(container, self.node_id, *key, item.demand)))
             effects.append(Launch(item))
         return ""
+
+    def found(self, event: ProcessesFound, now: float, effects: list[Effect]) -> None:
+        """Hold what an earlier process of this node started: it runs, or its end follows."""
+        for item, began_s in event.items:
+            container = item.container_id
+            held = self.book.containers.get(container)
+            if isinstance(item, MasterLaunch):
+                if held is None:
+                    self.book.add(container, item.demand, False, True)
+                continue
+            if held is None:
+                held = self.book.add(container, item.granted or item.demand, item.reusable, False)
+                self.reusable = self.reusable or item.reusable
+            if held.reusable or not held.tasks:
+                work = Work(item, item.demand, item.duration_s, began_s, 0)
+                held.begin((item.stage, item.task, item.attempt), work)
 
     def _refuses(self) -> bool:
         buggify = self._settings.buggify

@@ -5,7 +5,7 @@ before any later effect of the same answer is done.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.facts import Fact
 from weft.ids import AppId, ContainerId
@@ -133,6 +133,20 @@ class ProcessEnded:
     stage: int = -1  # which task, where several run inside one reusable container
     task: int = -1
     attempt: int = 0
+
+
+class FoundProcess(NamedTuple):
+    """A process that an earlier node manager of the host started, and since when it runs, s."""
+
+    item: TaskLaunch | MasterLaunch
+    began_s: float
+
+
+@record
+class ProcessesFound:
+    """Before `Started`: what an earlier process of this node left, to be held from now on."""
+
+    items: tuple[FoundProcess, ...]
 
 
 @record

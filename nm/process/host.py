@@ -2,7 +2,8 @@
 
 What a command leaves behind is killed with it: when the first process ends, the rest of its group
 goes too, before the group's number can be used again. A node manager that died without a chance to
-stop its tasks is cleaned up after by `kill_orphans`, which finds them by their environment.
+stop its tasks is followed by one that finds them (`nm.process.records`) and keeps them; what is not
+written down is killed by `kill_orphans`, which finds it by its environment.
 """
 
 import asyncio
@@ -12,27 +13,43 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from nm.process.folders import clean
-from nm.process.limits import Limits
+from nm.process.limits import Limits, startable
+from nm.process.records import (
+    Record,
+    Records,
+    exit_code,
+    host_boot,
+    name_of,
+    process_name,
+    started,
+    waited_for,
+)
 from weft.effects import ProcessEnded
 from weft.ids import AppId, ContainerId, app_of_container, format_app, format_container
-from weft.messages import Outcome, TaskLaunch
+from weft.messages import MasterLaunch, Outcome, TaskLaunch
 from weft.resources import Vector
 
 ROOT_VARIABLE = "WEFT_WORK_ROOT"  # marks every process that a node manager started
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer
+UNKNOWN = -1000  # exit code of a process of which nobody knows how it ended
 POLL_S = 0.02  # where the system has no pidfd
 NO_COMMAND = "weft: this stage has no command; the task only sleeps for its {:g} s"
 TaskKey = tuple[int, int, int]
 
 
 class _Process:
-    __slots__ = ("began_s", "container_id", "key", "pid", "pidfd", "stopping", "timer")
+    __slots__ = (
+        "began_s", "container_id", "found", "key", "pid", "pidfd", "recorded", "stopping", "timer",
+    )  # fmt: skip
 
     def __init__(self, container_id: ContainerId, key: TaskKey, pid: int, began_s: float) -> None:
+        self.found = False  # an earlier node manager started it
+        self.recorded = False  # a shell waits for it and writes its exit code down
         self.began_s = began_s  # on the event loop's clock
         self.container_id = container_id
         self.key = key
@@ -60,7 +77,9 @@ class ProcessHost:
         grace_s: float = 5.0,
         environment: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        records: Records | None = None,
     ) -> None:
+        self._records = records if hasattr(os, "pidfd_open") and host_boot() else None
         self.root = root.resolve()
         self.cluster_ts = cluster_ts
         self._on_ended = on_ended
@@ -104,8 +123,9 @@ class ProcessHost:
         demand = item.granted or item.demand
         note = "" if item.command else NO_COMMAND.format(item.duration_s)
         self.run(
-            item.container_id, command, variables, key=key, folder=name, demand=demand, note=note
-        )
+            item.container_id, command, variables, key=key, folder=name, demand=demand, note=note,
+            item=item, node_id=node_id,
+        )  # fmt: skip
 
     def run(
         self,
@@ -117,10 +137,13 @@ class ProcessHost:
         folder: str = "",
         demand: Vector = (),
         note: str = "",
+        item: TaskLaunch | MasterLaunch | None = None,
+        node_id: str = "",
     ) -> None:
         """Run any command in a container (a master, for example); `demand` limits it.
 
-        `note` is a line that its stderr begins with.
+        `note` is a line that its stderr begins with. What is started for an `item` is written down,
+        for the next node manager to find.
         """
         path = self.folder(container_id) / folder
         environment = self._environment | dict(variables)
@@ -128,9 +151,16 @@ class ProcessHost:
         environment["WEFT_WORK_DIR"] = str(path)
         environment["WEFT_PYTHON"] = sys.executable  # one that can import weft
         held = command
+        name = process_name(container_id, key)
+        recorded = self._records is not None and item is not None
+        if recorded and startable(command[0], environment, path):
+            assert self._records is not None
+            self._records.exit_file(name).unlink(missing_ok=True)
+            held = waited_for(command, self._records.exit_file(name))
+        group = ""
         if self._limits is not None and demand:
-            name = format_container(self.cluster_ts, container_id)
-            held = self._limits.enter(container_id, name, demand, command, environment, path)
+            group = format_container(self.cluster_ts, container_id)
+            held = self._limits.enter(container_id, group, demand, held, environment, path)
         try:
             pid = _spawn(held, environment, path, note)
         except OSError as error:
@@ -140,8 +170,85 @@ class ProcessHost:
             self._loop.call_soon(self._on_ended, end)
             return
         process = _Process(container_id, key, pid, self._loop.time())
+        process.recorded = recorded and held is not command
+        if item is not None and process.recorded:
+            self._write(item, key, pid, group, node_id)
         self._running.setdefault(container_id, {})[key] = process
         self._watch(process)
+
+    def _write(
+        self, item: TaskLaunch | MasterLaunch, key: TaskKey, pid: int, group: str, node_id: str
+    ) -> None:
+        assert self._records is not None
+
+        record = Record(
+            node_id, item.container_id, *key, pid, started(pid), host_boot(), time.time(),
+            self.cluster_ts, item.demand,
+            item.granted if isinstance(item, TaskLaunch) else (),
+            item.duration_s if isinstance(item, TaskLaunch) else 0.0,
+            isinstance(item, TaskLaunch) and item.reusable,
+            item.attempt_id if isinstance(item, MasterLaunch) else 0, group,
+        )  # fmt: skip
+        with contextlib.suppress(OSError):  # a full disk: then nobody will find it again
+            self._records.write(record)
+
+    # -- finding again -----------------------------------------------------------------------------
+
+    def find(self) -> tuple[list[Record], list[ProcessEnded]]:
+        """Keep the processes that an earlier node manager left; those that ended meanwhile, too.
+
+        Answers all that were written down, and the ends of those that are gone. Whatever else that
+        node manager started is killed. Call it before anything is started.
+        """
+        if self._records is None:
+            return [], []
+        found = list(self._records.read())
+        ends = []
+        for record in found:
+            if not self._keep(record):
+                ends.append(self._gone(record))
+        return found, ends
+
+    def _keep(self, record: Record) -> bool:
+        if not record.alive:
+            return False
+        key = (record.stage, record.task, record.attempt)
+        ran_s = time.time() - record.began_s
+        process = _Process(record.container_id, key, record.pid, self._loop.time() - ran_s)
+        process.found = process.recorded = True
+        try:
+            process.pidfd = os.pidfd_open(record.pid)
+        except OSError:
+            return False
+        if not record.alive:  # it ended in between, and its number may be another's
+            os.close(process.pidfd)
+            return False
+        self.cluster_ts = record.cluster_ts
+        if self._limits is not None and record.group:
+            self._limits.find(record.container_id, record.group)
+        self._running.setdefault(record.container_id, {})[key] = process
+        self._loop.add_reader(process.pidfd, self._reap, process)
+        return True
+
+    def _gone(self, record: Record) -> ProcessEnded:
+        """How a process ended while no node manager watched it."""
+        assert self._records is not None
+        key = (record.stage, record.task, record.attempt)
+        code = self._records.code(name_of(record))
+        if code is not None and code != UNKNOWN:
+            self._records.ended(name_of(record), code)
+            outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
+            return ProcessEnded(record.container_id, outcome, code, _how(code), (), *key)
+        self._records.ended(name_of(record), UNKNOWN)
+        why = "it was gone when its node manager was back, and how it ended is not known"
+        if record.host_boot != host_boot():
+            why = "its host was started anew"
+        return ProcessEnded(record.container_id, Outcome.LOST, UNKNOWN, why, (), *key)
+
+    def forget(self, *, heard: bool) -> None:
+        """Drop what is written down of processes whose ends were heard of."""
+        if self._records is not None:
+            self._records.forget(heard=heard)
 
     # -- stopping ----------------------------------------------------------------------------------
 
@@ -170,6 +277,8 @@ class ProcessHost:
             await asyncio.sleep(0.005)
         if self._limits is not None:
             self._limits.end()
+        if self._records is not None:
+            self._records.clear()
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -230,21 +339,39 @@ class ProcessHost:
             os.close(process.pidfd)
         if process.timer is not None:
             process.timer.cancel()
-        _signal(process.pid, signal.SIGKILL)  # its number is not free before the next line
-        _, status, spent = os.wait4(process.pid, 0)
+        if process.found:
+            code, spent = self._found_code(process), None
+        else:
+            _signal(process.pid, signal.SIGKILL)  # its number is not free before the next line
+            _, status, spent = os.wait4(process.pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            code = exit_code(code) if process.recorded else code
         for_memory = self._left(process)
-        code = os.waitstatus_to_exitcode(status)
-        message = ""
+        if process.recorded and self._records is not None:
+            self._records.ended(process_name(process.container_id, process.key), code)
+        message = _how(code)
         outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
         if code != 0:
             outcome = Outcome.KILLED if process.stopping else Outcome.FAILED
-            message = f"exit code {code}" if code > 0 else f"ended by {_signal_name(-code)}"
+            if code == UNKNOWN and not process.stopping:
+                outcome, message = Outcome.LOST, "how it ended is not known"
             if for_memory and not process.stopping:
                 outcome = Outcome.OUT_OF_MEMORY
                 message = f"out of memory: over the container's limit ({message})"
-        use = self._use(spent, self._loop.time() - process.began_s)
+        use = tuple(-1.0 for _ in self._names)
+        if spent is not None:
+            use = self._use(spent, self._loop.time() - process.began_s)
         end = ProcessEnded(process.container_id, outcome, code, message, use, *process.key)
         self._on_ended(end)
+
+    def _found_code(self, process: _Process) -> int:
+        """How a process ended that is not this one's child; what it leaves behind is killed."""
+        assert self._records is not None
+        kill_orphans(self.root, only=process.pid)
+        code = self._records.code(process_name(process.container_id, process.key))
+        if code is not None:
+            return code
+        return -signal.SIGKILL if process.stopping else UNKNOWN
 
     def _use(self, spent: resource.struct_rusage, lasted_s: float) -> Vector:
         """What a process and those that it waited for used: mean cores, the largest one's memory.
@@ -282,10 +409,11 @@ class ProcessHost:
         return self._limits.measure(running)
 
 
-def kill_orphans(root: Path) -> list[int]:
+def kill_orphans(root: Path, spare: Collection[int] = (), only: int = 0) -> list[int]:
     """Kill what an earlier node manager of this root left running; answers the process ids.
 
-    Only processes that carry the root in their environment and belong to this user are looked at.
+    Only processes that carry the root in their environment and belong to this user are looked at:
+    none of the process groups `spare`, and with `only` those of this group.
     """
     mark = f"{ROOT_VARIABLE}={root.resolve()}".encode()
     killed = []
@@ -294,6 +422,9 @@ def kill_orphans(root: Path) -> list[int]:
             if mark not in (entry / "environ").read_bytes().split(b"\0"):
                 continue
             pid = int(entry.name)
+            group = os.getpgid(pid)
+            if group in spare or (only and group != only):
+                continue
             if pid != os.getpid():
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
@@ -335,6 +466,12 @@ def _spawn(
 def _signal(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def _how(code: int) -> str:
+    if code == 0:
+        return ""
+    return f"exit code {code}" if code > 0 else f"ended by {_signal_name(-code)}"
 
 
 def _signal_name(number: int) -> str:

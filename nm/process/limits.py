@@ -49,7 +49,7 @@ class Limits:
         A command that cannot be started stays as it is: its own error says more than a shell's. So
         does one whose group cannot be made.
         """
-        if self._groups is None or not _startable(command[0], environment, folder):
+        if self._groups is None or not startable(command[0], environment, folder):
             return command
         try:
             cores = self._amount(demand, "vcores")
@@ -61,6 +61,11 @@ class Limits:
         self._group_of[container] = name
         self._closing.discard(name)
         return (SHELL, "-c", ENTER, files, *command)
+
+    def find(self, container: ContainerId, name: str) -> None:
+        """A container of an earlier node manager is in this group, if that is still there."""
+        if self._groups is not None and self._groups.processes(name):
+            self._group_of[container] = name
 
     def killed_for_memory(self, container: ContainerId) -> bool:
         """Whether the kernel killed a process of the container for its limit."""
@@ -119,7 +124,7 @@ class Limits:
         return demand[position] if position < len(demand) else 0.0
 
 
-def _startable(program: str, environment: Mapping[str, str], folder: Path) -> bool:
+def startable(program: str, environment: Mapping[str, str], folder: Path) -> bool:
     """Whether a program is found and may be executed, as execvp would see it."""
     if "/" in program:
         return os.access(folder / program, os.X_OK)

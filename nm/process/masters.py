@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nm.process.host import ProcessHost
 from weft.effects import ProcessEnded
-from weft.ids import ContainerId
+from weft.ids import ContainerId, NodeId
 from weft.live.settings import NmSettings
 from weft.messages import MasterLaunch, Outcome
 from weft.wire.codec import MasterEnded
@@ -34,7 +34,7 @@ class HostedMasters:
         self._waiting: dict[ContainerId, tuple[MasterLaunch, float]] = {}  # since when
         self.stream: Stream = host_stream(address, self._ended, self._state)
 
-    def start(self, item: MasterLaunch) -> None:
+    def start(self, item: MasterLaunch, node: NodeId = "") -> None:
         """Have a master started; its end follows in any case."""
         if self.stream.up:
             self._running.add(item.container_id)
@@ -82,7 +82,7 @@ class ProcessMasters:
         self._host = host
         self._settings = settings
 
-    def start(self, item: MasterLaunch) -> None:
+    def start(self, item: MasterLaunch, node: NodeId) -> None:
         """Start `python -m am` for the attempt; its end follows."""
         settings = self._settings
         # masters run in folders of their own, so a path from here says nothing there
@@ -96,11 +96,11 @@ class ProcessMasters:
             f"--time-scale={settings.time_scale!r}",
             f"--seed={settings.seed}",
             "--metrics-port=-1",
-            "--die-with-parent",
+            *(() if settings.recovery else ("--die-with-parent",)),
             *identity,
             *settings.master_args,
         ]  # fmt: skip
-        self._host.run(item.container_id, command, {})
+        self._host.run(item.container_id, command, {}, item=item, node_id=node)
 
     def stop(self, container: ContainerId) -> bool:
         """The process host stops it like any other container."""

@@ -34,6 +34,11 @@ class NodeMetrics:
         elif isinstance(fact, Gauge):
             out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
 
+    def found(self, processes: int) -> None:
+        """Processes of an earlier run of this node manager that are kept."""
+        self._out.count("weft_processes_found", "Processes of an earlier run", processes)
+        self._out.add("weft_tasks_running", "Tasks and masters that run now", processes)
+
     def monitored(self, took_s: float) -> None:
         """One look at what all containers use took so long (COBRA table IV)."""
         text = "Time that one look at the use of all containers took, s"

@@ -17,9 +17,17 @@ from nm.process.host import ProcessHost, kill_orphans
 from nm.process.limits import DISK, Limits
 from nm.process.masters import HostedMasters, ProcessMasters
 from nm.process.metrics import NodeMetrics
+from nm.process.records import Record, Records
 from nm.settings import Mode, NodeSettings
 from weft.cluster import NodeSpec
-from weft.effects import ContainersMeasured, ProcessEnded, Started, StopRequested
+from weft.effects import (
+    ContainersMeasured,
+    FoundProcess,
+    ProcessEnded,
+    ProcessesFound,
+    Started,
+    StopRequested,
+)
 from weft.errors import InputError
 from weft.facts import Fact
 from weft.ids import AppId, AttemptId, ContainerId
@@ -78,13 +86,21 @@ class NodeService(Outside):
     def start(self, specs: Sequence[NodeSpec], types: ResourceTypes, address: str) -> None:
         """Connect and start the nodes; `address` is where masters reach them."""
         settings = self._settings
+        found: list[Record] = []
+        ends: list[ProcessEnded] = []
         if settings.mode == "process" or settings.launch == "process":
             root = Path(settings.work_dir) / specs[0].node_id
-            killed = kill_orphans(root)
+            records = Records(root.resolve()) if settings.recovery else None
+            self._processes = ProcessHost(
+                root, self._ended, limits=self._limits(specs, types), records=records
+            )
+            found, ends = self._processes.find()
+            killed = kill_orphans(root, {record.pid for record in found})
             if killed:
                 self._process.log.warning("killed what an earlier run left", processes=len(killed))
-            clean_all(root)
-            self._processes = ProcessHost(root, self._ended, limits=self._limits(specs, types))
+            if not found:
+                clean_all(root)
+            self._process.spawn(self._forget())
         if settings.launch == "hosted":
             process = self._process
             self._masters = HostedMasters(
@@ -111,12 +127,51 @@ class NodeService(Outside):
                 np.random.default_rng([settings.seed, settings.first_node + number]),
                 boot=1 + secrets.randbelow(BOOT_MAX),
             )
-            self.shell.add(node_address(spec.node_id), core)
-            self.shell.post(node_address(spec.node_id), Started())
+            address_of = node_address(spec.node_id)
+            self.shell.add(address_of, core)
+            own = [record for record in found if record.node == spec.node_id]
+            if own:
+                self._take_back(address_of, own)
+            self.shell.post(address_of, Started())
+        for end in ends:
+            self._ended(end)
+        for record in found:  # of a node that this process is not (any more)
+            if record.container_id not in self._launched and self._processes is not None:
+                self._processes.stop(record.container_id)
         self._hosted = len(specs)
         self._metrics.hosted(self._hosted)
         self._process.spawn(self._stream.run())
         self._process.spawn(self.shell.run())
+
+    def _take_back(self, node: Address, records: Sequence[Record]) -> None:
+        """Have a node hold what an earlier process of it started; it registers with that."""
+        items: list[FoundProcess] = []
+        clock = self._process.clock
+        for one in records:
+            item: TaskLaunch | MasterLaunch
+            if one.master:
+                item = MasterLaunch(one.container_id, one.master, one.demand)
+            else:
+                item = TaskLaunch(
+                    one.container_id, one.stage, one.task, one.attempt, one.duration_s, one.demand,
+                    reusable=one.reusable, granted=one.granted,
+                )  # fmt: skip
+            _, count = self._launched.get(one.container_id, (node, 0))
+            self._launched[one.container_id] = (node, count + 1)
+            began_s = clock.now() - (time.time() - one.began_s) * clock.time_scale
+            items.append(FoundProcess(item, began_s))
+        self._process.log.info("found what an earlier run left", processes=len(items))
+        self._metrics.found(len(items))
+        self.shell.post(node, ProcessesFound(tuple(items)))
+
+    async def _forget(self) -> None:
+        """What is written down of ended processes goes when the manager has heard of them."""
+        while True:
+            await asyncio.sleep(MEASURE_S)
+            cores = [self.shell.core(address) for address in self.shell.addresses]
+            owed = any(isinstance(core, NodeManager) and core.owes for core in cores)
+            if self._processes is not None:
+                self._processes.forget(heard=not owed)
 
     def _limits(self, specs: Sequence[NodeSpec], types: ResourceTypes) -> Limits | None:
         """How this host's tasks are limited and measured; said once where they are not limited."""
@@ -262,7 +317,7 @@ class NodeService(Outside):
         if isinstance(item, MasterLaunch) and item.command:
             self._start_foreign(item, core.partition(":")[2])
         elif isinstance(item, MasterLaunch):
-            self._masters.start(item)
+            self._masters.start(item, core.partition(":")[2])
         else:
             assert self._processes is not None
             self._processes.start(item, core.partition(":")[2])
@@ -275,7 +330,9 @@ class NodeService(Outside):
             asyncio.get_running_loop().call_soon(self._ended, end)
             return
         variables = {**dict(item.environment), "WEFT_NODE": node}
-        self._processes.run(item.container_id, item.command, variables, demand=item.demand)
+        self._processes.run(
+            item.container_id, item.command, variables, demand=item.demand, item=item, node_id=node
+        )
 
     def kill(self, core: Address, container: ContainerId) -> None:
         """Stop what runs in a container; its end follows."""

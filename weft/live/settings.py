@@ -213,6 +213,9 @@ class NmSettings(ProcessSettings):
     resend_after_s: float = Field(
         3.0, gt=0, description="What is not acknowledged for so long is sent again, s."
     )
+    recovery: bool = Field(
+        True, description="Find the processes of an earlier run again and keep them (process)."
+    )
     cgroups: Literal["auto", "off"] = Field(
         "auto", description="Hold tasks to what they asked for by control groups (process)."
     )

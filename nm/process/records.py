@@ -1,0 +1,164 @@
+"""What a node manager writes down of its processes, so that the next one finds them again.
+
+One small file a process, its owner's only, in `<root>/.processes`: which container and task, the
+process's number with its start time and the host's boot (a number alone is soon another's), and its
+control group. The process is started by a shell that waits for it and writes its exit code beside
+that file: whoever is not its parent cannot ask the system for it. A file goes when the Resource
+Manager has heard of the end.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.ids import ContainerId
+from weft.resources import Vector
+
+FOLDER = ".processes"
+SHELL = "/bin/sh"
+# $0: where the exit code goes; the command runs as it would alone, signals reach its whole group
+WAIT = 'trap : TERM INT HUP; (exec "$@"); c=$?; umask 077; echo $c >"$0"; exit $c'
+SIGNALLED = 128  # a shell tells the end by signal n as this much more
+SIGNALS_MAX = 64
+KEPT_S = 60.0  # an end that is not known to have been heard is kept so long
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One process. `host_boot` and `start` tell it from a later one of the same number."""
+
+    node: str
+    container_id: ContainerId
+    stage: int
+    task: int
+    attempt: int
+    pid: int
+    start: int  # clock ticks since the host's boot
+    host_boot: str
+    began_s: float  # unix time
+    cluster_ts: int
+    demand: Vector = ()
+    granted: Vector = ()
+    duration_s: float = 0.0
+    reusable: bool = False
+    master: int = 0  # the attempt that it is the master of; 0: a task
+    group: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process is still there."""
+        return self.host_boot == host_boot() and started(self.pid) == self.start
+
+
+class Records:
+    """The files of one node manager's processes."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / FOLDER
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._ended: dict[str, float] = {}  # names, since when (monotonic)
+
+    def exit_file(self, name: str) -> Path:
+        """Where a process's exit code is found."""
+        return self._folder / f"{name}.exit"
+
+    def write(self, record: Record) -> None:
+        """Write a process down; raises OSError."""
+        path = self._folder / f"{name_of(record)}.json"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        file = os.open(path, flags, 0o600)
+        try:
+            os.write(file, json.dumps(asdict(record), separators=(",", ":")).encode())
+        finally:
+            os.close(file)
+
+    def read(self) -> Iterator[Record]:
+        """What an earlier process of this node wrote down; a torn file is none."""
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                yield _record(json.loads(path.read_text()))
+            except (OSError, ValueError, TypeError, KeyError):
+                path.unlink(missing_ok=True)
+
+    def code(self, name: str) -> int | None:
+        """How a process ended, below 0 by a signal; None where that is not known."""
+        try:
+            found = int(self.exit_file(name).read_text())
+        except (OSError, ValueError):
+            return None
+        return exit_code(found)
+
+    def ended(self, name: str, code: int) -> None:
+        """A process ended, and it is known how."""
+        self._ended[name] = time.monotonic()
+        path = self.exit_file(name)
+        if not path.exists():  # the shell was killed with it
+            with contextlib.suppress(OSError):
+                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                os.write(file, str(code).encode())
+                os.close(file)
+
+    def forget(self, *, heard: bool) -> None:
+        """Drop the ends that were heard of, or that are long ago."""
+        before = time.monotonic() - (1.0 if heard else KEPT_S)
+        for name in [name for name, since in self._ended.items() if since <= before]:
+            del self._ended[name]
+            self._drop(name)
+
+    def clear(self) -> None:
+        """Drop everything: nothing runs any more."""
+        for path in self._folder.iterdir():
+            path.unlink(missing_ok=True)
+        self._ended.clear()
+
+    def _drop(self, name: str) -> None:
+        (self._folder / f"{name}.json").unlink(missing_ok=True)
+        self.exit_file(name).unlink(missing_ok=True)
+
+
+def waited_for(command: Sequence[str], exit_file: Path) -> tuple[str, ...]:
+    """A command whose exit code is written down when it ends."""
+    return (SHELL, "-c", WAIT, str(exit_file), *command)
+
+
+def exit_code(status: int) -> int:
+    """The exit code that a shell's status stands for: below 0 an end by signal."""
+    signal = status - SIGNALLED
+    return -signal if 0 < signal <= SIGNALS_MAX else status
+
+
+def name_of(record: Record) -> str:
+    """The name of a process's files."""
+    return process_name(record.container_id, (record.stage, record.task, record.attempt))
+
+
+def process_name(container: ContainerId, key: tuple[int, int, int]) -> str:
+    """The name of the files of a task in a container."""
+    return f"{container}_{'_'.join(map(str, key))}"
+
+
+def started(pid: int) -> int:
+    """When a process started, clock ticks since the host's boot; -1: it is not there, or dead."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return -1
+    return -1 if fields[0] in "ZX" else int(fields[19])
+
+
+def host_boot() -> str:
+    """Names the host's run since it was switched on."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _record(data: Mapping[str, Any]) -> Record:
+    amounts = {name: tuple(map(float, data[name])) for name in ("demand", "granted")}
+    return Record(**{**data, **amounts})

@@ -1,0 +1,107 @@
+"""A node manager that is killed and started again finds its processes: their tasks run once."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import psutil
+import pytest
+
+from testkit.live import Cluster, Part, until, wait_for_nodes
+from weft.client.api import Client
+from weft.job import Job
+from weft.jobfile import job_from_dict
+
+pytestmark = pytest.mark.xdist_group("live")
+
+
+def node(cluster: Cluster, manager: Part, *flags: str) -> Part:
+    """The one host of the cluster, in process mode, with masters as processes."""
+    return cluster.nodes(
+        manager, "--mode=process", "--launch=process", f"--work-dir={cluster.folder / 'work'}",
+        "--cluster=1x4vcores,8192memory_mb,800disk_mbps,1000network_mbps", "--cgroups=off", *flags,
+    )  # fmt: skip
+
+
+def commands(out: Path) -> Job:
+    """Tasks that say when they begin and end; each waits for a word, the last one fails first."""
+    script = (
+        f"echo begin $WEFT_TASK >> {out}/log; echo from $WEFT_TASK; "
+        f"while [ ! -e {out}/go$WEFT_TASK ]; do sleep 0.05; done; echo end $WEFT_TASK >> {out}/log"
+    )
+    demand = {"vcores": 1, "memory_mb": 64}
+    return job_from_dict({
+        "name": "kept",
+        "stages": [{
+            "name": "a", "tasks": 3, "duration_s": 1, "demand": demand,
+            "command": ["sh", "-c", script],
+        }],
+    })  # fmt: skip
+
+
+def records(cluster: Cluster) -> list[Path]:
+    return list((cluster.folder / "work").glob("*/.processes/*.json"))
+
+
+def test_tasks_go_on_when_their_node_manager_is_killed_and_run_once(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    manager = cluster.manager()
+    first = node(cluster, manager)
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 1)
+        app = client.submit(commands(out))
+        log = out / "log"
+        until(lambda: log.exists() and log.read_text().count("begin") == 3, "all tasks run")
+        written = until(lambda: len(records(cluster)) == 4 and records(cluster), "are written down")
+        assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o600}
+        assert {stat.S_IMODE(path.parent.stat().st_mode) for path in written} == {0o700}
+        pids = [json.loads(path.read_text())["pid"] for path in written]
+        first.kill()
+        (out / "go0").touch()  # ends while nobody watches
+        until(lambda: "end 0" in log.read_text(), "the first task ends")
+        assert sum(psutil.pid_exists(pid) for pid in pids) >= 3, "the others go on"
+        second = node(cluster, manager)
+        assert "found what an earlier run left" in until(second.log.read_text, "it logs")
+        until(lambda: client.application(app).finished_tasks == 1, "the end is told")
+        (out / "go1").touch()
+        (out / "go2").touch()
+        report = client.wait([app])[app]
+        assert report.final_status == "SUCCEEDED", report.diagnostics
+        assert report.attempt_id & 0xFF == 1, "the master went on as well"
+        lines = sorted(log.read_text().split("\n"))
+        assert lines == sorted(["", *(f"{w} {t}" for w in ("begin", "end") for t in range(3))])
+        until(lambda: not records(cluster), "what was heard is forgotten")
+        logs = list((cluster.folder / "work").rglob("stdout"))
+        assert sum("from" in path.read_text() for path in logs) == 3
+    assert second.stop() == 0
+
+
+def test_what_was_killed_meanwhile_is_lost_and_runs_again(cluster: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    manager = cluster.manager()
+    first = node(cluster, manager)
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 1)
+        app = client.submit(commands(out))
+        log = out / "log"
+        until(lambda: log.exists() and log.read_text().count("begin") == 3, "all tasks run")
+        found = [json.loads(path.read_text()) for path in records(cluster)]
+        first.kill()
+        (victim,) = [one for one in found if not one["master"] and one["task"] == 1]
+        os.killpg(victim["pid"], 9)
+        until(lambda: not psutil.pid_exists(victim["pid"]), "it is gone")
+        node(cluster, manager)
+        for task in range(3):
+            (out / f"go{task}").touch()
+        report = client.wait([app])[app]
+        assert report.final_status == "SUCCEEDED", report.diagnostics
+        ends = [e for e in cluster.events() if e["fact"] == "Closed" and e["stage"] >= 0]
+        lost = [e for e in ends if e["outcome"] == "LOST"]
+        assert [e["container"] for e in lost] == [victim["container_id"]]
+        assert "how it ended is not known" in lost[0]["message"]
+    assert log.read_text().count("begin") == 4

@@ -1,0 +1,179 @@
+"""What a node manager writes down of its processes is enough for the next one, and not too much."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nm.core import NodeManager
+from nm.process.host import ProcessHost
+from nm.process.records import FOLDER, Records
+from nm.settings import Mode, NodeSettings
+from testkit.builders import TWO_TYPES, sent
+from weft.effects import FoundProcess, ProcessEnded, ProcessesFound, Started, TimerFired
+from weft.ids import attempt_id, container_id
+from weft.messages import (
+    MasterLaunch,
+    NodeAccepted,
+    NodeHeartbeated,
+    NodeRegistered,
+    Outcome,
+    TaskLaunch,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+Act = Callable[[ProcessHost, list[ProcessEnded]], Awaitable[None]]
+
+
+def launch(number: int, *command: str) -> TaskLaunch:
+    """A task in a container of its own."""
+    one = container_id(attempt_id(1, 1), number)
+    return TaskLaunch(one, 0, number, 0, 1.0, (1.0,), command)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    give_up = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.01)
+
+
+def drive(root: Path, act: Act, *, close: bool = True) -> list[ProcessEnded]:
+    """One life of a process host; without `close` it ends as a crash would."""
+
+    async def main() -> list[ProcessEnded]:
+        ends: list[ProcessEnded] = []
+        host = ProcessHost(root, ends.append, grace_s=0.5, records=Records(root))
+        await act(host, ends)
+        if close:
+            await host.close(0.1)
+        return ends
+
+    return asyncio.run(main())
+
+
+def test_exit_codes_are_those_of_a_command_without_a_keeper(tmp_path: Path) -> None:
+    commands = {
+        2: ("sh", "-c", "exit 7"), 3: ("sh", "-c", "kill -9 $$"), 4: ("true",),
+        5: ("/no/such/command",), 6: ("exit", "3"), 7: ("echo", "a  b", "$HOME"),
+    }  # fmt: skip
+
+    async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        for number, command in commands.items():
+            host.start(launch(number, *command))
+        await until(lambda: len(ends) == len(commands))
+        folder = host.folder(launch(7).container_id)
+        assert (folder / "stdout").read_text() == "a  b $HOME\n"
+
+    ends = {end.task: end for end in drive(tmp_path, act)}
+    codes = {task: end.exit_code for task, end in ends.items()}
+    assert codes == {2: 7, 3: -9, 4: 0, 5: 127, 6: 127, 7: 0}, "no builtin of the shell is run"
+    assert ends[3].message == "ended by SIGKILL"
+    assert not list((tmp_path / FOLDER).iterdir())
+
+
+def test_a_task_may_end_in_its_own_time_when_it_is_told_to(tmp_path: Path) -> None:
+    script = "trap 'sleep 0.2; echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done"
+
+    async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        item = launch(2, "sh", "-c", script)
+        host.start(item)
+        out = host.folder(item.container_id) / "stdout"
+        await until(lambda: "up" in out.read_text())
+        host.stop(item.container_id)
+        await until(lambda: ends)
+        assert out.read_text() == "up\nbye\n"
+
+    (end,) = drive(tmp_path, act)
+    assert (end.outcome, end.exit_code) == (Outcome.KILLED, 5)
+
+
+def test_the_next_host_keeps_what_runs_and_tells_how_the_rest_ended(tmp_path: Path) -> None:
+    scripts = {2: f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; exit 4", 3: "exit 6"}
+
+    async def before(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        for number, script in scripts.items():
+            host.start(launch(number, "sh", "-c", script))
+        await until(lambda: len(ends) == 1)
+
+    drive(tmp_path, before, close=False)
+
+    async def after(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        found, gone = host.find()
+        assert sorted(record.task for record in found) == [2, 3]
+        assert [(end.task, end.outcome, end.exit_code) for end in gone] == [(3, Outcome.FAILED, 6)]
+        assert len(host) == 1
+        (tmp_path / "go").touch()
+        await until(lambda: ends)
+
+    (end,) = drive(tmp_path, after)
+    assert (end.task, end.outcome, end.exit_code) == (2, Outcome.FAILED, 4)
+
+
+def test_a_number_that_is_another_process_s_by_now_is_left_alone(tmp_path: Path) -> None:
+    async def before(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        host.start(launch(2, "sleep", "60"))
+
+    drive(tmp_path, before, close=False)
+    records = Records(tmp_path)
+    (record,) = records.read()
+    os.killpg(record.pid, 9)
+    for changed in (
+        replace(record, pid=os.getpid()),
+        replace(record, pid=os.getpid(), host_boot="another"),
+    ):
+        records.write(changed)
+
+        async def after(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+            _, (gone,) = host.find()
+            assert gone.outcome is Outcome.LOST
+            assert len(host) == 0
+
+        async def again(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+            await after(host, ends)
+
+        drive(tmp_path, again, close=False)
+        (tmp_path / FOLDER / f"{record.container_id}_0_2_0.exit").unlink()
+
+
+def test_torn_files_are_dropped(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    folder = tmp_path / FOLDER
+    (folder / "a.json").write_text('{"node": "n1", "cont')
+    (folder / "b.json").write_text(json.dumps({"node": "n1"}))
+    assert list(records.read()) == []
+    assert not list(folder.iterdir())
+
+
+def test_a_node_registers_with_what_it_found_and_reports_its_ends() -> None:
+    task = TaskLaunch(
+        container_id(attempt_id(1, 1), 2), 0, 3, 0, 9.0, (1.0, 100.0), granted=(2.0, 1000.0)
+    )
+    master = MasterLaunch(container_id(attempt_id(1, 1), 1), attempt_id(1, 1), (0.1, 50.0))
+    capacity = {"vcores": 4.0, "memory_mb": 1200.0}
+    settings = NodeSettings(mode=Mode.PROCESS)
+    node = NodeManager("n1", "", capacity, "r1", (), settings, np.random.default_rng(0))
+    found = (FoundProcess(task, -5.0), FoundProcess(master, -6.0))
+    node.handle(ProcessesFound(found), 0.0)
+    (registered,) = sent(node.handle(Started(), 0.0), NodeRegistered)
+    assert {(one.container_id, one.demand, one.tasks) for one in registered.running} == {
+        (task.container_id, (2.0, 1000.0), ((0, 3, 0),)),
+        (master.container_id, (0.1, 50.0), ()),
+    }
+    node.handle(NodeAccepted("n1", TWO_TYPES, 1.0, False, 0), 0.1)
+    node.check()
+    node.handle(ProcessEnded(task.container_id, Outcome.SUCCEEDED, 0, "", (), 0, 3, 0), 2.0)
+    (beat,) = sent(node.handle(TimerFired("heartbeat"), 3.0), NodeHeartbeated)
+    (end,) = beat.ended
+    assert (end.container_id, end.outcome, end.task, end.run_s) == (
+        task.container_id, Outcome.SUCCEEDED, 3, 7.0,
+    )  # fmt: skip
+    node.check()
