@@ -1,5 +1,7 @@
 """Failed tasks: when a job gives up, and which nodes it avoids."""
 
+from collections.abc import Set
+
 from weft.ids import NodeId
 from weft.messages import Outcome
 
@@ -7,32 +9,65 @@ from weft.messages import Outcome
 class NodeFailures:
     """Counts failed tasks by node; a node with too many is avoided from then on.
 
-    When more than `share_max` of the cluster's `nodes` would be avoided, the job is at fault rather
-    than the nodes, as YARN's masters reckon.
+    While more than `share_max` of the cluster's `nodes` would be avoided, none is: the job is at
+    fault rather than the nodes (YARN's ignore-threshold-node-percent).
     """
 
-    __slots__ = ("_counts", "_failures_max", "_nodes", "_share_max", "avoided")
+    __slots__ = ("_bad", "_counts", "_failures_max", "_nodes", "_share_max")
 
     def __init__(self, nodes: int, failures_max: int, share_max: float) -> None:
         self._nodes = nodes
         self._failures_max = failures_max
         self._share_max = share_max
         self._counts: dict[NodeId, int] = {}
-        self.avoided: set[NodeId] = set()
+        self._bad: set[NodeId] = set()
+
+    @property
+    def avoided(self) -> Set[NodeId]:
+        """The nodes not to use now."""
+        return frozenset() if self.ignored else self._bad
+
+    @property
+    def ignored(self) -> bool:
+        """Whether so many nodes are bad that it is not their fault."""
+        return len(self._bad) > self._share_max * self._nodes
 
     def count(self, node: NodeId) -> bool:
-        """One more failed task on a node; True when the node is avoided from now on."""
+        """One more failed task on a node; True when the nodes that are avoided change by it."""
         failures = self._counts[node] = self._counts.get(node, 0) + 1
-        if failures < self._failures_max or node in self.avoided:
+        if failures < self._failures_max or node in self._bad:
             return False
-        if len(self.avoided) + 1 > self._share_max * self._nodes:
-            return False
-        self.avoided.add(node)
-        return True
+        ignored = self.ignored
+        self._bad.add(node)
+        return not ignored and (not self.ignored or len(self._bad) > 1)
 
     def failures_on(self, node: NodeId) -> int:
         """Failed tasks of a node so far."""
         return self._counts.get(node, 0)
+
+
+class NodeEnds:
+    """Counts how often the node that ran a task ended under it: a task may be what ends them."""
+
+    __slots__ = ("_ends", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = most  # 0: any number
+        self._ends: dict[tuple[int, int], list[NodeId]] = {}
+
+    def count(self, stage: int, task: int, node: NodeId) -> tuple[NodeId, ...]:
+        """One more; answers the nodes when they are too many."""
+        nodes = self._ends.setdefault((stage, task), [])
+        nodes.append(node)
+        return tuple(nodes) if 0 < self._most <= len(nodes) else ()
+
+
+def blame(stage: str, task: int, nodes: tuple[NodeId, ...], text: str) -> str:
+    """Why a job failed whose task took its nodes along, in one line."""
+    return (
+        f"stage {stage!r} task {task} ended with its node {len(nodes)} times "
+        f"({', '.join(nodes)}), which it may have caused; the last: {text}"
+    )
 
 
 def diagnose(

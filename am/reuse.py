@@ -20,6 +20,7 @@ from weft.errors import InvariantError
 from weft.ids import AttemptId, ContainerId, NodeId
 from weft.job import NO_PREFERENCE
 from weft.messages import (
+    NODE_ENDED,
     AskType,
     AttemptAccepted,
     Container,
@@ -371,6 +372,9 @@ class HoldingWork(Work):
         if pooled is None:
             self._unknown_ended(end)
             return
+        if end.outcome is Outcome.LOST and end.exit_code == NODE_ENDED:
+            for held in pooled.tasks.values():
+                self.ended_node(held, end.message)
         self._lose_tasks(pooled)
 
     def _task_ended(self, end: TaskEnd, now: float) -> None:

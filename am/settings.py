@@ -32,6 +32,7 @@ class MasterSettings:
     node_failures_max: int = 3
     avoided_share_max: float = 0.33
     takeover_wait_s: float = 10.0
+    node_ends_max: int = 4  # times that a task may end with its node; 0: any number
     speculate: bool = False
     buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
     straggler_factor: float = 1.5

@@ -12,7 +12,7 @@ from am.ask.registry import Asker
 from am.ask.view import JobView, RunningTask
 from am.asking import AskBook
 from am.estimates import Estimates
-from am.failures import NodeFailures, diagnose
+from am.failures import NodeEnds, NodeFailures, blame, diagnose
 from am.gangs import Gangs
 from am.launching import Held, Launcher
 from am.lots import Lot, build_lots
@@ -26,6 +26,7 @@ from weft.facts import Fact, Remark
 from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
 from weft.job import EdgeKind
 from weft.messages import (
+    NODE_ENDED,
     NODE_FULL,
     AttemptAccepted,
     Container,
@@ -74,6 +75,7 @@ class Work:
         self.launcher.prepare(job, accepted.types)
         nodes = sum(count for _, count in accepted.machines)
         self.nodes = NodeFailures(nodes, settings.node_failures_max, settings.avoided_share_max)
+        self.node_ends = NodeEnds(settings.node_ends_max)
         self.notes: list[Fact] = []
         self.verdict: tuple[bool, str] | None = None
         self.review = False  # the asker must look again whatever the lots say
@@ -305,6 +307,10 @@ class Work:
 
     def _avoid(self, node: NodeId, what: str) -> None:
         self.book.blacklist(tuple(sorted(self.nodes.avoided)))
+        if self.nodes.ignored:
+            text = f"no node is avoided any more: after {node} there would be too many"
+            self.notes.append(Remark("warning", text))
+            return
         text = f"node {node} is avoided after {self.nodes.failures_on(node)} {what}"
         self.notes.append(Remark("warning", text))
 
@@ -334,6 +340,8 @@ class Work:
             self._succeeded(held, end.run_s)
         elif held.stopping or end.outcome not in (Outcome.FAILED, Outcome.OUT_OF_MEMORY):
             self.progress.give_back(held.stage, held.task)
+            if end.outcome is Outcome.LOST and end.exit_code == NODE_ENDED:
+                self.ended_node(held, end.message)
         else:
             self._failed(held, end)
         if self.asker.follows_share:
@@ -374,6 +382,14 @@ class Work:
                 name, task, failures, held.node, end.outcome, end.exit_code, end.message
             )  # fmt: skip
             self.verdict = (False, why)
+
+    def ended_node(self, held: Held, why: str) -> None:
+        """The node that ran a task ended: after too many the task is taken for the cause."""
+        stage = held.stage.position
+        nodes = self.node_ends.count(stage, held.task, held.node)
+        if nodes and self.verdict is None:
+            name = self.job.stages[stage].name
+            self.verdict = (False, blame(name, held.task, nodes, why))
 
     def _unknown_ended(self, end: ContainerEnd) -> None:
         """A doubled end, one that overtook its grant, or one of an earlier attempt's tasks."""

@@ -150,7 +150,8 @@ def _place_masters(books: Books, node: Node) -> None:
 
 def _may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
     """Whether a node is one for an attempt's master: nothing failed there, no gang needs it all."""
-    if (up > 1 and attempt.avoid == node.node_id) or spoils(books, attempt.app, node):
+    avoid = attempt.avoid if len(attempt.avoid) <= books.settings.master_avoids_max * up else ()
+    if node.node_id in avoid or spoils(books, attempt.app, node):
         return False
     if full_of_masters(books, attempt) >= 0:
         return False

@@ -1,6 +1,8 @@
 """Applications and their attempts: from acceptance to the last container's end."""
 
 from collections import deque
+from math import inf
+from typing import Any
 
 from rm.books import App, ApplicationOver, Attempt, Books, Holding
 from rm.containers import close, order_spare, order_stop
@@ -15,12 +17,12 @@ from rm.lifecycle import (
     ContainerState,
     reported,
 )
-from weft.effects import Send
+from weft.effects import Send, SetTimer
 from weft.facts import AppChanged, AttemptChanged
 from weft.ids import NodeId, attempt_id, attempt_of_container
 from weft.job import Job, Stage
 from weft.jobfile import TASKS_MAX
-from weft.messages import AttemptStopped, ContainerEnd, Outcome, master_address
+from weft.messages import NODE_ENDED, AttemptStopped, ContainerEnd, Outcome, master_address
 from weft.resources import ResourceTypes, Vector
 
 OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
@@ -81,8 +83,7 @@ def new_attempt(books: Books, app: App, number: int) -> Attempt:
     attempt = Attempt(attempt_id(app.app_id, number), app, books.outbox(), vector)
     attempt.seed = int(books.rng.integers(2**31))
     attempt.created_s = attempt.seen_s = books.now
-    if app.attempt is not None and app.attempt.master is not None:
-        attempt.avoid = app.attempt.master.node.node_id
+    attempt.avoid = frozenset(one.failed_on for one in app.attempts if one.failed_on)
     app.attempt = attempt
     app.attempts.append(attempt)
     return attempt
@@ -115,26 +116,43 @@ def persist_attempt(books: Books, attempt: Attempt, node: NodeId) -> None:
     )
 
 
-def fail_attempt(books: Books, attempt: Attempt, why: str, *, counts: bool = True) -> None:
+def fail_attempt(
+    books: Books, attempt: Attempt, why: str, *, counts: bool = True, ended_node: bool = False
+) -> None:
     """The master is lost: stop what it left, and try again unless it failed too often.
 
     `counts`: False where the node was lost and the master with it, which is no failure of its own
-    (YARN's RMAppAttempt.shouldCountTowardsMaxAttemptRetry).
+    (YARN's RMAppAttempt.shouldCountTowardsMaxAttemptRetry). `ended_node`: the node ended; where
+    that happens to one master after the other, they are taken for the cause.
     """
     move_attempt(books, attempt, AttemptEvent.FAIL, why)
     app = attempt.app
-    attempt.counts = counts
+    attempt.counts, attempt.ended_node = counts, ended_node
+    attempt.failed_on = attempt.master.node.node_id if attempt.master is not None else ""
     failures = sum(one.counts for one in app.attempts)
     number = len(app.attempts)
-    again = failures < attempts_max(books, app.job) and number < ATTEMPTS_MAX
+    nodes_ended = [one.failed_on for one in app.attempts if one.ended_node]
+    poison = 0 < books.settings.node_ends_max <= len(nodes_ended)
+    again = failures < attempts_max(books, app.job) and number < ATTEMPTS_MAX and not poison
     keep = again and hands_over(books, app)
     _retire(books, attempt, why, keep=keep)
     record = {"kind": "failed", "app": app.app_id, "attempt": number, "why": why, "counts": counts}
-    books.persist({**record, "kept": True} if keep and attempt.takes_over else record)
+    more: dict[str, Any] = {"kept": True} if keep and attempt.takes_over else {}
+    if ended_node:
+        more["ended_node"] = True
+    if attempt.failed_on:
+        more["node"] = attempt.failed_on
+    books.persist({**record, **more})
     if again:
         if app.state is AppState.RUNNING:
             move_app(books, app, AppEvent.ATTEMPT_FAILED, why)
         schedule_attempt(books, app)
+        return
+    if poison:
+        text = f"{len(nodes_ended)} masters ended with their nodes ({', '.join(nodes_ended)}), "
+        text += f"which they may have caused; the last: {why}"
+        end_app(books, app, AppEvent.ATTEMPTS_EXHAUSTED, "FAILED", text)
+        settle(books, app)
         return
     text = f"{why}; {failures} attempts failed"
     if failures < number:
@@ -194,6 +212,9 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
         # the ends that its master heard first are still on their way to the manager
         app.finished_by_stage = [stage.tasks for stage in app.job.stages]
     move_app(books, app, event, diagnostics)
+    if app.expires_s < inf:
+        app.expires_s = inf
+        books.out.append(SetTimer(None, ("lifetime", app.app_id)))
     books.persist(
         {
             "kind": "final",
@@ -302,7 +323,8 @@ def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:
         stopped = holding.lost and end.outcome in (Outcome.KILLED, Outcome.RELEASED)
         own = end.outcome is not Outcome.LOST and not stopped
         why = f"its master ended: {end.outcome.name}, {text}"
-        fail_attempt(books, attempt, why, counts=own)
+        ended_node = end.outcome is Outcome.LOST and end.exit_code == NODE_ENDED
+        fail_attempt(books, attempt, why, counts=own, ended_node=ended_node)
     settle(books, attempt.app)
 
 

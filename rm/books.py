@@ -6,6 +6,7 @@ Functions of the sibling modules take the `Books` first, change them, and append
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,7 @@ class Holding:
         "container_id",
         "demand",
         "end_s",
+        "ended_node",
         "entry",
         "lost",
         "node",
@@ -79,6 +81,7 @@ class Holding:
         self.adopted = False  # its node brought it along
         self.preempted = False  # it was stopped for another queue or application
         self.lost = ""  # why it was stopped, where that is no fault of its own
+        self.ended_node = False  # its node's process ended under it
 
 
 class Attempt:
@@ -95,7 +98,9 @@ class Attempt:
         "created_s",
         "demand",
         "diagnostics",
+        "ended_node",
         "entries",
+        "failed_on",
         "headroom",
         "holdings",
         "master",
@@ -130,7 +135,9 @@ class Attempt:
         self.entries: dict[int, AskEntry] = {}
         self.acks: list[int] = []
         self.blacklist: tuple[NodeId, ...] = ()
-        self.avoid: NodeId = ""  # where the attempt before failed
+        self.avoid: frozenset[NodeId] = frozenset()  # where attempts before failed
+        self.failed_on: NodeId = ""  # where its own master ran when it failed
+        self.ended_node = False  # its master's node ended with it
         self.address = ""
         self.next_number = 1
         self.request_id = 0  # the newest message heard
@@ -154,6 +161,7 @@ class App:
         "attempts",
         "closed",
         "diagnostics",
+        "expires_s",
         "failed",
         "final_status",
         "finished",
@@ -194,6 +202,7 @@ class App:
         self.attempt: Attempt | None = None
         self.attempts: list[Attempt] = []
         self.submitted_s = now
+        self.expires_s = inf  # when it is killed, done or not
         self.started_s = 0.0
         self.finished_s = 0.0
         self.preempted = 0  # containers

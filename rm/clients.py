@@ -11,6 +11,7 @@ from rm.gang_room import check_gangs
 from rm.hosting import check_master
 from rm.leaving import decommission, recommission
 from rm.lifecycle import AppEvent, NodeState, reported
+from rm.lifetime import limit
 from rm.report import explain, reports
 from weft.effects import ClientRequested, Send
 from weft.errors import InputError
@@ -119,6 +120,7 @@ def _submit(books: Books, request: SubmitApplication) -> Any:
     open_app(books, app)
     move_app(books, app, AppEvent.ACCEPT)
     schedule_attempt(books, app)
+    limit(books, app)
     return ApplicationAccepted(app.app_id, books.cluster_ts)
 
 
@@ -207,6 +209,7 @@ def _move(books: Books, request: MoveApplication) -> Any:
         move_masters(books, app, queue)
         app.queue = queue
         books.ledger.move_app(app.slot, queue, app.job.user)
+        limit(books, app)
         books.version += 1
         books.persist({"kind": "move", "app": app.app_id, "queue": books.queues.paths[queue]})
     return Done(reported(app.state))

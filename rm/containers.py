@@ -10,7 +10,7 @@ from weft.dag import Floats
 from weft.effects import Note
 from weft.facts import Closed
 from weft.ids import EPOCH_BITS, EPOCHS, ContainerId, app_of_container, container_id
-from weft.messages import ContainerEnd, Outcome, TaskEnd
+from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
 from weft.resources import Vector
 
 PREEMPTED = "it was taken back for another queue or application"
@@ -130,7 +130,8 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     elif holding.lost and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
         # given back by nobody: its master has to hear that it is gone
         outcome = Outcome.LOST if end.outcome is Outcome.RELEASED else Outcome.KILLED
-        end = end._replace(outcome=outcome, message=holding.lost)
+        code = NODE_ENDED if holding.ended_node and outcome is Outcome.LOST else end.exit_code
+        end = end._replace(outcome=outcome, message=holding.lost, exit_code=code)
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, _ENDED))
     del books.holdings[number]
     del node.holdings[number]

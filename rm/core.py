@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rm import clients, leaving, masters, nodes, preempt, recovery
+from rm import clients, leaving, lifetime, masters, nodes, preempt, recovery
 from rm.allocation import match_all
 from rm.books import Books
 from rm.invariants import check
@@ -106,6 +106,8 @@ class ResourceManager:
             self._look()
         elif isinstance(event.key, tuple) and event.key[0] == leaving.DECOMMISSION:
             leaving.alarm(self.books, event.key[1])
+        elif isinstance(event.key, tuple) and event.key[0] == lifetime.LIFETIME:
+            lifetime.alarm(self.books, event.key[1])
         else:
             raise InvariantError(f"nobody set the timer {event.key!r}")
 

@@ -27,6 +27,7 @@ from weft.errors import InputError
 from weft.facts import NodeChanged
 from weft.ids import ContainerId, NodeId, app_of_container, attempt_of_container
 from weft.messages import (
+    NODE_ENDED,
     ContainerEnd,
     MasterLaunch,
     NodeAccepted,
@@ -75,7 +76,7 @@ def register(books: Books, event: NodeRegistered) -> None:
     running = {item.container_id for item in event.running}
     for holding in list(node.holdings.values()):
         if holding.container_id not in running:
-            holding.lost = "its node manager was started anew"
+            holding.lost, holding.ended_node = "its node manager was started anew", True
             order_stop(books, holding)
     for item in event.running:
         if item.container_id not in node.holdings:
@@ -370,9 +371,11 @@ def _gone(books: Books, node: Node, event: NodeEvent, why: str) -> None:
     step(books, node, event)
     if node.state in LEAVING and node.state is not before:
         persist(books, node)
+    code = NODE_ENDED if event is NodeEvent.EXPIRED else -1
     for holding in list(node.holdings.values()):
         node.lost[holding.container_id] = holding.vector
-        lost = ContainerEnd(holding.container_id, Outcome.LOST, -1, *_task_of(holding), message=why)
+        task = _task_of(holding)
+        lost = ContainerEnd(holding.container_id, Outcome.LOST, code, *task, message=why)
         container_ended(books, holding, lost)
 
 

@@ -19,6 +19,7 @@ from rm.applications import (
 )
 from rm.books import App, Books
 from rm.lifecycle import AppEvent, AttemptEvent
+from rm.lifetime import limit
 from rm.nodes import recover_leaving
 from weft.effects import Recovered
 from weft.errors import InputError
@@ -174,12 +175,15 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     move_app(books, app, AppEvent.SUBMIT)
     open_app(books, app)
     move_app(books, app, AppEvent.ACCEPT)
+    limit(books, app)
     failures = [record for record in found if record["kind"] == "failed"]
     failed = len(failures)
     for past, record in enumerate(failures, 1):
         attempt = new_attempt(books, app, past)
         attempt.counts = bool(record.get("counts", True))
         attempt.takes_over = bool(record.get("kept", False))
+        attempt.failed_on = str(record.get("node", ""))
+        attempt.ended_node = bool(record.get("ended_node", False))
         move_attempt(books, attempt, AttemptEvent.FAIL, "before the manager's restart")
     last = by_kind.get("attempt")
     if last is None or number_of_attempt(int(last["attempt"])) <= failed:

@@ -21,6 +21,8 @@ class ManagerSettings:
     takeover: bool = True  # what a lost attempt left running goes on under the next one
     takeover_wait_s: float = 3.0  # a new attempt waits so long for the old one's containers to end
     max_attempts: int = 2  # of an application
+    node_ends_max: int = 4  # masters of an application that end with their nodes; 0: any number
+    master_avoids_max: float = 0.8  # part of the nodes that a master may avoid for past failures
     master_demand: Mapping[str, float] = field(
         default_factory=lambda: {"vcores": 0.1, "memory_mb": 256.0}
     )  # names that the cluster does not have are left out

@@ -29,8 +29,9 @@ CHECK_EVERY = 40  # events between two looks of a core at its own books
 EVENTS_MAX = 400_000  # more for a few dozen tasks is a storm
 MANAGER_SETTINGS = {
     "node_expiry_s": 10.0, "master_expiry_s": 12.0, "max_attempts": 250, "reserve_after_s": 10.0,
+    "node_ends_max": 0,
 }  # fmt: skip
-MASTER_SETTINGS = {"node_failures_max": 50}
+MASTER_SETTINGS = {"node_failures_max": 50, "node_ends_max": 0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,13 @@ def walk(seed: int, scheduler: Preset | None = None) -> Simulation:
         checks=True,
         faults=random_faults(seed, [spec.node_id for spec in cluster.nodes], JOBS, HORIZON_S),
         until_s=UNTIL_S,
-        manager={"node_expiry_s": 5.0, "master_expiry_s": 10.0, "max_attempts": 50},
+        manager={
+            "node_expiry_s": 5.0,
+            "master_expiry_s": 10.0,
+            "max_attempts": 50,
+            "node_ends_max": 0,
+        },
+        master={"node_ends_max": 0},
     )
     simulation = Simulation(cluster, jobs_of(seed), settings, Recorder())
     simulation.run()

@@ -21,7 +21,7 @@ from weft.resources import Kind, ResourceType, ResourceTypes, Vector, guess_kind
 NODES_MAX = 1_000_000
 _QUEUE_KEYS = {
     "capacity", "max_capacity", "user_limit", "user_limit_factor", "max_applications",
-    "max_am_share",
+    "max_am_share", "default_lifetime_s", "max_lifetime_s",
 }  # fmt: skip
 _APPLICATIONS_MAX = 2**31 - 1
 _NODE_KEYS = {"count", "capacity", "racks", "rack", "labels", "name"}
@@ -48,6 +48,8 @@ class QueueSpec:
     It and those below it take `max_applications` that have not ended (0: any number) and refuse
     more; their masters hold `max_am_share` of its guarantee at most, but one may always run: the
     others wait (YARN's maximum-applications, maximum-am-resource-percent).
+    Applications that say no lifetime have the default, s, and none has more than the most (YARN's
+    default- and maximum-application-lifetime); 0: as the queue above says, at the root without end.
     """
 
     name: str
@@ -57,6 +59,8 @@ class QueueSpec:
     user_limit_factor: float = math.inf
     max_applications: int = 0
     max_am_share: float = 1.0
+    default_lifetime_s: float = 0.0
+    max_lifetime_s: float = 0.0
     children: tuple["QueueSpec", ...] = ()
 
     def walk(self, above: str = "") -> Iterator[tuple[str, "QueueSpec"]]:
@@ -218,6 +222,10 @@ def _queues(value: object, place: str) -> QueueSpec:
     return _queue("root", table["root"], 1.0, f"{place}.root")
 
 
+def _lifetime(table: Mapping[str, Any], key: str, place: str) -> float:
+    return read_amount(table.get(key, 0.0), f"{place}.{key}")
+
+
 def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
     """`share` is the capacity of a queue that says none."""
     table = {} if value is None else read_table(value, place)
@@ -247,6 +255,8 @@ def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
             table.get("max_applications", 0), f"{place}.max_applications", 0, _APPLICATIONS_MAX
         ),
         max_am_share=_fraction(table, "max_am_share", 1.0, place),
+        default_lifetime_s=_lifetime(table, "default_lifetime_s", place),
+        max_lifetime_s=_lifetime(table, "max_lifetime_s", place),
         children=_children(below, place),
     )
 

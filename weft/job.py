@@ -211,6 +211,7 @@ class Job:
     priority: int = 0
     arrival_s: float = 0.0
     max_task_attempts: int = 4
+    lifetime_s: float = 0.0  # from its submission on, then it is killed; 0: its queue's
     history_key: str = ""
     input_mb: float = 0.0  # input size, 0 unknown; normalises the history of a recurring job
     resources: tuple[str, ...] = ()  # resource types used, where they differ from the default

@@ -27,7 +27,8 @@ TASKS_MAX = 10_000_000
 PAIRS_MAX = 10_000_000  # of one edge
 STAGES_MAX = 10_000
 _JOB_KEYS = {
-    "name", "queue", "user", "priority", "arrival_s", "max_task_attempts", "history_key",
+    "name", "queue", "user", "priority", "arrival_s", "max_task_attempts", "lifetime_s",
+    "history_key",
     "input_mb", "resources", "stages", "kind", "tags", "master",
 }  # fmt: skip
 _MASTER_KEYS = {"demand", "command", "environment", "label", "max_attempts"}
@@ -62,6 +63,7 @@ def job_from_dict(data: object, place: str = "") -> Job:
             max_task_attempts=_integer(
                 table.get("max_task_attempts", 4), f"{prefix}max_task_attempts", 1
             ),
+            lifetime_s=read_amount(table.get("lifetime_s", 0.0), f"{prefix}lifetime_s"),
             history_key=_name(table.get("history_key", ""), f"{prefix}history_key", empty=True),
             input_mb=read_amount(table.get("input_mb", 0.0), f"{prefix}input_mb"),
             resources=tuple(_name(r, f"{prefix}resources") for r in resources),
@@ -84,6 +86,7 @@ def job_to_dict(job: Job) -> dict[str, Any]:
         "priority",
         "arrival_s",
         "max_task_attempts",
+        "lifetime_s",
         "history_key",
         "input_mb",
         "kind",

@@ -56,6 +56,9 @@ class Outcome(IntEnum):
     PREEMPTED = 6  # taken back for a queue below its guarantee, or for priority
 
 
+NODE_ENDED = -100  # exit code of what the end of its node took along (YARN's ABORTED)
+
+
 class Ask(NamedTuple):
     """A row of like containers wanted by one attempt.
 

@@ -225,6 +225,7 @@ class ApplicationReport:
     master_address: str = ""  # host:port of a foreign master's own service
     preempted_containers: int = 0  # taken back so far
     preempted: dict[str, float] = field(default_factory=dict)  # what those held together
+    expires_s: float = 0.0  # when it is killed, done or not; 0: never
     max_attempts: int = 0  # failed attempts that end it; 0: not told
 
 

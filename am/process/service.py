@@ -61,6 +61,7 @@ class MasterService(Outside):
             plan_wait_s=settings.plan_wait_s,
             resend_s=settings.resend_s,
             speculate=settings.speculate,
+            node_ends_max=settings.node_ends_max,
         )
         self.metrics = MasterMetrics(process.exposition)
         self.shell = Shell(

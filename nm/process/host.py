@@ -31,7 +31,7 @@ from nm.process.records import (
 )
 from weft.effects import ProcessEnded
 from weft.ids import AppId, ContainerId, app_of_container, format_app, format_container
-from weft.messages import MasterLaunch, Outcome, TaskLaunch
+from weft.messages import NODE_ENDED, MasterLaunch, Outcome, TaskLaunch
 from weft.resources import Vector
 
 ROOT_VARIABLE = "WEFT_WORK_ROOT"  # marks every process that a node manager started
@@ -243,6 +243,7 @@ class ProcessHost:
         why = "it was gone when its node manager was back, and how it ended is not known"
         if record.host_boot != host_boot():
             why = "its host was started anew"
+            return ProcessEnded(record.container_id, Outcome.LOST, NODE_ENDED, why, (), *key)
         return ProcessEnded(record.container_id, Outcome.LOST, UNKNOWN, why, (), *key)
 
     def forget(self, *, heard: bool) -> None:

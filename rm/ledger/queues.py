@@ -20,6 +20,7 @@ class QueueTree:
         "chains",
         "children",
         "is_leaf",
+        "lifetime_s",
         "limited",
         "max_am_share",
         "max_applications",
@@ -50,6 +51,13 @@ class QueueTree:
         self.user_limit_factor: Floats = np.array([queue.user_limit_factor for _, queue in found])
         self.max_applications: Ints = np.array([q.max_applications for _, q in found])
         self.max_am_share: Floats = np.array([queue.max_am_share for _, queue in found])
+        # (default, most) of an application, s; 0: none
+        self.lifetime_s: list[tuple[float, float]] = []
+        for (_, queue), parent in zip(found, above, strict=True):
+            upper = self.lifetime_s[parent] if parent >= 0 else (0.0, 0.0)
+            both = [most for most in (queue.max_lifetime_s, upper[1]) if most]
+            usual = queue.default_lifetime_s or upper[0]
+            self.lifetime_s.append((usual, min(both, default=0.0)))
         self.is_leaf = np.array([not queue.children for _, queue in found])
         # where it may use the whole cluster only room limits it, which others will give back
         self.most: Floats = np.where(self.max_capacity >= 1, np.inf, self.max_capacity)

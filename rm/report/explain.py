@@ -25,7 +25,8 @@ def application(books: Books, app: App) -> Explanation:
     """The reasons of each pending stage, and of each that was never asked for."""
     state = reported(app.state)
     if app.state in ENDED_APPS or app.state is AppState.FINISHING:
-        return Explanation(app.app_id, state, f"it ended: {app.final_status}")
+        why = f": {app.diagnostics}" if app.diagnostics else ""
+        return Explanation(app.app_id, state, f"it ended: {app.final_status}{why}")
     attempt = app.attempt
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         return Explanation(app.app_id, state, _of_master(books, app))

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import dropwhile, islice
+from math import inf
 
 import numpy as np
 
@@ -64,6 +65,7 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
         master_address="" if attempt is None or app.job.master is None else attempt.address,
         preempted_containers=app.preempted,
         preempted=books.types.mapping(app.preempted_amounts),
+        expires_s=0.0 if app.expires_s == inf else app.expires_s,
         max_attempts=attempts_max(books, app.job),
     )
 

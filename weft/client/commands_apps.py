@@ -1,5 +1,6 @@
 """Commands about applications: submit, kill, move, priority, apps, app, explain, logs."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,12 @@ def positive(ctx: click.Context, option: click.Parameter, value: float) -> float
     return value
 
 
+def _above_zero_or_none(
+    ctx: click.Context, option: click.Parameter, value: float | None
+) -> float | None:
+    return None if value is None else positive(ctx, option, value)
+
+
 _TLS_OPTIONS = (
     ("key", "Its private key."),
     ("cert", "The certificate to show."),
@@ -73,6 +80,10 @@ def json_option(command: F) -> F:
 @click.option("--replay", is_flag=True, help="Submit each job at its arrival_s, not at once.")
 @click.option("--queue", default="", help="Use this queue instead of the job's own.")
 @click.option(
+    "--lifetime", type=float, metavar="S", callback=_above_zero_or_none,
+    help="Kill each job that has not ended S seconds after its submission.",
+)  # fmt: skip
+@click.option(
     "--time-scale",
     default=1.0,
     metavar="X",
@@ -87,6 +98,7 @@ def submit(
     wait: bool,
     replay: bool,
     queue: str,
+    lifetime: float | None,
     time_scale: float,
     address: str,
     as_json: bool,
@@ -97,6 +109,8 @@ def submit(
 
     named = read_named(jobs, queue)
     files, checked = [path for path, _ in named], [job for _, job in named]
+    if lifetime is not None:
+        checked = [dataclasses.replace(job, lifetime_s=lifetime) for job in checked]
     with Client(address) as client:
         apps = submit_all(client, checked, replay, time_scale, files)
         ids = [format_app(client.cluster_ts, app) for app in apps]

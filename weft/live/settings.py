@@ -161,6 +161,9 @@ class RmSettings(ProcessSettings):
     preemption_dead_zone: float = Field(
         0.1, ge=0, description="Part over its guarantee that a queue may hold without losing it."
     )
+    node_ends_max: int = Field(
+        4, ge=0, description="Masters of an application that end with their nodes; 0: any number."
+    )
     max_attempts: int = Field(2, ge=1, le=255, description="Attempts of an application.")
     master_vcores: float = Field(0.1, ge=0, description="vcores of a master's container.")
     master_memory_mb: float = Field(256.0, ge=0, description="Memory of a master's container, MB.")
@@ -254,6 +257,9 @@ class AmSettings(ProcessSettings):
         None, description="Folder with the plans of recurring jobs; else kept as long as it runs."
     )
     resend_s: float = Field(3.0, gt=0, description="What is not answered is sent again after s.")
+    node_ends_max: int = Field(
+        4, ge=0, description="Times that a task may end with its node; 0: any number."
+    )
     speculate: bool = Field(False, description="Run second copies of stragglers.")
 
 

@@ -66,6 +66,8 @@ def job_of(body: Mapping[str, Any], user: str = "") -> Job:
         named = {key: value for key, value in own.items() if value and key not in table}
         if "priority" in body and "priority" not in table:
             named["priority"] = body["priority"]
+        if "lifetime_s" not in table and (lifetime_s := _lifetime(body)):
+            named["lifetime_s"] = lifetime_s
         return job_from_dict({**table, **named}, JOB_FIELD)
     if body.get("unmanaged-AM") is True:
         raise InputError("unmanaged-AM", "applications without a master are not supported")
@@ -91,8 +93,23 @@ def job_of(body: Mapping[str, Any], user: str = "") -> Job:
         queue=_text(body, "queue", "default"),
         user=user,
         priority=_whole(body, "priority", 0, -(2**31)),
+        lifetime_s=_lifetime(body),
         max_task_attempts=_whole(body, "max-app-attempts", 2, 1),
     )
+
+
+def _lifetime(body: Mapping[str, Any]) -> float:
+    """`application-timeouts`, s: `{"entry": [{"key": "LIFETIME", "value": 3600}]}`; 0: none."""
+    place = "application-timeouts"
+    if place not in body:
+        return 0.0
+    entries = _table(body, place).get("entry", [])
+    found = 0.0
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if not isinstance(entry, dict) or entry.get("key") != "LIFETIME":
+            raise InputError(f"{place}.entry", "expected entries with the key LIFETIME")
+        found = read_amount(entry.get("value"), f"{place}.entry.value")
+    return found
 
 
 def _environment(spec: Mapping[str, Any]) -> tuple[str, ...]:

@@ -230,18 +230,18 @@ async def priority(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/apps/{app}/timeouts")
 async def timeouts(request: web.Request) -> web.Response:
-    """Its time limits: none."""
-    await source(request).app(await app_of(request))
-    return answer(request, {"timeouts": {"timeout": [yarn.timeout()]}})
+    """Its time limits: how long it may last."""
+    report = await source(request).app(await app_of(request))
+    return answer(request, {"timeouts": {"timeout": [yarn.timeout(face(request), report)]}})
 
 
 @routes.get(BASE + "/apps/{app}/timeouts/{kind}")
 async def one_timeout(request: web.Request) -> web.Response:
     """One kind of time limit."""
-    await source(request).app(await app_of(request))
+    report = await source(request).app(await app_of(request))
     if request.match_info["kind"].upper() != "LIFETIME":
         raise RestError(400, f"Invalid timeout type {request.match_info['kind']}: only LIFETIME")
-    return answer(request, {"timeout": yarn.timeout()})
+    return answer(request, {"timeout": yarn.timeout(face(request), report)})
 
 
 @routes.get(BASE + "/apps/{app}/appattempts")

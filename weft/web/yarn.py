@@ -4,8 +4,10 @@ Field names and meanings after Hadoop's ResourceManagerRest and NodeManagerRest.
 and Weft does not have (reservations, HA) is there with its neutral value.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from weft.client.api import ENDED
@@ -231,13 +233,21 @@ def app(face: Face, report: ApplicationReport, now_s: float) -> Data:
         "applicationPriority": report.priority,
         "appNodeLabelExpression": "",
         "amNodeLabelExpression": "",
-        "timeouts": {"timeout": [timeout()]},
+        "timeouts": {"timeout": [timeout(face, report)]},
     }
 
 
-def timeout() -> Data:
-    """Applications here have no time limit."""
-    return {"type": "LIFETIME", "expiryTime": "UNLIMITED", "remainingTimeInSeconds": -1}
+def timeout(face: Face, report: ApplicationReport) -> Data:
+    """A `timeout` object: when an application is killed, done or not."""
+    if not report.expires_s:
+        return {"type": "LIFETIME", "expiryTime": "UNLIMITED", "remainingTimeInSeconds": -1}
+    at_ms = face.source.unix_ms(report.expires_s)
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return {
+        "type": "LIFETIME",
+        "expiryTime": f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}+0000",
+        "remainingTimeInSeconds": max(0, round(at_ms / 1000 - time.time())),
+    }
 
 
 def leaf(path: str) -> str:

@@ -494,6 +494,7 @@ class ApplicationReport(_message.Message):
     MASTER_ADDRESS_FIELD_NUMBER: _builtins.int
     PREEMPTED_CONTAINERS_FIELD_NUMBER: _builtins.int
     PREEMPTED_FIELD_NUMBER: _builtins.int
+    EXPIRES_S_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     app_id: _builtins.int
     name: _builtins.str
@@ -529,6 +530,8 @@ class ApplicationReport(_message.Message):
     """host:port of a foreign master's own service"""
     preempted_containers: _builtins.int
     """taken back so far"""
+    expires_s: _builtins.float
+    """when it is killed, done or not, s on the cluster's clock; 0: never"""
     max_attempts: _builtins.int
     """failed attempts that end it; 0: not told"""
     @_builtins.property
@@ -578,11 +581,12 @@ class ApplicationReport(_message.Message):
         master_address: _builtins.str = ...,
         preempted_containers: _builtins.int = ...,
         preempted: _abc.Iterable[_words_pb2.Amount] | None = ...,
+        expires_s: _builtins.float = ...,
         max_attempts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "app_id", b"app_id", "attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "diagnostics", b"diagnostics", "final_status", b"final_status", "finished_s", b"finished_s", "finished_tasks", b"finished_tasks", "held_s", b"held_s", "kind", b"kind", "master_address", b"master_address", "master_node", b"master_node", "max_attempts", b"max_attempts", "name", b"name", "pending_containers", b"pending_containers", "preempted", b"preempted", "preempted_containers", b"preempted_containers", "priority", b"priority", "progress", b"progress", "queue", b"queue", "running_containers", b"running_containers", "stages", b"stages", "started_s", b"started_s", "state", b"state", "submitted_s", b"submitted_s", "tags", b"tags", "tasks", b"tasks", "tracking_url", b"tracking_url", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "app_id", b"app_id", "attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "diagnostics", b"diagnostics", "expires_s", b"expires_s", "final_status", b"final_status", "finished_s", b"finished_s", "finished_tasks", b"finished_tasks", "held_s", b"held_s", "kind", b"kind", "master_address", b"master_address", "master_node", b"master_node", "max_attempts", b"max_attempts", "name", b"name", "pending_containers", b"pending_containers", "preempted", b"preempted", "preempted_containers", b"preempted_containers", "priority", b"priority", "progress", b"progress", "queue", b"queue", "running_containers", b"running_containers", "stages", b"stages", "started_s", b"started_s", "state", b"state", "submitted_s", b"submitted_s", "tags", b"tags", "tasks", b"tasks", "tracking_url", b"tracking_url", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

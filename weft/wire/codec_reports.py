@@ -79,6 +79,7 @@ def encode_application(report: ApplicationReport) -> pb.ApplicationReport:
         master_address=report.master_address,
         preempted_containers=report.preempted_containers,
         preempted=encode_amounts(report.preempted),
+        expires_s=report.expires_s,
         max_attempts=report.max_attempts,
     )
 
@@ -114,6 +115,7 @@ def decode_application(item: pb.ApplicationReport) -> ApplicationReport:
         master_address=item.master_address,
         preempted_containers=item.preempted_containers,
         preempted=decode_amounts(item.preempted),
+        expires_s=item.expires_s,
         max_attempts=item.max_attempts,
     )
 
