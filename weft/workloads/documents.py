@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from io import BufferedReader, BytesIO, FileIO
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -109,10 +110,9 @@ def _open_zstd(path: Path, raw: BinaryIO) -> Iterator[BinaryIO]:
     if bound > UNPACKED_BYTES_MAX:
         raise InputError(str(path), f"unpacks to up to {bound} bytes, over the limit")
     with tempfile.NamedTemporaryFile(prefix="weft-") as spool:
-        cramjam.zstd.decompress_into(
-            cramjam.File(str(path), write=False, append=False),
-            cramjam.File(spool.name, truncate=True, append=False),
-        )
+        # not `cramjam.File` of the path: it opens nothing that may only be read
+        with mmap(raw.fileno(), 0, access=ACCESS_READ) as packed:
+            cramjam.zstd.decompress_into(packed, cramjam.File(spool.name, write=True))
         with open(spool.name, "rb") as unpacked:
             yield unpacked
 
