@@ -5,7 +5,7 @@ them (Groce et al., "Swarm Testing", ISSTA 2012).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -85,6 +85,10 @@ _OTHER_KINDS = (
     FaultKind.LOSE_MASTER, FaultKind.RESTART_MANAGER, FaultKind.PAUSE_MANAGER, FaultKind.DISK_FULL,
     FaultKind.REPLAY, FaultKind.HOSTILE,
 )  # fmt: skip
+_MEANWHILE = (
+    FaultKind.CRASH, FaultKind.CRASH, FaultKind.LOSE_MASTER, FaultKind.PARTITION, FaultKind.PAUSE,
+    FaultKind.REPLAY,
+)  # fmt: skip
 
 
 def swarm(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> Faults:
@@ -96,12 +100,29 @@ def swarm(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> Faults:
         near = script[-1].at_s if script and rng.random() < 0.4 else -1.0
         at_s = near + float(rng.random() * 2) if near >= 0 else float(rng.random() * HORIZON_S)
         script.append(_fault(rng, kind, at_s, nodes, jobs))
+    script.extend(_inside(rng.spawn(1)[0], nodes, jobs))
     chance = [0.0, 0.02, 0.1, 0.3, 0.5]
     loss, twice = (float(rng.choice(chance, p=[0.5, 0.2, 0.15, 0.1, 0.05])) for _ in range(2))
     delay_s = float(rng.choice([0.0, 0.05, 0.5, 3.0], p=[0.4, 0.3, 0.2, 0.1]))
     rare = float(rng.choice([0.0, 0.01, 0.1], p=[0.5, 0.3, 0.2]))
     links = LinkSettings(0.0, delay_s, loss, twice)
     return Faults(tuple(sorted(script, key=lambda f: f.at_s)), links, rare)
+
+
+def _inside(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> list[Fault]:
+    """In a third of the seeds: the manager is away, and meanwhile something else happens, over
+    before it is back: nobody but those who were there can know of that.
+    """
+    if rng.random() < 0.67:
+        return []
+    away = FaultKind.PAUSE_MANAGER if rng.random() < 0.25 else FaultKind.RESTART_MANAGER
+    first = _fault(rng, away, float(rng.random() * HORIZON_S), nodes, jobs)
+    first = replace(first, for_s=round(float(rng.uniform(1.0, 8.0)), 3), effect=-1)
+    kind = _MEANWHILE[int(rng.integers(len(_MEANWHILE)))]
+    at_s = first.at_s + float(rng.random()) * first.for_s * 0.6
+    second = _fault(rng, kind, at_s, nodes, jobs)
+    left_s = first.at_s + first.for_s - at_s
+    return [first, replace(second, for_s=round(float(rng.random()) * left_s, 3), effect=-1)]
 
 
 def _fault(

@@ -102,7 +102,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
     ),
     "what is not acknowledged is sent once": lambda: patch.object(Outbox, "take", _once),
     "a start is ordered once": lambda: patch.object(Launcher, "repeat", _nothing),
-    "a ghost stays in a pool": lambda: patch.object(Launcher, "query", _nothing),
+    "a ghost stays in the books": lambda: patch("rm.nodes.order_stop", _nothing),
     "acknowledgements of orders are ignored": lambda: patch("rm.nodes.heartbeat", _unheard),
     "expiry before what waits is heard": lambda: patch.object(
         rm.core.ResourceManager, "_forgive", _nothing
