@@ -126,6 +126,13 @@ def test_spans_are_refuted_by_packing_time_itself() -> None:
     assert span_s(np.array([5.0]), np.array([3]), 3) == pytest.approx(5.0)
 
 
+def test_slots_that_take_one_task_more_cannot_all_take_short_ones() -> None:
+    """26 tasks in 10 slots: six slots take three, and 13 short tasks do for four of these."""
+    length, count = np.array([20.5, 20.4]), np.array([13, 13], np.int64)
+    assert span_s(length, count, 10) == pytest.approx(2 * 20.4 + 20.5)
+    assert span_s(length, np.array([8, 18], np.int64), 10) == pytest.approx(3 * 20.4)
+
+
 def test_sets_that_fit_together_refute_what_work_does_not() -> None:
     """Of five tasks in a ring that exclude their neighbours, two run at once (Mingozzi)."""
     length, room = np.full(5, 2, np.int64), np.full(5, 10, np.int64)

@@ -56,7 +56,8 @@ def span_s(length: Floats, count: Ints, slots: int, known_s: float = 0.0) -> flo
     low, high = 0, len(spans)
     while low < high:  # what is refuted binds; that refutations are monotone is only likely
         middle = (low + high) // 2
-        if _refuted(length, count, slots, spans[middle] * (1 - 1e-9)):
+        span = spans[middle] * (1 - 1e-9)
+        if _refuted(length, count, slots, span) or _crowded(length, count, slots, span):
             best = max(best, float(spans[middle]) * (1 - 1e-9))
             low = middle + 1
         else:
@@ -98,6 +99,29 @@ def _refuted(length: Floats, count: Ints, slots: int, span: float) -> bool:
         if bins > slots:
             return True
     return bool(count[half].sum() > slots)
+
+
+def _crowded(length: Floats, count: Ints, slots: int, span: float) -> bool:
+    """Whether the slots that must take the most tasks cannot: q tasks fit into a slot at most.
+
+    Of n tasks, n - (q - 1) K slots get q: at least the shortest ones, whose times in one slot sum
+    to no more than the largest sum of q lengths within the span.
+    """
+    until_s = np.cumsum(np.repeat(length[::-1], np.minimum(count[::-1], slots * _ROUNDS_MAX)))
+    most = int(np.searchsorted(until_s, span, side="right"))  # q
+    full = int(count.sum()) - (most - 1) * slots
+    if full <= 0 or most >= _ROUNDS_MAX:
+        return False
+    if full > slots:
+        return True
+    distinct = np.unique(length)
+    within = span
+    if most <= 3 and len(distinct) <= _LENGTHS_MAX:
+        sums = distinct
+        for _ in range(most - 1):
+            sums = np.unique(sums[:, None] + distinct[None, :])
+        within = float(sums[sums <= span].max(initial=0.0))
+    return float(until_s[full * most - 1]) > full * within * (1 + 1e-9)
 
 
 def _cutoffs(values: Floats) -> Floats:
