@@ -88,9 +88,9 @@ fuzz: $(VENV)/.dev ## search 10,000 seeds for faults that break a promise (SEEDS
 fuzz-planted: $(VENV)/.dev ## plant known bugs: does the search find each in under 1,000 seeds?
 	$(BIN)/python -m tools.plant_bugs
 
-chaos: $(VENV)/.dev ## kill and pause the parts of a live cluster, 5 minutes in each mode
-	$(BIN)/python -m tools.chaos --seconds 300 --mode process
-	$(BIN)/python -m tools.chaos --seconds 300 --mode emulated
+chaos: $(VENV)/.dev ## kill and pause the parts of a live cluster, 5 minutes in each mode (LOSS=PERCENT)
+	$(BIN)/python -m tools.chaos --seconds 300 --mode process --loss $(or $(LOSS),0)
+	$(BIN)/python -m tools.chaos --seconds 300 --mode emulated --loss $(or $(LOSS),0)
 
 docs: $(VENV)/.dev ## the docs as a site, in build/site; a bad link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

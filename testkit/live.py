@@ -91,6 +91,10 @@ class Cluster:
         """Start an AM host."""
         return self.start("am", "--hosting", f"--manager={manager.address}", "--resend-s=1", *flags)
 
+    def pages(self, manager: Part, *flags: str) -> Part:
+        """Start the pages and YARN's REST API."""
+        return self.start("weft.web", f"--manager={manager.address}", *flags)
+
     def nodes(self, manager: Part, *flags: str) -> Part:
         """Start a process of node managers."""
         return self.start(

@@ -2,17 +2,23 @@
 
 `make chaos`, or `python -m tools.chaos --seconds S --mode process|emulated --seed N`. Killed with
 SIGKILL, or stopped with SIGSTOP for up to longer than the expiry: the Resource Manager, Node
-Managers and the AM host. Judged from outside: every job must end SUCCEEDED, and in process mode, by
-the lines that tasks write, each task finished; how many did so more than once is told
-(docs/operations.md says why that may be).
+Managers, the AM host and the pages. With `--loss PERCENT` (root) it runs in a network namespace of
+its own whose loopback drops so many packets. Judged from outside: every job must end SUCCEEDED, the
+pages must list all of them, and in process mode, by the lines that tasks write, each task finished;
+how many did so more than once is told (docs/operations.md says why that may be).
 """
 
 import argparse
+import json
+import os
 import random
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +31,7 @@ EXPIRY_S = 6.0
 NODE = "1x8vcores,16384memory_mb,800disk_mbps,1000network_mbps"
 ENDED = ("FINISHED", "FAILED", "KILLED")
 DRAIN_S = 240.0  # for the jobs that still run when nothing breaks any more
+PAGES_S = 60.0  # for the pages to hear of the last of them
 
 
 @dataclass
@@ -59,6 +66,9 @@ class Chaos:
         elif name == "am":
             assert manager is not None
             part = self.cluster.host(manager, *flags)
+        elif name == "web":
+            assert manager is not None
+            part = self.cluster.pages(manager, *flags)
         else:
             assert manager is not None
             mine = [f"--am-host={self.parts['am'].address}", f"--node-name={name}", *flags]
@@ -70,7 +80,7 @@ class Chaos:
     def begin(self) -> None:
         """Start everything."""
         self.ends.mkdir()
-        for name in ("rm", "am", *(f"n{i}" for i in range(self.nodes))):
+        for name in ("rm", "am", "web", *(f"n{i}" for i in range(self.nodes))):
             self.start(name)
         with Client(self.parts["rm"].address) as client:
             wait_for_nodes(client, self.nodes)
@@ -98,9 +108,9 @@ class Chaos:
 
     def break_something(self, rng: random.Random) -> None:
         """Kill a part and start it again, or let it stand still."""
-        name = rng.choice(["rm", "rm", "am", *(f"n{i}" for i in range(self.nodes))])
+        name = rng.choice(["rm", "rm", "am", "web", *(f"n{i}" for i in range(self.nodes))])
         part = self.parts[name]
-        role = name if name in ("rm", "am") else "nm"
+        role = name if name in ("rm", "am", "web") else "nm"
         if rng.random() < 0.65:
             self.events[f"kill {role}"] += 1
             part.kill()
@@ -125,9 +135,26 @@ class Chaos:
                     report = client.application(app)
                 if report.final_status != "SUCCEEDED":
                     wrong.append(f"application {app}: {report.state}: {report.diagnostics}")
+        wrong += self._judge_pages()
         if self.mode == "process":
             wrong += self._judge_files()
         return wrong
+
+    def _judge_pages(self) -> list[str]:
+        """The pages found their way back to the manager and list every application as ended."""
+        url = f"http://{self.parts['web'].address}/ws/v1/cluster/apps"
+        until, found = time.monotonic() + PAGES_S, 0
+        while time.monotonic() < until:
+            try:
+                with urllib.request.urlopen(url, timeout=10) as answer:
+                    apps = json.load(answer)["apps"]["app"]
+            except OSError:  # it may just have begun
+                apps = []
+            found = sum(app["state"] == "FINISHED" for app in apps)
+            if found == len(self.apps):
+                return []
+            time.sleep(0.2)
+        return [f"the pages list {found} of {len(self.apps)} applications as FINISHED"]
 
     def _judge_files(self) -> list[str]:
         wrong, total, twice = [], 0, 0
@@ -165,16 +192,54 @@ def run(folder: Path, mode: str, seconds: float, seed: int) -> tuple[Counter[str
     return chaos.events, wrong
 
 
+def drop_packets(percent: float) -> str:
+    """Have loopback lose packets, each way; how, or empty where this host cannot.
+
+    Only ever called in a network namespace of our own.
+    """
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    by_queue = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", "loss", f"{percent}%"]
+    by_filter = [
+        "iptables", "-A", "INPUT", "-i", "lo", "-p", "tcp", "-m", "statistic", "--mode", "random",
+        "--probability", str(percent / 100), "-j", "DROP",
+    ]  # fmt: skip
+    for way in (by_queue, by_filter):
+        if (
+            shutil.which(way[0])
+            and not subprocess.run(way, check=False, capture_output=True).returncode
+        ):
+            return way[0]
+    return ""
+
+
+def _inside_namespace(arguments: list[str]) -> int:
+    """Run this again in a network namespace of its own."""
+    if os.geteuid() or not shutil.which("unshare") or not shutil.which("ip"):
+        print("packet loss needs root, unshare and ip", file=sys.stderr)
+        return 2
+    command = ["unshare", "--net", sys.executable, "-m", "tools.chaos", *arguments, "--inside"]
+    return subprocess.run(command, check=False).returncode
+
+
 def main() -> int:
     """Run and print what happened; 1 where a promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--mode", choices=["process", "emulated"], default="process")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--loss", type=float, default=0.0, help="Percent of packets (root).")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.loss and not given.inside:
+        return _inside_namespace(sys.argv[1:])
+    way = drop_packets(given.loss) if given.loss else ""
+    if given.loss and not way:
+        print("this host's kernel drops no packets on order", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory(prefix="weft-chaos-") as folder:
         events, wrong = run(Path(folder), given.mode, given.seconds, given.seed)
-    print(f"{given.mode}, seed {given.seed}: {dict(sorted(events.items()))}")
+    lossy = f", {given.loss:g} % of packets dropped by {way}" if way else ""
+    print(f"{given.mode}, seed {given.seed}{lossy}: {dict(sorted(events.items()))}")
     for line in wrong:
         print(line, file=sys.stderr)
     return int(bool(wrong))
