@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 
+from nm.process.health import check_script
 from nm.process.service import NodeService
 from weft.cluster import ClusterSpec, NodeSpec
 from weft.errors import InputError, WeftError
@@ -56,6 +57,8 @@ def main(arguments: list[str]) -> None:
         settings = load(NmSettings, arguments, "nm")
         cluster = load_cluster(settings.cluster)
         specs = choose_nodes(settings, cluster)
+        if settings.health_script is not None:
+            check_script(settings.health_script)
     except WeftError as error:
         fail(error)
     run(lambda: serve(settings, specs, cluster))

@@ -17,6 +17,7 @@ from weft.effects import (
     Clean,
     ContainersMeasured,
     Effect,
+    NodeExamined,
     NodeSlowed,
     ProcessEnded,
     ProcessesFound,
@@ -94,6 +95,7 @@ class NodeManager:
         self._heartbeat_s = 0.0
         self._beating = False
         self._prompt = False
+        self._unhealthy = self._told_health = ""  # why the host is not fit for work; as last told
         self._reporting = False  # a zero-delay report is on its way
         self._timer_s = inf  # when the TASKS timer fires
         self._early = False  # it fired, and nothing was due
@@ -110,6 +112,7 @@ class NodeManager:
             Started: self._on_started,
             ProcessesFound: self._runner.found,
             NodeSlowed: self._on_slowed,
+            NodeExamined: self._on_examined,
             StopRequested: self._on_stop_requested,
         }
 
@@ -147,6 +150,7 @@ class NodeManager:
             self.state is _RUNNING
             and not (box.fresh or box.unacknowledged or self._acks or self._runner.reusable)
             and (not self._settings.report_use or self._runner.use() == self._use)
+            and self._told_health == self._unhealthy
         )
 
     @property
@@ -170,8 +174,9 @@ class NodeManager:
         running = self._runner.book.running()
         message = NodeRegistered(
             self.node_id, address, rack, labels, capacity, running,
-            self._boot, self._life, self._token, self._request[0],
+            self._boot, self._life, self._token, self._request[0], self._unhealthy,
         )  # fmt: skip
+        self._told_health = self._unhealthy
         effects.append(Send(MANAGER, message))
         effects.append(SetTimer(self._settings.register_retry_s, REGISTER))
 
@@ -248,7 +253,10 @@ class NodeManager:
         acks: tuple[int, ...] = ()
         if self._acks:
             acks, self._acks = tuple(self._acks), []
-        beat = NodeHeartbeated(self.node_id, number, acks, ended, tasks_ended, use, container_use)
+        beat = NodeHeartbeated(
+            self.node_id, number, acks, ended, tasks_ended, use, container_use, self._unhealthy
+        )
+        self._told_health = self._unhealthy
         effects.append(Send(MANAGER, beat))
 
     def _on_answer(self, event: NodeAnswered, now: float, effects: list[Effect]) -> None:
@@ -350,6 +358,10 @@ class NodeManager:
         effects.append(Send(self._runner.master(event.attempt_id), message))
 
     # -- the host ----------------------------------------------------------------------------------
+
+    def _on_examined(self, event: NodeExamined, now: float, effects: list[Effect]) -> None:
+        """Every heartbeat says it from now on, so that none of them matters."""
+        self._unhealthy = event.unhealthy
 
     def _on_slowed(self, event: NodeSlowed, now: float, effects: list[Effect]) -> None:
         self._runner.emulation.slow(event.speed, now)

@@ -259,6 +259,8 @@ class Node:
         "slot",
         "state",
         "sure",
+        "unhealthy",
+        "unhealthy_at",
         "use",
     )
 
@@ -280,6 +282,8 @@ class Node:
         self.sure = False  # it registered for this life of the manager, not by a late copy
         self.holdings: dict[ContainerId, Holding] = {}
         self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them
+        self.unhealthy = ""  # why it is not fit for new work, and ...
+        self.unhealthy_at = 0  # ... the number of the report that says so
         self.acks: list[int] = []
         self.missed_s = -np.inf  # when an opportunity here was last counted as missed
         self.settled_at = -2  # version of the books at its last match; -1: ask again anyway

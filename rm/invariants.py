@@ -28,7 +28,8 @@ def _check_node(books: Books, node: Node) -> None:
     running, left = node.state is NodeState.RUNNING, node.state is NodeState.DECOMMISSIONED
     if bool(books.ledger.nodes.up[node.slot]) is not running:
         raise InvariantError(f"{node.node_id} is {node.state.name}, but the ledger differs")
-    if node.state not in LEAVING and node.present is not running:
+    here = running or node.state is NodeState.UNHEALTHY
+    if node.state not in LEAVING and node.present is not here:
         raise InvariantError(f"{node.node_id} is {node.state.name}, but present: {node.present}")
     if left and any(holding.attempt is not None for holding in node.holdings.values()):
         raise InvariantError(

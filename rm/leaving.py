@@ -43,6 +43,16 @@ def recommission(books: Books, node: Node) -> None:
     back = NodeEvent.RECOMMISSION if node.present else NodeEvent.READMIT
     step(books, node, back)
     persist(books, node)
+    examine(books, node, node.unhealthy)
+
+
+def examine(books: Books, node: Node, unhealthy: str) -> None:
+    """What a node says of its health: an ill one gets nothing new, what it runs goes on."""
+    node.unhealthy = unhealthy
+    if unhealthy and node.state is NodeState.RUNNING:
+        step(books, node, NodeEvent.FELL_ILL)
+    elif not unhealthy and node.state is NodeState.UNHEALTHY:
+        step(books, node, NodeEvent.RECOVERED)
 
 
 def drain(books: Books, node: Node) -> None:

@@ -4,8 +4,8 @@ Left out, because our protocol has no such step: NEW_SAVING, FINAL_SAVING and AL
 `Persist` is durable before any later effect of the same answer, so nothing waits for the store);
 LAUNCHED of attempts (the order to launch travels in the node's outbox, a master shows itself by
 registering); EXPIRED of containers (a master repeats a start until it is answered, and loses its
-containers when it is lost itself); UNHEALTHY of nodes (no message says so). `rm.leaving` says where
-a node that is decommissioned differs from YARN's.
+containers when it is lost itself). `rm.leaving` says where a node that is decommissioned differs
+from YARN's; an UNHEALTHY one differs in that what it runs goes on.
 """
 
 from enum import IntEnum, auto
@@ -100,6 +100,7 @@ class NodeState(IntEnum):
 
     NEW = auto()
     RUNNING = auto()
+    UNHEALTHY = auto()
     DECOMMISSIONING = auto()
     DECOMMISSIONED = auto()
     LOST = auto()
@@ -111,6 +112,8 @@ class NodeEvent(IntEnum):
 
     REGISTERED = auto()
     RECONNECTED = auto()
+    FELL_ILL = auto()
+    RECOVERED = auto()
     EXPIRED = auto()
     UNREGISTERED = auto()
     DECOMMISSION = auto()
@@ -197,6 +200,12 @@ NODE: Lifecycle[NodeState, NodeEvent] = Lifecycle(
         (NodeState.RUNNING, NodeEvent.RECONNECTED): NodeState.RUNNING,
         (NodeState.RUNNING, NodeEvent.EXPIRED): NodeState.LOST,
         (NodeState.RUNNING, NodeEvent.UNREGISTERED): NodeState.SHUTDOWN,
+        (NodeState.RUNNING, NodeEvent.FELL_ILL): NodeState.UNHEALTHY,
+        (NodeState.UNHEALTHY, NodeEvent.RECOVERED): NodeState.RUNNING,
+        (NodeState.UNHEALTHY, NodeEvent.RECONNECTED): NodeState.RUNNING,
+        (NodeState.UNHEALTHY, NodeEvent.EXPIRED): NodeState.LOST,
+        (NodeState.UNHEALTHY, NodeEvent.UNREGISTERED): NodeState.SHUTDOWN,
+        (NodeState.UNHEALTHY, NodeEvent.DECOMMISSION): NodeState.DECOMMISSIONING,
         (NodeState.LOST, NodeEvent.REGISTERED): NodeState.RUNNING,
         (NodeState.SHUTDOWN, NodeEvent.REGISTERED): NodeState.RUNNING,
         (NodeState.RUNNING, NodeEvent.DECOMMISSION): NodeState.DECOMMISSIONING,

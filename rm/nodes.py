@@ -19,7 +19,7 @@ from rm.containers import (
     relay_task,
 )
 from rm.forgetting import rack_of, slot_of_forgotten
-from rm.leaving import LEAVING, count_class, drain, persist, set_alarm, step
+from rm.leaving import LEAVING, count_class, drain, examine, persist, set_alarm, step
 from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
 from rm.reserve import before_match
 from weft.effects import Send
@@ -112,6 +112,10 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     node.acks.append(event.request_id)
     if event.use:
         node.use = event.use
+    if event.request_id > node.unhealthy_at:  # a late one says how it was before
+        node.unhealthy_at = event.request_id
+        if event.unhealthy != node.unhealthy:
+            examine(books, node, event.unhealthy)
     for done in event.tasks_ended:
         relay_task(books, done)
     for end in event.ended:
@@ -161,7 +165,8 @@ def expire(books: Books) -> None:
         _gone(books, books.node_at[slot], NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
     for node in books.node_at:
         waited = node.present or node.state is NodeState.DECOMMISSIONING
-        if node.state in LEAVING and waited and books.now - ledger.nodes.seen_s[node.slot] >= limit:
+        idle = node.state in (NodeState.UNHEALTHY, *LEAVING)
+        if idle and waited and books.now - ledger.nodes.seen_s[node.slot] >= limit:
             _gone(books, node, NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
 
 
@@ -251,7 +256,7 @@ def _new_node(books: Books, name: NodeId) -> Node:
 def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector, mask: int) -> None:
     """Take over what a registration says about the node itself."""
     columns = books.ledger.nodes.w
-    known = node.state is NodeState.RUNNING or node.state in LEAVING
+    known = node.state in (NodeState.RUNNING, NodeState.UNHEALTHY, *LEAVING)
     if node.state is NodeState.RUNNING:
         count_class(books, node, -1)
     node.state = NODE.next(node.state, NodeEvent.RECONNECTED if known else NodeEvent.REGISTERED)
@@ -267,6 +272,8 @@ def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector,
     if in_service:
         count_class(books, node, 1)
     books.note(NodeChanged(node.node_id, node.state.name, capacity))
+    node.unhealthy_at = 0
+    examine(books, node, event.unhealthy)
 
 
 def _accept(books: Books, node: Node, request_id: int) -> None:

@@ -12,7 +12,7 @@ from sim.engine import Actor
 from sim.faults import FaultKind, Faults
 from sim.hostile import hostile
 from sim.outages import Pauses, die_amid, die_without_room, set_clock
-from weft.effects import ClientRequested, NodeSlowed, TimerFired
+from weft.effects import ClientRequested, NodeExamined, NodeSlowed, TimerFired
 from weft.ids import NodeId
 from weft.messages import MANAGER, Address, Outcome, node_address
 from weft.requests import DecommissionNode, RecommissionNode, Refused
@@ -166,6 +166,13 @@ class Breakdown:
         actor = self._simulation.actors.get(node_address(node))
         if actor is not None:
             self._engine.soon(actor, NodeSlowed(speed))
+
+    def examine(self, nodes: Iterable[NodeId], report: str) -> None:
+        """A health script says what is wrong with nodes, or that nothing is."""
+        for node in nodes:
+            actor = self._simulation.actors.get(node_address(node))
+            if actor is not None:
+                self._engine.soon(actor, NodeExamined(report))
 
     # -- links -------------------------------------------------------------------------------------
 

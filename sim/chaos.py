@@ -43,6 +43,9 @@ class Breakable(Protocol):
     def resume(self, nodes: Iterable[NodeId]) -> None:
         """They run on."""
 
+    def examine(self, nodes: Iterable[NodeId], report: str) -> None:
+        """A health script says what is wrong with nodes, or that nothing is."""
+
     def set_clock(self, nodes: Iterable[NodeId], step_s: float) -> None:
         """Processes of nodes (none: the manager) that start later have another clock."""
 
@@ -116,6 +119,8 @@ class Chaos:
             cluster.recommission(fault.nodes)
         elif fault.kind in (FaultKind.PAUSE, FaultKind.PAUSE_MANAGER):
             cluster.pause(fault.nodes)
+        elif fault.kind is FaultKind.UNHEALTHY:
+            cluster.examine(fault.nodes, "ERROR: as the script of faults says")
         elif fault.kind is FaultKind.CLOCK:
             cluster.set_clock(fault.nodes, fault.step_s)
         elif fault.kind is FaultKind.DISK_FULL:
@@ -141,5 +146,7 @@ class Chaos:
             cluster.recommission(fault.nodes)
         elif fault.kind in (FaultKind.PAUSE, FaultKind.PAUSE_MANAGER):
             cluster.resume(fault.nodes)
+        elif fault.kind is FaultKind.UNHEALTHY:
+            cluster.examine(fault.nodes, "")
         elif fault.kind in (FaultKind.RESTART_MANAGER, FaultKind.DISK_FULL):
             cluster.start_manager()

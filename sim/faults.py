@@ -28,6 +28,7 @@ class FaultKind(StrEnum):
     PAUSE_MANAGER = "pause_manager"  # the Resource Manager stands still for `for_s`
     DISK_FULL = "disk_full"  # a manager that must write ends; it comes back after `for_s`
     CLOCK = "clock"  # processes of nodes (none: the manager) that start later are `step_s` ahead
+    UNHEALTHY = "unhealthy"  # nodes' health scripts find fault with them for `for_s`
     REPLAY = "replay"  # `count` messages of before arrive once more
     HOSTILE = "hostile"  # `count` messages that no honest node or master would send
     DECOMMISSION = "decommission"  # an operator drains nodes, and takes them back after `for_s`

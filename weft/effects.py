@@ -157,6 +157,13 @@ class ContainersMeasured:
 
 
 @record
+class NodeExamined:
+    """The health of the host: why it is not fit for new work, or nothing."""
+
+    unhealthy: str
+
+
+@record
 class NodeSlowed:
     """An emulated host runs at `speed` times its own pace from now on: a straggler below 1."""
 

@@ -290,6 +290,7 @@ class NodeRegistered:
     life: int = 0  # of the manager that asked for it, the first being 1; 0: nobody asked
     token: int = 0  # of the resync that asked a process to show that it is the one that lives
     request_id: int = 0  # one that is repeated keeps its number; 0: not told
+    unhealthy: str = ""  # why the node is not fit for new work; empty: it is
 
 
 @record
@@ -303,6 +304,7 @@ class NodeHeartbeated:
     tasks_ended: tuple[TaskEnd, ...] = ()  # tasks that ended inside reusable containers
     use: Vector = ()  # measured use of the node; empty: unchanged
     container_use: tuple[ContainerUse, ...] = ()
+    unhealthy: str = ""  # why the node is not fit for new work; empty: it is
 
 
 @record

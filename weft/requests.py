@@ -250,6 +250,7 @@ class NodeReport:
     use: dict[str, float]
     containers: int
     last_heartbeat_s: float
+    health_report: str = ""  # why it is unhealthy; empty: it is not
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Node managers on the wire: many nodes share one process, one port and one stream."""
 
 import asyncio
+import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from nm.core import BOOT_MAX, NodeManager
 from nm.process.cgroups import find
 from nm.process.folders import clean_all
+from nm.process.health import examine
 from nm.process.host import ProcessHost, kill_orphans
 from nm.process.limits import DISK, Limits
 from nm.process.masters import HostedMasters, ProcessMasters
@@ -23,6 +25,7 @@ from weft.cluster import NodeSpec
 from weft.effects import (
     ContainersMeasured,
     FoundProcess,
+    NodeExamined,
     ProcessEnded,
     ProcessesFound,
     Started,
@@ -140,6 +143,9 @@ class NodeService(Outside):
                 self._processes.stop(record.container_id)
         self._hosted = len(specs)
         self._metrics.hosted(self._hosted)
+        if settings.health_script is not None:
+            script = settings.health_script
+            self._process.spawn(self._examine(script, [spec.node_id for spec in specs]))
         self._process.spawn(self._stream.run())
         self._process.spawn(self.shell.run())
 
@@ -163,6 +169,24 @@ class NodeService(Outside):
         self._process.log.info("found what an earlier run left", processes=len(items))
         self._metrics.found(len(items))
         self.shell.post(node, ProcessesFound(tuple(items)))
+
+    async def _examine(self, script: Path, names: Sequence[str]) -> None:
+        """Have the health script look at every node now and then, one after the other."""
+        settings, clock = self._settings, self._process.clock
+        known = dict.fromkeys(names, "")
+        while True:
+            for name in names:
+                environment = {**os.environ, "WEFT_NODE": name}
+                timeout_s = clock.wall_s(settings.health_timeout_s)
+                report = await examine(script, settings.health_args, timeout_s, environment)
+                if report != known[name]:
+                    known[name] = report
+                    if report:
+                        self._process.log.warning("unhealthy", node=name, report=report)
+                    else:
+                        self._process.log.info("healthy again", node=name)
+                    self.shell.post(node_address(name), NodeExamined(report))
+            await asyncio.sleep(clock.wall_s(settings.health_interval_s))
 
     async def _forget(self) -> None:
         """What is written down of ended processes goes when the manager has heard of them."""

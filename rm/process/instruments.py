@@ -116,7 +116,7 @@ def _nodes(books: Books) -> Callable[[], Families]:
     """Nodes in service, and those that are being drained; the series of the others go away."""
     n, columns, now = books.ledger.node_count, books.ledger.nodes, books.now
     units = _by_resource(books)
-    shown = (NodeState.RUNNING, NodeState.DECOMMISSIONING)
+    shown = (NodeState.RUNNING, NodeState.UNHEALTHY, NodeState.DECOMMISSIONING)
     up = [node for node in books.node_at if node.state in shown and node.present]
     names = [node.node_id for node in up]
     use = [node.use for node in up]

@@ -120,6 +120,9 @@ def _reasons_of(
     for entry in entries:
         found.merge(_reasons(books, app, entry, answers))
     reasons: Counter[str] = Counter()
+    ill = sum(node.state is NodeState.UNHEALTHY for node in books.node_at)
+    if ill:
+        reasons["node is unhealthy"] = ill
     leaving = sum(node.state is NodeState.DECOMMISSIONING for node in books.node_at)
     if leaving:
         reasons["node is being decommissioned"] = leaving

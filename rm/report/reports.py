@@ -136,6 +136,7 @@ def nodes(books: Books, request: ListNodes) -> Page[NodeReport]:
             use=names(node.use) if node.use else {},
             containers=int(columns.containers[node.slot]),
             last_heartbeat_s=float(columns.seen_s[node.slot]),
+            health_report=node.unhealthy,
         )
 
     first = number_of(request.page) + 1 if request.page else 0

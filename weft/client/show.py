@@ -169,16 +169,18 @@ def show_nodes(reports: Iterable[NodeReport]) -> None:
     """The table of nodes: what is allocated of what there is, and what is measured in use."""
     rows = list(reports)
     names = list(dict.fromkeys(name for r in rows for name in r.capacity))
+    ill = any(r.health_report for r in rows)
     table(
         (
             Column("node", kind="name"), Column("state", kind="state"), Column("tasks", 3),
+            *((Column("health", 2),) if ill else ()),
             *(Column(_headed(name), 0 if i < 2 else 4 + i) for i, name in enumerate(names)),
             Column("in use", 2), Column("rack", 3, kind="name"), Column("labels", 4, kind="name"),
             Column("address", 30),
         ),
         [
             (
-                r.node_id, r.state, r.containers,
+                r.node_id, r.state, r.containers, *((r.health_report or "-",) if ill else ()),
                 *(pair(n, r.allocated.get(n, 0.0), r.capacity.get(n, 0.0)) for n in names),
                 amounts(r.use), r.rack, ",".join(r.labels) or "-", r.address,
             )

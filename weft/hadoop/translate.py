@@ -226,7 +226,7 @@ def node_report(item: NodeReport, node: Any, ms_of: Any, http_address: str) -> A
         capability=floor_resource(item.capacity),
         containers=item.containers,
         state=NODE_STATES.index(item.state) if item.state in NODE_STATES else 1,
-        health_report="" if healthy else f"the node is {item.state}",
+        health_report=item.health_report or ("" if healthy else f"the node is {item.state}"),
         last_health_report_time=ms_of(item.last_heartbeat_s),
         labels=item.labels,
     )

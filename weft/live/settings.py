@@ -222,6 +222,14 @@ class NmSettings(ProcessSettings):
     cgroups: Literal["auto", "off"] = Field(
         "auto", description="Hold tasks to what they asked for by control groups (process)."
     )
+    health_script: Path | None = Field(
+        None, description="Program whose lines that begin with ERROR make the node unhealthy."
+    )
+    health_args: list[str] = Field([], description="Argument of it; may be repeated.")
+    health_interval_s: float = Field(600.0, gt=0, description="Between two runs of it, s.")
+    health_timeout_s: float = Field(
+        1200.0, gt=0, description="A run that takes longer makes the node unhealthy, s."
+    )
     report_use: bool = Field(True, description="Heartbeats carry the node's measured use.")
 
 

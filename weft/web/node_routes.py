@@ -66,7 +66,8 @@ async def info(request: web.Request) -> web.Response:
         "pmemCheckEnabled": True,
         "lastNodeUpdateTime": source(request).unix_ms(report.last_heartbeat_s),
         "nmStartupTime": 0,  # the manager does not keep it
-        "healthReport": "" if report.state == "RUNNING" else f"the node is {report.state}",
+        "healthReport": report.health_report
+        or ("" if report.state == "RUNNING" else f"the node is {report.state}"),
         "nodeHealthy": report.state in ("RUNNING", "DECOMMISSIONING"),
         "nodeManagerVersion": yarn.VERSION,
         "nodeManagerBuildVersion": yarn.BUILD,

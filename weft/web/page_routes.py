@@ -91,6 +91,7 @@ def _node_row(report: NodeReport, types: Sequence[str]) -> list[Any]:
         [round(report.use.get(name, 0.0), 3) for name in types],
         round(report.last_heartbeat_s, 2),
         report.address,
+        report.health_report,
     ]
 
 

@@ -166,7 +166,7 @@ def node(face: Face, report: NodeReport) -> Data:
         "lastHealthUpdate": face.source.unix_ms(report.last_heartbeat_s),
         "version": VERSION,
         "healthStatus": "Healthy" if healthy else "Unhealthy",
-        "healthReport": "" if healthy else f"the node is {report.state}",
+        "healthReport": report.health_report or ("" if healthy else f"the node is {report.state}"),
         "numContainers": report.containers,
         "usedMemoryMB": memory(report.allocated),
         "availMemoryMB": memory(free),

@@ -133,6 +133,7 @@ def encode_node(report: NodeReport) -> pb.NodeReport:
         use=encode_amounts(report.use),
         containers=report.containers,
         last_heartbeat_s=report.last_heartbeat_s,
+        health_report=report.health_report,
     )
 
 
@@ -149,6 +150,7 @@ def decode_node(item: pb.NodeReport) -> NodeReport:
         decode_amounts(item.use),
         item.containers,
         item.last_heartbeat_s,
+        health_report=item.health_report,
     )
 
 

@@ -124,6 +124,8 @@ def _fill_heartbeat(to: pb.NodeHeartbeat, message: NodeHeartbeated) -> None:
         to.use.extend(message.use)
     if message.container_use:
         to.container_use.extend(encode_uses(message.container_use))
+    if message.unhealthy:
+        to.unhealthy = message.unhealthy
 
 
 def _decode_heartbeat(item: pb.NodeHeartbeat) -> NodeHeartbeated:
@@ -135,6 +137,7 @@ def _decode_heartbeat(item: pb.NodeHeartbeat) -> NodeHeartbeated:
         decode_task_ends(item.tasks_ended),
         tuple(item.use),
         decode_uses(item.container_use),
+        item.unhealthy,
     )
 
 
@@ -160,6 +163,7 @@ def _encode_registered(message: NodeRegistered) -> pb.RegisterNode:
         life=message.life,
         token=message.token,
         request_id=message.request_id,
+        unhealthy=message.unhealthy,
     )
 
 
@@ -182,6 +186,7 @@ def _decode_registered(item: pb.RegisterNode) -> NodeRegistered:
         item.life,
         item.token,
         item.request_id,
+        item.unhealthy,
     )
 
 

@@ -244,12 +244,13 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.NodeRegistered: {
         "node_id": NAMED, "address": NAME, "rack": NAME, "labels": LABELS, "capacity": CAPACITY,
         "running": _list(messages.RunningContainer), "boot": GIVEN, "life": COUNT, "token": ID,
-        "request_id": ID,
+        "request_id": ID, "unhealthy": TEXT,
     },
     messages.NodeHeartbeated: {
         "node_id": NAMED, "request_id": ID, "acks": IDS, "ended": _list(messages.ContainerEnd),
         "tasks_ended": _list(messages.TaskEnd), "use": USE,
         "container_use": _list(messages.ContainerUse),
+        "unhealthy": TEXT,
     },
     messages.NodeUnregistered: {"node_id": NAMED},
     messages.NodeAccepted: {

@@ -135,6 +135,7 @@ class RegisterNode(_message.Message):
     LIFE_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    UNHEALTHY_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     address: _builtins.str
     """host:port of the node manager's service"""
@@ -147,6 +148,8 @@ class RegisterNode(_message.Message):
     """of the resync that asked for it, if it carried one"""
     request_id: _builtins.int
     """of the registration; said again with the same number"""
+    unhealthy: _builtins.str
+    """why the node is not fit for new work; empty: it is"""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -168,10 +171,11 @@ class RegisterNode(_message.Message):
         life: _builtins.int = ...,
         token: _builtins.int = ...,
         request_id: _builtins.int = ...,
+        unhealthy: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "capacity", b"capacity", "labels", b"labels", "life", b"life", "node_id", b"node_id", "rack", b"rack", "request_id", b"request_id", "running", b"running", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "capacity", b"capacity", "labels", b"labels", "life", b"life", "node_id", b"node_id", "rack", b"rack", "request_id", b"request_id", "running", b"running", "token", b"token", "unhealthy", b"unhealthy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -244,8 +248,11 @@ class NodeHeartbeat(_message.Message):
     TASKS_ENDED_FIELD_NUMBER: _builtins.int
     USE_FIELD_NUMBER: _builtins.int
     CONTAINER_USE_FIELD_NUMBER: _builtins.int
+    UNHEALTHY_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     request_id: _builtins.int
+    unhealthy: _builtins.str
+    """why the node is not fit for new work; empty: it is"""
     @_builtins.property
     def acks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """response ids received since the last heartbeat"""
@@ -272,10 +279,11 @@ class NodeHeartbeat(_message.Message):
         tasks_ended: _abc.Iterable[_words_pb2.TaskEnd] | None = ...,
         use: _abc.Iterable[_builtins.float] | None = ...,
         container_use: _abc.Iterable[_words_pb2.ContainerUse] | None = ...,
+        unhealthy: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "container_use", b"container_use", "ended", b"ended", "node_id", b"node_id", "request_id", b"request_id", "tasks_ended", b"tasks_ended", "use", b"use"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "container_use", b"container_use", "ended", b"ended", "node_id", b"node_id", "request_id", b"request_id", "tasks_ended", b"tasks_ended", "unhealthy", b"unhealthy", "use", b"use"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,8 @@ const ROW_CELLS = 62;
 
 /** A row of the server's short form as an object. */
 function unpack(row, types, now) {
-  const [name, state, rack, labels, containers, capacity, allocated, use, beat, address] = row;
+  const [name, state, rack, labels, containers, capacity, allocated, use, beat, address, health] =
+    row;
   const shares = capacity.map((total, i) => (total ? allocated[i] / total : 0));
   return {
     name,
@@ -38,6 +39,7 @@ function unpack(row, types, now) {
     use,
     beat,
     address,
+    health,
     types,
     now,
     share: Math.max(0, ...shares),
@@ -416,6 +418,7 @@ export function nodePage({ argument, go, refresh }) {
         ["Labels", node.labels.join(", ") || "–"],
         ["Heard of", ago(node.now - node.beat)],
         ["Address", node.address || "–"],
+        ["Health", node.health || "–"],
       ];
       facts.replaceChildren(
         ...rows.map(([name, text]) => h("div", null, h("dt", null, name), h("dd", null, text))),
