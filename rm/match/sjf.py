@@ -7,10 +7,9 @@ is judged by its remaining work. Queues below their guarantee go first.
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidates import candidates, gate_of, placements
+from rm.match.candidates import candidates
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.turn_kernels import ANYBODY, Line
-from rm.match.turns import NOBODY, NOTHING_HELD, in_turn
+from rm.match.turns import smallest_first
 
 
 class SjfMatcher(BaseMatcher):
@@ -26,8 +25,4 @@ class SjfMatcher(BaseMatcher):
         n = view.app_slots
         path = view.apps.path[:n]
         key = np.where(path > 0, path, view.apps.remaining[:n])
-        line = Line(
-            ANYBODY, NOTHING_HELD, key, np.zeros(len(found.rows)), found.pri, found.pending, NOBODY
-        )  # fmt: skip
-        picked, keys = in_turn(found, line, gate_of(view, keeps=True))
-        return Match(placements(found.rows, picked, keys, ("path_s",)))
+        return smallest_first(view, found, key, "path_s")

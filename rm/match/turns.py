@@ -4,10 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates
+from rm.match.candidates import gate_of, placements
 from rm.match.limit_kernels import Gate
+from rm.match.protocol import Match
 from rm.match.score_kernels import FEW
-from rm.match.turn_kernels import Line, Scratch, picks_by_turn
+from rm.match.turn_kernels import ANYBODY, Line, Scratch, picks_by_turn
 from weft.compiled import steady
 from weft.dag import Floats, Ints
 
@@ -29,6 +32,20 @@ def in_turn(found: Candidates, line: Line, gate: Gate) -> tuple[Ints, Floats]:
         picked, keys = longer(picked), longer(keys)
         n = _picks_by_turn(found, line, gate, scratch, picked, keys, n)
     return picked[:n], keys[:n]
+
+
+def smallest_first(view: View, found: Candidates, key: Floats, name: str) -> Match:
+    """Serve the application with the smallest key while something of it fits, then the next.
+
+    `found` are the candidates of a node, `key` has one number for each application slot, `name`
+    is what the number is called in explanations. Queues below their guarantee go first; inside an
+    application its preferred order holds.
+    """
+    line = Line(
+        ANYBODY, NOTHING_HELD, key, np.zeros(len(found.rows)), found.pri, found.pending, NOBODY
+    )  # fmt: skip
+    picked, keys = in_turn(found, line, gate_of(view, keeps=True))
+    return Match(placements(found.rows, picked, keys, (name,)))
 
 
 def longer(values: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:

@@ -3,9 +3,9 @@
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidates import candidates, gate_of, placements
+from rm.match.candidates import candidates
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.turn_kernels import ANYBODY, Line, picks_by_turn
+from rm.match.turns import smallest_first
 
 
 class Widest(BaseMatcher):
@@ -25,14 +25,4 @@ class Widest(BaseMatcher):
         width = np.bincount(
             rows.app[: rows.count], rows.pending[: rows.count], minlength=view.app_slots
         )
-        line = Line(
-            queues=ANYBODY,
-            share=np.zeros(0),
-            key=width if self.narrow else -width,  # the smallest key goes first
-            step=np.zeros(len(found.rows)),
-            pri=found.pri,
-            pending=found.pending,
-            waiting=np.zeros(0, dtype=np.int64),
-        )
-        picked, keys = picks_by_turn(found, line, gate_of(view, keeps=True))
-        return Match(placements(found.rows, picked, keys, ("width",)))
+        return smallest_first(view, found, width if self.narrow else -width, "width")
