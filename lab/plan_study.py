@@ -206,6 +206,19 @@ def against(rows: Sequence[Row], name: str, other: str) -> str:
     )
 
 
+def worse(rows: Sequence[Row], name: str, others: Sequence[str]) -> str:
+    """One sentence: on how many DAGs a planner is longer than the best of others, and on which."""
+    found = [
+        f"{row.name} ({row.machines} machines)"
+        for row in rows
+        if row.makespan_s[name] > min(row.makespan_s[other] for other in others) * (1 + 1e-9)
+    ]
+    listed = f": {', '.join(found)}" if found else ""
+    return (
+        f"`{name}` is longer than {' or '.join(others)} on {len(found)} of {len(rows)} DAGs{listed}"
+    )
+
+
 def loose(rows: Sequence[Row], name: str, over: float) -> str:
     """The DAGs where a planner is more than `over` times NewLB, with the stronger bound beside."""
     found = [row for row in rows if row.makespan_s[name] > over * row.new_lb_s]

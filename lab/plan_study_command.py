@@ -8,7 +8,18 @@ from pathlib import Path
 
 import click
 
-from lab.plan_study import PLANNERS, Case, Row, against, cases, loose, report, study
+from lab.plan_study import (
+    BASELINE,
+    PLANNERS,
+    Case,
+    Row,
+    against,
+    cases,
+    loose,
+    report,
+    study,
+    worse,
+)
 
 _SOURCES = ("carbyne-workloads", "alibaba-v2018", "wfinstances", "spark-eventlogs", "sls")
 
@@ -56,6 +67,8 @@ def main(
     click.echo(report(done))
     if {"graphene", "graphene_plus"} <= set(planners or PLANNERS):
         click.echo(f"\n{against(done, 'graphene_plus', 'graphene')}")
+    if {"graphene", "critical_path"} <= set(planners or PLANNERS):
+        click.echo(f"\n{worse(done, 'graphene', (BASELINE, 'critical_path'))}.")
     if over is not None:
         click.echo(f"\nGraphene over {over} x NewLB:\n\n{loose(done, 'graphene', over)}")
 

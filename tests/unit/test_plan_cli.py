@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from lab.commands_plan import commands, explained
 from lab.gantt import lanes
-from lab.plan_study import Row, case_of, improvements, loose, report, study
+from lab.plan_study import Row, case_of, improvements, loose, report, study, worse
 from weft.errors import WeftError
 from weft.jobfile import job_from_dict
 
@@ -211,6 +211,8 @@ def test_the_study_reads_out_percentiles() -> None:
     assert improvements(rows, "tetris") == pytest.approx([25.0, 50.0, 75.0, 90.0])
     assert "| `tetris` | 25 | 50 | 75 | 90 |" in report(rows)
     assert loose(rows, "tetris", 9.5).count("\n") == 2 + 5 - 1
+    assert worse(rows, "tetris", ["bfs"]).endswith("0 of 101 DAGs")
+    assert "on 100 of 101 DAGs: q1 (2 machines), q2" in worse(rows, "bfs", ["tetris"])
 
 
 def test_the_exact_planner_says_how_to_get_it(
