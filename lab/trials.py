@@ -27,8 +27,12 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and half the width of its 95 % interval (Student's t); NaN below 2 values."""
+    """Return the mean and half the width of its 95 % interval (Student's t); NaN below 2 values.
+
+    A seed whose run says nothing (NaN: no window with two jobs) is left out.
+    """
     found = np.asarray(values, dtype=np.float64)
+    found = found[~np.isnan(found)]
     n = len(found)
     if n < 2:
         return float(found.mean()) if n else math.nan, math.nan

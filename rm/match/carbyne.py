@@ -10,7 +10,7 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.aligned import best_aligned
-from rm.match.candidate_kernels import Candidates, largest_over, over
+from rm.match.candidate_kernels import Candidates, largest_over
 from rm.match.candidates import behind, candidates, gate_of, placements
 from rm.match.carbyne_kernels import (
     LEAST_SHARE,
@@ -29,14 +29,13 @@ from rm.match.tetris_kernels import Tetris
 from rm.match.turn_kernels import ANYBODY, DOMINANT, Line
 from rm.match.turns import NOBODY, NOTHING_HELD, in_turn
 from weft.compiled import steady
-from weft.dag import Floats, Ints
+from weft.dag import Floats
 from weft.messages import AskType
 
 _split, _align, _mixed = steady(split), steady(align), steady(mixed)
 ORDERS = {"srtf": SRTF, "least_share": LEAST_SHARE, "mix": MIX, "packing": PACKING}
 NAMES = {SRTF: "work", LEAST_SHARE: "dominant_share", MIX: "mix"}  # of the key that decided
 _largest_over = steady(largest_over)
-_over = steady(over)
 
 
 class CarbyneMatcher(BaseMatcher):
@@ -77,7 +76,7 @@ class CarbyneMatcher(BaseMatcher):
             line = line._replace(pending=spare)
             rest, keys = in_turn(found, self._leftover(view, found, line, knobs), gate)
             return Match(answer + placements(found.rows, rest, keys, (NAMES[self.leftover],)))
-        return Match(answer + self._packed(view, found, must, gate))
+        return Match(answer + self._packed(view, found, gate))
 
     def _leftover(self, view: View, found: Candidates, line: Line, knobs: Carbyne) -> Line:
         """Whose turn it is in what DEFAULT asks, which were served by `line`, leave."""
@@ -89,16 +88,13 @@ class CarbyneMatcher(BaseMatcher):
         key = _mixed(found, line.pending, line.key, remaining, knobs.mix, line.step)
         return line._replace(queues=ANYBODY, key=key)
 
-    def _packed(
-        self, view: View, found: Candidates, must: Ints, gate: Gate
-    ) -> list[Placement]:  # fmt: skip
+    def _packed(self, view: View, found: Candidates, gate: Gate) -> list[Placement]:
         """Efficiency before completion time: the best aligned ALTRUISTIC task of anybody."""
-        apps, n = view.apps, view.app_slots
-        held = _over(apps.held[:n], view.total)
-        np.add.at(held, found.app[must], found.work[must])
+        n = view.app_slots
         rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
-        fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)
-        spare, work = best_aligned(rest, apps.remaining[:n].copy(), held, fit, gate)
+        fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)  # nobody's share or work counts
+        held = np.zeros((n, len(view.total)))
+        spare, work = best_aligned(rest, view.apps.remaining[:n].copy(), held, fit, gate)
         return placements(rest.rows, spare, work, ("alignment", "work"))
 
     def shares(self, view: View, now: float) -> Floats:

@@ -74,3 +74,13 @@ def test_every_order_conserves_work_and_serves_what_must_run_first() -> None:
 def test_a_mix_outside_0_to_1_is_refused() -> None:
     with pytest.raises(InputError, match="leftover_mix"):
         make_matcher("carbyne", {"leftover_mix": 1.5})
+
+
+def test_jobs_may_count_on_shares_by_the_capacity_of_their_queues() -> None:
+    """Three quarters and one, the first divided by its two applications."""
+    leaves = (QueueSpec("a", 0.75), QueueSpec("b", 0.25))
+    yard = Yard("carbyne", {}, QueueSpec("root", children=leaves))
+    yard.add_node((8.0, 8.0, 8.0))
+    slots = [yard.add_app(queue) for queue in ("a", "a", "b")]
+    yard.ledger.apps.w["work"][slots] = 1.0
+    assert yard.matcher.shares(yard.view, 0.0)[slots, 0] == pytest.approx([3.0, 3.0, 2.0])

@@ -92,6 +92,23 @@ def test_a_large_task_gets_a_node_after_the_grace_period() -> None:
     assert report.stages[0].failed_attempts == 0
 
 
+def test_a_new_ask_is_looked_at_soon_and_what_is_chosen_goes_in_time() -> None:
+    """Between the rounds of the interval: one a tenth of it later, one when the grace is over."""
+    rig = rig_of()
+    fill(rig)
+    rig.tell(TimerFired("claim"), 0.1)
+    other = rig.start(job("other", stage(), queue="b"))
+    rig.allocate(other, ask(1, 1))
+    assert ("claim", 0.1) in [(timer.key, timer.delay_s) for timer in timers(rig.effects)]
+    rig.tell(TimerFired("claim"), 0.1)
+    (chosen,) = noted(rig.effects, PreemptionChosen)
+    assert ("due", GRACE_S) in [(timer.key, timer.delay_s) for timer in timers(rig.effects)]
+    assert round_(rig, GRACE_S / 2) == []
+    assert "due" not in [timer.key for timer in timers(rig.effects)], "it is set already"
+    rig.tell(TimerFired("due"), GRACE_S / 2)
+    assert stop_and_end(rig) == [chosen.container]
+
+
 def test_off_unless_switched_on() -> None:
     for switched, rig in (
         (False, Rig("capacity", ManagerSettings(), QUEUES)),
@@ -200,6 +217,52 @@ def test_inside_a_queue_the_higher_priority_takes_from_the_lower(on: bool) -> No
         rig.allocate(high)
         assert len(high.containers) == 3
         assert not same.containers
+
+
+def test_no_container_is_taken_whose_loss_would_leave_less_than_the_guarantee() -> None:
+    """Queue a holds 9 of its 8 cores in containers of 3: without one it would have 6."""
+    rig = rig_of(preemption_natural=1.0, preemption_dead_zone=0.0)
+    large = rig.start(job("large", stage(tasks=3, demand={"vcores": 3.0}), queue="a"))
+    rig.allocate(large, ask(1, 3, (3.0, 1024.0)))
+    rig.beat()
+    rig.allocate(large)
+    other = rig.start(job("other", stage(tasks=8), queue="b"))
+    rig.allocate(other, ask(1, 8))
+    rig.beat()
+    rig.allocate(other)
+    assert (len(large.containers), len(other.containers)) == (3, 7)
+    assert round_(rig) == [], "though b has only 7 of its 8"
+
+
+def test_an_equal_priority_is_not_taken_from() -> None:
+    """The lower one has too little, and the equal one may keep what it has."""
+    rig = rig_of(nodes=1, preemption=False, preemption_intra_queue=True, preemption_natural=1.0)
+    low = fill(rig, 1)
+    equal = fill(rig, 7, priority=5)
+    high = rig.start(job("high", stage(demand={"vcores": 4.0}), queue="a", priority=5))
+    rig.allocate(high, ask(1, 1, (4.0, 1024.0)))
+    assert (len(low.containers), len(equal.containers)) == (1, 7)
+    assert round_(rig) == []
+
+
+def test_priority_takes_from_its_own_queue_alone() -> None:
+    """A queue that has its guarantee takes nothing from another, whatever that holds beyond its."""
+    leaves = (QueueSpec("a", 0.25), QueueSpec("b", 0.25), QueueSpec("c", 0.5))
+    rig = rig_of(
+        queues=QueueSpec("root", children=leaves), preemption_intra_queue=True,
+        preemption_natural=1.0,
+    )  # fmt: skip
+    low = rig.start(job("low", stage(tasks=4), queue="b", priority=1))
+    rig.allocate(low, ask(1, 4))
+    rig.beat()
+    rig.allocate(low)
+    beyond = fill(rig)
+    high = rig.start(job("high", stage(tasks=2), queue="b", priority=5))
+    rig.allocate(high, ask(1, 2))
+    assert (len(low.containers), len(beyond.containers)) == (4, 12)
+    chosen = round_(rig)
+    assert len(chosen) == 2
+    assert set(chosen) <= set(low.containers)
 
 
 def test_a_gang_gets_room_for_all_of_it() -> None:

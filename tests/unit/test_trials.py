@@ -54,3 +54,8 @@ def test_a_study_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     rows = run_trials(cases, range(2), path, "s")
     assert ran == [("b", 1)]
     assert [[row["x"] for row in found] for found in rows.values()] == [[0.0, 1.0]] * 2
+
+
+def test_a_seed_that_says_nothing_is_left_out() -> None:
+    assert interval([1.0, math.nan, 3.0]) == interval([1.0, 3.0])
+    assert math.isnan(interval([math.nan])[0])
