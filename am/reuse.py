@@ -374,7 +374,7 @@ class HoldingWork(Work):
             return
         if end.outcome is Outcome.LOST and end.exit_code == NODE_ENDED:
             for held in pooled.tasks.values():
-                self.ended_node(held, end.message)
+                self.ended_node(held, end.message, now)
         self._lose_tasks(pooled)
 
     def _task_ended(self, end: TaskEnd, now: float) -> None:

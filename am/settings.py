@@ -33,6 +33,7 @@ class MasterSettings:
     avoided_share_max: float = 0.33
     takeover_wait_s: float = 10.0
     node_ends_max: int = 4  # times that a task may end with its node; 0: any number
+    node_ends_within_s: float = 3600.0  # of its start; later its node ended by itself
     speculate: bool = False
     buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
     straggler_factor: float = 1.5

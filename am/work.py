@@ -341,7 +341,7 @@ class Work:
         elif held.stopping or end.outcome not in (Outcome.FAILED, Outcome.OUT_OF_MEMORY):
             self.progress.give_back(held.stage, held.task)
             if end.outcome is Outcome.LOST and end.exit_code == NODE_ENDED:
-                self.ended_node(held, end.message)
+                self.ended_node(held, end.message, now)
         else:
             self._failed(held, end)
         if self.asker.follows_share:
@@ -383,8 +383,13 @@ class Work:
             )  # fmt: skip
             self.verdict = (False, why)
 
-    def ended_node(self, held: Held, why: str) -> None:
-        """The node that ran a task ended: after too many the task is taken for the cause."""
+    def ended_node(self, held: Held, why: str, now: float) -> None:
+        """The node that ran a task ended: after too many the task is taken for the cause.
+
+        One that had run for long is not: nodes end now and then.
+        """
+        if now - held.launched_s > self.settings.node_ends_within_s:
+            return
         stage = held.stage.position
         nodes = self.node_ends.count(stage, held.task, held.node)
         if nodes and self.verdict is None:

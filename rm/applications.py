@@ -127,7 +127,8 @@ def fail_attempt(
     """
     move_attempt(books, attempt, AttemptEvent.FAIL, why)
     app = attempt.app
-    attempt.counts, attempt.ended_node = counts, ended_node
+    early = books.now - attempt.created_s <= books.settings.node_ends_within_s
+    attempt.counts, attempt.ended_node = counts, ended_node and early
     attempt.failed_on = attempt.master.node.node_id if attempt.master is not None else ""
     failures = sum(one.counts for one in app.attempts)
     number = len(app.attempts)
@@ -138,7 +139,7 @@ def fail_attempt(
     _retire(books, attempt, why, keep=keep)
     record = {"kind": "failed", "app": app.app_id, "attempt": number, "why": why, "counts": counts}
     more: dict[str, Any] = {"kept": True} if keep and attempt.takes_over else {}
-    if ended_node:
+    if attempt.ended_node:
         more["ended_node"] = True
     if attempt.failed_on:
         more["node"] = attempt.failed_on

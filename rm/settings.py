@@ -22,6 +22,7 @@ class ManagerSettings:
     takeover_wait_s: float = 3.0  # a new attempt waits so long for the old one's containers to end
     max_attempts: int = 2  # of an application
     node_ends_max: int = 4  # masters of an application that end with their nodes; 0: any number
+    node_ends_within_s: float = 3600.0  # of their start; later their nodes ended by themselves
     master_avoids_max: float = 0.8  # part of the nodes that a master may avoid for past failures
     master_demand: Mapping[str, float] = field(
         default_factory=lambda: {"vcores": 0.1, "memory_mb": 256.0}

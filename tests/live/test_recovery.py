@@ -65,7 +65,7 @@ def test_tasks_go_on_when_their_node_manager_is_killed_and_run_once(
         until(lambda: "end 0" in log.read_text(), "the first task ends")
         assert sum(psutil.pid_exists(pid) for pid in pids) >= 3, "the others go on"
         second = node(cluster, manager)
-        assert "found what an earlier run left" in until(second.log.read_text, "it logs")
+        until(lambda: "found what an earlier run left" in second.log.read_text(), "it says so")
         until(lambda: client.application(app).finished_tasks == 1, "the end is told")
         (out / "go1").touch()
         (out / "go2").touch()

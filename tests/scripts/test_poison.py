@@ -1,5 +1,7 @@
 """What ends its nodes is contained: limits, lists of nodes to avoid, a lifetime."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -9,14 +11,17 @@ from am.failures import NodeFailures
 from am.settings import MasterSettings
 from rm.lifecycle import AttemptState
 from rm.settings import ManagerSettings
+from sim.cluster import Simulation
+from sim.faults import Fault, FaultKind, Faults
+from sim.settings import SimSettings
 from testkit.builders import ask, job, noted, sent, stage
 from testkit.manager import Rig
 from testkit.master import accepted
-from weft.cluster import cluster_from_dict
+from weft.cluster import cluster_from_dict, cluster_from_text
 from weft.effects import SetTimer, Started, TimerFired
 from weft.errors import InputError
-from weft.facts import AppChanged
-from weft.ids import attempt_id, container_id
+from weft.facts import AppChanged, TaskStarted
+from weft.ids import app_of_container, attempt_id, container_id
 from weft.jobfile import job_from_dict, job_to_dict
 from weft.messages import (
     NODE_ENDED,
@@ -27,6 +32,7 @@ from weft.messages import (
     ContainersGranted,
     Outcome,
 )
+from weft.presets import preset
 from weft.requests import Explain, GetApplication, MoveApplication
 
 FREE = ManagerSettings(master_demand={}, node_expiry_s=10.0, master_expiry_s=60.0, node_ends_max=3)
@@ -131,6 +137,48 @@ def test_a_task_that_ends_its_nodes_fails_its_job_and_says_so() -> None:
         "stage 'map' task 1 ended with its node 3 times (n3, n5, n6), which it may have caused; "
         "the last: its node was silent for 10 s"
     )
+
+
+def test_a_master_that_lived_for_long_is_not_blamed_for_its_node() -> None:
+    rig = Rig(settings=FREE)
+    for number in range(1, 4):
+        rig.add_node(f"n{number}")
+    rig.start(job("long"))
+    (where,) = [n.node_id for n in rig.nodes.values() if n.masters]
+    rig.now += 3600.0
+    rig.tell(TimerFired("liveness"), paused=True)
+    lose_node(rig, where)
+    first = rig.manager.books.apps[1].attempts[0]
+    assert (first.state, first.ended_node) == (AttemptState.FAILED, False)
+
+
+def test_a_poisonous_task_ends_its_job_and_no_more_nodes_than_the_limit() -> None:
+    simulation = Simulation(
+        cluster_from_text("6x4vcores,8192memory_mb"),
+        [job("bad", stage("map", 6, 5.0)), job("good", stage("a", 8, 5.0))],
+        SimSettings(
+            preset("capacity"), faults=Faults((Fault(500.0, FaultKind.REPLAY),)),
+            manager={"node_expiry_s": 5.0, "max_attempts": 9}, master={"node_ends_max": 3},
+            until_s=400.0,
+        ),
+    )  # fmt: skip
+    crashed: list[str] = []
+
+    def note(now: float, fact: object) -> None:
+        if not isinstance(fact, TaskStarted) or (fact.stage, fact.task) != (0, 3):
+            return
+        row = simulation.recorder.by_app.get(app_of_container(fact.container))
+        if row is not None and row.job.name == "bad":
+            crashed.append(fact.node)
+            simulation._breakdown._in(1.0, partial(simulation.crash_node, fact.node))
+
+    simulation.watchers.append(note)
+    recorder = simulation.run()
+    bad, good = recorder.jobs
+    assert bad.diagnostics.startswith("stage 'map' task 3 ended with its node 3 times (")
+    assert "was silent for 5 s" in bad.diagnostics
+    assert len(crashed) == 3
+    assert good.state == "FINISHED"
 
 
 # -- nodes to avoid --------------------------------------------------------------------------------

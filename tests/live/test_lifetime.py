@@ -1,0 +1,57 @@
+"""A lifetime ends an application, given at the command line or by REST, and REST tells of it."""
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from testkit.live import Cluster, wait_for_nodes
+from weft.client.api import Client
+from weft.client.cli import weft
+
+pytestmark = pytest.mark.xdist_group("live")
+
+
+def rest(address: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """A call of YARN's REST API."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(
+        f"http://{address}/ws/v1/cluster/{path}", data,
+        {"Content-Type": "application/json"}, method="POST" if "new-app" in path or data else "GET",
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        text = answer.read()
+    return json.loads(text) if text else {}
+
+
+def test_applications_are_killed_when_their_lifetime_is_over(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    manager = cluster.manager()
+    host = cluster.host(manager)
+    cluster.nodes(manager, f"--am-host={host.address}", "--cluster=1x4vcores,8192memory_mb")
+    web = cluster.start("weft.web", f"--manager={manager.address}")
+    file = tmp_path / "long.json"
+    stage = {"name": "a", "tasks": 1, "duration_s": 600, "demand": {"vcores": 1, "memory_mb": 64}}
+    file.write_text(json.dumps({"name": "long", "stages": [stage]}))
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 1)
+        line = ["submit", str(file), "--lifetime", "1.5", "--wait", "--rm", manager.address]
+        ended = CliRunner().invoke(weft, line)
+        assert ended.exit_code == 1
+        why = "it exceeded its lifetime of 1.5 s after its submission"
+        assert why in ended.output
+        new = rest(web.address, "apps/new-application", {})["application-id"]
+        timeouts = {"entry": [{"key": "LIFETIME", "value": 300}]}
+        body = {"application-id": new, "application-timeouts": timeouts, "weft-job": {
+            "name": "by rest", "stages": [stage],
+        }}  # fmt: skip
+        rest(web.address, "apps", body)
+        (told,) = rest(web.address, f"apps/{new}/timeouts")["timeouts"]["timeout"]
+        assert told["type"] == "LIFETIME"
+        assert 200 < told["remainingTimeInSeconds"] <= 300
+        assert told["expiryTime"].endswith("+0000")
+        client.kill(int(new.rpartition("_")[2]))
