@@ -77,6 +77,7 @@ class Folder:
         app = web.Application(client_max_size=1 << 40)
         app.router.add_route("*", _PREFIX + "/{path:.*}", self._serve)
         app.router.add_route("*", _PREFIX, self._serve)
+        app.on_response_prepare.append(_without_type)
         return app
 
     def place(self, name: str) -> Path:
@@ -283,6 +284,13 @@ class Folder:
     async def _nothing(self, request: web.Request, path: Path) -> web.Response:
         path.stat()
         return web.Response()
+
+
+async def _without_type(request: web.Request, response: web.StreamResponse) -> None:
+    """Leave out the type of JSON for Java: Hadoop 3.5.0 parses it by a class that its jar lacks."""
+    java = request.headers.get("User-Agent", "").startswith("Java/")
+    if java and response.content_type == "application/json":
+        del response.headers["Content-Type"]
 
 
 def _mode(request: web.Request) -> int:
