@@ -106,6 +106,10 @@ def swarm(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> Faults:
     delay_s = float(rng.choice([0.0, 0.05, 0.5, 3.0], p=[0.4, 0.3, 0.2, 0.1]))
     rare = float(rng.choice([0.0, 0.01, 0.1], p=[0.5, 0.3, 0.2]))
     links = LinkSettings(0.0, delay_s, loss, twice)
+    if rng.random() < 0.25:  # last, so that older seeds break what they broke
+        for _ in range(int(rng.integers(1, 3))):
+            at_s = float(rng.random() * HORIZON_S)
+            script.append(_fault(rng, FaultKind.UNHEALTHY, at_s, nodes, jobs))
     return Faults(tuple(sorted(script, key=lambda f: f.at_s)), links, rare)
 
 
@@ -129,7 +133,7 @@ def _fault(
     rng: np.random.Generator, kind: FaultKind, at_s: float, nodes: Sequence[str], jobs: int
 ) -> Fault:
     some: tuple[str, ...] = ()
-    if kind in _NODE_KINDS or kind is FaultKind.HOSTILE:
+    if kind in (*_NODE_KINDS, FaultKind.HOSTILE, FaultKind.UNHEALTHY):
         count = 1 if rng.random() < 0.7 else int(rng.integers(1, len(nodes) + 1))
         some = tuple(nodes[int(i)] for i in sorted(rng.choice(len(nodes), count, replace=False)))
     if kind is FaultKind.CLOCK and rng.random() < 0.3:
