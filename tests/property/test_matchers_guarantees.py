@@ -100,7 +100,7 @@ def trees(draw: st.DrawFn) -> QueueSpec:
         most = draw(st.sampled_from([share, min(1.0, share + 0.2), 1.0]))
         part = draw(st.sampled_from([1.0, 0.5, 0.25]))
         factor = draw(st.sampled_from([np.inf, 0.5, 1.0, 2.0]))
-        return QueueSpec(name, share, most, part, float(factor), below)
+        return QueueSpec(name, share, most, part, float(factor), children=below)
 
     cut, inner = draw(st.sampled_from([0.3, 0.5])), draw(st.sampled_from([0.25, 0.5]))
     below = queue("a", inner), queue("b", 1 - inner)
