@@ -267,7 +267,9 @@ class _Progress:
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:
-    """The file appears whole or not at all."""
+    """The file appears whole or not at all; a device or a pipe is not replaced by a file."""
+    if path.exists() and not path.is_file():
+        raise InputError("--out", f"{path} is no regular file")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         partial.write_text(json.dumps(data) + "\n", encoding="utf-8")

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from weft.client.show import echo_json, safe, table
-from weft.errors import InputError
 from weft.parameters import split_settings
 from weft.presets import PRESETS
 
@@ -63,8 +62,6 @@ def simulate(
     workload: tuple[str, ...], options: tuple[str, ...], format_: str, as_json: bool, **rest: Any
 ) -> None:
     """Run a workload on a cluster in virtual time."""
-    if rest["report"] and not rest["out"]:
-        raise InputError("--report", "needs --out DIR")
     chosen = split_settings(options)
     from sim.command import Request, main_simulate  # numba and all: only when it is called
 

@@ -3,7 +3,8 @@
 Jobs and clusters are files, data as in the files, or objects of `weft.job` and `weft.cluster`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -41,20 +42,25 @@ def simulate(
     `arrivals`, `load`, `estimate_error`, `faults`, `pace`, `until_s`, `out`, `report`, `trace`, ...
     `options` are those of `--set`, as `{"matcher.fairness": 0.5}`. Raises InputError for bad input.
     """
-    one = isinstance(workload, Job | Mapping | str | Path)
-    given: list[Any] = [workload] if one else [*workload]  # type: ignore[misc]
+    if isinstance(workload, Job | Mapping | str | Path):
+        given: list[Any] = [workload]
+    elif isinstance(workload, Iterable):
+        given = [*workload]
+    else:
+        raise InputError("workload", f"expected jobs, got {type(workload).__name__}")
     files = tuple(str(each) for each in given if isinstance(each, str | Path))
     jobs = [_job(each) for each in given if not isinstance(each, str | Path)]
     if files and jobs:
         raise InputError("workload", "give either files or jobs")
     spec = None if isinstance(cluster, str | Path) else _cluster(cluster)
     known = Request.__dataclass_fields__
-    for name in more:
+    for name, value in more.items():
         if name not in known or name in ("workload", "cluster", "scheduler", "options"):
             raise InputError(name, f"unknown option; known: {', '.join(list(known)[3:])}")
+        more[name] = _option(name, value, known[name].default)
     request = Request(
         files, "" if spec is not None else str(cluster), scheduler,
-        options={key: str(value) for key, value in (options or {}).items()}, **more,
+        options=_texts(options), **more,
     )  # fmt: skip
     summary, run = simulated(request, cluster=spec, jobs=jobs or None)
     folder = Path(request.out) if request.out else None
@@ -62,6 +68,30 @@ def simulate(
         folder, summary, table_of("jobs", job_rows(run)), table_of("tasks", task_rows(run)),
         table_of("nodes", node_rows(run)), table_of("stages", stage_rows(run)),
     )  # fmt: skip
+
+
+def _texts(options: Any) -> dict[str, str]:
+    """Parameters by name, as the command line gives them; raises InputError."""
+    if not isinstance(options or {}, Mapping):
+        raise InputError("options", f"expected parameters by name, got {options!r}")
+    return {str(key): str(value) for key, value in (options or {}).items()}
+
+
+def _option(name: str, value: Any, default: Any) -> Any:
+    """A value of the kind that the option's default is of; raises InputError naming it."""
+    if isinstance(default, str):
+        if value is None:
+            return default
+        kind, fits, value = "text", isinstance(value, str | Path), str(value)
+    elif isinstance(default, bool):
+        kind, fits = "True or False", isinstance(value, bool)
+    elif isinstance(default, int):
+        kind, fits = "a whole number", isinstance(value, Integral) and not isinstance(value, bool)
+    else:
+        kind, fits = "a number", isinstance(value, Real) and not isinstance(value, bool)
+    if not fits:
+        raise InputError(name, f"expected {kind}, got {value!r}")
+    return value
 
 
 def plan(
@@ -78,7 +108,11 @@ def plan(
 
     Raises InputError for bad input, such as a task that fits on no machine.
     """
-    chosen = {key: str(value) for key, value in (options or {}).items()}
+    chosen = _texts(options)
+    if workers < 1:
+        raise InputError("workers", f"expected a whole number from 1, got {workers}")
+    if time_limit_s is not None and not time_limit_s > 0:
+        raise InputError("time_limit_s", f"expected a positive number, got {time_limit_s:g}")
     planner_parameters(planner, chosen)
     spec, one = _cluster(cluster), _one(job)
     dag, machines = dag_of_job(one, spec.types), spec.machines()

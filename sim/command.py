@@ -27,7 +27,7 @@ from weft.errors import InputError
 from weft.job import Job
 from weft.presets import PARTS, Preset, choose, label, with_options
 from weft.results import write_parquet
-from weft.results.perfetto import write_trace
+from weft.results.perfetto import check_trace, write_trace
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.documents import load_document
 from weft.workloads.imported import Imported
@@ -85,8 +85,12 @@ def simulated(
     """
     if request.parquet and not request.out:
         raise InputError("--parquet", "needs --out DIR")
+    if request.report and not request.out:
+        raise InputError("--report", "needs --out DIR")
     if request.out and Path(request.out).exists() and not Path(request.out).is_dir():
         raise InputError("--out", f"{request.out} is a file, not a folder")
+    if request.trace:
+        check_trace(request.trace)
     cluster = with_load(cluster or load_cluster(request.cluster), request.load)
     jobs = reshaped(request, cluster, jobs or read_workload(request, warn))
     settings = read_settings(request, cluster, len(jobs))
@@ -128,6 +132,8 @@ def read_workload(request: Request, warn: Callable[[str], None]) -> list[Job]:
         raise InputError("--jobs", f"expected a whole number from 1, got {request.jobs_max}")
     result = Imported()
     jobs: list[Job] = []
+    if "" in request.workload:  # the path of no name is the folder that one is in
+        raise InputError("workload", "expected a file or folder, got an empty name")
     sources = [Path(source) for source in request.workload]
     for job in import_jobs(request.format, sources, {}, result):
         jobs.append(job)

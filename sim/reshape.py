@@ -1,5 +1,6 @@
 """What a study changes about its input: estimates, load, arrivals. The truth is never touched."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -80,7 +81,7 @@ def fit(jobs: Iterable[Job], cluster: ClusterSpec) -> list[Job]:
 
 def with_load(cluster: ClusterSpec, load: float) -> ClusterSpec:
     """The same work on 1 / load of the nodes, spread evenly over those there are."""
-    if not load > 0:
+    if not 0 < load < math.inf:
         raise InputError("--load", f"expected a positive number, got {load:g}")
     count = max(1, round(len(cluster.nodes) / load))
     if count > len(cluster.nodes):

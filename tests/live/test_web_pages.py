@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,6 +30,10 @@ FLAGS = [
 RUNS = f"application_{CLUSTER_TS}_0496"
 PAGES = ("", "/apps", f"/app/{RUNS}", f"/app/{RUNS}/stage/1", "/nodes", "/node/n3", "/queues")
 WIDE, PHONE = (1440, 900), (390, 844)
+LONG_NAMES = {
+    number: replace(wide(5), name=f"nightly-warehouse-refresh-of-all-regions-{number}")
+    for number in (611, 612, 613)
+}
 PATIENCE_MS = 30_000  # a limit, never a measure: the machine may be busy
 
 
@@ -84,7 +89,7 @@ def served() -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def served_jobs() -> Iterator[Served]:
     """Applications with many stages, and one with many tasks."""
-    made = Served(FakeClient(nodes=40, apps=8, jobs={**JOBS, 604: wide(5_000)}))
+    made = Served(FakeClient(nodes=40, apps=8, jobs={**JOBS, 604: wide(5_000), **LONG_NAMES}))
     yield made
     made.close()
 
@@ -316,6 +321,39 @@ def test_graphs_of_many_stages_can_be_read(
     assert shown["count"] <= max(8, len(JOBS[app].stages) // 2), "like stages are grouped"
     wide = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert wide, "the page scrolls sideways"
+
+
+CUT_OFF = """() => [...document.querySelectorAll(".scroll, td.name")]
+  .filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.className + " " + e.innerText)"""
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("path", ["", "/apps", f"/app/application_{CLUSTER_TS}_0611", "/nodes"])
+def test_tables_show_every_column_and_the_ends_of_names(
+    page: Any, served_jobs: Served, size: tuple[int, int], path: str
+) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    open_page(page, served_jobs, f"/cluster{path}")
+    page.wait_for_selector("tbody tr")
+    assert page.evaluate(CUT_OFF) == []
+    if path in ("", "/apps"):
+        link = page.get_by_title(LONG_NAMES[612].name)
+        assert link.inner_text().endswith("-612")
+
+
+def test_a_chart_of_one_sample_shows_it(page: Any, served: Served) -> None:
+    open_page(page, served, "/cluster")
+    page.evaluate(
+        """async () => {
+          const { lineChart } = await import("/static/chart.js");
+          const line = { name: "only", values: [0.5], colour: "red" };
+          document.body.append(lineChart({ times: [7], lines: [line], marks: [0, 1],
+            tick: String, width: 400, label: "One" }));
+        }"""
+    )
+    dot = page.locator("svg.chart[aria-label^='One'] circle").bounding_box()
+    assert dot is not None
+    assert dot["width"] > 3
 
 
 def test_a_graph_is_opened_zoomed_fitted_and_led_to_what_runs(

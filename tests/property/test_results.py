@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import subprocess
 import sys
@@ -115,6 +116,14 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
         weft.results.load(tmp_path)
 
 
+# of the wrong kind, or never what was meant
+BAD_ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {"seed": "x"}, {"seed": 1.5}, {"seed": True}, {"load": "2"}, {"load": math.inf},
+    {"until_s": None}, {"arrivals": 5}, {"faults": ["kill"]}, {"out": 5}, {"matcher": object()},
+    {"checks": "no"}, {"estimate_error": (-0.5, 0.5)}, {"options": ["m.x=1"]}, {"report": True},
+)  # fmt: skip
+
+
 def test_simulate_and_plan_are_functions(tmp_path: Path) -> None:
     cluster = {
         "resources": [
@@ -139,6 +148,15 @@ def test_simulate_and_plan_are_functions(tmp_path: Path) -> None:
         weft.plan(JOB, cluster, "bfs", options={"foo": 1})
     with pytest.raises(InputError, match="unknown option"):
         weft.simulate(JOB, cluster, colour="red")
+    for bad in BAD_ARGUMENTS:
+        with pytest.raises(InputError, match=next(iter(bad))):
+            weft.simulate(JOB, cluster, **bad)
+    for nothing in (None, 5):
+        with pytest.raises(InputError, match="workload"):
+            weft.simulate(nothing, cluster)  # type: ignore[arg-type]
+    for bad in ({"workers": 0}, {"time_limit_s": -1}, {"options": ["rule=1"]}):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            weft.plan(JOB, cluster, **bad)  # type: ignore[arg-type]
 
 
 PROGRAM = """

@@ -1,6 +1,7 @@
 """Every kind of bad input on the command line and in files: one clear line, the right exit code."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,12 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "unknown format": ([*SIMULATE, "--format", "xml"], "xml"),
     "faults of no seed": ([*SIMULATE, "--faults", "random:x"], "random:SEED"),
     "missing fault file": ([*SIMULATE, "--faults", "none.yaml"], "none.yaml"),
+    "a folder for a trace": ([*SIMULATE, "--trace", "."], "--trace"),
+    "a trace in no folder": ([*SIMULATE, "--trace", "no/t.json"], "there is no folder no"),
+    "a live trace in no folder": (["up", "--trace", "no/t.json"], "there is no folder no"),
+    "a demo's trace in no folder": (["demo", "--trace", "no/t.json"], "there is no folder no"),
+    "a workload without name": (["simulate", "", "--cluster", CLUSTER], "empty name"),
+    "an infinite load": ([*SIMULATE, "--load", "inf"], "positive"),
     "report without folder": ([*SIMULATE, "--report"], "--out"),
     "decisions without folder": ([*SIMULATE, "--decisions"], "--out"),
     "a file for a folder": ([*SIMULATE, "--out", "good.json"], "good.json"),
@@ -230,6 +237,15 @@ def test_a_full_disk_names_the_file_and_leaves_no_half(
     assert code == 1
     assert text == f"weft: out/{file}: cannot be written: No space left on device\n"
     assert not Path(f"out/{file}").exists()
+
+
+@pytest.mark.parametrize("command", [[*PLAN, "--out"], [*SIMULATE, "--trace"]], ids=" ".join)
+def test_a_pipe_or_device_is_not_replaced_by_a_file(
+    command: list[str], said: Callable[[list[str]], tuple[int, str]]
+) -> None:
+    os.mkfifo("pipe.json")
+    check(*said([*command, "pipe.json"]), "pipe.json is no regular file")
+    assert Path("pipe.json").is_fifo()
 
 
 def test_there_are_a_hundred_kinds() -> None:

@@ -112,6 +112,7 @@ def demo(keep: bool, as_json: bool, trace: Path | None, **options: Any) -> None:
     """Start a local cluster, run the sample jobs on it, print the table of their times, stop."""
     from weft.client.submitting import read_jobs, submit_all, wait_for
 
+    _check_trace(trace)
     _end_on_sigterm()
     samples = resources.files("weft.client") / "samples" / "tpch"
     with resources.as_file(samples) as folder:
@@ -155,6 +156,7 @@ def demo(keep: bool, as_json: bool, trace: Path | None, **options: Any) -> None:
 )  # fmt: skip
 def up(folder: Path | None, any_ports: bool, trace: Path | None, **options: Any) -> None:
     """Start a local cluster and keep it until Ctrl-C."""
+    _check_trace(trace)
     options["events"] = options["events"] or trace is not None
     _end_on_sigterm()
     settings = _settings(options, fixed_ports=not any_ports, state=folder is not None)
@@ -163,6 +165,14 @@ def up(folder: Path | None, any_ports: bool, trace: Path | None, **options: Any)
         _say_endpoints(cluster)
         _wait_for_end(cluster)
         _write_trace(cluster, trace)
+
+
+def _check_trace(trace: Path | None) -> None:
+    """Refuse a file that cannot be written before the cluster runs, not when it has ended."""
+    if trace is not None:
+        from weft.results.perfetto import check_trace
+
+        check_trace(trace)
 
 
 def _write_trace(cluster: LocalCluster, trace: Path | None) -> None:

@@ -10,11 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from weft.errors import WeftError
+from weft.errors import InputError, WeftError
 from weft.results import SCHEMAS
 
 COLUMNS = tuple(SCHEMAS["tasks"])
 _US = 1_000_000
+
+
+def check_trace(path: Path | str) -> None:
+    """Raise InputError for a file that can never be written: said before a run, not after it."""
+    target = Path(path)
+    if not target.name or target.is_dir():
+        raise InputError("--trace", f"{target} is a folder, not a file")
+    if target.exists() and not target.is_file():  # a device, a pipe: it would be replaced
+        raise InputError("--trace", f"{target} is no regular file")
+    if not target.parent.is_dir():
+        raise InputError("--trace", f"{target}: there is no folder {target.parent}")
 
 
 def write_trace(

@@ -14,9 +14,9 @@ import {
   h,
   kindOf,
   meter,
-  middle,
   percent,
   plural,
+  shortName,
   stageColour,
 } from "./util.js";
 
@@ -209,7 +209,7 @@ export function stageTable(open) {
             h(
               "a",
               { href: r.href, title: `${r.name}: its tasks` },
-              middle(r.short, innerWidth > 720 ? 270 : 110),
+              shortName(r.short, 260, 84),
             ),
           ),
       },

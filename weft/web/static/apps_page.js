@@ -1,7 +1,18 @@
 // Applications: filter, sort and page through all of them.
 
 import { Table } from "./table.js";
-import { ago, appState, badge, count, duration, h, meter, kindOf, percent } from "./util.js";
+import {
+  ago,
+  appState,
+  badge,
+  count,
+  duration,
+  h,
+  kindOf,
+  meter,
+  percent,
+  shortName,
+} from "./util.js";
 
 const ENDED = new Set(["FINISHED", "FAILED", "KILLED"]);
 export const isEnded = (app) => ENDED.has(app.state);
@@ -18,6 +29,11 @@ function progress(app) {
     meter(share, text, isEnded(app) ? kindOf(appState(app)) : ""),
     h("span", { class: "text" }, percent(share)),
   );
+}
+
+function nameLink(app, room) {
+  const link = { href: `/cluster/app/${app.id}`, tabindex: -1, title: app.name };
+  return h("a", link, shortName(app.name, room));
 }
 
 export const appColumns = [
@@ -38,7 +54,7 @@ export const appColumns = [
     title: "Name",
     value: (a) => a.name,
     class: "name",
-    cell: (a) => h("a", { href: `/cluster/app/${a.id}`, tabindex: -1, title: a.name }, a.name),
+    cell: (a) => nameLink(a),
   },
   { key: "user", rank: 2, title: "User", value: (a) => a.user, cell: (a) => a.user || "–" },
   {
@@ -51,7 +67,7 @@ export const appColumns = [
   { key: "state", title: "State", value: (a) => appState(a), cell: (a) => badge(appState(a)) },
   {
     key: "progress",
-    title: "Tasks finished",
+    title: "Done",
     value: (a) => (a.tasks ? a.finished / a.tasks : 0),
     cell: progress,
   },
@@ -87,6 +103,16 @@ export const appColumns = [
     cell: (a) => duration(took(a, a.now_s)),
   },
 ];
+
+/** What half a page has room for. */
+export const fewColumns = appColumns
+  .filter((c) => !["user", "running", "id", "tasks"].includes(c.key))
+  .map((c) => {
+    if (c.key === "name") return { ...c, cell: (a) => nameLink(a, 150) };
+    if (c.key !== "queue") return c;
+    const short = (a) => shortName(a.queue.replace(/^root\./, ""), 92);
+    return { ...c, cell: (a) => h("span", { title: a.queue }, short(a)) };
+  });
 
 const GROUPS = [
   ["all", "All", () => true],

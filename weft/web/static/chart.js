@@ -68,6 +68,11 @@ export function lineChart({ times, lines, low = 0, high = 1, marks, tick, width,
       (value, i) => `${x(times[i]).toFixed(1)},${y(value).toFixed(1)}`,
     );
     if (!points.length) return null;
+    if (points.length === 1) {
+      const [cx, cy] = points[0].split(",");
+      const dot = { cx, cy, r: line.dashed ? 2 : 2.75, style: { fill: line.colour } };
+      return s("circle", dot, s("title", null, line.name));
+    }
     const base = y(Math.max(low, 0));
     const area = `${x(times[0]).toFixed(1)},${base} ${points.join(" ")} ${x(last).toFixed(1)},${base}`;
     return [
@@ -99,6 +104,8 @@ export function lineChart({ times, lines, low = 0, high = 1, marks, tick, width,
     ago,
     s("text", { x: wide - 6, y: HEIGHT - 6, "text-anchor": "end" }, "now"),
     drawn,
+    times.length === 0 &&
+      s("text", { x: wide / 2, y: HEIGHT / 2, "text-anchor": "middle" }, "No sample yet"),
   );
 }
 

@@ -16,6 +16,7 @@ import {
   percent,
   resourceName,
   s,
+  shortName,
   showTip,
 } from "./util.js";
 
@@ -81,7 +82,7 @@ function columns(types) {
       value: (n) => n.name,
       class: "name",
       cell: (n) =>
-        h("a", { href: `/cluster/node/${encodeURIComponent(n.name)}`, tabindex: -1 }, n.name),
+        h("a", { href: `/cluster/node/${encodeURIComponent(n.name)}`, tabindex: -1, title: n.name }, shortName(n.name)),
     },
     { key: "state", title: "State", value: (n) => n.state, cell: (n) => badge(n.state) },
     { key: "rack", title: "Rack", rank: 2, value: (n) => n.rack, cell: (n) => n.rack },
@@ -280,7 +281,7 @@ export function nodePage({ argument, go, refresh }) {
         title: "Application",
         value: (r) => r.app,
         class: "name",
-        cell: (r) => h("a", { href: `/cluster/app/${r.app}`, tabindex: -1 }, r.name),
+        cell: (r) => h("a", { href: `/cluster/app/${r.app}`, tabindex: -1, title: r.name }, shortName(r.name)),
       },
       {
         key: "task",

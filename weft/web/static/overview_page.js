@@ -1,7 +1,7 @@
 // The cluster at a glance: counts, how full it is and was, its queues, the newest applications.
 
 import { areaChart, rangeChoice } from "./chart.js";
-import { appColumns } from "./apps_page.js";
+import { fewColumns } from "./apps_page.js";
 import { shareBar } from "./queues_page.js";
 import { Table } from "./table.js";
 import { amount, count, duration, h, meter, percent, plural, resourceName } from "./util.js";
@@ -20,7 +20,7 @@ export function overviewPage({ go, refresh }) {
   const legend = h("div", { class: "legend" });
   const queues = h("div", { class: "uses" });
   const table = new Table({
-    columns: appColumns.filter((c) => !["user", "running", "id"].includes(c.key)),
+    columns: fewColumns,
     rowKey: (row) => row.id,
     label: "Newest applications",
     sort: ["submitted", "desc"],
@@ -188,7 +188,7 @@ function drawCards(cards, data) {
     "running",
     [waiting && `${count(waiting)} waiting`, ...ends.map(([word, n]) => n && `${count(n)} ${word}`)]
       .filter(Boolean)
-      .join(", ") || "none yet",
+      .join(", ") || "none has ended",
   );
   set(
     cards.containers,

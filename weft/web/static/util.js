@@ -225,3 +225,7 @@ export function middle(text, room, font = TITLE_FONT) {
   }
   return cut(low);
 }
+
+/** A name in a table, px wide: its middle goes, not the end that tells it from the others. */
+export const shortName = (text, room = 264, narrow = 84) =>
+  middle(text, innerWidth > 720 ? room : narrow);
