@@ -141,7 +141,7 @@ def test_sets_that_fit_together_refute_what_work_does_not() -> None:
     early, never = np.zeros(5, np.int64), np.zeros((5, 5), np.int8)
 
     def packed_within(span: int) -> bool:
-        packing = packing_of(length, need, room, never)
+        packing = packing_of(length, [need], [room], never)
         work = np.array([0, 10**6], np.int64)
         return not unpackable(packing, early, span - length, work)
 

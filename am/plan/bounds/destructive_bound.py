@@ -18,6 +18,8 @@ from weft.dag import Dag, Floats, Ints, Machines
 TASKS_MAX = 500  # beyond, a proof would take too long
 WORK = 300_000_000  # steps for all spans together: about a third of a second
 _COLUMNS_MAX = 8
+_MACHINES_MAX = 4  # that are told apart where tasks are packed
+_ITEMS_MAX = 400  # tasks times machines
 _UNITS = 1 << 20  # a whole resource
 _TICKS = 1 << 20  # a span, where durations have no common unit
 _SURE = 1e-9
@@ -185,7 +187,17 @@ def _problem(dag: Dag, machines: Machines, length: Ints) -> tuple[Problem, Packi
         height=np.zeros(2 * n, np.int64),
         work=np.zeros(2, np.int64),
     )
-    return problem, packing_of(length, need, problem.room, never)
+    if not 1 < machines.count <= _MACHINES_MAX or machines.count * n > _ITEMS_MAX:
+        return problem, packing_of(length, [need], [problem.room], never)
+    needs = []
+    for capacity in machines.capacity:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            held = np.where(dag.demand > 0, dag.demand / capacity, 0.0).T
+        held = np.minimum(held, 2.0)  # of a machine: more than there is
+        needs.append(np.floor(held * _UNITS * (1 - _SURE)).astype(np.int64))
+    rooms = [np.full(len(held), _UNITS, np.int64) for held in needs]
+    alike = bool(np.all(machines.capacity == machines.capacity[0]))
+    return problem, packing_of(length, needs, rooms, never, alike)
 
 
 def _before(dag: Dag) -> np.ndarray:

@@ -29,13 +29,17 @@ SPENT, LIMIT = 0, 1  # entries of `work`, which counts steps against a limit
 class Packing(NamedTuple):
     """The program of n tasks in up to t intervals, r = n + t rows, p sets and what solving needs.
 
-    `length` (n,), `need` (c, n), `room` (c,) as in `destructive_kernels.Problem`; `never` (n, n) is
-    1 where two tasks never run together. `edge` (t + 1,) are the intervals' ends, `holds` (t, n) 1
-    where a window holds an interval. Columns by number: n of work left undone, r + n of slack,
-    then sets.
+    A task is an item on each machine that it may run on, or one item where machines are not told
+    apart: `task`, `machine` (v,). `need` (c, v), `room` (c,) are what items hold of columns;
+    `never` (v, v) is 1 where two items never run together. With `alike`, machines are equal.
+    `edge` (t + 1,) are the intervals' ends, `holds` (t, n) 1 where a window holds an interval.
+    Columns by number: n of work left undone, r + n of slack, then sets.
     """
 
-    length: Ints
+    length: Ints  # (n,)
+    task: Ints
+    machine: Ints
+    alike: bool
     need: Ints
     room: Ints
     never: Labels
@@ -50,8 +54,8 @@ class Packing(NamedTuple):
     set_size: Ints  # (p,)
     set_member: Ints  # (p, MEMBERS)
     weight: Ints  # (n,)
-    size: Floats  # (n,) share of the columns' rooms together
-    list: Ints  # (MEMBERS + 1, n) candidates by depth
+    size: Floats  # (v,) share of the columns' rooms together
+    list: Ints  # (MEMBERS + 1, v) candidates by depth
     listed: Ints  # (MEMBERS + 1, 2) how many, and which is next
     free: Ints  # (MEMBERS + 1, c)
     chosen: Ints  # (MEMBERS,)
@@ -59,9 +63,25 @@ class Packing(NamedTuple):
     found: Ints  # (1,)
 
 
-def packing_of(length: Ints, need: Ints, room: Ints, never: Labels) -> Packing:
-    """A program with its working memory."""
-    n, columns = len(length), len(room)
+def packing_of(
+    length: Ints, needs: list[Ints], rooms: list[Ints], never: Labels, alike: bool = True
+) -> Packing:
+    """A program with its working memory; `needs` (c, n) and `rooms` (c,) by machine.
+
+    A task that needs more than a machine's room does not run there. `never` is (n, n).
+    """
+    n, columns = len(length), sum(map(len, rooms))
+    fits = [np.all(need <= room[:, None], axis=0) for need, room in zip(needs, rooms, strict=True)]
+    task, machine = np.nonzero(np.array(fits).T)
+    need = np.zeros((columns, len(task)), np.int64)
+    first = 0
+    for number, here in enumerate(needs):
+        on = machine == number
+        need[first : first + len(here), on] = here[:, task[on]]
+        first += len(here)
+    room = np.concatenate(rooms)
+    same = task[:, None] == task[None, :]
+    never = (never[np.ix_(task, task)].astype(bool) | same).astype(np.int8)
     rows = 3 * n
 
     def ints(*shape: int) -> Ints:
@@ -69,6 +89,9 @@ def packing_of(length: Ints, need: Ints, room: Ints, never: Labels) -> Packing:
 
     return Packing(
         length=length,
+        task=task.astype(np.int64),
+        machine=machine.astype(np.int64),
+        alike=alike,
         need=need,
         room=room,
         never=never,
@@ -84,7 +107,7 @@ def packing_of(length: Ints, need: Ints, room: Ints, never: Labels) -> Packing:
         set_member=ints(_SETS, MEMBERS),
         weight=np.full(n, WEIGHT, np.int64),
         size=np.asarray((need / room[:, None]).sum(axis=0)) + 1e-9,
-        list=ints(MEMBERS + 1, n),
+        list=ints(MEMBERS + 1, len(task)),
         listed=ints(MEMBERS + 1, 2),
         free=ints(MEMBERS + 1, columns),
         chosen=ints(MEMBERS),
@@ -127,14 +150,18 @@ def _bound(packing: Packing, depth: int, first: int) -> float:
     room = 0.0
     for c in range(len(packing.room)):
         room += packing.free[depth, c] / packing.room[c]
-    total = 0.0
+    total, last = 0.0, -1
     for at in range(first, packing.listed[depth, 0]):
-        i = packing.list[depth, at]
-        if packing.size[i] <= room:
-            room -= packing.size[i]
+        v = packing.list[depth, at]
+        i = packing.task[v]
+        if i == last:  # counted on another machine
+            continue
+        last = i
+        if packing.size[v] <= room:
+            room -= packing.size[v]
             total += packing.weight[i]
         else:
-            return float(total + packing.weight[i] * room / packing.size[i])
+            return float(total + packing.weight[i] * room / packing.size[v])
     return total
 
 
@@ -142,18 +169,19 @@ def _bound(packing: Packing, depth: int, first: int) -> float:
 def _candidates(packing: Packing, interval: int) -> None:
     """Begin a search: the tasks that may run in an interval, most weight for their size first."""
     count, lists = 0, packing.list
-    for i in range(len(packing.length)):
+    for v in range(len(packing.task)):
+        i = packing.task[v]
         if packing.holds[interval, i] == 0 or packing.weight[i] <= 0:
             continue
         at = count
-        ratio = packing.weight[i] / packing.size[i]
+        ratio = packing.weight[i] / packing.size[v]
         while at > 0:
-            j = lists[0, at - 1]
-            if packing.weight[j] / packing.size[j] >= ratio:
+            w = lists[0, at - 1]
+            if packing.weight[packing.task[w]] / packing.size[w] >= ratio:
                 break
-            lists[0, at] = j
+            lists[0, at] = w
             at -= 1
-        lists[0, at] = i
+        lists[0, at] = v
         count += 1
     packing.listed[0, 0], packing.listed[0, 1] = count, 0
     for c in range(len(packing.room)):
@@ -204,15 +232,18 @@ def _heaviest(packing: Packing, interval: int, floor: int, work: Ints) -> int:
         if at >= listed[depth, 0] or value + _bound(packing, depth, at) <= most:
             depth -= 1
             if depth >= 0:
-                value -= packing.weight[packing.chosen[depth]]
+                value -= packing.weight[packing.task[packing.chosen[depth]]]
+            continue
+        if depth == 0 and packing.alike and packing.machine[packing.list[0, at]] > 0:
+            listed[0, 1] = at + 1  # the first may as well run on the first machine
             continue
         _choose(packing, depth, at)
-        value += packing.weight[packing.chosen[depth]]
+        value += packing.weight[packing.task[packing.chosen[depth]]]
         depth += 1
         if value > most:
             most, found = value, depth
             for k in range(found):
-                packing.best[k] = packing.chosen[k]
+                packing.best[k] = packing.task[packing.chosen[k]]
     packing.found[0] = found
     return int(most)
 
