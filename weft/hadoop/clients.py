@@ -159,6 +159,10 @@ class ClientFace:
                 raise _unknown_application(message) from None
             raise
 
+    def changed(self, app: int) -> None:
+        """An application changed by what its master said: the next report is a new one."""
+        self._reports.pop(app, None)
+
     async def _changing(self, message: Any) -> ApplicationReport:
         """An application that is about to change: the next report is a new one."""
         item = await self._application(message)

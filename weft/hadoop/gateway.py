@@ -66,7 +66,8 @@ class Gateway:
             self.masters.hear,
             process.link_log("Resource Manager", settings.manager),
         )
-        self._clients = rpc.Server({CLIENTS: ClientFace(self).protocol()}, observe=self._observe)
+        self._face = ClientFace(self)
+        self._clients = rpc.Server({CLIENTS: self._face.protocol()}, observe=self._observe)
         self._schedulers = rpc.Server(
             {MASTERS: self._master_protocol()}, self._authenticate(MASTER), tokens_only=True,
             observe=self._observe,
@@ -283,7 +284,10 @@ class Gateway:
         def method(name: str, kind: Any) -> rpc.Method:
             async def call(caller: rpc.Caller, request: Any) -> Any:
                 master = await self.masters.of(attempt_of(caller))
-                return await getattr(master, name)(request)
+                answer = await getattr(master, name)(request)
+                if name != "allocate":
+                    self._face.changed(app_of_attempt(master.attempt))
+                return answer
 
             return rpc.Method(kind, call)
 
