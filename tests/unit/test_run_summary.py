@@ -188,3 +188,16 @@ def test_a_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMP_CWORD", "1")
     with pytest.raises(SystemExit):
         weft.main(["weft"], standalone_mode=False, complete_var="_WEFT_COMPLETE")
+
+
+def test_a_run_in_which_no_job_succeeded_has_no_completion_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = {"name": "a", "tasks": 1, "duration_s": 3, "demand": {"vcores": 1, "memory_mb": 64}}
+    stage["actual_demand"] = {"vcores": 1, "memory_mb": 9000}
+    (tmp_path / "j.json").write_text(json.dumps({"name": "j", "stages": [stage]}))
+    monkeypatch.chdir(tmp_path)
+    weft(["simulate", "j.json", "--cluster", "1x4vcores,4096memory_mb"], standalone_mode=False)
+    row = capsys.readouterr().out.splitlines()[1].split()
+    assert row[1] == "0/1"
+    assert row[4:7] == ["-", "-", "-"]
