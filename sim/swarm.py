@@ -126,7 +126,8 @@ def _inside(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> list[F
     at_s = first.at_s + float(rng.random()) * first.for_s * 0.6
     second = _fault(rng, kind, at_s, nodes, jobs)
     left_s = first.at_s + first.for_s - at_s
-    return [first, replace(second, for_s=round(float(rng.random()) * left_s, 3), effect=-1)]
+    for_s = max(0.05, round(float(rng.random()) * left_s, 3))  # 0: it would never end
+    return [first, replace(second, for_s=for_s, effect=-1)]
 
 
 def _fault(
