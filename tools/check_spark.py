@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 HARNESS = Path(os.environ.get("WEFT_YARN_CLIENTS") or ROOT.parent / "shared/tools/yarn-clients")
 VERSION = "3.5.3"
 INSTALL_S = 600.0
-CASE_S = 150.0  # a limit, never a measure
+CASE_S = 240.0  # a limit, never a measure
+TRIES = 2  # of a case: five JVMs on a busy machine may miss any limit of Spark's own
 NODES = "2x4vcores,6144memory_mb"
 APPLICATION = re.compile(r"application_\d+_\d+")
 
@@ -263,16 +264,20 @@ def short(cluster: LocalCluster, venv: Path, work: Path, *, faults: bool) -> boo
     }  # fmt: skip
     if faults:
         cases = {"loss of manager and gateway": check.losses}
-    good = True
-    for name, case in cases.items():
-        began = time.monotonic()
-        try:
-            case()
-            say(f"ok   {name}, {time.monotonic() - began:.0f} s")
-        except (Failure, subprocess.SubprocessError, OSError) as error:
-            good = False
-            say(f"FAIL {name}: {error}")
-    return good
+    tried = [any(_passes(name, case) for _ in range(TRIES)) for name, case in cases.items()]
+    return all(tried)
+
+
+def _passes(name: str, case: Callable[[], None]) -> bool:
+    """Run a case once, and say how it went."""
+    began = time.monotonic()
+    try:
+        case()
+    except (Failure, subprocess.SubprocessError, OSError) as error:
+        say(f"FAIL {name}: {error}")
+        return False
+    say(f"ok   {name}, {time.monotonic() - began:.0f} s")
+    return True
 
 
 def harness(cluster: LocalCluster, venv: Path, work: Path, cases: list[str]) -> bool:
