@@ -24,3 +24,10 @@ def _one_line(text: str) -> str:
 
 class InvariantError(WeftError):
     """A core's books contradict themselves: raised by `check()`, always a bug of Weft."""
+
+
+class PolicyError(Exception):
+    """A policy of another package broke; a simulation ends with it, a live master plans by itself.
+
+    It is no `WeftError`: those are answers, such as that a task fits on no machine.
+    """

@@ -10,12 +10,12 @@ is looked through last. Weft's own names come first, so no package can stand in 
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import InputError
+from weft.errors import InputError, PolicyError, WeftError
 from weft.parameters import read_parameters
 
 if TYPE_CHECKING:
@@ -88,3 +88,32 @@ def build(group: str, name: str, options: Mapping[str, Any], *needs: str) -> Any
     if missing:
         raise InputError(place, f"is no {_KINDS[group]}: it has no {', '.join(missing)}")
     return made
+
+
+def guarded(group: str, name: str, kind: type) -> Callable[..., Any]:
+    """Load a function that answers a `kind`; what goes wrong inside it is one PolicyError.
+
+    The error names the line of the package's code, as the traceback is not shown.
+    """
+    place = f"{_KINDS[group]} {name!r}"
+    function = find(group, name)
+    if not callable(function):
+        raise InputError(place, f"is no function, but {type(function).__name__}")
+
+    def call(*arguments: Any) -> Any:
+        try:
+            answer = function(*arguments)
+        except WeftError:
+            raise
+        except Exception as error:
+            frame = error.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
+            where = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else ""
+            raise PolicyError(f"{place}: {type(error).__name__}: {error} ({where})") from error
+        if not isinstance(answer, kind):
+            raise PolicyError(f"{place}: answers a {type(answer).__name__}, not a {kind.__name__}")
+        return answer
+
+    call.__module__ = getattr(function, "__module__", None) or __name__
+    return call

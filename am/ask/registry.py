@@ -63,7 +63,11 @@ ASKERS: dict[str, str] = {
 def asker(name: str, options: Mapping[str, Any] | None = None) -> Asker | HoldAsker:
     """Build an asker; raises InputError for an unknown name or option."""
     factory = _factory(name)
-    made: Asker | HoldAsker = factory(**read_parameters(factory, options or {}, f"asker.{name}"))
+    read = read_parameters(factory, options or {}, f"asker.{name}")
+    try:
+        made: Asker | HoldAsker = factory(**read)
+    except TypeError as error:  # another package's, that is no class of an asker
+        raise InputError(f"asker {name!r}", str(error)) from error
     if not (hasattr(made, "ask") or hasattr(made, "hold")):
         raise InputError(f"asker {name!r}", "is no asker: it has neither ask nor hold")
     return made

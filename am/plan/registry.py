@@ -77,10 +77,7 @@ def planner(name: str) -> Planner:
         return found
     if not plugins.is_outside(plugins.PLANNERS, name):
         raise plugins.unknown(plugins.PLANNERS, name, PLANNERS)
-    found = plugins.find(plugins.PLANNERS, name)
-    if not callable(found):
-        raise InputError(f"planner {name!r}", f"is no function, but {type(found).__name__}")
-    return found
+    return plugins.guarded(plugins.PLANNERS, name, Plan)
 
 
 def planner_parameters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -143,6 +143,22 @@ def test_a_wrong_name_is_one_clear_line(tmp_path, name, says):
     assert says in told.stderr
 
 
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        (("--planner", "json:dumps"), 1, "TypeError: Object of type PlanRequest is not JSON"),
+        (("--planner", "builtins:repr"), 1, "answers a str, not a Plan"),
+        (("--asker", "json:dumps"), 2, "asker 'json:dumps'"),
+    ],
+)
+def test_what_is_no_policy_is_one_clear_line_too(tmp_path, flags, code, says):
+    (tmp_path / "j.yaml").write_text("name: j\nstages: [{name: a, tasks: 1, duration_s: 1}]\n")
+    told = run(None, tmp_path, "simulate", "j.yaml", "--cluster", CLUSTER, *flags)
+    assert told.returncode == code, told.stderr
+    assert len(told.stderr.strip().splitlines()) == 1, told.stderr
+    assert says in told.stderr
+
+
 def test_they_run_live(site, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(site))
     settings = LocalSettings(

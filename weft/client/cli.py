@@ -7,7 +7,7 @@ import click
 
 from weft.client.stopping import InterruptedWait
 from weft.client.text import safe
-from weft.errors import InputError, WeftError
+from weft.errors import InputError, PolicyError, WeftError
 
 # command -> (module that holds it in its list `commands`, its line in the help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -85,7 +85,7 @@ def main() -> None:
         _fail(str(error), 2)
     except InterruptedWait as error:
         _fail(str(error), 130)
-    except WeftError as error:
+    except (WeftError, PolicyError) as error:
         _fail(str(error), 1)
     except click.UsageError as error:
         _fail(_usage(error), 2)
