@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: soak docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -111,6 +111,9 @@ dist-test: dist ## install the wheel in an empty environment; does it work outsi
 	cp weft/client/samples/tpch/q03.json build/dist-test/
 	cd build/dist-test && bin/weft plan q03.json --cluster 4x8vcores,16384memory_mb \
 		&& bin/weft simulate q03.json --cluster 4x8vcores,16384memory_mb && bin/weft demo
+
+soak: $(VENV)/.dev ## a day of 20,000 applications on a fast clock: is every process flat? 15 minutes
+	$(BIN)/python -m tools.soak
 
 native: $(VENV)/.dev ## compile the cores into build/native (needs a C compiler), up to twice as fast
 	$(BIN)/python -m tools.make_native
