@@ -33,7 +33,9 @@ class ExactModel:
         try:
             from ortools.sat.python import cp_model
         except ImportError:
-            raise InputError("planner", "optimal needs OR-Tools: install weft[optimal]") from None
+            raise InputError(
+                "planner", "optimal needs OR-Tools: install weft-rm[optimal]"
+            ) from None
         self._cp: Any = cp_model
         self._model: Any = cp_model.CpModel()
         self._dag, self._machines = dag, machines

@@ -1,6 +1,6 @@
 """The exact schedule by OR-Tools' CP-SAT, for small DAGs and for judging the other planners.
 
-Needs the extra `weft[optimal]`. `explain` says whether optimality is proven. Options:
+Needs the extra `weft-rm[optimal]`. `explain` says whether optimality is proven. Options:
 `time_limit_s` (60), and `effort`: a limit in the solver's own deterministic time, under which equal
 requests give equal plans however fast the machine is (0: none).
 """

@@ -176,7 +176,7 @@ def test_bounds_and_planners(case: dict[str, Any]) -> None:
 @examples(*BUILT)
 def test_cp_sat_finds_the_expected_optimum(case: dict[str, Any]) -> None:
     """The exact planner reaches the optimum that the derivation states."""
-    pytest.importorskip("ortools", reason="needs weft[optimal]")
+    pytest.importorskip("ortools", reason="needs weft-rm[optimal]")
     expected = case["expected"]
     exact = expected.get("makespan_exact", {}).get("OPT")
     optimum = expected.get("OPT_exact", exact if exact is not None else expected.get("OPT"))

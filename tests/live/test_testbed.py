@@ -103,7 +103,7 @@ def test_the_node_manager_may_make_groups_and_outlives_a_hog() -> None:
     directives = told(ROOT / "deploy" / "systemd" / "weft-nm.service")
     assert directives["Delegate"].split() == ["cpu", "memory", "pids", "io"]
     assert directives["OOMPolicy"] == "continue"
-    assert directives["KillMode"] == "mixed"
+    assert directives["KillMode"] == "process", "a new node manager takes its tasks over"
     assert "ProtectControlGroups" not in directives
     assert "SystemCallFilter" not in directives  # tasks inherit it
 

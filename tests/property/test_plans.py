@@ -142,7 +142,7 @@ def test_equal_seeds_give_equal_plans_on_one_core_and_on_two(
 @given(dag=dags(tasks_max=3, stages_max=4), machines=machine_sets(2))
 def test_no_bound_exceeds_the_optimum(dag: Dag, machines: Machines) -> None:
     """CP-SAT is the judge: every bound is at most the proven optimum, which no planner beats."""
-    pytest.importorskip("ortools", reason="needs weft[optimal]")
+    pytest.importorskip("ortools", reason="needs weft-rm[optimal]")
     plan = make("optimal", dag, machines)
     assert check(dag, machines, plan) == []
     if not plan.explain["proven"]:

@@ -41,7 +41,7 @@ def test_durations_that_are_no_decimals_are_rounded_up_to_ticks() -> None:
 
 def test_an_exact_plan_with_such_durations_breaks_no_rule() -> None:
     """Figure 2 stretched by pi: the optimum is found and stays valid."""
-    pytest.importorskip("ortools", reason="needs weft[optimal]")
+    pytest.importorskip("ortools", reason="needs weft-rm[optimal]")
     (case,) = [c for c in load() if c["id"] == "graphene_fig2"]
     dag, _ = read_dag(Table(case["input"]["dag"]))
     machines = read_machines(Table(case["input"]["cluster"]), dag.resources)

@@ -85,7 +85,7 @@ def test_options_take_the_type_of_their_default():
 
 
 def test_an_unknown_format_and_no_sources_are_refused(tmp_path):
-    with pytest.raises(InputError, match="unknown: 'x'"):
+    with pytest.raises(InputError, match="unknown format 'x'"):
         list(import_jobs("x", [tmp_path], {}, Imported()))
     with pytest.raises(InputError, match="no file"):
         list(import_jobs("carbyne", [], {}, Imported()))
