@@ -165,7 +165,7 @@ def expire(books: Books) -> None:
         _gone(books, books.node_at[slot], NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
     for node in books.node_at:
         waited = node.present or node.state is NodeState.DECOMMISSIONING
-        idle = node.state in (NodeState.UNHEALTHY, *LEAVING)
+        idle = node.state is NodeState.UNHEALTHY or node.state in LEAVING
         if idle and waited and books.now - ledger.nodes.seen_s[node.slot] >= limit:
             _gone(books, node, NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
 
