@@ -43,6 +43,7 @@ from weft.outbox import Outbox
 from weft.resources import Vector
 
 _DRAINING: Final = NodeState.DECOMMISSIONING
+_KNOWN: Final = (NodeState.RUNNING, NodeState.UNHEALTHY, *LEAVING)
 
 
 def register(books: Books, event: NodeRegistered) -> None:
@@ -256,7 +257,7 @@ def _new_node(books: Books, name: NodeId) -> Node:
 def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector, mask: int) -> None:
     """Take over what a registration says about the node itself."""
     columns = books.ledger.nodes.w
-    known = node.state in (NodeState.RUNNING, NodeState.UNHEALTHY, *LEAVING)
+    known = node.state in _KNOWN
     if node.state is NodeState.RUNNING:
         count_class(books, node, -1)
     node.state = NODE.next(node.state, NodeEvent.RECONNECTED if known else NodeEvent.REGISTERED)
