@@ -23,7 +23,7 @@ from weft.reading import read_table as _table
 from weft.reading import read_word as _word
 from weft.resources import read_amount
 
-TASKS_MAX = 10_000_000
+TASKS_MAX = 10_000_000  # of a job: a master holds all of them in memory
 PAIRS_MAX = 10_000_000  # of one edge
 STAGES_MAX = 10_000
 _JOB_KEYS = {
@@ -53,9 +53,15 @@ def job_from_dict(data: object, place: str = "") -> Job:
     if not isinstance(resources, list) or not all(isinstance(r, str) for r in resources):
         raise InputError(f"{prefix}resources", "expected a list of names")
     try:
+        read = tuple(_stage(s, f"{prefix}stages[{i}]") for i, s in enumerate(stages))
+        if sum(stage.tasks for stage in read) > TASKS_MAX:
+            count = sum(stage.tasks for stage in read)
+            raise InputError(
+                f"{prefix}stages", f"{count} tasks are more than the limit of {TASKS_MAX} of a job"
+            )
         return Job(
             name=_name(table.get("name"), f"{prefix}name"),
-            stages=tuple(_stage(s, f"{prefix}stages[{i}]") for i, s in enumerate(stages)),
+            stages=read,
             queue=_name(table.get("queue", "default"), f"{prefix}queue"),
             user=_name(table.get("user", ""), f"{prefix}user", empty=True),
             priority=_integer(table.get("priority", 0), f"{prefix}priority", -(2**31)),

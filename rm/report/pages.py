@@ -46,7 +46,9 @@ def weight(report: ApplicationReport | NodeReport | ContainerReport) -> int:
             report.tracking_url, report.master_address, report.master_node, *report.tags,
         )  # fmt: skip
     elif isinstance(report, NodeReport):
-        texts = (report.node_id, report.address, report.rack, *report.labels)
+        texts = (
+            report.node_id, report.address, report.rack, report.health_report, *report.labels,
+        )  # fmt: skip
     else:
         texts = (report.node_id, report.node_address, report.stage, report.message)
     return PLAIN_BYTES + CHARACTER_BYTES * sum(map(len, texts)) + 8 * len(texts)

@@ -212,6 +212,19 @@ def test_a_page_is_never_larger_than_a_message_whatever_jobs_say() -> None:
     assert sum(map(len, found)) == 600
 
 
+def test_what_health_scripts_say_makes_no_listing_fail_either() -> None:
+    rig = Rig(settings=FREE)
+    for number in range(400):
+        rig.add_node(f"n{number}", vcores=1.0)
+        rig.manager.books.nodes[f"n{number}"].unhealthy = "\u20ac" * 16_000
+    found = pages(rig, ListNodes())
+    assert len(found) > 1
+    call = CALLS[ListNodes]
+    for page in found:
+        assert len(call.encode_answer(Page(page)).SerializeToString()) <= BYTES_MAX
+    assert sum(map(len, found)) == 400
+
+
 class TestExplain:
     """Every pending stage has reasons, counted over nodes."""
 

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weft import messages, requests
+from weft.errors import InputError
 from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
 from weft.messages import QueryContainers, StartContainers, StopContainers
 from weft.resources import Kind, ResourceType, ResourceTypes
-from weft.wire import codec, containers_pb2, host_pb2, master_pb2, tracker_pb2
+from weft.wire import codec, codec_job, containers_pb2, host_pb2, master_pb2, tracker_pb2
 from weft.wire.codec_containers import NodeAnswer
 from weft.wire.codec_master import MasterOrder, MasterReport
 from weft.wire.codec_tracker import NodeOrder, NodeReport
@@ -256,3 +257,20 @@ def test_an_item_that_says_nothing_is_refused(decode: Any, wire: Any) -> None:
     batch.items.add()
     with pytest.raises(codec.CodecError, match="another version"):
         decode(batch)
+
+
+def test_a_job_that_grows_beyond_the_limit_on_its_way_is_refused_where_it_comes_in(monkeypatch):
+    monkeypatch.setattr(codec_job, "JOB_BYTES_MAX", 20_000)
+    short = ",".join(["1e15"] * 2_000)  # 10 kB as a client says it, 38 kB as we do
+    stage = f'{{"name":"a","tasks":2000,"duration_s":1,"actual_duration_s":[{short}]}}'
+    with pytest.raises(InputError, match="MB of a job"):
+        codec_job.decode_job(f'{{"name":"j","stages":[{stage}]}}'.encode())
+    fits = stage.replace("1e15", "2")
+    job = codec_job.decode_job(f'{{"name":"j","stages":[{fits}]}}'.encode())
+    assert codec_job.decode_job(codec_job.encode_job(job)) == job
+
+
+def test_a_job_has_so_many_tasks_over_all_its_stages():
+    rows = ",".join(f'{{"name":"s{i}","tasks":5000001,"duration_s":1}}' for i in range(2))
+    with pytest.raises(InputError, match="stages: 10000002 tasks are more than the limit"):
+        codec_job.decode_job(f'{{"name":"j","stages":[{rows}]}}'.encode())

@@ -8,6 +8,7 @@ from weft.job import Job
 from weft.jobfile import job_from_dict, job_to_dict
 
 JOB_BYTES_MAX = 32 * 1024 * 1024  # it must fit into an answer with what is known of its tasks
+_GROWTH_MAX = 8  # how much longer our JSON of a job may be than a client's: 1e15 is 18 characters
 _KEPT = 8  # encoded jobs kept, for attempts that are told the same job again
 _encoded: OrderedDict[int, tuple[Job, bytes]] = OrderedDict()
 
@@ -27,11 +28,7 @@ def encode_job(job: Job) -> bytes:
 
 def decode_job(data: bytes) -> Job:
     """Read and check one job; raises InputError with the place of the first problem."""
-    if len(data) > JOB_BYTES_MAX:
-        limit = JOB_BYTES_MAX / 1e6
-        raise InputError(
-            "job", f"{len(data) / 1e6:.1f} MB are more than the {limit:.0f} MB of a job"
-        )
+    _check_size(len(data))
     try:
         table = json.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -42,4 +39,13 @@ def decode_job(data: bytes) -> Job:
         raise InputError("job", "invalid JSON: a number has too many digits") from None
     except RecursionError:
         raise InputError("job", "nested too deeply") from None
-    return job_from_dict(table)
+    job = job_from_dict(table)
+    if len(data) > JOB_BYTES_MAX // _GROWTH_MAX:  # as it will travel on from here
+        _check_size(len(encode_job(job)))
+    return job
+
+
+def _check_size(size: int) -> None:
+    if size > JOB_BYTES_MAX:
+        said, limit = size / 1e6, JOB_BYTES_MAX / 1e6
+        raise InputError("job", f"{said:.1f} MB are more than the {limit:.0f} MB of a job")
