@@ -4,7 +4,6 @@ import gc
 import importlib
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -268,25 +267,11 @@ def _progress(wanted: bool, jobs: Sequence[Job], simulation: Simulation) -> Iter
     if not wanted or not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
+    from weft.client.bars import following
 
-    from weft.client.bars import bars
+    def told() -> tuple[float, str]:
+        text = f"tasks, at {simulation.engine.now:,.0f} s of virtual time"
+        return simulation.recorder.finished_tasks, text
 
-    console = Console(stderr=True)
-    done = threading.Event()
-    with bars(console, transient=True) as bar:
-        total = sum(job.task_count for job in jobs)
-        task = bar.add_task("simulating", total=total, state="")
-
-        def follow() -> None:
-            while not done.wait(0.2):
-                text = f"tasks, at {simulation.engine.now:,.0f} s of virtual time"
-                bar.update(task, completed=simulation.recorder.finished_tasks, state=text)
-
-        thread = threading.Thread(target=follow, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+    with following("simulating", sum(job.task_count for job in jobs), told):
+        yield

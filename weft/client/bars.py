@@ -1,5 +1,9 @@
 """Progress bars that fit the terminal: the name, the bar, how much, since when, time left."""
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -44,6 +48,31 @@ def bars(console: Console, *, transient: bool = False, refresh: float = 10) -> P
         refresh_per_second=refresh,
         disable=not console.is_terminal,
     )
+
+
+@contextmanager
+def following(what: str, total: float, told: Callable[[], tuple[float, str]]) -> Iterator[None]:
+    """A bar on stderr of what is `told` (done, words), gone when it is done; none elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    done = threading.Event()
+    with bars(console, transient=True) as shown:
+        bar = shown.add_task(what, total=total, state="")
+
+        def follow() -> None:
+            while not done.wait(0.2):
+                completed, state = told()
+                shown.update(bar, completed=min(completed, total), state=state)
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
 
 def shortened(console: Console, name: str, indent: str = "") -> str:

@@ -1,19 +1,17 @@
 """`weft import` and `weft generate`: public workload files, or drawn jobs, into job files."""
 
 import json
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from weft import plugins
-from weft.client.bars import bars
+from weft.client.bars import following
 from weft.errors import InputError
 from weft.job import Job
 from weft.workloads.documents import METER, Meter
@@ -42,31 +40,6 @@ class _Tally:
             self.tasks += job.task_count
             self.resources.update(job.resources or job.stages[0].demand.keys())
             yield job
-
-
-@contextmanager
-def _progress(what: str, total: float, told: Callable[[], tuple[float, str]]) -> Iterator[None]:
-    """A bar on stderr of what is `told` (done, words), gone when it is done; none elsewhere."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    done = threading.Event()
-    with bars(console, transient=True) as shown:
-        bar = shown.add_task(what, total=total, state="")
-
-        def follow() -> None:
-            while not done.wait(0.2):
-                completed, state = told()
-                shown.update(bar, completed=min(completed, total), state=state)
-
-        thread = threading.Thread(target=follow, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
 
 
 @contextmanager
@@ -132,7 +105,7 @@ def import_command(
             return meter.bytes / 1000, f"kB, {tally.jobs:,} jobs"
 
         size_kb = sum(_size(path) for path in sources) / 1000
-        with _progress(f"importing {form}", max(size_kb, 1.0), told):
+        with following(f"importing {form}", max(size_kb, 1.0), told):
             jobs = import_jobs(form, sources, _settings(pairs), result)
             write_jobs(out, tally.over(jobs))
     _report(out, tally, result, as_json)
@@ -166,7 +139,7 @@ def generate_command(
     options = read_options(generate, _settings(pairs))
     drawn = generate(kind, jobs, np.random.default_rng(seed), **options)
     tally = _Tally()
-    with _progress(f"generating {kind}", jobs, lambda: (tally.jobs, "jobs")):
+    with following(f"generating {kind}", jobs, lambda: (tally.jobs, "jobs")):
         write_jobs(out, tally.over(drawn))
     _report(out, tally, Imported(), as_json)
 
