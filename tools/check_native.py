@@ -1,7 +1,7 @@
 """Does the native build decide as plain Python does? `make native-test`
 
-Every preset runs a small workload, and a few of them the other pace and random faults, in both
-builds, each in a process of its own; the digests of the decision logs have to be the same.
+Every preset in both paces and under random faults (`lab.digests`), in both builds, each in a
+process of its own; the digests of the decision logs have to be the same, and those that are kept.
 """
 
 import json
@@ -10,43 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lab.digests import kept
 from lab.native import ROOT, native_build
-
-FAULTS = 4  # seeds; each with every preset of `FAULTY`
-FAULTY = ("capacity", "graphene", "cobra")
-
-
-def digests() -> dict[str, str]:
-    """The digest of every run, by its name; run in the build that is to be checked."""
-    from lab.bench_sim import NODE, stream
-    from sim.cluster import Simulation
-    from sim.faults import random_faults
-    from sim.settings import SimSettings
-    from weft.cluster import cluster_from_text
-    from weft.presets import PRESETS, preset
-
-    jobs, cluster = stream(1_000, 5, 20, 2.0), cluster_from_text(f"15x{NODE}")
-    nodes = [node.node_id for node in cluster.nodes]
-    found = {}
-    for name in PRESETS:
-        settings = SimSettings(scheduler=preset(name))
-        found[name] = Simulation(cluster, jobs, settings).run().digest()
-    for name in FAULTY:
-        settings = SimSettings(scheduler=preset(name), prompt=True)
-        found[f"{name}, prompt"] = Simulation(cluster, jobs, settings).run().digest()
-    for seed in range(FAULTS):
-        for name in FAULTY:
-            faults = random_faults(seed, nodes, 6, 100.0)
-            settings = SimSettings(scheduler=preset(name), seed=seed, faults=faults, checks=True)
-            found[f"{name}, faults {seed}"] = Simulation(cluster, jobs[:6], settings).run().digest()
-    return found
 
 
 def in_build(root: Path) -> dict[str, str]:
     """The digests of a build, and which files the engine came from."""
     code = (
-        "import json, runpy, sim.engine;"
-        f"found = runpy.run_path({str(Path(__file__))!r})['digests']();"
+        "import json, sim.engine; from lab.digests import long, quick; found = quick() | long();"
         "print(json.dumps(found | {'engine': sim.engine.__file__}))"
     )
     done = subprocess.run(
@@ -70,9 +41,11 @@ def main() -> int:
     if engine.suffix == ".py" or Path(python.pop("engine")).suffix != ".py":
         print(f"the engine of the native build is {engine}", file=sys.stderr)
         return 1
-    wrong = [run for run in python if python[run] != compiled.get(run)]
+    before = {run: digest for runs in kept().values() for run, digest in runs.items()}
+    wrong = [run for run in before if not before[run] == python.get(run) == compiled.get(run)]
     for run in wrong:
-        print(f"{run}: {python[run]} in Python, {compiled.get(run)} compiled", file=sys.stderr)
+        print(f"{run}: {before[run]} is kept, {python.get(run)} in Python, "
+              f"{compiled.get(run)} compiled", file=sys.stderr)  # fmt: skip
     print(f"{len(python)} runs, {len(wrong)} differ")
     return bool(wrong)
 
