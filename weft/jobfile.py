@@ -26,6 +26,7 @@ from weft.resources import read_amount
 TASKS_MAX = 10_000_000  # of a job: a master holds all of them in memory
 PAIRS_MAX = 10_000_000  # of one edge
 STAGES_MAX = 10_000
+EDGES_MAX = 200_000  # of a job between its stages: its report must fit one message
 _JOB_KEYS = {
     "name", "queue", "user", "priority", "arrival_s", "max_task_attempts", "lifetime_s",
     "history_key",
@@ -54,11 +55,13 @@ def job_from_dict(data: object, place: str = "") -> Job:
         raise InputError(f"{prefix}resources", "expected a list of names")
     try:
         read = tuple(_stage(s, f"{prefix}stages[{i}]") for i, s in enumerate(stages))
-        if sum(stage.tasks for stage in read) > TASKS_MAX:
-            count = sum(stage.tasks for stage in read)
-            raise InputError(
-                f"{prefix}stages", f"{count} tasks are more than the limit of {TASKS_MAX} of a job"
-            )
+        for what, count, most in (
+            ("tasks", sum(stage.tasks for stage in read), TASKS_MAX),
+            ("edges", sum(len(stage.parents) for stage in read), EDGES_MAX),
+        ):
+            if count > most:
+                text = f"{count} {what} are more than the limit of {most} of a job"
+                raise InputError(f"{prefix}stages", text)
         return Job(
             name=_name(table.get("name"), f"{prefix}name"),
             stages=read,

@@ -14,7 +14,17 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from weft.errors import InputError, WeftError
 from weft.job import Job, Stage
-from weft.messages import NodeAnswered, NodeHeartbeated, NodeUnregistered
+from weft.messages import (
+    AttemptAccepted,
+    AttemptFinished,
+    AttemptStopped,
+    AttemptUnregistered,
+    NodeAnswered,
+    NodeHeartbeated,
+    NodeUnregistered,
+    StartContainers,
+    TaskLaunch,
+)
 from weft.requests import (
     ApplicationAccepted,
     Done,
@@ -23,12 +33,18 @@ from weft.requests import (
     Refused,
     SubmitApplication,
 )
+from weft.resources import Kind, ResourceType, ResourceTypes
 from weft.wire import channel
 from weft.wire.client import ManagerConnection
 from weft.wire.lanes import Lane, Stream
-from weft.wire.links import tracker_stream
+from weft.wire.links import NodeLink, master_stream, tracker_stream
 from weft.wire.server import Server
-from weft.wire.services import add_client_service, add_tracker_service
+from weft.wire.services import (
+    add_client_service,
+    add_container_service,
+    add_master_service,
+    add_tracker_service,
+)
 
 
 def free_port() -> int:
@@ -252,6 +268,88 @@ def test_a_lane_of_a_peer_that_is_gone_refuses_and_counts() -> None:
         lane.send([4])
         assert lost == [3, 1]
         assert lane.waiting == 0
+
+    asyncio.run(main())
+
+
+def test_what_is_too_much_for_one_message_leaves_in_parts_and_the_stream_stays_up() -> None:
+    """Three masters are told jobs of 25 MB at once, as after a restart; 64 MB break a stream."""
+
+    def told(attempt: int, size: int) -> AttemptAccepted:
+        job = Job(
+            "j",
+            (Stage("a", 1, 1.0, {"vcores": 1.0}, command=("x" * 100_000,) * (size // 100_000)),),
+        )
+        types = ResourceTypes((ResourceType("vcores", Kind.DIVISIBLE),))
+        return AttemptAccepted(attempt, job, types, (), (), (), 1.0, True, 1, 0)
+
+    async def main() -> None:
+        server = Server("127.0.0.1", 0)
+        reached: list[Lane] = []
+        add_master_service(server, lambda lane, batch: reached.append(lane), lambda lane: None)
+        got: list[Any] = []
+        states: list[bool] = []
+        stream = master_stream(
+            await server.start(), got.extend, lambda up, reason: states.append(up)
+        )
+        running = asyncio.create_task(stream.run())
+        await until(lambda: stream.up)
+        stream.send([AttemptFinished(256, True, "")])
+        await until(lambda: reached)
+        large = [told(256 + number, 25_000_000) for number in range(3)]
+        reached[0].send([AttemptUnregistered(1), *large, told(300, 67_500_000)])
+        reached[0].send([AttemptStopped(400 + n, "x" * 60_000) for n in range(300)])
+        await until(lambda: len(got) == 304)
+        assert [item.attempt_id for item in got] == [1, 256, 257, 258, *range(400, 700)]
+        assert got[1:4] == large
+        assert states == [True], "the stream never broke"
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_calls_to_a_node_manager_leave_in_parts_that_fit() -> None:
+    heard: list[tuple[int, int]] = []
+
+    class Containers:
+        async def carry_out(self, follower: str, orders: list[Any]) -> list[Any]:
+            heard.extend((order.attempt_id, len(order.items)) for order in orders)
+            return []
+
+        def follow(self, follower: str, lane: Lane) -> None: ...
+
+    async def main() -> None:
+        server = Server("127.0.0.1", 0)
+        add_container_service(server, Containers())  # type: ignore[arg-type]
+        lost: list[int] = []
+        link = NodeLink(await server.start(), "master", lambda batch: None, lost.append)
+        words = [f"{n}" * 9_000_000 for n in range(8)]
+        items = [TaskLaunch(2**40, 0, 0, 0, 1.0, (1.0,), (word,)) for word in words]
+        link.send([StartContainers(256 + n, "n1", (item,)) for n, item in enumerate(items)])
+        link.send([StartContainers(999, "n1", tuple(items))])
+        await until(lambda: len(heard) == 8 and link.idle)
+        assert heard == [(256 + n, 1) for n in range(8)]
+        assert lost == [1], "what fits no message is counted, the rest goes on"
+        await link.close()
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_fits_no_message_is_an_error_that_says_so() -> None:
+    async def answer(request: Any) -> Any:
+        return Done("x" * 67_500_000)
+
+    async def main() -> None:
+        async with manager(answer) as (address, _, _):
+            connection = ManagerConnection(address)
+            refused = await connection.ask(KillApplication(1))
+            assert isinstance(refused, Refused)
+            assert refused.code == "resource_exhausted"
+            assert "does not fit one message: 67.5 MB are more than" in refused.problem
+            await connection.close()
 
     asyncio.run(main())
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import types
 import typing
 from dataclasses import fields, is_dataclass
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft import messages, requests
+from weft import jobfile, messages, requests
 from weft.errors import InputError
 from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
 from weft.messages import QueryContainers, StartContainers, StopContainers
@@ -274,3 +275,15 @@ def test_a_job_has_so_many_tasks_over_all_its_stages():
     rows = ",".join(f'{{"name":"s{i}","tasks":5000001,"duration_s":1}}' for i in range(2))
     with pytest.raises(InputError, match="stages: 10000002 tasks are more than the limit"):
         codec_job.decode_job(f'{{"name":"j","stages":[{rows}]}}'.encode())
+
+
+def test_a_job_has_so_many_edges_that_its_report_fits_one_message(monkeypatch):
+    monkeypatch.setattr(jobfile, "EDGES_MAX", 2_000)
+    names = [f"s{i}" for i in range(70)]
+    rows = [
+        {"name": name, "tasks": 1, "duration_s": 1, "parents": names[:i]}
+        for i, name in enumerate(names)
+    ]
+    with pytest.raises(InputError, match="stages: 2415 edges are more than the limit of 2000"):
+        codec_job.decode_job(json.dumps({"name": "j", "stages": rows}).encode())
+    codec_job.decode_job(json.dumps({"name": "j", "stages": rows[:60]}).encode())

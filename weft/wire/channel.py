@@ -13,6 +13,7 @@ from weft.errors import InputError, WeftError
 from weft.wire import tls
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # of one message: a job of 100,000 told tasks is about 15 MB
+SPARE_BYTES = 1024  # of it, for what gRPC and the enclosing message add
 BACKOFF_S = 0.05  # before the first retry; doubles up to BACKOFF_S_MAX
 BACKOFF_S_MAX = 2.0
 
@@ -78,7 +79,7 @@ def backoffs() -> Iterator[float]:
 def check_size(message: Any, what: str) -> None:
     """Raise InputError for a message over the limit, before anything is sent."""
     size = message.ByteSize()
-    if size > MESSAGE_BYTES_MAX - 1024:
+    if size > MESSAGE_BYTES_MAX - SPARE_BYTES:
         limit = MESSAGE_BYTES_MAX / 1e6
         raise InputError(what, f"{size / 1e6:.1f} MB are more than the limit of {limit:.0f} MB")
 

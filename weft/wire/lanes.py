@@ -1,24 +1,54 @@
 """Lanes carry messages of a stream in batches; what cannot be delivered goes to the bin.
 
 The cores own reliability: they repeat what was not acknowledged. So a lane never stores more than
-it can send soon, and a broken lane forgets.
+it can send soon, and a broken lane forgets. A batch that does not fit one gRPC message leaves in
+parts, as a message beyond the limit breaks the stream for everybody whom it serves.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
 import grpc.aio
+import structlog
 
 from weft.errors import WeftError
+from weft.messages import AttemptAccepted
 from weft.wire import channel as wire
 
 BATCH_MAX = 1_000  # messages of one batch
+BATCH_BYTES_MAX = 16 * 1024 * 1024  # of one batch of several messages, encoded
 WAITING_MAX = 20_000  # messages; a peer that is slower than this loses the rest
 
 # Told how many messages could not be delivered.
 Bin = Callable[[int], None]
+_log = structlog.get_logger()
+
+
+def parts(batch: list[Any], encode: Callable[[list[Any]], Any]) -> Iterator[tuple[list[Any], Any]]:
+    """The messages in order, in encoded parts that fit one gRPC message each.
+
+    A message that does not fit one alone comes with None: it cannot be sent.
+    """
+    encoded = encode(batch)
+    size = encoded.ByteSize()
+    if size <= BATCH_BYTES_MAX:
+        yield batch, encoded
+    elif len(batch) > 1:
+        del encoded
+        half = len(batch) // 2
+        yield from parts(batch[:half], encode)
+        yield from parts(batch[half:], encode)
+    elif size <= wire.MESSAGE_BYTES_MAX - wire.SPARE_BYTES:
+        yield batch, encoded
+    else:
+        limit = wire.MESSAGE_BYTES_MAX / 1e6
+        _log.error(
+            "a message is too large and is not sent",
+            message=type(batch[0]).__name__, mb=round(size / 1e6, 1), limit_mb=round(limit, 1),
+        )  # fmt: skip
+        yield batch, None
 
 
 class Lane:
@@ -66,12 +96,19 @@ class Lane:
                 self._bin(lost)
 
     async def take(self) -> list[Any]:
-        """Wait for messages; returns what waits, at most BATCH_MAX."""
+        """Wait for messages; returns what waits, at most BATCH_MAX. What holds a whole job (up to
+        tens of MB) comes alone, so that not many are encoded to see that they do not fit together.
+        """
         while not self._waiting:
             self._wake.clear()
             await self._wake.wait()
-        batch = self._waiting[:BATCH_MAX]
-        del self._waiting[:BATCH_MAX]
+        count = BATCH_MAX
+        for position, message in enumerate(self._waiting[:BATCH_MAX]):
+            if type(message) is AttemptAccepted:
+                count = max(1, position)
+                break
+        batch = self._waiting[:count]
+        del self._waiting[:count]
         return batch
 
     async def pump(self, write: Callable[[Any], Any], encode: Callable[[list[Any]], Any]) -> None:
@@ -79,7 +116,11 @@ class Lane:
         while True:
             batch = await self.take()
             self.writing = True
-            await write(encode(batch))
+            for part, encoded in parts(batch, encode):
+                if encoded is not None:
+                    await write(encoded)
+                elif self._bin is not None:
+                    self._bin(len(part))
             self.writing = False
 
 

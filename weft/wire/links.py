@@ -8,6 +8,7 @@ repeat it.
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -19,7 +20,7 @@ from weft.wire import codec
 from weft.wire.containers_pb2 import ContainersResponse, FollowTasksRequest
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.host_pb2_grpc import MasterHostStub
-from weft.wire.lanes import Bin, Lane, Stream, cancel
+from weft.wire.lanes import Bin, Lane, Stream, cancel, parts
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
@@ -120,12 +121,20 @@ class NodeLink:
             batch = await lane.take()
             self._busy += 1
             try:
-                response = await method(encode(self._follower, batch), timeout=DEADLINE_S)
-                self._on_batch(codec.decode_answers(response))
-            except (grpc.aio.AioRpcError, codec.CodecError):
-                self._bin(len(batch))
+                for part, request in parts(batch, partial(encode, self._follower)):
+                    await self._call(method, request, len(part))
             finally:
                 self._busy -= 1
+
+    async def _call(self, method: Any, request: Any, count: int) -> None:
+        if request is None:
+            self._bin(count)
+            return
+        try:
+            response = await method(request, timeout=DEADLINE_S)
+            self._on_batch(codec.decode_answers(response))
+        except (grpc.aio.AioRpcError, codec.CodecError):
+            self._bin(count)
 
     async def _follow(self) -> None:
         """Ends of tasks inside reusable containers, over a stream that is dialled again."""

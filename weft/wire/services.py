@@ -58,7 +58,12 @@ def add_client_service(server: Server, ask: Ask, watch: Watch, gate: Gate | None
             if isinstance(got, Refused):
                 await _refuse(context, got)
             try:
-                return row.encode_answer(got)
+                message = row.encode_answer(got)
+                wire.check_size(message, row.method)
+                return message
+            except InputError as error:
+                problem = f"the answer does not fit one message: {error.problem}"
+                await _refuse(context, Refused("resource_exhausted", row.method, problem))
             except ValueError as error:  # protobuf takes no such value: a fault of ours
                 problem = f"the answer cannot be written: {error}"
                 await _refuse(context, Refused("internal", "", problem))
