@@ -1,32 +1,36 @@
 """The Resource Manager's journal: records as lines, durable when `append` returns.
 
-A line is `<CRC-32 of the rest, 8 hex digits> <sequence number> <JSON>`; the first (number 0) says
-the version of the format. A journal without it is of version 1 (lines of JSON): it is read, and
-written anew when it is compacted.
+`rm.process.journal_lines` says how a line looks; the first (number 0) says the version of the
+format and names the file. Journals of earlier versions (1: lines of JSON, 2: without the places in
+batches and a name) are read, and written anew.
 
-A crash may tear the last line, never an earlier one, and what it tore was not yet durable, so
-nobody was told: it is dropped, with a word. Anything else that does not fit its checksum or its
-number is damage, which is an error that names the line: nothing is started on half of the truth.
-Compaction writes a new file beside the journal and renames it, so a crash leaves one of the two.
+A crash may tear the last batch, never an earlier one, and what it tore was not yet durable, so
+nobody was told: it is dropped, with a word. Anything else is damage, which is an error that names
+the line: nothing is started on half of the truth. What was durable is also known from a mark beside
+the journal (`rm.process.durable`), which tells zeros at the end, or an end that is missing, apart
+from a torn batch. Compaction writes a new file beside the journal and renames it, so a crash leaves
+one of the two.
 """
 
 import contextlib
 import json
 import os
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+import secrets
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from rm.process.durable import Durable
+from rm.process.journal_lines import Record, Sound, line_of, problem_of, sound
 from weft.errors import WeftError
 from weft.live.shell import StoreUnavailableError
 
-Record: TypeAlias = Mapping[str, Any]
 Compact: TypeAlias = Callable[[Iterable[Record]], list[Record]]
 
-VERSION = 2
+VERSION = 3
 GROWTH_BYTES = 32 * 1024 * 1024  # the journal is compacted again after growing by so much
-_HEADER = "weft_journal"
+_HEADER, _NAME = "weft_journal", "name"
 
 
 class Journal:
@@ -41,7 +45,11 @@ class Journal:
         self._compact = compact
         self._lock = _lock(folder / "lock")
         _only_ours(folder, 0o700)  # commands and environments of all jobs are in there
+        self._durable = Durable(self._path.with_name("durable"))
+        _only_ours(self._durable.path, 0o600)
         self._file = self._open()
+        self._name = ""  # of the file; empty: it has no header yet
+        self._torn = 0  # bytes at its end that are no records
         self._next = -1  # number of the next record; below 0: not known yet
         self._compacted_bytes = 0
         self.dropped = ""  # what `read` left out, if anything
@@ -52,10 +60,20 @@ class Journal:
         Ids of applications keep their names over restarts.
         """
         path = self._path.with_name("cluster_ts")
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            return int(path.read_text("ascii"))
+        text = ""
+        with contextlib.suppress(FileNotFoundError):
+            text = path.read_bytes()[:100].decode("ascii", "replace").strip()
+        if re.fullmatch(r"[0-9]{1,15}", text):
+            return int(text)
+        if text or (path.exists() and os.fstat(self._file).st_size):
+            raise WeftError(
+                f"{path} holds {text!r:.40}, which is no time in ms: the file was damaged. It is "
+                "the middle number of every application's id; write it back"
+            )
+        fresh_path = path.with_suffix(".new")
         try:
-            _write(path, [f"{fresh}\n".encode()])
+            _write(fresh_path, [f"{fresh}\n".encode()])
+            fresh_path.replace(path)
         except OSError as error:
             raise WeftError(f"cannot write {path}: {error.strerror}") from None
         return fresh
@@ -78,6 +96,7 @@ class Journal:
                 why = f"version 1 cannot be migrated to {VERSION}: {error.strerror}"
                 raise WeftError(f"{self._path}: {why}") from None
             self._cut(os.fstat(self._file).st_size - self._torn)
+            self._torn = 0
         return fewer
 
     def append(self, records: Sequence[Record]) -> None:
@@ -87,10 +106,15 @@ class Journal:
         """
         if self._next < 0:
             self._records()
+        if self._torn:
+            self._cut(os.fstat(self._file).st_size - self._torn)
+            self._torn = 0
         size = os.fstat(self._file).st_size
-        lines = [] if size else [_line(0, {_HEADER: VERSION})]
         first = max(self._next, 1)
-        lines += [_line(first + n, record) for n, record in enumerate(records)]
+        lines = [line_of(first + n, record, n) for n, record in enumerate(records)]
+        if not size:
+            self._name = secrets.token_hex(8)
+            lines.insert(0, line_of(0, {_HEADER: VERSION, _NAME: self._name}))
         view = memoryview(b"".join(lines))
         try:
             while view:
@@ -102,6 +126,7 @@ class Journal:
             raise StoreUnavailableError(f"cannot write {self._path}: {error.strerror}") from None
         self._next = first + len(records)
         size = os.fstat(self._file).st_size
+        self._durable.write(self._name, size)
         if size > 2 * self._compacted_bytes + GROWTH_BYTES:
             try:
                 self._rewrite(self._compact(self._records()[0]))
@@ -111,6 +136,7 @@ class Journal:
     def close(self) -> None:
         """Close the files; another Resource Manager may use the folder then."""
         os.close(self._file)
+        self._durable.close()
         os.close(self._lock)
 
     def _open(self) -> int:
@@ -126,47 +152,55 @@ class Journal:
         os.ftruncate(self._file, size)
 
     def _records(self) -> tuple[list[Record], bool]:
-        """All records, and whether the file is of version 1; raises WeftError for damage."""
+        """All records, and whether the version is an earlier one; raises WeftError for damage."""
         try:
             data = self._path.read_bytes()
         except OSError as error:
             raise WeftError(f"cannot read {self._path}: {error.strerror}") from None
-        whole = data.rstrip(b"\0")  # a crash may leave a file longer than what was written
-        lines = whole.split(b"\n")
-        torn = lines.pop()  # empty after a whole last line
-        self._torn = len(data) - len(whole) + len(torn)
-        self.dropped = f"a torn last line ({len(torn)} bytes)" if torn else ""
-        if whole.startswith(b"{"):
-            return self._records_of_version_1(lines, torn), True
-        records: list[Record] = []
-        for number, line in enumerate(lines):
-            records.append(self._record(number, line))
-        if torn and _parsed(torn[:-1])[0] >= 0 and _parsed(torn)[0] < 0:
-            raise self._damaged(len(lines), "its end is damaged")
-        if records:
-            version = records.pop(0).get(_HEADER)
-            if version != VERSION:
-                raise WeftError(
-                    f"{self._path}: written in version {version}; this one reads 1 and {VERSION}"
-                )
-        self._next = len(records) + 1
-        return records, False
+        if data.startswith(b"{"):
+            return self._records_of_version_1(data), True
+        kept = sound(data)
+        header = kept.records[0] if kept.records else {}
+        version = header.get(_HEADER, VERSION)
+        if version not in (2, VERSION):
+            raise WeftError(
+                f"{self._path}: written in version {version}; this one reads 1 to {VERSION}"
+            )
+        self._name = header.get(_NAME, "")
+        if problem := problem_of(data, kept):
+            raise self._damaged(len(kept.records), problem)
+        self._check_durable(data, kept)
+        self._torn = len(data) - kept.size
+        self.dropped = f"a torn last write ({self._torn} bytes)" if self._torn else ""
+        self._next = max(1, len(kept.records))
+        return kept.records[1:], version != VERSION
 
-    def _record(self, number: int, line: bytes) -> Record:
-        found, record = _parsed(line)
-        if found < 0:
-            raise self._damaged(number, "it does not fit its checksum")
-        if found != number:
-            raise self._damaged(number, f"record {number} is missing: this is {found}")
-        return record
+    def _check_durable(self, data: bytes, kept: Sound) -> None:
+        """Raise WeftError where something is missing that was durable."""
+        name, size = self._durable.read()
+        if not name or (kept.records and name != self._name) or kept.size >= size:
+            return
+        if data[kept.size :].strip(b"\0"):
+            raise self._damaged(len(kept.records), "it was durable")
+        left = "the rest is missing" if len(data) < size else "the rest is zeros"
+        raise WeftError(
+            f"{self._path}: {size} bytes were durable, {kept.size} can be read ({left}): the file "
+            f"was damaged. To go on with the {len(kept.records)} lines that can, remove "
+            f"{self._durable.path}"
+        )
 
     def _damaged(self, number: int, what: str) -> WeftError:
         return WeftError(
             f"{self._path}: line {number + 1} is no record: {what}; the file was damaged. "
-            f"What comes before is kept by: head -n {number} (the rest is lost then)"
+            f"What comes before is kept by: head -n {number} (the rest is lost then; remove "
+            f"{self._durable.path} as well)"
         )
 
-    def _records_of_version_1(self, lines: list[bytes], torn: bytes) -> list[Record]:
+    def _records_of_version_1(self, data: bytes) -> list[Record]:
+        whole = data.rstrip(b"\0")  # a crash may leave a file longer than what was written
+        *lines, torn = whole.split(b"\n")
+        self._torn = len(data) - len(whole) + len(torn)
+        self.dropped = f"a torn last line ({len(torn)} bytes)" if torn else ""
         records: list[Record] = []
         for number, line in enumerate(lines, 1):
             try:
@@ -184,9 +218,10 @@ class Journal:
     def _rewrite(self, records: Sequence[Record]) -> None:
         """Put fewer records in the file's place; raises OSError, and the file is as it was."""
         fresh = self._path.with_suffix(".new")
-        header = _line(0, {_HEADER: VERSION})
+        name = secrets.token_hex(8)
+        header = line_of(0, {_HEADER: VERSION, _NAME: name})
         try:
-            _write(fresh, [header, *(_line(n, record) for n, record in enumerate(records, 1))])
+            _write(fresh, [header, *(line_of(n, record) for n, record in enumerate(records, 1))])
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
@@ -196,25 +231,10 @@ class Journal:
         os.close(folder)
         os.close(self._file)
         self._file = self._open()
+        self._name, self._torn = name, 0
         self._next = len(records) + 1
         self._compacted_bytes = os.fstat(self._file).st_size
-
-
-def _line(number: int, record: Record) -> bytes:
-    text = f"{number} {json.dumps(record, separators=(',', ':'))}".encode()
-    return b"%08x %b\n" % (zlib.crc32(text), text)
-
-
-def _parsed(line: bytes) -> tuple[int, Record]:
-    """The number and record of a line without its newline; -1: it does not fit its checksum."""
-    try:
-        if line[8:9] != b" " or b"%08x" % zlib.crc32(line[9:]) != line[:8]:
-            return -1, {}
-        number, _, text = line[9:].partition(b" ")
-        record = json.loads(text)
-        return (int(number), record) if isinstance(record, dict) else (-1, {})
-    except ValueError:
-        return -1, {}
+        self._durable.write(name, self._compacted_bytes)
 
 
 def _write(path: Path, parts: Iterable[bytes]) -> None:

@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,8 +38,11 @@ def test_records_come_back_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", range(1, 38))
 def test_a_torn_last_line_is_dropped(tmp_path: Path, cut: int) -> None:
     journal = Journal(tmp_path)
-    journal.append([{"n": 1}, {"n": 2}, {"text": "a longer record"}])
+    journal.append([{"n": 1}, {"n": 2}])
+    mark = (tmp_path / "durable").read_bytes()
+    journal.append([{"text": "a longer record"}])
     journal.close()
+    (tmp_path / "durable").write_bytes(mark)  # it is written once the last batch is durable
     path = tmp_path / "journal.jsonl"
     os.truncate(path, path.stat().st_size - cut)
     again = Journal(tmp_path)
@@ -86,6 +90,12 @@ def test_the_start_of_the_cluster_stays(tmp_path: Path) -> None:
     journal.close()
     again = Journal(tmp_path)
     assert again.cluster_ts(456) == 123
+    again.append([{"n": 1}])
+    for bad in ("", "12x", "-5", "1e12", "9" * 20):
+        (tmp_path / "cluster_ts").write_text(bad)
+        with pytest.raises(WeftError, match=r"cluster_ts holds .* no time in ms.*write it back"):
+            again.cluster_ts(456)
+        assert (tmp_path / "cluster_ts").read_text() == bad, "what may be mended is left"
     again.close()
 
 
@@ -132,10 +142,84 @@ def test_every_single_damaged_byte_is_told_and_every_torn_tail_is_read(tmp_path:
 def test_the_operator_is_told_how_to_go_on_without_the_damaged_rest(tmp_path: Path) -> None:
     lines = written(tmp_path).splitlines(keepends=True)
     bad = b"".join([*lines[:10], lines[10].replace(b"next", b"nxet"), *lines[11:]])
-    with pytest.raises(WeftError, match=r"line 11 .* checksum.*head -n 10") as caught:
+    told = r"line 11 .* checksum.*head -n 10 .*remove .*durable as well"
+    with pytest.raises(WeftError, match=told) as caught:
         read_of(tmp_path, bad)
     assert "\n" not in str(caught.value)
+    (tmp_path / "durable").unlink()
     assert len(read_of(tmp_path, b"".join(lines[:10]))) == 9
+
+
+def test_what_was_durable_and_reads_as_zeros_or_is_missing_is_told(tmp_path: Path) -> None:
+    """The mark beside the journal tells damage at the end from what a crash leaves there."""
+    whole = written(tmp_path)
+    mark = (tmp_path / "durable").read_bytes()
+    lines = whole.splitlines(keepends=True)
+    half, boundary = len(whole) // 2, len(b"".join(lines[:20]))
+    for name, damaged in {
+        "the second half is zeros": whole[:half] + bytes(len(whole) - half),
+        "it is all zeros": bytes(len(whole)),
+        "it is empty": b"",
+        "the end is missing": whole[:half],
+        "the last record is missing": b"".join(lines[:-1]),
+        "the last byte is missing": whole[:-1],
+        "zeros after a whole record": whole[:boundary] + bytes(len(whole) - boundary),
+    }.items():
+        (tmp_path / "durable").write_bytes(mark)
+        with pytest.raises(WeftError, match=r"the file was damaged.*remove .*durable"):
+            read_of(tmp_path, damaged)
+        (tmp_path / "durable").unlink()  # as the operator is told
+        kept = read_of(tmp_path, damaged)
+        assert kept == read_of(tmp_path, whole)[: len(kept)], name
+    (tmp_path / "durable").write_bytes(mark.replace(b"0", b"1", 1))
+    with pytest.raises(WeftError, match="durable is damaged"):
+        read_of(tmp_path, whole)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_batch_that_a_crash_tore_anywhere_is_dropped_and_nothing_before_it(
+    tmp_path: Path, seed: int
+) -> None:
+    """A disk writes sectors in any order: any of them may read as zeros, also the first."""
+    rng = random.Random(seed)
+    journal = Journal(tmp_path)
+    batches = [
+        [{"batch": b, "n": n, "text": "x" * rng.randrange(900)} for n in range(rng.randrange(1, 9))]
+        for b in range(4)
+    ]
+    for batch in batches[:-1]:
+        journal.append(batch)
+    durable = (tmp_path / "journal.jsonl").read_bytes()
+    mark = (tmp_path / "durable").read_bytes()
+    journal.append(batches[-1])
+    journal.close()
+    torn = bytearray((tmp_path / "journal.jsonl").read_bytes())
+    start, end = len(durable), len(torn)
+    for first in range(start - start % 512, end, 512):
+        if rng.random() < 0.5:
+            low, high = max(start, first), min(end, first + 512)
+            torn[low:high] = bytes(high - low)
+    if rng.random() < 0.3:
+        del torn[rng.randrange(start, end) :]
+    (tmp_path / "durable").write_bytes(mark)
+    before = [record for batch in batches[:-1] for record in batch]
+    kept = read_of(tmp_path, bytes(torn))
+    assert kept[: len(before)] == before
+    assert kept[len(before) :] == batches[-1][: len(kept) - len(before)]
+    hole = start // 2  # the same kind of loss where it was durable
+    (tmp_path / "durable").unlink()
+    with pytest.raises(WeftError, match="line"):
+        read_of(tmp_path, durable[:hole] + bytes(1) + durable[hole + 1 :] + bytes(torn[start:]))
+
+
+def test_a_journal_of_version_2_is_migrated(tmp_path: Path) -> None:
+    records = [{"kind": "start"}, {"kind": "next", "app": 4}]
+    texts = [f"{n} {json.dumps(r)}".encode() for n, r in enumerate([{"weft_journal": 2}, *records])]
+    lines = [b"%08x %b\n" % (zlib.crc32(text), text) for text in texts]
+    assert read_of(tmp_path, b"".join(lines)) == records
+    assert b'{"weft_journal":3,"name":"' in (tmp_path / "journal.jsonl").read_bytes()
+    with pytest.raises(WeftError, match=r"line 2 .* record 1 is missing"):
+        read_of(tmp_path, lines[0] + lines[2])
 
 
 def test_a_journal_of_version_1_is_migrated(tmp_path: Path) -> None:
@@ -150,10 +234,8 @@ def test_a_journal_of_version_1_is_migrated(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_a_later_version_or_with_unknown_records_is_refused(tmp_path: Path) -> None:
-    import zlib
-
-    text = b'0 {"weft_journal":3}'
-    with pytest.raises(WeftError, match="version 3"):
+    text = b'0 {"weft_journal":4}'
+    with pytest.raises(WeftError, match="version 4"):
         read_of(tmp_path, b"%08x %b\n" % (zlib.crc32(text), text))
     (tmp_path / "journal.jsonl").unlink()
     for record in ({"kind": "novelty", "app": 1}, {}, {"kind": "app"}):
@@ -163,6 +245,7 @@ def test_a_journal_of_a_later_version_or_with_unknown_records_is_refused(tmp_pat
             journal.read()
         journal.close()
         (tmp_path / "journal.jsonl").unlink()
+        (tmp_path / "durable").unlink()
 
 
 def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
@@ -175,7 +258,7 @@ def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     journal.read()
     journal.close()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    for name in ("journal.jsonl", "cluster_ts", "lock"):
+    for name in ("journal.jsonl", "cluster_ts", "durable", "lock"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
 
 
