@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
+from rm import access
 from rm.applications import ENDED_WHOLE_MAX, OVER, kill_app, move_app, open_app, schedule_attempt
 from rm.books import App, Books, Node
 from rm.containers import move_masters
@@ -13,6 +14,7 @@ from rm.leaving import decommission, recommission
 from rm.lifecycle import AppEvent, NodeState, reported
 from rm.lifetime import limit
 from rm.report import explain, reports
+from weft.access import Caller
 from weft.effects import ClientRequested, Send
 from weft.errors import InputError
 from weft.facts import Remark
@@ -55,14 +57,19 @@ class NotFoundError(Exception):
 
 def answer(books: Books, event: ClientRequested) -> None:
     """Carry out a request and send its answer."""
-    books.out.append(Send(client_address(event.token), _answer(books, event.request)))
+    got = _answer(books, event.request, event.caller)
+    books.out.append(Send(client_address(event.token), got))
 
 
-def _answer(books: Books, request: Any) -> Any:
+def _answer(books: Books, request: Any, caller: Caller) -> Any:
     handler = _HANDLERS.get(type(request))
     if handler is None:
         return Refused("invalid_argument", "request", f"unknown request {type(request).__name__}")
     try:
+        if denied := access.problem(books, request, caller):
+            return denied
+        if isinstance(request, ListApplications):
+            return reports.applications(books, request, caller)
         return handler(books, request)
     except InputError as error:
         return Refused("invalid_argument", error.place, error.problem)
@@ -240,10 +247,6 @@ def _job(books: Books, request: GetJob) -> ApplicationJob:
     return ApplicationJob(app.job)
 
 
-def _list(books: Books, request: ListApplications) -> Any:
-    return reports.applications(books, request)
-
-
 def _nodes(books: Books, request: ListNodes) -> Any:
     return reports.nodes(books, request)
 
@@ -308,7 +311,7 @@ _HANDLERS: dict[type, Callable[[Books, Any], Any]] = {
     SetPriority: _set_priority,
     GetApplication: _get,
     GetJob: _job,
-    ListApplications: _list,
+    ListApplications: reports.applications,
     ListNodes: _nodes,
     DecommissionNode: _decommission,
     RecommissionNode: _recommission,

@@ -148,6 +148,8 @@ def _queues(queues: Iterable[tuple[str, QueueSpec]]) -> dict[str, Any]:
         path: {"capacity": queue.capacity, "max_capacity": queue.max_capacity}
         | ({"max_applications": queue.max_applications} if queue.max_applications else {})
         | ({"max_am_share": queue.max_am_share} if queue.max_am_share < 1 else {})
+        | ({"submit": [*queue.submit]} if queue.submit is not None else {})
+        | ({"administer": [*queue.administer]} if queue.administer else {})
         for path, queue in queues
     }
 

@@ -21,7 +21,7 @@ from weft.resources import Kind, ResourceType, ResourceTypes, Vector, guess_kind
 NODES_MAX = 1_000_000
 _QUEUE_KEYS = {
     "capacity", "max_capacity", "user_limit", "user_limit_factor", "max_applications",
-    "max_am_share", "default_lifetime_s", "max_lifetime_s",
+    "max_am_share", "default_lifetime_s", "max_lifetime_s", "submit", "administer",
 }  # fmt: skip
 _APPLICATIONS_MAX = 2**31 - 1
 _NODE_KEYS = {"count", "capacity", "racks", "rack", "labels", "name"}
@@ -50,6 +50,9 @@ class QueueSpec:
     others wait (YARN's maximum-applications, maximum-am-resource-percent).
     Applications that say no lifetime have the default, s, and none has more than the most (YARN's
     default- and maximum-application-lifetime); 0: as the queue above says, at the root without end.
+    `administer` names the users who may do everything with the applications here and below, and
+    `submit` those who may submit besides (None: as the queue above says, at the root everybody);
+    "*" is everybody. Both hold where callers are known.
     """
 
     name: str
@@ -61,6 +64,8 @@ class QueueSpec:
     max_am_share: float = 1.0
     default_lifetime_s: float = 0.0
     max_lifetime_s: float = 0.0
+    submit: tuple[str, ...] | None = None
+    administer: tuple[str, ...] = ()
     children: tuple["QueueSpec", ...] = ()
 
     def walk(self, above: str = "") -> Iterator[tuple[str, "QueueSpec"]]:
@@ -226,6 +231,12 @@ def _lifetime(table: Mapping[str, Any], key: str, place: str) -> float:
     return read_amount(table.get(key, 0.0), f"{place}.{key}")
 
 
+def _users(value: object, place: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise InputError(place, "expected a list of users, or of * for everybody")
+    return tuple(read_text(user, f"{place}[{i}]") for i, user in enumerate(value))
+
+
 def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
     """`share` is the capacity of a queue that says none."""
     table = {} if value is None else read_table(value, place)
@@ -257,6 +268,8 @@ def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
         max_am_share=_fraction(table, "max_am_share", 1.0, place),
         default_lifetime_s=_lifetime(table, "default_lifetime_s", place),
         max_lifetime_s=_lifetime(table, "max_lifetime_s", place),
+        submit=_users(table["submit"], f"{place}.submit") if "submit" in table else None,
+        administer=_users(table.get("administer", []), f"{place}.administer"),
         children=_children(below, place),
     )
 

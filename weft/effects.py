@@ -7,6 +7,7 @@ before any later effect of the same answer is done.
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
+from weft.access import TRUSTED, Caller
 from weft.facts import Fact
 from weft.ids import AppId, ContainerId
 from weft.job import Job
@@ -181,3 +182,4 @@ class ClientRequested:
 
     token: str
     request: Any  # one of weft.requests
+    caller: Caller = TRUSTED

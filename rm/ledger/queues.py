@@ -16,6 +16,7 @@ class QueueTree:
 
     __slots__ = (
         "_leaves",
+        "administer",
         "capacity",
         "chains",
         "children",
@@ -30,6 +31,7 @@ class QueueTree:
         "parent",
         "paths",
         "several",
+        "submit",
         "user_limit",
         "user_limit_factor",
     )
@@ -51,6 +53,8 @@ class QueueTree:
         self.user_limit_factor: Floats = np.array([queue.user_limit_factor for _, queue in found])
         self.max_applications: Ints = np.array([q.max_applications for _, q in found])
         self.max_am_share: Floats = np.array([queue.max_am_share for _, queue in found])
+        self.submit: tuple[tuple[str, ...] | None, ...] = tuple(q.submit for _, q in found)
+        self.administer: tuple[tuple[str, ...], ...] = tuple(q.administer for _, q in found)
         # (default, most) of an application, s; 0: none
         self.lifetime_s: list[tuple[float, float]] = []
         for (_, queue), parent in zip(found, above, strict=True):

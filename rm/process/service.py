@@ -5,11 +5,13 @@ import itertools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rm.clients import READS
 from rm.process.metrics import ManagerMetrics
 from rm.process.rate import Rate
+from weft.access import TRUSTED, Caller
 from weft.effects import ClientRequested
 from weft.errors import InputError
 from weft.facts import Fact
@@ -83,6 +85,8 @@ class ManagerService(Outside):
             return
         for message in batch:
             error = rules.problem_of(message, self._d)
+            if error is None and not lane.who.may_be(message.node_id):
+                error = InputError("node_id", f"{lane.who} is not {message.node_id!r}")
             if error is None:
                 self._learn(node_address(message.node_id), lane)
                 shell.post(MANAGER, message)
@@ -120,10 +124,12 @@ class ManagerService(Outside):
         for address in self._behind.pop(lane, ()):
             self._routes.pop(address, None)
 
-    async def ask(self, request: ClientRequest) -> Any:
+    async def ask(self, request: ClientRequest, caller: Caller = TRUSTED) -> Any:
         """Put a client's request to the core and wait for the answer."""
         if self._shell is None:
             return Refused("unavailable", "", "the Resource Manager is starting")
+        if isinstance(request, SubmitApplication) and not (caller.everything or request.job.user):
+            request = replace(request, job=replace(request.job, user=caller.user))
         reads = type(request) in READS
         if self._refusing and not reads:
             why = f"nothing new is accepted until the state can be written again: {self._refusing}"
@@ -138,7 +144,7 @@ class ManagerService(Outside):
         if reads:
             self._reading.add(address)
         answer = self._clients[address] = asyncio.get_running_loop().create_future()
-        self._shell.post(MANAGER, ClientRequested(token, request))
+        self._shell.post(MANAGER, ClientRequested(token, request, caller))
         try:
             return await asyncio.wait_for(answer, ANSWER_S)
         except TimeoutError:

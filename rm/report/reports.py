@@ -9,10 +9,12 @@ from math import inf
 
 import numpy as np
 
+from rm.access import sees
 from rm.applications import attempts_max, held_until_now
 from rm.books import App, Books, Holding, Node
 from rm.lifecycle import AppState, reported
 from rm.report.pages import number_of, page
+from weft.access import TRUSTED, Caller
 from weft.dag import Floats
 from weft.messages import ContainerEnd
 from weft.requests import (
@@ -95,8 +97,13 @@ def _stages(app: App) -> tuple[StageReport, ...]:
     )
 
 
-def applications(books: Books, request: ListApplications) -> Page[ApplicationReport]:
-    """A page of the applications that match: the newest not listed yet, in order of submission."""
+def applications(
+    books: Books, request: ListApplications, caller: Caller = TRUSTED
+) -> Page[ApplicationReport]:
+    """A page of the applications that match: the newest not listed yet, in order of submission.
+
+    It tells a caller of no application that it may not see.
+    """
     paths, names = books.queues.paths, books.queues.names
 
     def wanted(app: App) -> bool:
@@ -104,6 +111,7 @@ def applications(books: Books, request: ListApplications) -> Page[ApplicationRep
             (not request.states or reported(app.state) in request.states)
             and (not request.queue or request.queue in (paths[app.queue], names[app.queue]))
             and (not request.user or request.user == app.job.user)
+            and (caller.everything or sees(books, app, caller))
         )
 
     older: Iterator[App] = reversed(books.apps.values())

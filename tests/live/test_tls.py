@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("live")
 def files(tmp_path: Path) -> Iterator[dict[str, Path]]:
     """One host's three files; this test is that host as well."""
     folder = tmp_path / "tls"
-    make(folder, ["n1"])
+    make(folder, [], others={"emulator": ["n1"], "manager": ["n1"]})
     found = {"ca": folder / "ca.pem", "cert": folder / "n1.pem", "key": folder / "n1-key.pem"}
     with tls.using(tls.read(found["ca"], found["cert"], found["key"])):
         yield found

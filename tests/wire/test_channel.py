@@ -12,6 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from weft.access import Caller
 from weft.errors import InputError, WeftError
 from weft.job import Job, Stage
 from weft.messages import (
@@ -85,7 +86,7 @@ async def manager(
         await server.stop(0)
 
 
-async def nobody(request: Any) -> Any:
+async def nobody(request: Any, caller: Caller) -> Any:
     raise AssertionError("not asked")
 
 
@@ -113,7 +114,7 @@ def test_a_host_that_does_not_exist_is_named() -> None:
 
 
 def test_a_call_is_tried_again_until_the_manager_is_there() -> None:
-    async def done(request: Any) -> Any:
+    async def done(request: Any, caller: Caller) -> Any:
         return Done("KILLED")
 
     async def main() -> None:
@@ -133,7 +134,7 @@ def test_a_call_is_tried_again_until_the_manager_is_there() -> None:
 def test_a_refusal_arrives_with_its_place(code: str) -> None:
     refused = Refused(code, "stages[2].demand.vcores", "too much: ö\nx")
 
-    async def refuse(request: Any) -> Any:
+    async def refuse(request: Any, caller: Caller) -> Any:
         return refused
 
     async def main() -> None:
@@ -146,7 +147,7 @@ def test_a_refusal_arrives_with_its_place(code: str) -> None:
 
 
 def test_a_manager_that_does_not_answer_in_time_is_said_so() -> None:
-    async def forget(request: Any) -> Any:
+    async def forget(request: Any, caller: Caller) -> Any:
         await asyncio.sleep(60)
 
     async def main() -> None:
@@ -182,7 +183,7 @@ def test_a_job_of_100_000_told_tasks_passes() -> None:
 
     job = job_from_dict({"name": "big", "stages": [stage]})
 
-    async def accept(request: Any) -> Any:
+    async def accept(request: Any, caller: Caller) -> Any:
         assert request.job == job
         return ApplicationAccepted(7, 1)
 

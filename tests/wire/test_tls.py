@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
+from weft.access import Caller
 from weft.client.certificates import make
 from weft.client.cli import weft
 from weft.errors import InputError, WeftError
@@ -31,8 +32,8 @@ from weft.wire.services import add_client_service, add_tracker_service
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two authorities: `ours` with hosts n1 and n2, `theirs` with n1."""
     made = tmp_path_factory.mktemp("tls")
-    make(made / "ours", ["n1", "n2,10.1.2.3"])
-    make(made / "theirs", ["n1"])
+    make(made / "ours", ["n1", "n2,10.1.2.3"], others={"admin": ["n1"]})
+    make(made / "theirs", ["n1"], others={"admin": ["n1"]})
     return made
 
 
@@ -45,7 +46,7 @@ def identity(folder: Path, ca: str = "ours", own: str = "ours") -> tls.Identity:
     )
 
 
-async def killed(request: Any) -> Any:
+async def killed(request: Any, caller: Caller) -> Any:
     return Done("KILLED")
 
 

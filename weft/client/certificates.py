@@ -3,16 +3,20 @@
 A folder holds `ca.pem` and `ca-key.pem`, and for each host `NAME.pem` and `NAME-key.pem`. A host
 gets its own two files and `ca.pem`, never `ca-key.pem`: whoever has that is the authority. Run
 again with the same folder, the authority stays, and so does every certificate that says the right
-names and lasts for long enough; so this may stand in a script that runs every day.
+names and roles and lasts for long enough; so this may stand in a script that runs every day.
+
+What its holder may do is in the certificate, as names of the form `weft://ROLE/NAME`
+(`weft.access.Role`).
 """
 
 import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from weft.access import ANY_NODE, URI
 from weft.errors import InputError, WeftError
 
 try:
@@ -41,28 +45,69 @@ class Made:
     key: Path
     names: tuple[str, ...]
     fresh: bool
+    roles: tuple[str, ...] = ()  # as weft://node/n1
 
 
-def make(folder: Path, hosts: Sequence[str], days: int = HOST_DAYS) -> list[Made]:
-    """Make the authority, if there is none, and a certificate for each of `hosts`.
+# option of `weft certificates` -> the roles of what it names, {} being the name
+KINDS: dict[str, tuple[str, ...]] = {
+    "host": ("node/{}", "am/{}"),
+    "manager": ("rm/{}", "am/{}", "gateway/{}"),
+    "emulator": (f"node/{ANY_NODE}", "am/{}"),
+    "client": ("client/{}",),
+    "admin": ("admin/{}",),
+}
+PEOPLE = ("client", "admin")  # these dial and are not dialled
+
+
+def make(
+    folder: Path,
+    hosts: Sequence[str],
+    days: int = HOST_DAYS,
+    others: Mapping[str, Sequence[str]] | None = None,
+) -> list[Made]:
+    """Make the authority, if there is none, and a certificate for each of `hosts` and `others`.
 
     A host is `NAME` or `NAME,OTHER,...`: the file's name, then other names and addresses by which
-    the host is dialled. Raises InputError for a name that cannot be one.
+    the host is dialled. `others` are by kind (`KINDS`). A name of several kinds gets one
+    certificate with all their roles. Raises InputError for a name that cannot be one.
     """
-    wanted = [_names(text) for text in hosts]
+    wanted: dict[str, _Wanted] = {}
+    for kind, texts in {"host": hosts, **(others or {})}.items():
+        for text in texts:
+            names = _names(text, f"--{kind}")
+            one = wanted.setdefault(names[0], _Wanted([], [], kind in PEOPLE))
+            one.person &= kind in PEOPLE
+            one.names += [name for name in names if name not in one.names]
+            roles = [f"{URI}{role.format(names[0])}" for role in KINDS[kind]]
+            one.roles += [role for role in roles if role not in one.roles]
     folder.mkdir(parents=True, exist_ok=True)
     authority, key = _authority(folder)
-    return [_host(folder, names, authority, key, days) for names in wanted]
+    return [_host(folder, one, authority, key, days) for one in wanted.values()]
 
 
-def _names(text: str) -> list[str]:
+@dataclass(slots=True)
+class _Wanted:
+    """A certificate to make: a person's names no host."""
+
+    names: list[str]
+    roles: list[str]
+    person: bool
+
+    def alternatives(self) -> list[x509.GeneralName]:
+        """The names that the certificate says."""
+        every = [] if self.person else dict.fromkeys([*self.names, *LOOPBACK])
+        roles = [x509.UniformResourceIdentifier(role) for role in self.roles]
+        return [*(_alternative(name) for name in every), *roles]
+
+
+def _names(text: str, option: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         good = bool(name) and all(c.isalnum() or c in "-._:" for c in name) and name.isascii()
         if not good or name.startswith((".", "-")):
-            raise InputError("--host", f"{name!r} is neither a host's name nor an address")
+            raise InputError(option, f"{name!r} is neither a host's name nor an address")
     if names[0] == AUTHORITY:
-        raise InputError("--host", f"{AUTHORITY!r} is the authority's own file")
+        raise InputError(option, f"{AUTHORITY!r} is the authority's own file")
     return names
 
 
@@ -91,33 +136,35 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
 
 def _host(
     folder: Path,
-    names: list[str],
+    wanted: _Wanted,
     authority: x509.Certificate,
     authority_key: ec.EllipticCurvePrivateKey,
     days: int,
 ) -> Made:
-    certificate_path = folder / f"{names[0]}.pem"
-    key_path = folder / f"{names[0]}-key.pem"
-    every = tuple(dict.fromkeys([*names, *LOOPBACK]))
+    name, alternatives = wanted.names[0], wanted.alternatives()
+    certificate_path = folder / f"{name}.pem"
+    key_path = folder / f"{name}-key.pem"
+    every = tuple(dict.fromkeys([*wanted.names, *(() if wanted.person else LOOPBACK)]))
+    roles = tuple(wanted.roles)
     kept = certificate_path.exists() and key_path.exists()
-    if kept and _lasts(_read(certificate_path), every, authority):
-        return Made(names[0], certificate_path, key_path, every, False)
+    if kept and _lasts(_read(certificate_path), alternatives, authority):
+        return Made(name, certificate_path, key_path, every, False, roles)
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     builder = _builder(subject, authority.subject, key, days)
     builder = builder.add_extension(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
     )
-    # every part both serves and dials
-    uses = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-    builder = builder.add_extension(uses, critical=False)
-    alternatives = x509.SubjectAlternativeName([_alternative(name) for name in every])
-    builder = builder.add_extension(alternatives, critical=False)
+    uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if not wanted.person:  # every part both serves and dials
+        uses.insert(0, ExtendedKeyUsageOID.SERVER_AUTH)
+    builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+    builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     builder = builder.add_extension(issuer, critical=False)
     certificate = builder.sign(authority_key, hashes.SHA256())
     _write(certificate_path, key_path, certificate, key)
-    return Made(names[0], certificate_path, key_path, every, True)
+    return Made(name, certificate_path, key_path, every, True, roles)
 
 
 def _builder(
@@ -142,7 +189,9 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _lasts(found: x509.Certificate, names: tuple[str, ...], authority: x509.Certificate) -> bool:
+def _lasts(
+    found: x509.Certificate, names: list[x509.GeneralName], authority: x509.Certificate
+) -> bool:
     """Whether a certificate says these names, is this authority's, and is not about to end."""
     begins, ends = found.not_valid_before_utc, found.not_valid_after_utc
     if ends - datetime.now(UTC) < (ends - begins) * RENEW_BELOW:
@@ -152,7 +201,7 @@ def _lasts(found: x509.Certificate, names: tuple[str, ...], authority: x509.Cert
         said = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except Exception:  # of another authority, or none of ours: several types, none of them common
         return False
-    return set(said) == {_alternative(name) for name in names}
+    return set(said) == set(names)
 
 
 def _read(path: Path) -> x509.Certificate:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from weft.access import URI
 from weft.client import show
 from weft.client.commands_apps import json_option
 
@@ -12,13 +13,30 @@ from weft.client.commands_apps import json_option
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--host", "hosts", multiple=True, metavar="NAME[,OTHER...]",
-    help="A host's name, then other names and addresses it is dialled by (may be repeated).",
+    help="A node's host: its name, then other names and addresses it is dialled by (may be repeated"
+         " as those below).",
 )  # fmt: skip
+@click.option("--manager", "managers", multiple=True, metavar="NAME[,OTHER...]",
+              help="A host of the Resource Manager, AM host and pages.")  # fmt: skip
+@click.option("--emulator", "emulators", multiple=True, metavar="NAME[,OTHER...]",
+              help="A host of emulated nodes, whatever their names.")  # fmt: skip
+@click.option("--client", "clients", multiple=True, metavar="USER", help="A user.")
+@click.option("--admin", "admins", multiple=True, metavar="USER",
+              help="An operator, who may do everything.")  # fmt: skip
 @click.option("--days", type=click.IntRange(1, 3650), default=397, show_default=True,
               help="For how long new certificates of hosts last.")  # fmt: skip
 @json_option
-def certificates(folder: Path, hosts: tuple[str, ...], days: int, as_json: bool) -> None:
-    """Make an authority in FOLDER, unless it is there, and a certificate for each host.
+def certificates(
+    folder: Path,
+    hosts: tuple[str, ...],
+    managers: tuple[str, ...],
+    emulators: tuple[str, ...],
+    clients: tuple[str, ...],
+    admins: tuple[str, ...],
+    days: int,
+    as_json: bool,
+) -> None:
+    """Make an authority in FOLDER, unless it is there, and a certificate for each host and user.
 
     A process takes three files: --tls-ca FOLDER/ca.pem --tls-cert FOLDER/NAME.pem
     --tls-key FOLDER/NAME-key.pem. Keep ca-key.pem to yourself. What still fits and lasts is kept,
@@ -26,7 +44,8 @@ def certificates(folder: Path, hosts: tuple[str, ...], days: int, as_json: bool)
     """
     from weft.client.certificates import make
 
-    made = make(folder, hosts, days)
+    others = {"manager": managers, "emulator": emulators, "client": clients, "admin": admins}
+    made = make(folder, hosts, days, others)
     if as_json:
         show.echo_json(
             [
@@ -35,6 +54,7 @@ def certificates(folder: Path, hosts: tuple[str, ...], days: int, as_json: bool)
                     "cert": str(one.certificate),
                     "key": str(one.key),
                     "names": list(one.names),
+                    "roles": list(one.roles),
                     "fresh": one.fresh,
                 }
                 for one in made
@@ -44,7 +64,8 @@ def certificates(folder: Path, hosts: tuple[str, ...], days: int, as_json: bool)
     click.echo(f"authority {folder / 'ca.pem'}")
     for one in made:
         word = "made" if one.fresh else "kept"
-        click.echo(f"{word} {one.certificate} for {', '.join(one.names)}")
+        roles = ", ".join(role.removeprefix(URI) for role in one.roles)
+        click.echo(f"{word} {one.certificate} for {', '.join(one.names)}: {roles}")
 
 
 commands: list[click.Command] = [certificates]

@@ -16,6 +16,7 @@ import structlog
 from weft.errors import WeftError
 from weft.messages import AttemptAccepted
 from weft.wire import channel as wire
+from weft.wire.auth import ANYBODY, Peer
 
 BATCH_MAX = 1_000  # messages of one batch
 BATCH_BYTES_MAX = 16 * 1024 * 1024  # of one batch of several messages, encoded
@@ -54,11 +55,12 @@ def parts(batch: list[Any], encode: Callable[[list[Any]], Any]) -> Iterator[tupl
 class Lane:
     """Messages on their way to one peer."""
 
-    __slots__ = ("_bin", "_waiting", "_wake", "closed", "peer", "writing")
+    __slots__ = ("_bin", "_waiting", "_wake", "closed", "peer", "who", "writing")
 
-    def __init__(self, bin_: Bin | None = None, peer: str = "") -> None:
-        """`peer` is the address at the other end, as gRPC writes it."""
+    def __init__(self, bin_: Bin | None = None, peer: str = "", who: Peer = ANYBODY) -> None:
+        """`peer` is the address at the other end, as gRPC writes it, `who` what it showed to be."""
         self.peer = peer
+        self.who = who
         self._waiting: list[Any] = []
         self._wake = asyncio.Event()
         self._bin = bin_

@@ -2,10 +2,13 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
 import grpc.aio
+
+from weft.wire.handlers import rewrapped
 
 OURS = "/weft."  # health checks and reflection are not worth series
 OnCall = Callable[[str, str, float], None]  # method, status code, s
@@ -27,13 +30,7 @@ class Metering(grpc.aio.ServerInterceptor):
         method = str(handler_call_details.method)
         if handler is None or not method.startswith(OURS):
             return handler
-        kind = f"{_word(handler.request_streaming)}_{_word(handler.response_streaming)}"
-        make = getattr(grpc, f"{kind}_rpc_method_handler")
-        return make(
-            self._measured(method.lstrip("/"), getattr(handler, kind)),
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
+        return rewrapped(handler, partial(self._measured, method.lstrip("/")))
 
     def _measured(self, method: str, serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
         async def measured(request: Any, context: Any) -> Any:
@@ -47,10 +44,6 @@ class Metering(grpc.aio.ServerInterceptor):
                 self._on_call(method, code, time.perf_counter() - began_s)
 
         return measured
-
-
-def _word(streaming: bool) -> str:
-    return "stream" if streaming else "unary"
 
 
 def _code(error: BaseException, context: Any) -> str:

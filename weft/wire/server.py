@@ -1,6 +1,7 @@
 """A gRPC server with the health and reflection services on, bound to loopback unless told else.
 
-Where this process has an identity (`weft.wire.tls`), only peers of the same authority get in.
+Where this process has an identity (`weft.wire.tls`), only peers of the same authority get in, and
+call what `weft.access.TABLE` lets their roles call.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from weft.errors import WeftError
 from weft.wire import tls
+from weft.wire.auth import Admission
 from weft.wire.channel import SERVER_OPTIONS
 from weft.wire.metering import Metering, OnCall
 
@@ -25,8 +27,11 @@ class Server:
         """`on_call` is told of every call that was served."""
         self._host = host
         self._port = port
+        self._identity = tls.current()
+        metering = [Metering(on_call)] if on_call is not None else []
         self._server = grpc.aio.server(
-            options=SERVER_OPTIONS, interceptors=[Metering(on_call)] if on_call is not None else []
+            options=SERVER_OPTIONS,
+            interceptors=[*metering, Admission(self._identity is not None)],
         )
         self._health = HealthServicer()
         self._names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
@@ -53,7 +58,7 @@ class Server:
         return self.address
 
     def _listen(self, place: str) -> int:
-        identity = tls.current()
+        identity = self._identity
         if identity is None:
             return self._server.add_insecure_port(place)
         credentials = grpc.ssl_server_credentials(

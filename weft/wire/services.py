@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from weft.access import Caller
 from weft.errors import InputError
 from weft.messages import (
     ItemAnswer,
@@ -17,8 +18,8 @@ from weft.messages import (
     StartContainers,
 )
 from weft.requests import ClientRequest, Refused
-from weft.wire import channel as wire
 from weft.wire import (
+    auth,
     client_pb2,
     client_pb2_grpc,
     codec,
@@ -29,12 +30,13 @@ from weft.wire import (
     rules,
     tracker_pb2_grpc,
 )
+from weft.wire import channel as wire
 from weft.wire.codec import CodecError
 from weft.wire.gate import Gate
 from weft.wire.lanes import Lane, serve
 from weft.wire.server import Server
 
-Ask = Callable[[ClientRequest], Awaitable[Any]]
+Ask = Callable[[ClientRequest, Caller], Awaitable[Any]]
 Watch = Callable[[int], AsyncIterator[tuple[int, list[str]]]]
 OnBatch = Callable[[Lane, Any], None]
 OnClosed = Callable[[Lane], None]
@@ -54,8 +56,10 @@ def add_client_service(server: Server, ask: Ask, watch: Watch, gate: Gate | None
                 gate.refuse(kind.__name__, context.peer(), error)
                 await _refuse(context, Refused("invalid_argument", error.place, error.problem))
                 return None
-            got = await ask(request)
+            got = await ask(request, auth.peer().caller)
             if isinstance(got, Refused):
+                if got.code == "permission_denied":
+                    gate.refuse(kind.__name__, context.peer(), InputError(got.place, got.problem))
                 await _refuse(context, got)
             try:
                 message = row.encode_answer(got)
@@ -149,7 +153,7 @@ async def _stream(
     on_batch: OnBatch,
     on_closed: OnClosed,
 ) -> None:
-    lane = Lane(peer=context.peer())
+    lane = Lane(peer=context.peer(), who=auth.peer())
     try:
         await serve(context, lane, encode, decode, lambda batch: on_batch(lane, batch))
     finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from weft.errors import InputError
 
+NO_ROLE = "the certificate names no role (weft://ROLE/NAME): `weft certificates` makes it anew"
 FLAGS = ("--tls-ca", "--tls-cert", "--tls-key")
 VARIABLES = ("WEFT_TLS_CA", "WEFT_TLS_CERT", "WEFT_TLS_KEY")
 

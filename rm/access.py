@@ -1,0 +1,86 @@
+"""What a client may do to applications and queues: refused before anything changes.
+
+`administer` of a queue holds for all below it; `submit` is said by the nearest queue up the tree
+that says anything, and whoever administers a queue may submit to it.
+"""
+
+from typing import Any
+
+from rm.books import App, Books
+from weft.access import Caller, Who, may
+from weft.requests import (
+    MoveApplication,
+    Refused,
+    SubmitApplication,
+)
+
+
+def problem(books: Books, request: Any, caller: Caller) -> Refused | None:
+    """Why this caller may not ask this; None: it may. What names nothing that is there passes."""
+    if caller.everything:
+        return None
+    kind, user = type(request).__name__, caller.user
+    if isinstance(request, SubmitApplication):
+        return _submit(books, request, user)
+    number = getattr(request, "app_id", None)
+    app = None if number is None else books.apps.get(number)
+    if app is None:
+        # about no application: an operator's request, or one that all users may make
+        if may(kind, Who.OTHER) or (number is not None and may(kind, Who.OWNER)):
+            return None
+        return _denied("", f"{user!r} is no operator of the cluster")
+    if not may(kind, stands(books, app, user)):
+        return _denied("app_id", f"{user!r} may not touch application {number}")
+    if isinstance(request, MoveApplication):
+        return _into(books, books.queues.leaf(request.queue), user)
+    return None
+
+
+def stands(books: Books, app: App, user: str) -> Who:
+    """How a user stands to an application."""
+    if app.job.user == user:
+        return Who.OWNER
+    return Who.QUEUE_ADMIN if administers(books, app.queue, user) else Who.OTHER
+
+
+def administers(books: Books, queue: int, user: str) -> bool:
+    """Whether a user may administer a queue."""
+    return any(_names(books.queues.administer[at], user) for at in books.queues.chains[queue])
+
+
+def sees(books: Books, app: App, caller: Caller) -> bool:
+    """Whether a caller may know of an application."""
+    return caller.everything or stands(books, app, caller.user) is not Who.OTHER
+
+
+def _submit(books: Books, request: SubmitApplication, user: str) -> Refused | None:
+    if request.job.user != user:
+        return _denied("user", f"{user!r} submits as {request.job.user!r}")
+    known = books.submissions.get(request.submission_id) if request.submission_id else None
+    app = None if known is None else books.apps.get(known)
+    if app is not None and app.job.user != user:
+        return _denied("submission_id", f"{request.submission_id!r} is another user's")
+    return _into(books, books.queues.leaf(request.job.queue), user)
+
+
+def _into(books: Books, queue: int, user: str) -> Refused | None:
+    tree = books.queues
+    for at in tree.chains[queue]:
+        names = tree.submit[at]
+        if names is not None:
+            if _names(names, user):
+                return None
+            break
+    else:
+        return None
+    if administers(books, queue, user):
+        return None
+    return _denied("queue", f"{user!r} may not submit to {tree.paths[queue]}")
+
+
+def _names(names: tuple[str, ...], user: str) -> bool:
+    return "*" in names or user in names
+
+
+def _denied(place: str, text: str) -> Refused:
+    return Refused("permission_denied", place, text)

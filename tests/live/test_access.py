@@ -1,0 +1,319 @@
+"""The table of who may call what, whole: real processes, real certificates, every cell."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from testkit.live import Cluster, Part, chain, until, wait_for_nodes
+from weft import access
+from weft.access import TABLE, Who
+from weft.client import certificates
+from weft.client.api import Client, RefusedError
+from weft.client.certificates import make
+from weft.errors import WeftError
+from weft.messages import NodeHeartbeated, NodeRegistered, NodeUnregistered
+from weft.wire import channel, client_pb2, codec, containers_pb2, host_pb2, tls
+from weft.wire.codec_job import encode_job
+from weft.wire.words_pb2 import Nothing
+
+pytestmark = pytest.mark.xdist_group("live")
+CLUSTER = {
+    "nodes": [{"count": 2, "capacity": {"vcores": 8, "memory_mb": 16384}}],
+    "queues": {
+        "root": {
+            "open": {"administer": ["carol"]},
+            "closed": {"submit": ["bob"], "administer": ["dora"]},
+        }
+    },
+}
+DENIED = {"PERMISSION_DENIED", "UNAUTHENTICATED"}
+# who is at the table -> the certificate of
+SHOWN = {
+    Who.OTHER: "bob", Who.OWNER: "alice", Who.QUEUE_ADMIN: "carol", Who.MASTER: "masters",
+    Who.NODE: "n1", Who.GATEWAY: "pages", Who.ADMIN: "root", Who.EXPIRED: "old",
+    Who.FOREIGN: "stranger",
+}  # fmt: skip
+
+
+class LongAgo(datetime):
+    """Sixty days ago, for certificates that have ended."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> "LongAgo":
+        return cls.fromtimestamp(datetime.now(UTC).timestamp() - 60 * 86_400, UTC)
+
+
+class Live:
+    """A cluster over mutual TLS, and everybody who may come."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        users = {"client": ["alice", "bob", "carol", "dora"], "admin": ["root"]}
+        parts = {"manager": ["rm1"], "emulator": ["workers"]}
+        make(folder / "tls", [], others=users | parts)
+        self._only("n1", "node")
+        self._only("masters", "am")
+        self._only("pages", "gateway")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(certificates, "datetime", LongAgo)
+            make(folder / "tls", [], 30, {"admin": ["old"]})
+        make(folder / "theirs", [], others={"admin": ["stranger"]})
+        (folder / "cluster.json").write_text(json.dumps(CLUSTER))
+        file = f"--cluster={folder / 'cluster.json'}"
+        self.cluster = Cluster(folder)
+        self.manager = self.cluster.manager(*self.flags("rm1"), file, "--node-expiry-s=600")
+        self.host = self.cluster.host(self.manager, *self.flags("rm1"))
+        self.nodes = self.cluster.nodes(
+            self.manager, f"--am-host={self.host.address}", "--nodes=2", file,
+            *self.flags("workers"),
+        )  # fmt: skip
+        with self.client("root") as client:
+            wait_for_nodes(client, 2)
+
+    def _only(self, name: str, role: str) -> None:
+        """A certificate of one role, as an own authority might give."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(certificates.KINDS, "only", (f"{role}/{{}}",))
+            make(self.folder / "tls", [], others={"only": [name]})
+
+    def identity(self, name: str) -> tls.Identity | None:
+        """What somebody shows; everybody trusts the cluster's authority."""
+        if not name:
+            return None
+        own = self.folder / ("theirs" if name == "stranger" else "tls")
+        return tls.Identity(
+            (self.folder / "tls" / "ca.pem").read_bytes(),
+            (own / f"{name}.pem").read_bytes(),
+            (own / f"{name}-key.pem").read_bytes(),
+        )
+
+    def flags(self, name: str) -> list[str]:
+        at = self.folder / "tls"
+        files = {"ca": at / "ca.pem", "cert": at / f"{name}.pem", "key": at / f"{name}-key.pem"}
+        return [f"--tls-{what}={path}" for what, path in files.items()]
+
+    def client(self, name: str) -> Client:
+        with tls.using(self.identity(name)):
+            return Client(self.manager.address)
+
+    def state(self, app: int) -> tuple[Any, ...]:
+        """What a refused call must not change."""
+        with self.client("root") as client:
+            report = client.application(app)
+            nodes = [(node.node_id, node.state, node.containers) for node in client.nodes()]
+            return report.state, report.queue, report.priority, nodes, len(client.applications())
+
+    def part(self, method: str) -> Part:
+        """Who serves a method."""
+        if "ContainerManager" in method:
+            return self.nodes
+        return self.host if "MasterHost" in method else self.manager
+
+    def calls(self, cells: list[tuple[str, str, Any]]) -> list[str]:
+        """The status of each call (as whom, what, request), made one after the other."""
+
+        async def main() -> list[str]:
+            dialled: dict[tuple[str, str], Any] = {}
+            found = []
+            for name, method, request in cells:
+                address = self.part(method).address
+                if (name, address) not in dialled:
+                    with tls.using(self.identity(name)):
+                        dialled[name, address] = channel.dial(address)
+                found.append(await one_call(dialled[name, address], method, request))
+            for each in dialled.values():
+                await each.close()
+            return found
+
+        return asyncio.run(main())
+
+
+async def one_call(dialled: Any, method: str, request: Any) -> str:
+    """The status of one call; of a stream that a client opens, when both ends said all."""
+    data, call = request.SerializeToString(), method.rpartition("/")[2]
+    try:
+        if call in ("Track", "Allocate", "HostMasters"):
+            stream = dialled.stream_stream(method)()
+            with contextlib.suppress(Exception):  # refused before we were done
+                await stream.done_writing()
+            return str((await asyncio.wait_for(stream.code(), 30)).name)
+        if call in ("WatchEvents", "FollowTasks", "ReadLog"):
+            return str((await dialled.unary_stream(method)(data, timeout=0.5).code()).name)
+        await dialled.unary_unary(method)(data, timeout=30)
+    except grpc.aio.AioRpcError as error:
+        return error.code().name
+    return "OK"
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    made = Live(tmp_path_factory.mktemp("access"))
+    try:
+        yield made
+        for part in made.cluster.parts:
+            assert "Traceback" not in part.log.read_text(), part.log.read_text()
+    finally:
+        made.cluster.close()
+
+
+@pytest.fixture
+def app(live: Live) -> Iterator[int]:
+    """An application of alice's that goes on for as long as anybody looks."""
+    job = replace(chain("hers", 1, 1, 9_000.0), queue="open")
+    with live.client("alice") as client:
+        number = client.submit(job)
+        until(lambda: client.application(number).running_containers == 2, "master and task run")
+        yield number
+        client.kill(number)
+
+
+def requests(app: int) -> dict[str, Any]:
+    """A request for every method of the table, about alice's application where it has one."""
+    pb = client_pb2
+    job = replace(chain("new", 1, 1, 0.01), queue="open", user="alice")
+    submit = pb.SubmitApplicationRequest(job_json=encode_job(job), submission_id="again")
+    about = {
+        "NewApplication": Nothing(), "SubmitApplication": submit,
+        "KillApplication": pb.KillApplicationRequest(app_id=app),
+        "MoveApplication": pb.MoveApplicationRequest(app_id=app, queue="open"),
+        "SetPriority": pb.SetPriorityRequest(app_id=app, priority=3),
+        "GetApplication": pb.GetApplicationRequest(app_id=app),
+        "GetJob": pb.GetJobRequest(app_id=app), "ListApplications": pb.ListApplicationsRequest(),
+        "ListNodes": pb.ListNodesRequest(),
+        "DecommissionNode": pb.DecommissionNodeRequest(node_id="n2", timeout_s=-1),
+        "RecommissionNode": pb.RecommissionNodeRequest(node_id="n2"),
+        "ListQueues": Nothing(), "GetMetrics": Nothing(),
+        "Explain": pb.ExplainRequest(app_id=app),
+        "ListContainers": pb.ListContainersRequest(app_id=app),
+        "WatchEvents": pb.WatchEventsRequest(),
+        "Track": Nothing(), "Allocate": Nothing(), "HostMasters": host_pb2.HostOrders(),
+        "StartContainers": containers_pb2.StartContainersRequest(follower="f"),
+        "StopContainers": containers_pb2.ContainersRequest(follower="f"),
+        "GetContainerStatuses": containers_pb2.ContainersRequest(follower="f"),
+        "FollowTasks": containers_pb2.FollowTasksRequest(follower="f"),
+        "ReadLog": containers_pb2.ReadLogRequest(container_id=1 << 33, node_id="n1"),
+    }  # fmt: skip
+    return {method: about[method.rpartition("/")[2]] for method in TABLE}
+
+
+# what the certificate alone decides: whose log it is, the node asks of a token
+BY_TOKEN = {("/weft.ContainerManager/ReadLog", Who.OTHER)}
+
+
+def test_every_cell_of_the_table_is_as_it_says(live: Live, app: int) -> None:
+    """First all that is refused, which changes nothing; then all that is allowed, kills last."""
+    wanted = requests(app)
+    before = live.state(app)
+    cells = [(m, who) for m in TABLE for who in Who if (m, who) not in BY_TOKEN]
+    refused = [(m, who) for m, who in cells if who not in TABLE[m]]
+    got = live.calls([(SHOWN.get(who, ""), m, wanted[m]) for m, who in refused])
+    strange = (Who.ANONYMOUS, Who.EXPIRED, Who.FOREIGN)
+    said = dict(zip(refused, got, strict=True))
+    wrong = {
+        cell: code
+        for cell, code in said.items()
+        if code not in ({"UNAVAILABLE"} if cell[1] in strange else DENIED)
+    }
+    assert not wrong
+    assert live.state(app) == before, "a refused call changed something"
+    allowed = [
+        (m, who) for m, who in sorted(cells, key=lambda cell: "Kill" in cell[0])
+        if who in TABLE[m] and not (m.endswith("SubmitApplication") and who is Who.QUEUE_ADMIN)
+    ]  # fmt: skip
+    got = live.calls([(SHOWN[who], m, wanted[m]) for m, who in allowed])
+    usual = {"OK", "DEADLINE_EXCEEDED", "NOT_FOUND", "FAILED_PRECONDITION"}
+    assert not {cell: code for cell, code in zip(allowed, got, strict=True) if code not in usual}
+
+
+def test_every_rpc_of_every_service_has_a_row() -> None:
+    from weft.wire import master_pb2, tracker_pb2
+
+    modules = (client_pb2, containers_pb2, host_pb2, master_pb2, tracker_pb2)
+    found = {
+        f"/weft.{name}/{method.name}"
+        for module in modules
+        for name, service in module.DESCRIPTOR.services_by_name.items()
+        for method in service.methods
+    }
+    assert found == set(TABLE)
+
+
+def test_the_docs_show_the_table() -> None:
+    page = Path(__file__).parents[2] / "docs" / "security.md"
+    assert access.markdown() in page.read_text()
+
+
+def test_users_see_and_change_only_what_is_theirs(live: Live, app: int) -> None:
+    with ExitStack() as stack:
+        people = {
+            name: stack.enter_context(live.client(name))
+            for name in ("alice", "bob", "carol", "dora", "root")
+        }
+
+        def seen(name: str) -> bool:
+            return app in [found.app_id for found in people[name].applications()]
+
+        assert [name for name in people if seen(name)] == ["alice", "carol", "root"]
+        assert people["root"].application(app).user == "alice"
+        mine = replace(chain("mine", 1, 1, 0.01), queue="open")
+        with pytest.raises(RefusedError, match="'bob' submits as 'alice'") as refused:
+            people["bob"].submit(replace(mine, user="alice"))
+        assert refused.value.code == "permission_denied"
+        with pytest.raises(RefusedError, match=r"queue: 'alice' may not submit to root\.closed"):
+            people["alice"].submit(replace(mine, queue="closed"))
+        with pytest.raises(RefusedError, match=r"'alice' may not submit to root\.closed"):
+            people["alice"].move(app, "closed")
+        for name in ("bob", "dora"):  # dora administers the queue
+            number = people[name].submit(replace(mine, queue="closed"))
+            assert people[name].wait([number])[number].final_status == "SUCCEEDED"
+        assert people["carol"].set_priority(app, 7)
+        with pytest.raises(RefusedError, match=rf"app_id: 'dora' may not touch application {app}"):
+            people["dora"].kill(app)
+        text = live.manager.log.read_text()
+        assert "refused a message" in text
+        assert "'dora' may not touch" in text
+
+
+def test_a_node_speaks_for_itself_alone(live: Live) -> None:
+    """n1's certificate: n1 is taken, what it says of n2 is refused, told and counted."""
+    capacity = {"vcores": 8.0, "memory_mb": 16384.0}
+
+    async def say(*messages: Any) -> list[Any]:
+        with tls.using(live.identity("n1")):
+            dialled = channel.dial(live.manager.address)
+        stream = dialled.stream_stream(
+            "/weft.NodeTracker/Track",
+            request_serializer=lambda batch: batch.SerializeToString(),
+            response_deserializer=type(codec.encode_node_orders([])).FromString,
+        )()
+        await stream.write(codec.encode_node_reports(messages))
+        got = codec.decode_node_orders(await asyncio.wait_for(stream.read(), 30))
+        stream.cancel()
+        await dialled.close()
+        return got
+
+    with live.client("root") as client:
+        before = [(node.node_id, node.state, node.address) for node in client.nodes()]
+        other = NodeRegistered("n2", "127.0.0.1:9", "r", (), capacity, boot=7)
+        (answer,) = asyncio.run(say(other, NodeHeartbeated("n2", 99), NodeUnregistered("n2")))
+        assert "node n1 is not 'n2'" in answer.shutdown
+        assert [(node.node_id, node.state, node.address) for node in client.nodes()] == before
+    until(lambda: "is not 'n2'" in live.manager.log.read_text(), "it is told")
+
+
+def test_a_certificate_without_a_role_is_told_how_to_get_one(live: Live) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(certificates.KINDS, "only", ())
+        make(live.folder / "tls", [], others={"only": ["plain"]})
+    with live.client("plain") as client, pytest.raises(WeftError, match="names no role"):
+        client.metrics()

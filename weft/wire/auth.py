@@ -1,0 +1,119 @@
+"""Who calls: read from the certificate that a peer shows, and held against `weft.access.TABLE`.
+
+A server of a cluster with mutual TLS admits a call by the roles in the caller's certificate before
+anything of it is read. Without TLS everybody on the wire is trusted, as on one's own machine.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from weft import access
+from weft.access import ANY_NODE, TRUSTED, Caller, Role
+from weft.ids import NodeId
+from weft.wire.handlers import rewrapped
+from weft.wire.tls import NO_ROLE
+
+USER_KEY = "weft-user"  # metadata: the user for whom a gateway calls
+SAN = "x509_subject_alternative_name"
+OURS = "/weft."
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end of a call. `known`: it had to say so."""
+
+    known: bool = False
+    roles: tuple[tuple[Role, str], ...] = ()
+    user: str = field(default="")  # for whom it calls
+
+    def has(self, role: Role) -> bool:
+        """Whether its certificate says this role."""
+        return any(own is role for own, _ in self.roles)
+
+    @property
+    def caller(self) -> Caller:
+        """As the Resource Manager's core sees a client."""
+        if not self.known:
+            return TRUSTED
+        if self.has(Role.GATEWAY) and self.user:
+            return Caller(self.user)
+        if self.has(Role.ADMIN) or self.has(Role.GATEWAY):
+            return TRUSTED
+        return Caller(next((name for role, name in self.roles if role is Role.CLIENT), ""))
+
+    def may_be(self, node: NodeId) -> bool:
+        """Whether it may speak for this node."""
+        if not self.known:
+            return True
+        return any(role is Role.NODE and name in (node, ANY_NODE) for role, name in self.roles)
+
+    def __str__(self) -> str:
+        if not self.known:
+            return "anybody"
+        return ", ".join(f"{role.value} {name}" for role, name in self.roles) or "nobody"
+
+
+ANYBODY = Peer()
+_peer: ContextVar[Peer] = ContextVar("peer", default=ANYBODY)
+
+
+def peer() -> Peer:
+    """Who made the call that this task serves."""
+    return _peer.get()
+
+
+@lru_cache(1_000)
+def _roles(names: tuple[bytes, ...]) -> tuple[tuple[Role, str], ...]:
+    found = (access.role_of(name.decode("utf-8", "replace")) for name in names)
+    return tuple(one for one in found if one is not None)
+
+
+def peer_of(context: Any, *, known: bool) -> Peer:
+    """Who is at the other end; `known`: the transport made it show a certificate."""
+    if not known:
+        return ANYBODY
+    roles = _roles(tuple(context.auth_context().get(SAN, ())))
+    metadata = dict(context.invocation_metadata() or ())
+    user = metadata.get(USER_KEY, "")
+    return Peer(True, roles, user if isinstance(user, str) else "")
+
+
+class Admission(grpc.aio.ServerInterceptor):
+    """Refuses calls of peers that may not make them; the others find out who calls by `peer()`."""
+
+    def __init__(self, known: bool) -> None:
+        """`known`: every peer shows a certificate of the cluster's authority."""
+        self._known = known
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap a method of ours."""
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method)
+        if handler is None or not method.startswith(OURS):
+            return handler
+        roles = access.roles_for(method)
+
+        def admitted(serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+            async def answer(request: Any, context: Any) -> Any:
+                who = peer_of(context, known=self._known)
+                if self._known and not any(role in roles for role, _ in who.roles):
+                    if not who.roles:
+                        await context.abort(grpc.StatusCode.UNAUTHENTICATED, NO_ROLE)
+                    text = f"{who} may not call {method.rpartition('/')[2]}"
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+                _peer.set(who)
+                return await serve(request, context)
+
+            return answer
+
+        return rewrapped(handler, admitted)
