@@ -14,9 +14,10 @@ from pathlib import Path
 
 from weft.errors import InputError
 
-ERROR = "ERROR"
+ERROR = b"ERROR"
 REPORT_MAX = 1_000  # characters
-OUTPUT_MAX = 64 * 1024  # bytes that are looked at
+CHUNK = 64 * 1024  # bytes that are read at a time
+LINE_MAX = 4 * REPORT_MAX  # bytes that are kept of a line: the most that so many characters take
 
 
 def check_script(script: Path) -> None:
@@ -40,27 +41,54 @@ async def examine(
     except OSError as error:
         return f"the health script cannot be run: {error.strerror or error}"
     try:
-        output = await asyncio.wait_for(_output(process), timeout_s)
+        return await asyncio.wait_for(_said(process), timeout_s)
     except TimeoutError:
         return f"the health script was not done after {timeout_s:g} s"
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # also what it started
         await process.wait()
-    return report_of(output.decode(errors="replace"))
 
 
-def report_of(output: str) -> str:
-    """What a script's output says against the node: its lines that begin with ERROR, as one."""
-    errors = [line.strip() for line in output.splitlines() if line.startswith(ERROR)]
-    text = "".join(c if c.isprintable() else " " for c in "; ".join(errors))
-    return text[:REPORT_MAX]
+class Findings:
+    """What a script's output says against the node, however long it is: its lines that begin with
+    ERROR, as one. Only as much is kept as is reported.
+    """
+
+    def __init__(self) -> None:
+        self._line = b""  # as far as it came
+        self._errors: list[str] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> None:
+        """Look at more output."""
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._keep(line)
+            self._close()
+        self._keep(rest)
+
+    def report(self) -> str:
+        """The lines found; the output is over."""
+        self._close()
+        text = "".join(c if c.isprintable() else " " for c in "; ".join(self._errors))
+        return text[:REPORT_MAX]
+
+    def _keep(self, data: bytes) -> None:
+        self._line += data[: max(0, LINE_MAX - len(self._line))]
+
+    def _close(self) -> None:
+        line, self._line = self._line, b""
+        if line.startswith(ERROR) and self._size < REPORT_MAX:
+            text = line.decode(errors="replace").strip()
+            self._errors.append(text)
+            self._size += len(text) + 2
 
 
-async def _output(process: asyncio.subprocess.Process) -> bytes:
-    """What it prints until it ends; what goes beyond the bound is read and dropped."""
+async def _said(process: asyncio.subprocess.Process) -> str:
+    """Why the node is unhealthy, from what the script prints until it ends."""
     assert process.stdout is not None
-    kept = b""
-    while data := await process.stdout.read(OUTPUT_MAX):
-        kept += data[: max(0, OUTPUT_MAX - len(kept))]
-    return kept
+    findings = Findings()
+    while data := await process.stdout.read(CHUNK):
+        findings.feed(data)
+    return findings.report()

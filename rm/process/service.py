@@ -160,7 +160,7 @@ class ManagerService(Outside):
         watcher too many, and for one that reads more slowly than facts come.
         """
         oldest = self._number - len(self._kept) + 1
-        skip = max(0, after + 1 - oldest) if after else len(self._kept)
+        skip = min(max(0, after + 1 - oldest), len(self._kept)) if after else len(self._kept)
         if len(self._watchers) >= WATCHERS_MAX:
             raise InputError("", f"{WATCHERS_MAX} watchers are the most at a time")
         watcher = _Watcher(self._number, list(itertools.islice(self._kept, skip, None)))

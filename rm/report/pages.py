@@ -1,5 +1,6 @@
 """Listings in pages that fit one message, however long the names and reasons in them are."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -54,9 +55,9 @@ def weight(report: ApplicationReport | NodeReport | ContainerReport) -> int:
     return PLAIN_BYTES + CHARACTER_BYTES * sum(map(len, texts)) + 8 * len(texts)
 
 
-def number_of(token: str) -> int:
-    """The number in a token; raises InputError where there is none."""
-    try:
+def number_of(token: str, below: int = 2**63) -> int:
+    """The number in a token; raises InputError where there is none, or one never given out."""
+    # int() takes more: " 1_0", "+1", digits of other scripts
+    if re.fullmatch(r"0|[1-9][0-9]{0,18}", token) and int(token) < below:
         return int(token)
-    except ValueError:
-        raise InputError("page", f"{token!r:.40} was never given out") from None
+    raise InputError("page", f"{token!r:.40} was never given out")

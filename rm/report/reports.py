@@ -116,7 +116,7 @@ def applications(
 
     older: Iterator[App] = reversed(books.apps.values())
     if request.page:
-        last = number_of(request.page)
+        last = number_of(request.page, books.next_app)
         if last in books.apps:  # a number that was reserved may come after younger ones
             older = islice(dropwhile(lambda app: app.app_id != last, older), 1, None)
         else:
@@ -147,10 +147,10 @@ def nodes(books: Books, request: ListNodes) -> Page[NodeReport]:
             health_report=node.unhealthy,
         )
 
-    first = number_of(request.page) + 1 if request.page else 0
+    first = number_of(request.page, len(books.node_at)) + 1 if request.page else 0
     wanted = (
         node
-        for node in books.node_at[max(0, first) :]
+        for node in books.node_at[first:]
         if not request.states or node.state.name in request.states
     )
     return page(wanted, report, lambda node: str(node.slot), request.limit)
@@ -225,13 +225,14 @@ def containers(books: Books, app: App, request: ListContainers) -> Page[Containe
     """A page of an application's containers: those held, then the last ended, the newest first."""
     held = sorted(number for attempt in app.attempts for number in attempt.holdings)
     ended = list(reversed(app.closed))
-    over, last = request.page[:1] == ENDED, request.page[1:]
-    if over:
+    which, last = request.page[:1], request.page[1:]
+    if which == ENDED:
         numbers = [holding.container_id for holding, *_ in ended]
         number = number_of(last)
         held, ended = [], ended[numbers.index(number) + 1 if number in numbers else 0 :]
     elif request.page:
-        held = held[bisect_right(held, number_of(last)) :]
+        number = number_of(last if which == HELD else "")
+        held = held[bisect_right(held, number) :]
     rows = [*((books.holdings[number], None, 0.0) for number in held), *ended]
 
     def report(row: tuple[Holding, ContainerEnd | None, float]) -> ContainerReport:

@@ -90,6 +90,7 @@ def test_what_was_killed_meanwhile_is_lost_and_runs_again(cluster: Cluster, tmp_
         app = client.submit(commands(out))
         log = out / "log"
         until(lambda: log.exists() and log.read_text().count("begin") == 3, "all tasks run")
+        until(lambda: len(records(cluster)) == 4, "all are written down")
         found = [json.loads(path.read_text()) for path in records(cluster)]
         first.kill()
         (victim,) = [one for one in found if not one["master"] and one["task"] == 1]

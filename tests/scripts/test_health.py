@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nm.core import NodeManager
-from nm.process.health import check_script, examine, report_of
+from nm.process.health import LINE_MAX, Findings, check_script, examine
 from nm.settings import NodeSettings
 from rm.settings import ManagerSettings
 from sim.cluster import Simulation
@@ -151,8 +151,29 @@ def test_a_script_that_cannot_be_run_is_told_of_at_once(tmp_path: Path) -> None:
 
 
 def test_a_report_is_one_bounded_line_without_control_characters() -> None:
-    assert report_of("ERROR \x1b[31m red\nfine\nERROR b") == "ERROR  [31m red; ERROR b"
-    assert len(report_of("ERROR " + "x" * 100_000)) == 1000
+    assert report_of(b"ERROR \x1b[31m red\nfine\nERROR b") == "ERROR  [31m red; ERROR b"
+    assert len(report_of(b"ERROR " + b"x" * 100_000)) == 1000
+
+
+def report_of(output: bytes, step: int = 0) -> str:
+    findings = Findings()
+    for first in range(0, len(output), step or len(output)):
+        findings.feed(output[first : first + (step or len(output))])
+        kept = len(findings._line) + sum(map(len, findings._errors))
+        assert kept <= 3 * LINE_MAX, "only what is reported is kept"
+    return findings.report()
+
+
+def test_an_error_is_found_however_much_comes_before_it_and_however_it_is_cut(
+    tmp_path: Path,
+) -> None:
+    noise = "x" * 70_000 + "\nERRO\n an ERROR\n" + "fine\n" * 20_000
+    output = f"{noise}ERROR the disk\r\n{noise}ERROR last".encode()
+    for step in (0, 1, 7, 4096):
+        assert report_of(output, step) == "ERROR the disk; ERROR last"
+    (tmp_path / "said").write_bytes(output)
+    path = script(tmp_path, f"cat {tmp_path}/said")
+    assert asyncio.run(examine(path, [], 60.0, dict(os.environ))) == "ERROR the disk; ERROR last"
 
 
 # -- in virtual time -------------------------------------------------------------------------------

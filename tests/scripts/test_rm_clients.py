@@ -173,9 +173,17 @@ def test_listings_come_in_pages_that_have_everything_once() -> None:
     found = pages(rig, ListNodes(limit=2))
     assert [report.node_id for page in found for report in page] == [f"n{n}" for n in range(1, 8)]
     assert [len(page) for page in found] == [2, 2, 2, 1]
-    refused = rig.ask_manager(ListNodes(page="x"))
-    assert isinstance(refused, Refused)
-    assert refused.place == "page"
+    odd = ("x", "-1", " 1", "+1", "1_0", "01", "\u0661", "9" * 30, "1 ")
+    never = {
+        ListNodes(): (*odd, "7", "h1"),
+        ListApplications(): (*odd, "8", "h1"),
+        ListContainers(late.app_id): (*odd, "h", "e", "x4294967296", "h-1", "e1_0"),
+    }
+    for request, tokens in never.items():
+        for token in tokens:
+            refused = rig.ask_manager(replace(request, page=token))
+            assert isinstance(refused, Refused), (request, token)
+            assert (refused.code, refused.place) == ("invalid_argument", "page")
 
 
 def test_containers_come_in_pages_those_held_first() -> None:

@@ -227,6 +227,8 @@ def test_events_are_watched() -> None:
             batches = [batch async for batch in connection.watch(after=7)]
             assert [first for first, _ in batches] == [8]
             assert [event["fact"] for _, batch in batches for event in batch] == ["Remark", "Gauge"]
+            with pytest.raises(WeftError, match="refused: after: expected an id below"):
+                [batch async for batch in connection.watch(after=2**64 - 1)]
             await connection.close()
 
     asyncio.run(main())

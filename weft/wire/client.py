@@ -86,6 +86,11 @@ class ManagerConnection:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.CANCELLED:
                 return
+            if error.code() in (
+                grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED,
+            ):  # fmt: skip
+                text = f"the {_MANAGER} at {self.address} refused: {error.details()}"
+                raise WeftError(text) from None
             raise wire.unreachable(_MANAGER, self.address, error) from None
         finally:
             stream.cancel()

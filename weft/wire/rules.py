@@ -301,13 +301,19 @@ RULES: Mapping[type, Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-__all__ = ["RULES", "Rule", "check", "field_names", "name_problem", "problem_of"]
+__all__ = ["RULES", "Rule", "check", "field_names", "id_problem", "name_problem", "problem_of"]
 
 
 def field_names(kind: type) -> tuple[str, ...]:
     """The fields of a message's type in order."""
     named: tuple[str, ...] | None = getattr(kind, "_fields", None)
     return tuple(field.name for field in fields(kind)) if named is None else named
+
+
+def id_problem(number: int) -> str:
+    """Why a number is no id; empty: it is."""
+    assert ID.check is not None
+    return ID.check(number, 0)
 
 
 def check(message: Any, d: int) -> None:

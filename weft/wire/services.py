@@ -75,6 +75,9 @@ def add_client_service(server: Server, ask: Ask, watch: Watch, gate: Gate | None
         return answer
 
     async def watch_events(request: Any, context: Any) -> None:
+        if problem := rules.id_problem(request.after):
+            gate.refuse("WatchEvents", context.peer(), InputError("after", problem))
+            await _refuse(context, Refused("invalid_argument", "after", problem))
         try:
             async for first, lines in watch(request.after):
                 await context.write(client_pb2.Events(json=lines, first=first))
