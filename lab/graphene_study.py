@@ -18,7 +18,7 @@ import numpy as np
 
 from lab.matching_study import thinned
 from lab.study_runs import FILES, machines, picked_jobs, simulate, spread, work_s
-from lab.trials import Rows, interval, reader, run_trials, told
+from lab.trials import Rows, cell, interval, reader, run_trials, told
 from weft.client.show import table
 from weft.job import Job
 
@@ -152,7 +152,7 @@ def makespan_rows(workload: str, base: str, rows: Rows) -> list[tuple[Any, ...]]
             (workload, scheme.name, told(interval([r["makespan_s"] for r in own]), 0),
              gap + paper_of(workload, 3, scheme),
              told(interval([100.0 * r["utilisation"] for r in own]), 0),
-             told(interval([r["jain"] for r in own]), 2))
+             cell([r["jain"] for r in own], 2))
         )  # fmt: skip
     return found
 

@@ -50,10 +50,20 @@ def paired(rows: Rows, case: str, base: str, name: str, percent: bool) -> tuple[
 
 
 def told(value: tuple[float, float], digits: int, sign: bool = False) -> str:
-    """A number with its interval: `12.3 ± 0.4`."""
+    """A number with its interval, if it has one: `12.3 ± 0.4`."""
     mean, half = value
     plus = "+" if sign else ""
-    return f"{mean:{plus}.{digits}f} ± {half:.{digits}f}"
+    spread = "" if math.isnan(half) else f" ± {half:.{digits}f}"
+    return f"{mean:{plus}.{digits}f}{spread}"
+
+
+def cell(values: Sequence[float], digits: int) -> str:
+    """The mean of those seeds whose run says something, and of how many where not of all."""
+    count = sum(not math.isnan(value) for value in values)
+    if not count:
+        return "-"
+    few = "" if count == len(values) else f" ({count} of {len(values)} seeds)"
+    return told(interval(values), digits) + few
 
 
 def run_trials(cases: Mapping[str, Trial], seeds: Sequence[int], path: Path, study: str) -> Rows:
@@ -94,7 +104,7 @@ def print_table(
     print(f"\n{title}; {n} seeds, ± 95 %\n\n| | {' | '.join(heads)} |")
     print(f"|---|{'---:|' * len(heads)}")
     for case, found in rows.items():
-        cells = [told(interval([r[name] for r in found]), digits) for name, digits in names.items()]
+        cells = [cell([r[name] for r in found], digits) for name, digits in names.items()]
         for name, percent in against.items():
             digits = 1 if percent else names.get(name, 3)
             same = case == base

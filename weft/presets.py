@@ -41,13 +41,14 @@ PRESETS: dict[str, Preset] = {
     "tez_g_cs": Preset("capacity", "graphene", _ALL, "Graphene's order on the Capacity Scheduler"),
     "tez_g_tetris": Preset("tetris", "graphene", _ALL, "Graphene's order on Tetris"),
     # the paper's m is 0.2 and its order counts from all of a job's tasks; on public DAGs that loses
-    # to DRF, and 1 and the order of what is left win (docs/matching.md, docs/simulation.md)
+    # to DRF, and 1 and the order of what is left win; deficits that count how long a task holds
+    # keep queues together at the same speed (docs/matching.md, docs/simulation.md)
     "graphene": Preset(
         "graphene",
         "graphene",
         _ALL,
         "Graphene in full",
-        {"eta_m": 1.0, "priority_from": "left"},
+        {"eta_m": 1.0, "priority_from": "left", "deficit_unit": "time"},
     ),
     "carbyne": Preset("carbyne", "tetris", "carbyne", "Carbyne with Tetris inside the job"),
     "carbyne_graphene": Preset(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.trials import interval, paired, print_table, run_trials
+from lab.trials import cell, interval, paired, print_table, run_trials
 
 
 def test_an_interval_is_student_s() -> None:
@@ -59,3 +59,10 @@ def test_a_study_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_seed_that_says_nothing_is_left_out() -> None:
     assert interval([1.0, math.nan, 3.0]) == interval([1.0, 3.0])
     assert math.isnan(interval([math.nan])[0])
+
+
+def test_a_cell_says_how_many_seeds_it_is_of_where_not_of_all() -> None:
+    assert cell([1.0, 2.0, 3.0], 1) == "2.0 ± 2.5"
+    assert cell([1.0, math.nan, 2.0, 3.0], 1) == "2.0 ± 2.5 (3 of 4 seeds)"
+    assert cell([math.nan, 2.0], 1) == "2.0 (1 of 2 seeds)"
+    assert cell([math.nan], 1) == "-"
