@@ -39,13 +39,14 @@ def match_node(books: Books, node: Node) -> None:
         node.settled_at = books.version
         return
     match = books.matcher.match(books.view, slot, books.now)
-    whole = True
+    whole, may_get = True, _may_get(books, node)
     for placement in match.placements:
-        copies = min(placement.copies, _may_get(books, node))
-        if copies < placement.copies:
-            whole = False
+        copies = placement.copies
+        if copies > may_get:
+            whole, copies = False, may_get
         if copies <= 0:
             break
+        may_get -= copies
         grant(books, node, placement if whole else placement._replace(copies=copies))
         books.granted_now += copies
     books.matcher.matched(books.view, slot, match, books.now)

@@ -300,7 +300,7 @@ class Pace:
 
     def note(self, duration_s: float, count: int) -> None:
         """`count` like containers were granted."""
-        self.count = min(self.count + count, 100 + count)
+        self.count = (self.count if self.count < 100 else 100) + count
         self.mean_s += count / self.count * (duration_s - self.mean_s)
 
 

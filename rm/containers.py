@@ -79,6 +79,8 @@ def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:
     while True:
         first = container_id(attempt.attempt_id, life | attempt.next_number)
         attempt.next_number += count
+        if count == 1 and first not in books.holdings:
+            return first
         if books.holdings.keys().isdisjoint(range(first, first + count)):
             return first
 

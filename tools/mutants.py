@@ -1,21 +1,24 @@
 """Would a test see it? Mutants of the code that decides: `make mutants`.
 
 A sample of single changes (Cosmic Ray's operators: a comparison, a number, a sign, `and`, `not`, a
-loop left out) is put into a copy of the checkout, one at a time, and the tests of that folder are
-run. A mutant that no test fails is printed. Kernels run as plain Python (NUMBA_DISABLE_JIT=1).
+loop left out) is judged, each in a fork of one process that has a copy of the checkout and its
+tests loaded (tools/mutants_judge.py). The first run learns which lines each test runs, which takes
+some minutes; a mutant meets only the tests that run its line, the quick ones first, for at most
+20 s. A mutant that no test fails is printed. Kernels run as plain Python (NUMBA_DISABLE_JIT=1).
 Results are kept in build/mutants, so that a run that was stopped goes on where it was; the same
 seed draws the same mutants from the same code.
 """
 
 import argparse
+import ast
 import contextlib
 import difflib
 import io
 import json
 import os
 import random
+import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,37 +26,23 @@ import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from tools.mutants_judge import Judge
 
 ROOT = Path(__file__).resolve().parents[1]
-GUARANTEES = "tests/property/test_matchers*.py"
-# By folder or file: its tests, the quick ones first.
-TESTS: dict[str, tuple[str, ...]] = {
-    "rm/match": (
-        "tests/golden/test_golden_online.py", "tests/golden/test_am_golden_carbyne.py",
-        "tests/scripts/test_match_*.py", "tests/unit/test_graphene_priority.py",
-        "tests/scripts/test_rm_reserve.py", "tests/unit/test_carbyne_promise.py", GUARANTEES,
-    ),
-    "rm/reserve.py": (
-        "tests/scripts/test_rm_reserve.py", "tests/scripts/test_match_features.py", GUARANTEES,
-    ),
-    "rm/ledger": (
-        "tests/property/test_rm_ledger.py", "tests/scripts/test_rm_*.py",
-        "tests/golden/test_golden_online.py", GUARANTEES,
-    ),
-    "am/ask": (
-        "tests/golden/test_am_golden_*.py", "tests/unit/test_carbyne_*.py",
-        "tests/property/test_am_carbyne.py", "tests/property/test_am_holding.py",
-        "tests/property/test_cobra_bounds.py",
-    ),
-    "am/plan": (
-        "tests/unit/test_planner_edges.py", "tests/golden/test_golden_plan.py",
-        "tests/property/test_board.py", "tests/papers", "tests/property/test_plans.py",
-    ),
-}  # fmt: skip
+# The code that decides.
+DECIDES = ("rm/match", "rm/reserve.py", "rm/ledger", "am/ask", "am/plan")
+# Which of these runs a changed line is learned by running each once.
+TESTS = (
+    "tests/golden/test_*.py", "tests/scripts/test_[amr]*.py", "tests/scripts/test_takeover.py",
+    "tests/unit/test_*.py", "tests/papers/test_*.py", "tests/property/test_*.py",
+)  # fmt: skip
+USES = re.compile(r"^\s*(from|import) (rm|am|sim|testkit)\b", re.MULTILINE)
 # Changes that no run can show: annotations (X | None), decorators, raised types.
 LEFT_OUT = ("RemoveDecorator", "ExceptionReplacer", "BitOr", "VariableReplacer", "VariableInserter")
-LIMIT_S = 600  # of one mutant: a loop without an end is killed, and counts as seen
+BUDGET_S = 20.0  # CPU time of a mutant's tests
 
 
 class Mutant(NamedTuple):
@@ -68,7 +57,7 @@ class Mutant(NamedTuple):
 def sources() -> list[str]:
     """The files that decide."""
     found: list[str] = []
-    for place in TESTS:
+    for place in DECIDES:
         at = ROOT / place
         found += [str(at)] if at.is_file() else [str(p) for p in sorted(at.rglob("*.py"))]
     return [str(Path(p).relative_to(ROOT)) for p in found if Path(p).name != "__init__.py"]
@@ -119,45 +108,21 @@ def changed(mutant: Mutant, folder: Path) -> tuple[str, str]:
     return before, after or before
 
 
-def tests_of(path: str, folder: Path) -> list[str]:
-    """The test files for a source, those that exist."""
-    place = next(key for key in TESTS if path.startswith(key))
-    found: list[str] = []
-    for pattern in TESTS[place]:
-        found += sorted(str(p) for p in folder.glob(pattern) if str(p) not in found)
-    return found
-
-
-def run_tests(folder: Path, files: list[str]) -> int:
-    """Run tests in a child that has all but the product loaded; pytest's exit code, -1: no end."""
-    child = os.fork()
-    if child == 0:
-        code = 99
-        try:
-            import pytest
-
-            os.setsid()
-            os.chdir(folder)
-            sys.path.insert(0, str(folder))
-            sys.modules.pop("tools", None)
-            out = open(os.devnull, "w")  # noqa: SIM115
-            os.dup2(out.fileno(), 1)
-            os.dup2(out.fileno(), 2)
-            code = int(
-                pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files])
-            )
-        finally:
-            os._exit(code)
-    give_up = time.monotonic() + LIMIT_S
-    while time.monotonic() < give_up:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.05)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return -1
+def nearby(text: str, line: int) -> Iterator[range]:
+    """The line, its statement, its function; the whole file for what stands in no function."""
+    yield range(line, line + 1)
+    around = [
+        node for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]  # fmt: skip
+    around.sort(key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in around:
+        if not isinstance(node, ast.ClassDef):
+            yield range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if isinstance(node, functions):
+            return
+    yield range(1, len(text.splitlines()) + 1)
 
 
 @contextlib.contextmanager
@@ -174,27 +139,21 @@ def copied() -> Iterator[Path]:
         yield Path(name)
 
 
-def preload() -> None:
-    """Load what tests need of others once, before the copies of this process are made."""
-    sys.path[:] = [p for p in sys.path if p and Path(p).resolve() != ROOT]
-    for name in ("numba", "hypothesis", "hypothesis.extra.numpy", "networkx", "pytest", "yaml"):
-        with contextlib.suppress(ImportError):
-            __import__(name)
+def tests(folder: Path) -> list[str]:
+    """The test files that use the cores."""
+    found = {p for pattern in TESTS for p in folder.glob(pattern)}
+    return sorted(str(p) for p in found if USES.search(p.read_text()))
 
 
-def judged(mutant: Mutant, folder: Path) -> dict[str, Any]:
-    """Put one mutant in, run its tests, take it out; the row that is kept."""
-    before, after = changed(mutant, folder)
+def judged(judge: "Judge", mutant: Mutant, budget_s: float) -> dict[str, Any]:
+    """Judge one mutant by the tests that run its line; the row that is kept."""
+    before, after = changed(mutant, judge.folder)
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
-    target, start_s = folder / mutant.path, time.monotonic()
-    target.write_text(after)
-    try:
-        code = run_tests(folder, tests_of(mutant.path, folder))
-    finally:
-        target.write_text(before)
     diff = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
-    took_s = round(time.monotonic() - start_s, 1)
-    return {**mutant._asdict(), "killed": code != 0, "code": code, "s": took_s, "diff": diff}
+    choices = (judge.tests_of(mutant.path, near) for near in nearby(before, mutant.line))
+    tests = next((found for found in choices if found), [])
+    verdict = judge.judge(mutant.path, after, tests, budget_s)
+    return {**mutant._asdict(), **verdict._asdict(), "of": len(tests), "diff": diff}
 
 
 def show(rows: list[dict[str, Any]]) -> str:
@@ -202,7 +161,8 @@ def show(rows: list[dict[str, Any]]) -> str:
     out = io.StringIO()
     for row in rows:
         if not row["killed"]:
-            print(f"\n{row['path']}:{row['line']} ({row['operator']})", file=out)
+            where = f"{row['path']}:{row['line']} ({row['operator']})"
+            print(f"\n{where}, {row['tests']} of {row['of']} tests", file=out)
             print("\n".join(f"    {line}" for line in row["diff"]), file=out)
     killed = sum(row["killed"] for row in rows)
     share = 100 * killed / max(len(rows), 1)
@@ -217,9 +177,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="paths that begin so")
+    parser.add_argument("--again", action="store_true", help="judge survivors of before again")
+    parser.add_argument("--budget", type=float, default=BUDGET_S, help="CPU seconds a mutant")
     parser.add_argument("--kept", type=Path, help="results (build/mutants/SEED.jsonl)")
     args = parser.parse_args(arguments)
-    os.environ |= {"NUMBA_DISABLE_JIT": "1", "WEFT_GOLDEN": ""}
+    os.environ |= {"NUMBA_DISABLE_JIT": "1", "WEFT_GOLDEN": "", "WEFT_DATA": ""}
     kept: Path = (args.kept or ROOT / "build" / "mutants" / f"{args.seed}.jsonl").resolve()
     kept.parent.mkdir(parents=True, exist_ok=True)
     chosen = [m for m in sample(args.count, args.seed) if m.path.startswith(args.only)]
@@ -227,17 +189,24 @@ def main(arguments: list[str] | None = None) -> int:
     if kept.exists():
         rows = [json.loads(line) for line in kept.read_text().splitlines()]
         known = {(r["path"], r["operator"], r["occurrence"], r["line"]): r for r in rows}
-    give_up = time.monotonic() + 60 * args.minutes
-    preload()
-    with copied() as folder, kept.open("a") as file:
+
+    def work(judge: "Judge") -> None:
+        judge.record(kept.parent / "lines.json", lambda text: print(text, flush=True))
+        give_up = time.monotonic() + 60 * args.minutes
         for mutant in chosen:
-            if tuple(mutant) in known or time.monotonic() > give_up:
+            old = known.get(tuple(mutant))
+            if (old and (old["killed"] or not args.again)) or time.monotonic() > give_up:
                 continue
-            row = known[tuple(mutant)] = judged(mutant, folder)
-            file.write(json.dumps(row) + "\n")
-            file.flush()
+            row = known[tuple(mutant)] = judged(judge, mutant, args.budget)
+            with kept.open("a") as file:
+                file.write(json.dumps(row) + "\n")
             word = "killed" if row["killed"] else "SURVIVED"
-            print(f"{word} {row['s']:6.1f} s {row['path']}:{row['line']}", flush=True)
+            print(f"{word} {row['s']:6.1f} s {row['path']}:{row['line']} {row['by']}", flush=True)
+
+    with copied() as folder:
+        from tools.mutants_judge import session
+
+        session(folder, tests(folder), sources(), work)
     print(show([known[tuple(m)] for m in chosen if tuple(m) in known]))
     return 0
 

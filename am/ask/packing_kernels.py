@@ -188,6 +188,27 @@ def _choose(
 
 
 @making_kernel
+def _summed(held: Floats) -> Floats:
+    """What is held at each time by all that is held from then or from earlier on, (times, d)."""
+    used = held.copy()
+    for j in range(1, held.shape[0]):
+        used[j] += used[j - 1]
+    return used
+
+
+@inner_kernel
+def _take(shape: Shape, run: Run, place: int, live: int) -> tuple[int, int]:
+    """Take the next ready task of a live lot; return it, and how many lots are live."""
+    lot = run.live[place]
+    task = run.queue[shape.lot_at[lot] + run.head[lot]]
+    run.head[lot] += 1
+    if run.head[lot] == run.tail[lot]:
+        live -= 1
+        run.live[place] = run.live[live]
+    return task, live
+
+
+@making_kernel
 def pack(
     shape: Shape,
     run: Run,
@@ -206,12 +227,8 @@ def pack(
     """
     d = len(capacity)
     free, tiny = capacity.copy(), capacity * TOLERANCE
-    used = np.zeros((len(held_at), d))  # at each of these times: held, and by placed tasks
-    for j in range(len(held_at)):
-        for r in range(d):
-            used[j, r] = held[j, r] + (used[j - 1, r] if j > 0 else 0.0)
-    taken = 0
-    size, live, left = 0, 0, 0
+    used = _summed(held)  # at each of `held_at`: held, and by placed tasks
+    taken, size, live, left = 0, 0, 0, 0
     for task in running:
         free -= shape.need[shape.kind[task]]
         push_end(run.ends, run.tasks, size, run.duration[task], task)
@@ -236,11 +253,7 @@ def pack(
             if place < 0:
                 break
             lot = run.live[place]
-            task = run.queue[shape.lot_at[lot] + run.head[lot]]
-            run.head[lot] += 1
-            if run.head[lot] == run.tail[lot]:
-                live -= 1
-                run.live[place] = run.live[live]
+            task, live = _take(shape, run, place, live)
             end = now + run.duration[task]
             run.start[task] = now
             left -= 1

@@ -47,13 +47,19 @@ def choose(
     for r in range(more.shape[0]):
         more[r] = place.available[r] + beyond[r] * place.capacity[r]
     fit, extras = 0, 0
+    wide = extra.shape[0] > 0
     for row in range(asks.size):
-        if asks.pending[row] <= 0 or asks.gang[row] or kept_off(asks, place, row) != OPEN:
+        if asks.pending[row] <= 0 or asks.gang[row]:
             continue
-        if fits(asks.demand[row], place.available, place.capacity):
+        room = fits(asks.demand[row], place.available, place.capacity)
+        if not room and not (wide and fits(asks.demand[row], more, place.capacity)):
+            continue  # on a full node most rows end here
+        if kept_off(asks, place, row) != OPEN:
+            continue
+        if room:
             chosen[fit] = row
             fit += 1
-        elif extra.shape[0] > 0 and fits(asks.demand[row], more, place.capacity):
+        else:
             extras = _keep(row, extra, extras, asks.pri_score, asks.serial)
     for i in range(extras):
         chosen[fit + i] = extra[i]

@@ -1,5 +1,7 @@
 """The rows that compete for a node, as arrays for the scoring kernels."""
 
+from functools import cache
+
 import numpy as np
 
 from rm.ledger.asks import RACK_LOCAL, REMOTE
@@ -12,6 +14,7 @@ from weft.compiled import steady
 from weft.dag import Floats, Ints
 
 NONE: Floats = np.zeros(0)
+_NO_ROWS: Ints = np.empty(0, np.int64)
 _choose, _describe = steady(choose), steady(describe)
 _UNSEEN: Floats = np.zeros((0, 0))  # holdings that nobody looks at
 _mean_of_busy = steady(mean_of_busy)
@@ -30,17 +33,35 @@ def candidates(
     asks, place, total = asks_of(view, node), place_of(view, node), view.total
     d = len(total)
     if not len(beyond):
-        beyond = np.zeros(d)
+        beyond = _nothing(d)
     chosen, more = np.empty(asks.size + extra_most, np.int64), np.empty(d)
-    fit, k = _choose(asks, place, beyond, more, chosen, np.empty(extra_most, np.int64))
+    extra = np.empty(extra_most, np.int64) if extra_most else _NO_ROWS
+    fit, k = _choose(asks, place, beyond, more, chosen, extra)
+    if not k:
+        return _nobody(d)
     ints, floats, amounts = np.empty((4, k), np.int64), np.empty((2, k)), np.empty((2, k, d))
     found = Candidates(
         chosen[:k], fit, amounts[0], amounts[1], floats[0], floats[1], ints[0], ints[1], ints[2],
         ints[3], np.empty(d), more,
     )  # fmt: skip
-    if k:
-        _describe(asks, place, _levels(view, node), view.apps.order, total, beyond, found)
+    _describe(asks, place, _levels(view, node), view.apps.order, total, beyond, found)
     return found
+
+
+@cache
+def _nothing(d: int) -> Floats:
+    """No room beyond what is free, (d,); nobody writes on it."""
+    return np.zeros(d)
+
+
+@cache
+def _nobody(d: int) -> Candidates:
+    """No candidates."""
+    none, amounts = np.empty(0), np.empty((0, d))
+    return Candidates(
+        _NO_ROWS, 0, amounts, amounts, none, none, _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS,
+        np.zeros(d), np.zeros(d),
+    )  # fmt: skip
 
 
 def _levels(view: View, node: int) -> Ints:
@@ -54,11 +75,19 @@ def _levels(view: View, node: int) -> Ints:
 
 def asks_of(view: View, node: int) -> Asks:
     """Return the pending asks as kernels take them, as far as they may use a node."""
-    rows = view.rows
-    return Asks(
-        rows.count, rows.pending, rows.app, view.labels(node), rows.gang, rows.serial, rows.demand,
-        rows.duration_s, rows.pri_score,
-    )  # fmt: skip
+    rows, labels = view.rows, view.labels(node)
+    known: Asks | None = view.asks
+    if (
+        known is None
+        or known.size != rows.count
+        or known.pending is not rows.pending  # the tables moved
+        or known.label is not labels
+    ):
+        view.asks = known = Asks(
+            rows.count, rows.pending, rows.app, labels, rows.gang, rows.serial, rows.demand,
+            rows.duration_s, rows.pri_score,
+        )  # fmt: skip
+    return known
 
 
 def place_of(view: View, node: int) -> Place:

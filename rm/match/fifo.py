@@ -8,7 +8,7 @@ Queues below their guarantee stand in front.
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidates import asks_of, gate_of, place_of
+from rm.match.candidates import NONE, asks_of, gate_of, place_of
 from rm.match.fifo_kernels import Line, Scratch, pick
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import FEW
@@ -29,7 +29,7 @@ class FifoMatcher(BaseMatcher):
         gate = gate_of(view, keeps=True)
         line = Line(asks, place, view.total, apps.priority, apps.order, gate)
         left, room = asks.pending[: asks.size].copy(), place.available.copy()
-        value = np.empty(asks.size if gate.keeps else 0)
+        value = np.empty(asks.size) if gate.keeps else NONE
         scratch = Scratch(room, np.empty(len(room)), value)
         picked = np.empty((FEW, 2), np.int64)
         n = _pick(line, left, scratch, picked, 0)

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 from rm.match.filter_kernels import OPEN, Asks, Place, copies, fits, kept_off
 from rm.match.limit_kernels import Gate, admits, keep_guarantees, take
-from rm.match.line_kernels import turn
 from rm.match.score_kernels import fill_part
-from weft.compiled import inner_kernel, kernel
+from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
 
@@ -27,17 +26,6 @@ class Scratch(NamedTuple):
     room: Floats  # (d,) available, a working copy
     work: Floats  # (d,)
     value: Floats  # (rows,) where the gate keeps guarantees
-
-
-@inner_kernel
-def before(
-    a: int, b: int, app: Ints, pri_score: Floats, serial: Ints, priority: Ints, order: Ints
-) -> bool:
-    """The line's order, then the smaller serial."""
-    first = turn(a, b, app, pri_score, priority, order)
-    if first != 0:
-        return first < 0
-    return bool(serial[a] < serial[b])
 
 
 @kernel
@@ -74,6 +62,8 @@ def pick(line: Line, left: Ints, scratch: Scratch, picked: Ints, n: int) -> int:
             continue
         picked[n, 0], picked[n, 1] = head, copied
         n += 1
+        if not one_by_one and left[head] > 0:
+            break  # it is still the head, and no more of it fits
     return n
 
 
@@ -90,16 +80,24 @@ def _head(line: Line, left: Ints, scratch: Scratch) -> int:
     guarantees left it, where the gate keeps guarantees.
     """
     asks, keeps, value = line.asks, line.gate.keeps, scratch.value
-    head = -1
+    # as `line_kernels.turn`, then the smaller serial, against the head's own values
+    head, top, first, best, serial = -1, 0, 0, 0.0, 0
     for row in range(asks.size):
         if left[row] <= 0 or (keeps and value[row] < 0.0):
             continue
-        if head >= 0 and before(
-            head, row, asks.app, asks.pri_score, asks.serial, line.priority, line.order
-        ):
-            continue
+        of = asks.app[row]
+        priority, order, score = line.priority[of], line.order[of], asks.pri_score[row]
+        if head >= 0:
+            if priority != top:
+                if priority < top:
+                    continue
+            elif order != first:
+                if order > first:
+                    continue
+            elif score < best or (score == best and asks.serial[row] > serial):
+                continue
         if keeps or _stands(line, left, row, scratch.work):
-            head = row
+            head, top, first, best, serial = row, priority, order, score, asks.serial[row]
     return head
 
 
