@@ -52,7 +52,7 @@ def simulate(
     jobs = [_job(each) for each in given if not isinstance(each, str | Path)]
     if files and jobs:
         raise InputError("workload", "give either files or jobs")
-    spec = None if isinstance(cluster, str | Path) else _cluster(cluster)
+    spec = None if isinstance(cluster, str | Path) else cluster_of(cluster)
     known = Request.__dataclass_fields__
     for name, value in more.items():
         if name not in known or name in ("workload", "cluster", "scheduler", "options"):
@@ -114,7 +114,7 @@ def plan(
     if time_limit_s is not None and not time_limit_s > 0:
         raise InputError("time_limit_s", f"expected a positive number, got {time_limit_s:g}")
     planner_parameters(planner, chosen)
-    spec, one = _cluster(cluster), _one(job)
+    spec, one = cluster_of(cluster), _one(job)
     dag, machines = dag_of_job(one, spec.types), spec.machines()
     began = perf_counter()
     made = run_planner(planner, dag, machines, seed, time_limit_s, chosen, workers)
@@ -139,7 +139,17 @@ def _one(given: JobLike) -> Job:
     return found[0]
 
 
-def _cluster(given: ClusterLike) -> ClusterSpec:
+def jobs_of(given: JobLike | Sequence[JobLike]) -> list[Job]:
+    """Jobs of files, data or objects, one or several; raises InputError."""
+    each = [given] if isinstance(given, Job | Mapping | str | Path) else list(given)
+    found: list[Job] = []
+    for one in each:
+        found += read_jobs(Path(one)) if isinstance(one, str | Path) else [_job(one)]
+    return found
+
+
+def cluster_of(given: ClusterLike) -> ClusterSpec:
+    """A cluster of a file, data or an object; raises InputError."""
     if isinstance(given, ClusterSpec):
         return given
     if isinstance(given, Mapping):

@@ -10,6 +10,7 @@ from rm.core import ResourceManager
 from rm.match.protocol import Matcher
 from rm.match.registry import make_matcher
 from rm.process.instruments import MeteredStore, instrument
+from rm.process.remote import InOrder, RemoteMatcher
 from rm.process.service import ManagerService
 from rm.process.store import Journal
 from rm.process.warm import warm
@@ -106,7 +107,10 @@ async def serve(settings: RmSettings) -> None:
     loop = process.spawn(shell.run())
     process.ready(address=address, cluster_ts=cluster_ts)
     # while nodes start: else the first job waits for the kernels to load
-    warm(_matcher(settings), manager.books.types)
+    trial = _matcher(settings)
+    if isinstance(trial, RemoteMatcher):  # nobody else is asked about a job that is none
+        trial = InOrder()
+    warm(trial, manager.books.types)
     try:
         await process.until_end()
     finally:

@@ -47,8 +47,7 @@ def picks_by_turn(
     left, value, best, share = line.pending, scratch.value, scratch.best, scratch.share
     by_queue = line.queues != ANYBODY and gate.several
     while n < picked.shape[0]:
-        _compete(found, gate, left, value)
-        keep_guarantees(gate, found.app, value)
+        compete(found, gate, left, value)
         _first(found, line, gate, by_queue, value, best)
         chosen = best[0]
         if by_queue:
@@ -70,8 +69,11 @@ def picks_by_turn(
 
 
 @kernel
-def _compete(found: Candidates, gate: Gate, left: Ints, value: Floats) -> None:
-    """Fill `value` (k,): 1 where a row may be picked now, -1 where not."""
+def compete(found: Candidates, gate: Gate, left: Ints, value: Floats) -> None:
+    """Fill `value` (k,): 1 where a row may be picked now, -1 where not.
+
+    `left` (k,) is what is still pending; it becomes 0 where the row no longer fits.
+    """
     for i in range(value.shape[0]):
         value[i] = -1.0
         if left[i] > 0 and _fits(found.packing[i], found.free):
@@ -79,6 +81,7 @@ def _compete(found: Candidates, gate: Gate, left: Ints, value: Floats) -> None:
                 value[i] = 1.0
         else:
             left[i] = 0  # what is free only shrinks
+    keep_guarantees(gate, found.app, value)
 
 
 @kernel
@@ -112,7 +115,13 @@ def _count(found: Candidates, line: Line, gate: Gate, chosen: int) -> None:
         while queue >= 0:
             line.share[queue] += 1.0
             queue = gate.parent[queue]
-    take(gate, app, found.work[chosen])
+    hold(found, gate, chosen)
+
+
+@kernel
+def hold(found: Candidates, gate: Gate, chosen: int) -> None:
+    """Count one more container of a candidate as held and its room as used."""
+    take(gate, found.app[chosen], found.work[chosen])
     for r in range(found.free.shape[0]):
         found.free[r] = max(0.0, found.free[r] - found.packing[chosen, r])
 

@@ -16,6 +16,7 @@ from rm.ledger.ledger_kernels import TOLERANCE
 from rm.ledger.view import View
 from rm.lifecycle import AppState, NodeState
 from rm.match.protocol import Match, Matcher
+from rm.process.remote import RemoteMatcher
 from rm.process.store import Journal
 from rm.report.reports import dominant
 from weft.dag import Floats
@@ -42,6 +43,7 @@ class MeteredMatcher:
 
     def __init__(self, matcher: Matcher, out: Exposition) -> None:
         self._matcher = matcher
+        self._remote = matcher if isinstance(matcher, RemoteMatcher) else None
         self._out = out
         self._took = out.histogram(PHASE, PHASE_TEXT, (("phase", "match"),))
         self._waited = out.histogram(
@@ -58,6 +60,8 @@ class MeteredMatcher:
         began_s = time.perf_counter()
         match = self._matcher.match(view, node, now)
         self._took.observe(time.perf_counter() - began_s)
+        if self._remote is not None:
+            self._count_troubles(self._remote)
         since_s = view.rows.since_s
         for placement in match.placements:
             self._waited.observe(max(0.0, now - float(since_s[placement.row])), placement.copies)
@@ -68,6 +72,15 @@ class MeteredMatcher:
             text = "Opportunities declined by asks that wait for a nearer node"
             self._out.count("weft_opportunities_declined", text, len(match.declined))
         return match
+
+    def _count_troubles(self, remote: RemoteMatcher) -> None:
+        unanswered, refused = remote.troubles()
+        if unanswered:
+            text = "Decisions that a matcher of another process left unanswered"
+            self._out.count("weft_matcher_unanswered", text, unanswered)
+        if refused:
+            text = "Picks of a matcher of another process that broke a rule and were passed over"
+            self._out.count("weft_matcher_refused", text, refused)
 
 
 class MeteredStore:

@@ -1,0 +1,124 @@
+"""What a policy that picks one candidate after another sees of each of them, as plain numbers."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rm.match.candidate_kernels import Candidates
+from rm.match.limit_kernels import Gate, used
+from rm.match.score_kernels import largest
+from rm.match.turn_kernels import compete, hold
+from weft.compiled import kernel
+from weft.dag import Floats, Ints
+
+FEATURES = (
+    "alignment",  # packing . what is free of the node, over the number of resources
+    "packing",  # the largest part of the node that one container takes
+    "fits",  # how many more containers of it fit and are wanted, logarithm
+    "duration",  # told by the master, logarithm of 1 + s
+    "order",  # the job's own preferred order (priScore), 0 to 1
+    "pending",  # containers wanted, logarithm of 1 + n
+    "remaining",  # work of the application that has not started, over the mean of all
+    "path",  # the longest path of the application that is left, logarithm of 1 + s
+    "share",  # the largest part of the cluster that the application holds
+    "queue",  # what its queue holds over its guarantee, at most 10
+    "waited",  # since the ask last got something, logarithm of 1 + s
+    "remote",  # 0 near its input (or no matter), 0.5 in the rack, 1 elsewhere
+    "line",  # its place among the candidates by submission, from 0 to 1
+)
+
+
+class Applications(NamedTuple):
+    """What is known of applications and asks; read only."""
+
+    remaining: Floats  # by application slot
+    path: Floats  # by application slot, s
+    held: Floats  # (applications, d) absolute
+    total: Floats  # (d,)
+    since_s: Floats  # by row
+    mean_remaining: float
+    now: float
+
+
+@kernel
+def may_pick(found: Candidates, gate: Gate, value: Floats) -> int:
+    """Fill `value` (k,): 1 where a candidate may be picked now, -1 where not; return how many."""
+    compete(found, gate, found.pending, value)
+    count = 0
+    for i in range(value.shape[0]):
+        count += value[i] > 0.0
+    return count
+
+
+@kernel
+def pick(found: Candidates, gate: Gate, chosen: int, copies: int, value: Floats) -> int:
+    """Take up to `copies` containers of a candidate, as long as it may be picked; return how many.
+
+    `value` (k,) is as `may_pick` filled it, and is brought up to date.
+    """
+    taken = 0
+    while taken < copies and value[chosen] > 0.0:
+        found.pending[chosen] -= 1
+        hold(found, gate, chosen)
+        taken += 1
+        compete(found, gate, found.pending, value)
+    return taken
+
+
+@kernel
+def describe_choices(
+    found: Candidates, gate: Gate, apps: Applications, value: Floats, out: Floats
+) -> None:
+    """Fill `out` (k, len(FEATURES)) with what each candidate looks like now.
+
+    Candidates that may not be picked (`value` (k,) below 0) are all 0.
+    """
+    d = found.free.shape[0]
+    for i in range(out.shape[0]):
+        out[i] = 0.0
+        if value[i] < 0.0:
+            continue
+        app, row = found.app[i], found.rows[i]
+        aligned, copies, share = 0.0, float(found.pending[i]), 0.0
+        for r in range(d):
+            aligned += found.packing[i, r] * found.free[r]
+            if found.packing[i, r] > 0.0:
+                copies = min(copies, found.free[r] / found.packing[i, r])
+            if apps.total[r] > 0.0:
+                share = max(share, apps.held[app, r] / apps.total[r])
+        out[i, 0] = aligned / d
+        out[i, 1] = largest(found.packing[i])
+        out[i, 2] = np.log1p(copies)
+        out[i, 3] = np.log1p(found.duration[i])
+        out[i, 4] = found.pri[i]
+        out[i, 5] = np.log1p(float(found.pending[i]))
+        if apps.mean_remaining > 0.0:
+            out[i, 6] = apps.remaining[app] / apps.mean_remaining
+        out[i, 7] = np.log1p(apps.path[app])
+        out[i, 8] = share
+        out[i, 9] = _queue_use(gate, app)
+        out[i, 10] = np.log1p(max(0.0, apps.now - apps.since_s[row]))
+        out[i, 11] = found.level[i] / 2.0
+        out[i, 12] = _place_in_line(found.rank, value, i)
+
+
+@kernel
+def _queue_use(gate: Gate, app: int) -> float:
+    """What the queue of an application holds over its guarantee, at most 10; 0 where alone."""
+    if not gate.moves or not gate.several:
+        return 0.0
+    queue = gate.queue[app]
+    if gate.capacity[queue] <= 0.0:
+        return 10.0
+    return float(min(10.0, used(gate, queue) / gate.capacity[queue]))
+
+
+@kernel
+def _place_in_line(rank: Ints, value: Floats, i: int) -> float:
+    """The part of the candidates that may be picked which were submitted before one of them."""
+    before, others = 0, 0
+    for j in range(rank.shape[0]):
+        if value[j] > 0.0 and j != i:
+            others += 1
+            before += rank[j] < rank[i]
+    return before / others if others > 0 else 0.0

@@ -1,0 +1,14 @@
+"""`weft.gym`: the Gymnasium environment of `lab.gym`, loaded when something of it is asked for.
+
+`import weft.gym` makes `gymnasium.make("weft/Scheduling-v0")` known.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_found = import_module("lab.gym")
+
+
+def __getattr__(name: str) -> Any:
+    """`Scheduling`, `synthetic` and the other names of `lab.gym`."""
+    return getattr(_found, name)
