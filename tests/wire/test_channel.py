@@ -342,7 +342,7 @@ def test_calls_to_a_node_manager_leave_in_parts_that_fit() -> None:
 
 
 def test_an_answer_that_fits_no_message_is_an_error_that_says_so() -> None:
-    async def answer(request: Any) -> Any:
+    async def answer(request: Any, caller: Any) -> Any:
         return Done("x" * 67_500_000)
 
     async def main() -> None:
