@@ -1,8 +1,8 @@
 """A matcher in a process of its own: the application with the least work left goes first.
 
-    pip install grpcio grpcio-tools
-    python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. matcher.proto
-    python shortest.py 50100
+pip install grpcio grpcio-tools
+python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. matcher.proto
+python shortest.py 50100
 """
 
 import sys
@@ -14,10 +14,14 @@ import matcher_pb2_grpc
 
 
 class Shortest(matcher_pb2_grpc.MatcherServicer):
+    """Serves what is nearest to its end."""
+
     def Describe(self, setting, context):
+        """Say who we are."""
         return matcher_pb2.MatcherDescription(name="shortest")
 
     def Match(self, question, context):
+        """As many containers as they want, in order of what is left."""
         order = sorted(enumerate(question.candidate), key=lambda each: each[1].remaining)
         picks = [matcher_pb2.MatchPick(candidate=i, copies=c.pending) for i, c in order]
         return matcher_pb2.MatchAnswer(pick=picks)
