@@ -291,7 +291,8 @@ class HoldingWork(Work):
             super().take(tuple(own), now)
             containers = tuple(c for c in containers if not self._is_gangs(c.ask_id))
             self._due = True
-        for container_id, node, ask_id, boot in containers:
+        for container in containers:
+            container_id, node, ask_id = container.container_id, container.node_id, container.ask_id
             if container_id in self._seen:
                 self._granted_late(container_id, ask_id)
                 continue
@@ -301,7 +302,7 @@ class HoldingWork(Work):
             if row is None or self.verdict is not None or node in self.nodes.avoided:
                 self.book.release(container_id)
                 continue
-            self.pool[container_id] = Pooled(container_id, node, row.lot.grant, now, boot)
+            self.pool[container_id] = Pooled(container_id, node, row.lot.grant, now, container.boot)
 
     def _is_gangs(self, ask_id: int) -> bool:
         row = self.book.rows.get(ask_id)

@@ -241,7 +241,8 @@ class Work:
         spoilt = (
             self.gangs.spoilt(containers, avoided, self._ended_first) if self.gangs.stages else ()
         )
-        for container_id, node, ask_id, boot in containers:
+        for container in containers:
+            container_id, node, ask_id = container.container_id, container.node_id, container.ask_id
             if container_id in seen:
                 self._granted_late(container_id, ask_id)
                 continue
@@ -266,7 +267,7 @@ class Work:
             task = lot.tasks[rank]
             stage = progress.stages[lot.stage]
             attempt = stage.tries.get(task, 0) if stage.tries else 0
-            launcher.start(Held(container_id, node, lot, stage, task, attempt, now, boot))
+            launcher.start(Held(container_id, node, lot, stage, task, attempt, now, container.boot))
         if self.asker.follows_share:
             self.review = True
 
@@ -432,8 +433,8 @@ class Work:
             self.progress.begin(stage, [task for _, task in tasks])
             for container, task in tasks:
                 lot, _ = stage.place_of(task)
-                number, node, _, boot = container
-                held = Held(number, node, lot, stage, task, stage.tries.get(task, 0), now, boot)
+                number, tries = container.container_id, stage.tries.get(task, 0)
+                held = Held(number, container.node_id, lot, stage, task, tries, now, container.boot)
                 self.launcher.held[held.key] = held
                 self._seen.add(number)
 

@@ -8,6 +8,7 @@ written task by task in plain Python, for one decision.
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ class LoadedManager:
         self.granted.clear()
         for (attempt, ask), count in again.items():
             known = self.asks[attempt, ask]
-            self.asks[attempt, ask] = known._replace(total=known.total + count)
+            self.asks[attempt, ask] = replace(known, total=known.total + count)
             self.send_asks(attempt, (self.asks[attempt, ask],))
 
 

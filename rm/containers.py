@@ -11,6 +11,7 @@ from weft.effects import Note
 from weft.facts import Closed
 from weft.ids import EPOCH_BITS, EPOCHS, ContainerId, app_of_container, container_id
 from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
+from weft.record import changed
 from weft.resources import Vector
 
 PREEMPTED = "it was taken back for another queue or application"
@@ -128,12 +129,12 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     """A container ended: free it, journal what it finished, relay its end."""
     number, node, attempt = holding.container_id, holding.node, holding.attempt
     if holding.preempted and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
-        end = end._replace(outcome=Outcome.PREEMPTED, message=PREEMPTED)
+        end = changed(end, outcome=Outcome.PREEMPTED, message=PREEMPTED)
     elif holding.lost and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
         # given back by nobody: its master has to hear that it is gone
         outcome = Outcome.LOST if end.outcome is Outcome.RELEASED else Outcome.KILLED
         code = NODE_ENDED if holding.ended_node and outcome is Outcome.LOST else end.exit_code
-        end = end._replace(outcome=outcome, message=holding.lost, exit_code=code)
+        end = changed(end, outcome=outcome, message=holding.lost, exit_code=code)
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, _ENDED))
     del books.holdings[number]
     del node.holdings[number]

@@ -28,6 +28,7 @@ from weft.facts import (
 from weft.ids import CONTAINER_BITS, AppId, AttemptId, ContainerId, NodeId
 from weft.job import Job
 from weft.messages import AskType, Outcome
+from weft.record import as_dict
 
 CHUNK = 1 << 20  # bytes of decisions that are hashed in one go
 _STOPPED = struct.Struct("<qqqqqqqdd")
@@ -134,31 +135,33 @@ class Recorder:
             self.log({"t": now, "fact": type(fact).__name__, **_plain(fact)})
 
     def _task_stopped(self, now: float, fact: TaskStopped) -> None:
-        container, node, stage, task, attempt, outcome, run_s = fact
-        if stage < 0:
+        if fact.stage < 0:
             return
+        container, node, outcome = fact.container, fact.node, fact.outcome
         number = self.nodes.get(node)
         if number is None:
             number = self.nodes[node] = len(self.nodes)
         self._stops += _STOPPED.pack(
-            container >> 40, stage, task, attempt, outcome, number, container, now - run_s, now
-        )
+            container >> 40, fact.stage, fact.task, fact.attempt, outcome, number, container,
+            now - fact.run_s, now,
+        )  # fmt: skip
         if outcome is _SUCCEEDED:
             self.finished_tasks += 1
 
     def _placed(self, now: float, fact: Placed) -> None:
-        container, node, ask, stage, _, kind, _, _ = fact
-        if kind is _ALTRUISTIC:
-            self.altruistic.append(container)
-        self._decide(_PLACED.pack(now, container, ask, stage, kind), node)
+        if fact.kind is _ALTRUISTIC:
+            self.altruistic.append(fact.container)
+        self._decide(_PLACED.pack(now, fact.container, fact.ask, fact.stage, fact.kind), fact.node)
 
     def _closed(self, now: float, fact: Closed) -> None:
-        container, node, outcome, stage, task, attempt, *_ = fact
+        container, outcome, stage = fact.container, fact.outcome, fact.stage
         if stage < 0 and container & _NUMBER == 1:
             self.masters_s += now - self.masters.pop(container >> CONTAINER_BITS, now)
         if outcome is _PREEMPTED:
             self.preempted.add(container)
-        self._decide(_CLOSED.pack(now, container, outcome, stage, task, attempt), node)
+        self._decide(
+            _CLOSED.pack(now, container, outcome, stage, fact.task, fact.attempt), fact.node
+        )
 
     def _attempt_changed(self, now: float, fact: AttemptChanged) -> None:
         if fact.state == "ALLOCATED":
@@ -238,7 +241,7 @@ class Recorder:
 
 
 def _plain(fact: Fact) -> dict[str, Any]:
-    return {key: _value(value) for key, value in fact._asdict().items()}
+    return {key: _value(value) for key, value in as_dict(fact).items()}
 
 
 def _value(value: Any) -> Any:

@@ -7,6 +7,7 @@ The code is the same, and so are its decisions (`tools/check_native.py`); the ch
 plain Python, so that an edit never meets a stale library. Needs a C compiler.
 """
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,9 @@ from pathlib import Path
 from lab.native import PACKAGES, STAMP, sources_digest
 
 ROOT = Path(__file__).resolve().parents[1]
-# What every event of a simulation or a service passes through. Kernels stay numba's, and messages,
-# facts and effects are tuples and dataclasses, which gain nothing.
+# What every event of a simulation or a service passes through. Kernels stay numba's.
 MODULES = {
-    "weft": "ids lifecycle outbox",
+    "weft": "effects facts ids lifecycle messages outbox",
     "rm": "allocation applications books containers core masters nodes reserve",
     "rm/ledger": "asks ledger running view",
     "rm/match": "aligned candidates capacity carbyne dominant drf fair fairness fifo graphene"
@@ -51,6 +51,10 @@ def make(folder: Path) -> None:
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     shutil.copy2(ROOT / "pyproject.toml", folder)
+    stamp = sources_digest(folder)
+    for at, names in MODULES.items():
+        for name in names.split():
+            write_out_records(folder / at / f"{name}.py")
     files = " ".join(f"{at}/{name}.py" for at, names in MODULES.items() for name in names.split())
     command = [sys.executable, "-c", BUILD, "--quiet", "build_ext", "--inplace", files]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -60,7 +64,35 @@ def make(folder: Path) -> None:
     for left in ("build", ".mypy_cache", "weft_native.egg-info"):
         shutil.rmtree(folder / left, ignore_errors=True)
     (folder / "pyproject.toml").unlink()
-    (folder / STAMP).write_text(sources_digest(folder) + "\n")
+    (folder / STAMP).write_text(stamp + "\n")
+
+
+def write_out_records(path: Path) -> None:
+    """Give the records of a module (`weft.record`) an `__init__` that can be compiled.
+
+    The one that `dataclass` makes at run time stays interpreted, which makes a record ten times as
+    dear as one of a class whose `__init__` is compiled with it.
+    """
+    tree = ast.parse(path.read_text())
+    records = [
+        one for one in tree.body
+        if isinstance(one, ast.ClassDef) and "record" in map(ast.unparse, one.decorator_list)
+    ]  # fmt: skip
+    if not records:
+        return
+    tree.body.insert(1, ast.parse("from dataclasses import dataclass").body[0])  # after the text
+    for made in records:
+        made.decorator_list = [
+            ast.parse("dataclass(init=False, unsafe_hash=True)", mode="eval").body
+        ]
+        fields = [one for one in made.body if isinstance(one, ast.AnnAssign)]
+        parameters = ["self", *map(ast.unparse, fields)]
+        for field in fields:
+            field.value = None
+        names = [ast.unparse(field.target) for field in fields]
+        body = "; ".join(f"self.{name} = {name}" for name in names) or "pass"
+        made.body += ast.parse(f"def __init__({', '.join(parameters)}) -> None: {body}").body
+    path.write_text(ast.unparse(tree))
 
 
 if __name__ == "__main__":

@@ -3,14 +3,14 @@
 Ids are plain numbers and names, so that a fact is a line of JSON as it stands.
 """
 
-from typing import NamedTuple
-
 from weft.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.messages import AskType, Outcome
+from weft.record import record
 from weft.resources import Vector
 
 
-class AppChanged(NamedTuple):
+@record
+class AppChanged:
     """An application moved to a new state (YARN's names); how it ended once that is decided."""
 
     app: AppId
@@ -21,7 +21,8 @@ class AppChanged(NamedTuple):
     final_status: str = "UNDEFINED"  # SUCCEEDED FAILED KILLED
 
 
-class AttemptChanged(NamedTuple):
+@record
+class AttemptChanged:
     """An attempt moved to a new state."""
 
     attempt: AttemptId
@@ -29,7 +30,8 @@ class AttemptChanged(NamedTuple):
     diagnostics: str = ""
 
 
-class NodeChanged(NamedTuple):
+@record
+class NodeChanged:
     """A node moved to a new state."""
 
     node: NodeId
@@ -37,7 +39,8 @@ class NodeChanged(NamedTuple):
     capacity: Vector
 
 
-class Placed(NamedTuple):
+@record
+class Placed:
     """The decision: a container was granted on a node. `scores` are the matcher's own terms."""
 
     container: ContainerId
@@ -50,7 +53,8 @@ class Placed(NamedTuple):
     scores: tuple[tuple[str, float], ...] = ()
 
 
-class Closed(NamedTuple):
+@record
+class Closed:
     """A container's end reached the Resource Manager."""
 
     container: ContainerId
@@ -64,7 +68,8 @@ class Closed(NamedTuple):
     message: str = ""  # why it ended, where that is no success
 
 
-class PreemptionChosen(NamedTuple):
+@record
+class PreemptionChosen:
     """A container will be taken back at `by_s`, unless it ends or is not needed any more."""
 
     container: ContainerId
@@ -73,7 +78,8 @@ class PreemptionChosen(NamedTuple):
     by_s: float
 
 
-class TaskStarted(NamedTuple):
+@record
+class TaskStarted:
     """A node began to run a task."""
 
     container: ContainerId
@@ -84,7 +90,8 @@ class TaskStarted(NamedTuple):
     demand: Vector
 
 
-class TaskStopped(NamedTuple):
+@record
+class TaskStopped:
     """A node ended a task."""
 
     container: ContainerId
@@ -96,7 +103,8 @@ class TaskStopped(NamedTuple):
     run_s: float
 
 
-class MasterPlanned(NamedTuple):
+@record
+class MasterPlanned:
     """A master has its preferred schedule."""
 
     attempt: AttemptId
@@ -106,7 +114,8 @@ class MasterPlanned(NamedTuple):
     candidates: int
 
 
-class JobProgressed(NamedTuple):
+@record
+class JobProgressed:
     """A master's count of its tasks."""
 
     attempt: AttemptId
@@ -116,7 +125,8 @@ class JobProgressed(NamedTuple):
     failed: int
 
 
-class Gauge(NamedTuple):
+@record
+class Gauge:
     """A number worth watching: `name` is a Prometheus-style name, `labels` bounded."""
 
     name: str
@@ -124,7 +134,8 @@ class Gauge(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-class Remark(NamedTuple):
+@record
+class Remark:
     """Something unusual, in words."""
 
     level: str  # "info" or "warning"

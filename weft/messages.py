@@ -59,7 +59,8 @@ class Outcome(IntEnum):
 NODE_ENDED = -100  # exit code of what the end of its node took along (YARN's ABORTED)
 
 
-class Ask(NamedTuple):
+@record
+class Ask:
     """A row of like containers wanted by one attempt.
 
     `total` is cumulative: all containers ever wanted under this `ask_id`, so that a repeated or
@@ -80,7 +81,8 @@ class Ask(NamedTuple):
     strict: bool = False  # nowhere but on `nodes` and in `racks` (YARN's relaxLocality=false)
 
 
-class Container(NamedTuple):
+@record
+class Container:
     """A container granted to an attempt."""
 
     container_id: ContainerId
@@ -96,7 +98,8 @@ class Preemption(NamedTuple):
     by_s: float  # when it is stopped, on the cluster's clock
 
 
-class TaskLaunch(NamedTuple):
+@record
+class TaskLaunch:
     """Task number `task` of a stage, to run in a container.
 
     `duration_s` and `demand` are the truth: emulated nodes run them, schedulers never see them.
@@ -115,7 +118,8 @@ class TaskLaunch(NamedTuple):
     granted: Vector = ()  # what the container holds in the scheduler's books; empty: not told
 
 
-class MasterLaunch(NamedTuple):
+@record
+class MasterLaunch:
     """An application master to start in a container of a node."""
 
     container_id: ContainerId
@@ -125,7 +129,8 @@ class MasterLaunch(NamedTuple):
     environment: tuple[tuple[str, str], ...] = ()
 
 
-class TaskEnd(NamedTuple):
+@record
+class TaskEnd:
     """A task that ended; `run_s` is its measured run time, s."""
 
     container_id: ContainerId
@@ -139,7 +144,8 @@ class TaskEnd(NamedTuple):
     use: Vector = ()  # the most that it used; negative: not measured; empty: nothing was
 
 
-class ContainerEnd(NamedTuple):
+@record
+class ContainerEnd:
     """A container that ended, with the task that ended it (stage -1: a master or no task)."""
 
     container_id: ContainerId
@@ -159,7 +165,8 @@ class ContainerUse(NamedTuple):
     use: Vector  # mean amount per resource
 
 
-class RunningContainer(NamedTuple):
+@record
+class RunningContainer:
     """A container that a node manager carries into its registration."""
 
     container_id: ContainerId
@@ -383,7 +390,8 @@ class QueryContainers:
 NODE_FULL = "a rigid resource of the node would be over capacity"
 
 
-class ItemAnswer(NamedTuple):
+@record
+class ItemAnswer:
     """The answer for one item of a bulk call; an empty error means done.
 
     The answer to a stop or a query names no task; that to a query is followed by one for each task

@@ -5,8 +5,8 @@ times as dear as it need be, and a simulation makes dozens of them for every tas
 frozen for mypy only; nothing may assign to one, and the cores are checked strictly.
 """
 
-from dataclasses import dataclass
-from typing import TypeVar, dataclass_transform
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
@@ -15,3 +15,14 @@ T = TypeVar("T")
 def record(cls: type[T]) -> type[T]:
     """A slotted, hashable dataclass that type checkers hold to be frozen."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+def changed(value: T, **by: Any) -> T:
+    """Return a copy of a record with some of its fields changed."""
+    copy: T = replace(value, **by)  # type: ignore[type-var]
+    return copy
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """Return a record's fields by name, as they stand."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}

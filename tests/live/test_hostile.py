@@ -5,6 +5,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,7 @@ def test_an_operator_may_not_ask_for_a_time_beyond_all_clocks(live: Live) -> Non
 
 def test_start_orders_that_break_a_rule_are_answered_and_no_node_ends(live: Live) -> None:
     def launch(**fields: Any) -> TaskLaunch:
-        return TaskLaunch(99 << 40 | 1 << 32 | 5, 0, 0, 0, 1.0, (1.0, 1.0))._replace(**fields)
+        return replace(TaskLaunch(99 << 40 | 1 << 32 | 5, 0, 0, 0, 1.0, (1.0, 1.0)), **fields)
 
     bad = [
         launch(duration_s=1e308),

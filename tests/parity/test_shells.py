@@ -1,6 +1,7 @@
 """The simulator and the live shells, driven by the same inputs, decide the same, fact by fact."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,8 +89,8 @@ def decisions(facts: Facts, *kinds: type[Any]) -> list[tuple[float, Any]]:
 def bare(fact: Any) -> Any:
     """A fact without its scores or measured time, which differ by rounding: they depend on time."""
     if isinstance(fact, Closed):
-        return fact._replace(run_s=0.0)
-    return fact._replace(scores=()) if isinstance(fact, Placed) else fact
+        return replace(fact, run_s=0.0)
+    return replace(fact, scores=()) if isinstance(fact, Placed) else fact
 
 
 def assert_same(one: list[tuple[float, Any]], other: list[tuple[float, Any]]) -> None:

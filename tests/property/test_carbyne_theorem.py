@@ -126,7 +126,7 @@ def decisions(
 
     def note(now: float, fact: Fact) -> None:
         if isinstance(fact, Placed):
-            log.append((now, fact._replace(scores=())))
+            log.append((now, replace(fact, scores=())))
 
     simulation = Simulation(cluster, jobs, SimSettings(scheduler, prompt=prompt))
     simulation.watchers.append(note)

@@ -5,6 +5,7 @@ import os
 import resource
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_a_command_is_told_nothing_of_the_nodes_keys_and_what_it_used_is_measure
 def test_an_exit_code_is_passed_on_and_a_missing_command_is_a_failure(tmp_path: Path) -> None:
     async def act(host: ProcessHost) -> None:
         host.start(launch(2, "exit 7"))
-        host.start(launch(3, "")._replace(command=("/no/such/command",)))
+        host.start(replace(launch(3, ""), command=("/no/such/command",)))
 
     ends = {end.task: end for end in drive(tmp_path, act, 2)}
     assert (ends[2].outcome, ends[2].exit_code) == (Outcome.FAILED, 7)
@@ -146,7 +147,7 @@ def test_orphans_of_an_earlier_manager_are_found_by_their_environment(tmp_path: 
 
 
 def test_tasks_of_one_reusable_container_have_their_own_files(tmp_path: Path) -> None:
-    items = [launch(2, f"echo {n}", reusable=True)._replace(task=n) for n in (5, 6)]
+    items = [replace(launch(2, f"echo {n}", reusable=True), task=n) for n in (5, 6)]
 
     async def act(host: ProcessHost) -> None:
         for item in items:

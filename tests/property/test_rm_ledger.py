@@ -1,5 +1,7 @@
 """The ledger's arrays equal a plain count of the containers, whatever the order of deeds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -123,7 +125,7 @@ class Rows(RuleBasedStateMachine):
     def rewrite(self, which: int, more: int, near: tuple[str, ...]) -> None:
         live = [e for e in self.entries if e.row >= 0]
         entry = live[which % len(live)]
-        entry.ask = entry.ask._replace(total=entry.granted + more, nodes=near)
+        entry.ask = replace(entry.ask, total=entry.granted + more, nodes=near)
         self.rows.write(entry, 0, ("r1",) if near else ())
 
     @rule()

@@ -388,7 +388,9 @@ def test_changed_estimates_are_told() -> None:
     master.handle(granted(grant(2)), 1.0)
     master.handle(
         ContainersGranted(
-            ATTEMPT, 2, ended=(ContainerEnd(grant(2)[0], Outcome.SUCCEEDED, 0, 0, 0, 0, 40.0),)
+            ATTEMPT,
+            2,
+            ended=(ContainerEnd(grant(2).container_id, Outcome.SUCCEEDED, 0, 0, 0, 0, 40.0),),
         ),
         41.0,
     )

@@ -1,5 +1,6 @@
 """Graphene's own state: eta follows what is decided, deficits follow who could have been served."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -269,7 +270,7 @@ def busy_network(**options: object) -> Yard:
     app = yard.add_app()
     for number in (1, 2):
         yard.add_node((8.0, 8192.0, 1000.0))
-        yard.ask(app, ask(number, 1, NETWORK)._replace(duration_s=1000.0))
+        yard.ask(app, replace(ask(number, 1, NETWORK), duration_s=1000.0))
         yard.beat(number - 1)
     assert len(yard.held) == 2
     return yard
@@ -328,8 +329,8 @@ def test_the_leftover_goes_by_the_chosen_order(leftover: str, first: str) -> Non
     apps["aligned"] = yard.add_app(work=5.0)
     spare = {"kind": AskType.ALTRUISTIC}
     yard.ask(apps["must"], ask(1, 4))
-    yard.ask(apps["small"], ask(2, 1, (3.0, 1.0, 0.0))._replace(**spare))
-    yard.ask(apps["aligned"], ask(3, 1, (4.0, 4096.0, 100.0))._replace(**spare))
+    yard.ask(apps["small"], replace(ask(2, 1, (3.0, 1.0, 0.0)), **spare))
+    yard.ask(apps["aligned"], replace(ask(3, 1, (4.0, 4096.0, 100.0)), **spare))
     rows = [(p.row, p.copies) for p in yard.match(0).placements]
     where = {"small": 1, "aligned": 2}[first]
     assert rows == [(0, 4), (where, 1)]

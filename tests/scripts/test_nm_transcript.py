@@ -185,7 +185,7 @@ def test_a_straggler_runs_at_its_own_pace() -> None:
 
 def test_reusable_containers_outlive_their_tasks_and_tell_their_master() -> None:
     node = build()
-    items = [task(2, reusable=True)._replace(task=n) for n in (5, 6)]
+    items = [replace(task(2, reusable=True), task=n) for n in (5, 6)]
     assert start(node, 0.0, *items) == ["", ""]
     effects = node.handle(TimerFired(TASKS), 2.0)
     told = [e.message for e in sent(effects) if isinstance(e.message, TasksEnded)]
@@ -252,7 +252,7 @@ def test_a_query_answers_what_runs_and_what_does_not() -> None:
 def test_a_query_tells_again_what_ended_in_a_reusable_container() -> None:
     node = build()
     own = task(2, 1.0, reusable=True)
-    start(node, 0.0, own, own._replace(task=3, duration_s=9.0))
+    start(node, 0.0, own, replace(own, task=3, duration_s=9.0))
     node.handle(TimerFired(TASKS), 1.0)
     ends, answer = sent(node.handle(QueryContainers(ATTEMPT, "n1", (own.container_id,)), 2.0))
     assert [(end.task, end.outcome) for end in ends.message.ended] == [(2, Outcome.SUCCEEDED)]
@@ -264,8 +264,8 @@ def accepted(life: int, expiry_s: float = 0.0) -> NodeAccepted:
 
 
 def granted(life: int, number: int, **more) -> TaskLaunch:
-    return task(number, **more)._replace(
-        container_id=container_id(ATTEMPT, (life - 1) << EPOCH_BITS | number)
+    return replace(
+        task(number, **more), container_id=container_id(ATTEMPT, (life - 1) << EPOCH_BITS | number)
     )
 
 
@@ -280,7 +280,7 @@ def test_what_an_earlier_life_of_the_manager_granted_is_not_started_unknown_to_t
     assert not sent(node.handle(late, 1.5)), "the manager was told what runs here without it"
     node.handle(accepted(2), 2.0)
     assert "last start" in start(node, 2.5, granted(1, 3))[0]
-    assert start(node, 2.5, running._replace(task=7), granted(2, 4)) == ["", ""]
+    assert start(node, 2.5, replace(running, task=7), granted(2, 4)) == ["", ""]
 
 
 def test_an_acceptance_by_a_manager_that_took_a_late_registration_is_answered_by_a_true_one() -> (

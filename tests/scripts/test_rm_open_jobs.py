@@ -1,6 +1,7 @@
 """Jobs that bring a master of their own: what the Resource Manager owes their nodes."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -116,7 +117,7 @@ def test_a_strict_ask_goes_to_the_places_that_it_names_only(matcher: str) -> Non
     assert spread(rig, master, nowhere) == {wanted: 2, beside: 2}
     # a plain one beside them gets what is left, and one that is strict no longer goes anywhere
     assert sum(spread(rig, master, ask(4, 1, (1.0, 512.0))).values()) == 5
-    assert sum(spread(rig, master, here._replace(strict=False)).values()) == 7
+    assert sum(spread(rig, master, replace(here, strict=False)).values()) == 7
     assert rig.manager.books.rows.strict
-    spread(rig, master, there._replace(total=2), nowhere._replace(total=0))
+    spread(rig, master, replace(there, total=2), replace(nowhere, total=0))
     assert not rig.manager.books.rows.strict

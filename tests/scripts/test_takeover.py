@@ -1,5 +1,7 @@
 """A master that follows a lost one takes over what runs: no task is started a second time."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from am.ask.registry import asker
@@ -130,7 +132,7 @@ def test_a_container_in_which_nothing_was_started_is_not_kept() -> None:
     assert node.containers == (containers[0],)
     (beat,) = sent(node.handle(TimerFired("heartbeat"), 2.0), NodeHeartbeated)
     assert [(e.container_id, e.outcome) for e in beat.ended] == [(containers[1], Outcome.RELEASED)]
-    late = StartContainers(FIRST, "n1", (runs._replace(container_id=containers[1], task=1),))
+    late = StartContainers(FIRST, "n1", (replace(runs, container_id=containers[1], task=1),))
     (answer,) = sent(node.handle(late, 3.0), StartAnswered)
     assert answer.items[0].error, "a start that comes late is refused"
 

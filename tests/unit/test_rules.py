@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -48,7 +49,7 @@ INF, NAN = math.inf, math.nan
 
 
 def asked(**fields: Any) -> ContainersAsked:
-    return ContainersAsked(1, 1, asks=(ASK, ASK._replace(**fields)))
+    return ContainersAsked(1, 1, asks=(ASK, replace(ASK, **fields)))
 
 
 def node(**fields: Any) -> NodeRegistered:
@@ -61,7 +62,7 @@ def test_what_keeps_the_rules_passes() -> None:
         asked(), asked(total=2**53, stage=-1, label="gpu", nodes=("n1",)), node(),
         node(running=(RunningContainer(C, (0.0, 1.0), ((0, 0, 1),)),), labels=("a", "b")),
         NodeHeartbeated("n", 1, use=(0.5, -1.0), ended=(END,)),
-        NodeHeartbeated("n", 1, ended=(END._replace(stage=-1, task=-1, exit_code=-9),)),
+        NodeHeartbeated("n", 1, ended=(replace(END, stage=-1, task=-1, exit_code=-9),)),
         StartContainers(1, "n", (LAUNCH,)), KillApplication(1, "two\nlines"),
         DecommissionNode("n", -1.0),
     ]  # fmt: skip
@@ -103,10 +104,10 @@ def test_what_keeps_the_rules_passes() -> None:
         (node(life=2**54), "life"),
         (node(labels=("l",) * 17), "labels"),
         (NodeHeartbeated("n", 1, use=(1.0,)), "use"),
-        (NodeHeartbeated("n", 1, ended=(END, END._replace(run_s=NAN))), "ended[1].run_s"),
-        (NodeHeartbeated("n", 1, ended=(END._replace(message="x" * 70_000),)), "ended[0].message"),
-        (StartContainers(1, "n", (LAUNCH._replace(duration_s=1e300),)), "items[0].duration_s"),
-        (StartContainers(1, "n", (LAUNCH._replace(granted=(1.0,)),)), "items[0].granted"),
+        (NodeHeartbeated("n", 1, ended=(END, replace(END, run_s=NAN))), "ended[1].run_s"),
+        (NodeHeartbeated("n", 1, ended=(replace(END, message="x" * 70_000),)), "ended[0].message"),
+        (StartContainers(1, "n", (replace(LAUNCH, duration_s=1e300),)), "items[0].duration_s"),
+        (StartContainers(1, "n", (replace(LAUNCH, granted=(1.0,)),)), "items[0].granted"),
         (DecommissionNode("n", 1e308), "timeout_s"),
         (KillApplication(2**60), "app_id"),
     ],
@@ -160,7 +161,7 @@ def test_the_compiled_rules_say_what_the_rules_say_one_by_one(
 
 
 def test_a_value_that_follows_a_good_one_is_judged_for_itself() -> None:
-    bad = LAUNCH._replace(demand=(1.0, -1.0))
+    bad = replace(LAUNCH, demand=(1.0, -1.0))
     for items in ((LAUNCH, LAUNCH, bad), (bad, bad)):
         assert rules.problem_of(StartContainers(1, "n", items), 2) is not None
     assert rules.problem_of(StartContainers(1, "n", (LAUNCH, LAUNCH)), 2) is None

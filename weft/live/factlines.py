@@ -7,11 +7,12 @@ from typing import Any, TextIO
 from weft.errors import WeftError
 from weft.facts import Fact
 from weft.messages import AskType, Outcome
+from weft.record import as_dict
 
 
 def fact_to_dict(fact: Fact, now: float) -> dict[str, Any]:
     """A fact as plain data; `now` in s on the cluster's clock, outcomes by name."""
-    data = {"fact": type(fact).__name__, "now_s": round(now, 6), **fact._asdict()}
+    data = {"fact": type(fact).__name__, "now_s": round(now, 6), **as_dict(fact)}
     for key in ("outcome", "kind"):
         value = data.get(key)
         if isinstance(value, Outcome | AskType):

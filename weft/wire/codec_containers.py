@@ -158,8 +158,13 @@ def encode_answers(messages: Iterable[NodeAnswer]) -> pb.ContainersResponse:
                 node_id=message.node_id,
                 attempt_id=message.attempt_id,
                 items=[
-                    make(container_id=container, stage=stage, task=task, error=error)
-                    for container, stage, task, error in message.items
+                    make(
+                        container_id=item.container_id,
+                        stage=item.stage,
+                        task=item.task,
+                        error=item.error,
+                    )
+                    for item in message.items
                 ],
             )
         else:

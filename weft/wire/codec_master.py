@@ -204,8 +204,8 @@ def _fill_granted(to: pb.AllocateResponse, message: ContainersGranted) -> None:
         make = pb.Container
         to.containers.extend(
             [
-                make(container_id=container, node_id=node, ask_id=ask, boot=boot)
-                for container, node, ask, boot in message.containers
+                make(container_id=c.container_id, node_id=c.node_id, ask_id=c.ask_id, boot=c.boot)
+                for c in message.containers
             ]
         )
     if message.ended:
@@ -254,8 +254,10 @@ def _encode_accepted(message: AttemptAccepted) -> pb.ApplicationMasterRegistered
         epoch=message.epoch,
         racks=[pb.NodeRack(node_id=node, rack=rack) for node, rack in message.racks],
         held=[
-            pb.Container(container_id=container, node_id=node, ask_id=ask, boot=boot)
-            for container, node, ask, boot in message.held
+            pb.Container(
+                container_id=c.container_id, node_id=c.node_id, ask_id=c.ask_id, boot=c.boot
+            )
+            for c in message.held
         ],
         addresses=[pb.NodeAddress(node_id=n, address=place) for n, place in message.addresses],
     )

@@ -101,16 +101,16 @@ def encode_container_ends(ends: Iterable[ContainerEnd]) -> list[pb.ContainerEnd]
     make = pb.ContainerEnd
     return [
         make(
-            container_id=container,
-            outcome=outcome,  # type: ignore[arg-type]
-            exit_code=exit_code,
-            stage=stage,
-            task=task,
-            attempt=attempt,
-            run_s=run_s,
-            message=message,
+            container_id=end.container_id,
+            outcome=end.outcome,  # type: ignore[arg-type]
+            exit_code=end.exit_code,
+            stage=end.stage,
+            task=end.task,
+            attempt=end.attempt,
+            run_s=end.run_s,
+            message=end.message,
         )
-        for container, outcome, exit_code, stage, task, attempt, run_s, message in ends
+        for end in ends
     ]
 
 
@@ -138,17 +138,17 @@ def encode_task_ends(ends: Iterable[TaskEnd]) -> list[pb.TaskEnd]:
     make = pb.TaskEnd
     return [
         make(
-            container_id=container,
-            stage=stage,
-            task=task,
-            attempt=attempt,
-            outcome=outcome,  # type: ignore[arg-type]
-            exit_code=exit_code,
-            run_s=run_s,
-            message=message,
-            use=use,
+            container_id=end.container_id,
+            stage=end.stage,
+            task=end.task,
+            attempt=end.attempt,
+            outcome=end.outcome,  # type: ignore[arg-type]
+            exit_code=end.exit_code,
+            run_s=end.run_s,
+            message=end.message,
+            use=end.use,
         )
-        for container, stage, task, attempt, outcome, exit_code, run_s, message, use in ends
+        for end in ends
     ]
 
 

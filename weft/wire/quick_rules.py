@@ -67,16 +67,14 @@ class _Writer:
         self._say(depth + more + 1, "return False")
 
     def _each(self, n: int, rule: Any, depth: int) -> None:
-        """A list of named tuples: their places into variables, those tested in line."""
+        """A list of records: the fields of each tested in line."""
         self._say(depth, f"if v{n}:")
         self._say(depth + 1, f"if check{n}(v{n}, d):")
         self._say(depth + 2, "return False")
-        rows = self._rules[rule.item]
-        places = [f"v{n}_{place}" for place in range(len(rows))]
-        self._say(depth + 1, f"for {', '.join(places)}, in v{n}:")
+        self._say(depth + 1, f"for one{n} in v{n}:")
         inner = len(self.lines)
-        for place, row in zip(places, rows.values(), strict=True):
-            self.test(place, row, depth + 2)
+        for name, row in self._rules[rule.item].items():
+            self.test(f"one{n}.{name}", row, depth + 2)
         if len(self.lines) == inner:
             self._say(depth + 2, "pass")
 

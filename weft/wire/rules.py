@@ -338,13 +338,13 @@ def problem_of(message: Any, d: int) -> InputError | None:
     return None
 
 
-_Row = list[tuple[int, str, Check | None, list[Any] | None]]
+_Row = list[tuple[str, Check | None, list[Any] | None]]
 
 
 def _check_items(name: str, items: tuple[Any, ...], row: _Row, d: int) -> None:
     for position, item in enumerate(items):
-        for at, part, rule, nested in row:
-            value = item[at]
+        for part, rule, nested in row:
+            value = getattr(item, part)
             if rule is not None and (problem := rule(value, d)):
                 raise InputError(f"{name}[{position}].{part}", problem)
             if nested is not None and value:
@@ -352,13 +352,9 @@ def _check_items(name: str, items: tuple[Any, ...], row: _Row, d: int) -> None:
 
 
 def _row_of(kind: type) -> _Row:
-    """The checks of a named tuple by place, those that check nothing left out."""
-    found: _Row = []
-    for at, name in enumerate(field_names(kind)):
-        rule = RULES[kind][name]
-        if rule.check is not None:
-            found.append((at, name, rule.check, _nested(rule)))
-    return found
+    """The checks of a record's fields, those that check nothing left out."""
+    rules = ((name, RULES[kind][name]) for name in field_names(kind))
+    return [(name, rule.check, _nested(rule)) for name, rule in rules if rule.check is not None]
 
 
 def _nested(rule: Rule) -> Any:
