@@ -51,6 +51,7 @@ from weft.resources import ResourceTypes, Vector
 
 _RUNNING: Final = NodeState.RUNNING
 _STOPPED: Final = NodeState.STOPPED
+ASKED = "asked to stop"  # why a node leaves that its process told to
 BOOT_MAX = 1 << 53
 BOOTS, REPORT_BITS = 1 << 31, 22  # of a process's name, what its reports' numbers begin with
 TICK_S = 1e-6
@@ -367,7 +368,7 @@ class NodeManager:
         self._runner.emulation.slow(event.speed, now)
 
     def _on_stop_requested(self, event: StopRequested, now: float, effects: list[Effect]) -> None:
-        self._leave("asked to stop", now, effects)
+        self._leave(ASKED, now, effects)
 
     def _leave(self, reason: str, now: float, effects: list[Effect]) -> None:
         """Leave on purpose: the Resource Manager counts what still runs here as lost."""

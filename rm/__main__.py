@@ -96,7 +96,9 @@ async def serve(settings: RmSettings) -> None:
         process.log.warning("the journal ends early", dropped=journal.dropped)
     instrument(process.exposition, manager)
     server = Server(settings.host, settings.port, process.exposition.called)
-    service = ManagerService(process, server, len(manager.books.types), settings.submissions_per_s)
+    service = ManagerService(
+        process, server, len(manager.books.types), settings.submissions_per_s, settings.heartbeat_s
+    )
     store = None if journal is None else MeteredStore(journal, process.exposition)
     shell = Shell(process.clock, service, store, process.exposition.meter, checked=settings.check)
     shell.add(MANAGER, manager)

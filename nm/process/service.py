@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nm.core import BOOT_MAX, NodeManager
+from nm.core import ASKED, BOOT_MAX, NodeManager
 from nm.process.cgroups import find
 from nm.process.folders import clean_all
 from nm.process.health import examine
@@ -375,6 +375,8 @@ class NodeService(Outside):
 
     def stopped(self, core: Address, reason: str) -> None:
         """A node left; a process without nodes ends."""
+        if reason != ASKED:
+            self._process.log.warning("a node leaves", node=core, reason=reason)
         self._gone(core)
         if not self._hosted:
             self._process.end()

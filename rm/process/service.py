@@ -10,6 +10,7 @@ from typing import Any
 
 from rm.clients import READS
 from rm.process.metrics import ManagerMetrics
+from rm.process.owners import Owners
 from rm.process.rate import Rate
 from weft.access import TRUSTED, Caller
 from weft.effects import ClientRequested
@@ -43,6 +44,8 @@ SUBMIT_BURST_S = 10.0  # so many seconds' submissions may come at once
 ROUTES_MAX = 100_000  # nodes and masters that are answered over one stream
 KEPT_MAX = 50_000  # facts kept for a watcher that comes back
 BATCH_MAX = 1_000
+SILENCE_BEATS = 3  # a stream that was not heard for so many heartbeats may have ended
+SILENCE_MIN_S = 2.0
 CLIENT = client_address("")
 
 
@@ -50,15 +53,25 @@ class ManagerService(Outside):
     """Routes messages to the streams that their receivers were last heard on."""
 
     def __init__(
-        self, process: Process, server: Server, d: int = 0, submissions_per_s: float = 0.0
+        self,
+        process: Process,
+        server: Server,
+        d: int = 0,
+        submissions_per_s: float = 0.0,
+        heartbeat_s: float = 1.0,
     ) -> None:
-        """`d`: the number of the cluster's resource types. 0 submissions a second: no bound."""
+        """`d`: the number of the cluster's resource types. 0 submissions a second: no bound.
+
+        `heartbeat_s`: the pace of nodes on the cluster's clock.
+        """
         self._process = process
         self._d = d
         self._gate = gate = Gate(process.tell_refused, process.count_refused)
         self._metrics = ManagerMetrics(process.exposition)
         self._routes: dict[Address, Lane] = {}
         self._behind: dict[Lane, set[Address]] = {}
+        beat_s = process.clock.wall_s(heartbeat_s)
+        self._owners = Owners(max(SILENCE_MIN_S, SILENCE_BEATS * beat_s))
         self._clients: dict[Address, asyncio.Future[Any]] = {}
         self._tokens = itertools.count(1)
         self._reading: set[Address] = set()  # of the clients, those whose request changes nothing
@@ -83,13 +96,21 @@ class ManagerService(Outside):
         shell = self._shell
         if shell is None:
             return
+        now_s = time.monotonic()
         for message in batch:
             error = rules.problem_of(message, self._d)
             if error is None and not lane.who.may_be(message.node_id):
                 error = InputError("node_id", f"{lane.who} is not {message.node_id!r}")
             if error is None:
-                self._learn(node_address(message.node_id), lane)
-                shell.post(MANAGER, message)
+                passes = self._owners.hear(lane, message, now_s)
+                if passes is True:
+                    self._learn(node_address(message.node_id), lane)
+                    shell.post(MANAGER, message)
+                elif passes is not False:
+                    lane.send((passes,))
+                    if passes.shutdown:
+                        error = InputError("node_id", passes.shutdown)
+                        self._gate.refuse(type(message).__name__, lane.peer, error)
                 continue
             self._gate.refuse(type(message).__name__, lane.peer, error)
             if isinstance(message, NodeRegistered):  # it would repeat itself for ever
@@ -121,6 +142,7 @@ class ManagerService(Outside):
             self._behind.get(lane, set()).discard(address)
 
     def _closed(self, lane: Lane) -> None:
+        self._owners.closed(lane)
         for address in self._behind.pop(lane, ()):
             self._routes.pop(address, None)
 

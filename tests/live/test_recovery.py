@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from testkit.live import Cluster, Part, until, wait_for_nodes
+from testkit.live import Cluster, Part, chain, until, wait_for_nodes
 from weft.client.api import Client
 from weft.job import Job
 from weft.jobfile import job_from_dict
@@ -106,3 +106,23 @@ def test_what_was_killed_meanwhile_is_lost_and_runs_again(cluster: Cluster, tmp_
         assert [e["container"] for e in lost] == [victim["container_id"]]
         assert "how it ended is not known" in lost[0]["message"]
     assert log.read_text().count("begin") == 4
+
+
+def test_a_second_node_manager_of_the_same_name_is_refused_and_the_first_goes_on(
+    cluster: Cluster,
+) -> None:
+    manager = cluster.manager()
+    host = cluster.host(manager)
+    flags = ("--cluster=1x4vcores,8192memory_mb", f"--am-host={host.address}", "--nodes=1")
+    cluster.nodes(manager, *flags)
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 1)
+        app = client.submit(chain("j", 1, 3, 8.0))
+        until(lambda: client.application(app).running_containers >= 3, "they run")
+        second = cluster.nodes(manager, *flags)
+        until(lambda: "give one of them another name" in second.log.read_text(), "it is told")
+        line = next(x for x in second.log.read_text().splitlines() if "another name" in x)
+        assert line.count("ipv4:127.0.0.1:") == 2, "which two they are"
+        assert client.wait([app])[app].final_status == "SUCCEEDED"
+    starts = [e for e in cluster.events() if e["fact"] == "TaskStarted" and e["stage"] >= 0]
+    assert len(starts) == 3, "nothing was taken from the first"

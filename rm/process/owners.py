@@ -1,0 +1,90 @@
+"""Of two processes that say to be one node, the one that is heard keeps it.
+
+Two hosts that were given one name by mistake would take the node from each other for ever, and end
+each other's tasks. A node manager that started anew is no such case: its former stream closes, or
+falls silent. So a registration of another process waits while the first stream is heard; where both
+go on speaking, the second is refused, and told both addresses.
+"""
+
+from typing import Any, NamedTuple
+
+from weft.messages import NodeAnswered, NodeHeartbeated, NodeRegistered
+from weft.wire.lanes import Lane
+
+NODES_MAX = 100_000  # beyond it nobody is told apart: who would be, would be hostile
+
+
+class Rival(NamedTuple):
+    """Another process that registers under the same name."""
+
+    boot: int
+    since_s: float
+
+
+class Owner:
+    """The stream that a node was last heard on."""
+
+    __slots__ = ("boot", "heard_s", "lane", "rival")
+
+    def __init__(self, lane: Lane, boot: int, heard_s: float) -> None:
+        self.lane = lane
+        self.boot = boot  # 0: not known since this manager started
+        self.heard_s = heard_s
+        self.rival: Rival | None = None
+
+
+class Owners:
+    """Who speaks for which node."""
+
+    def __init__(self, silence_s: float) -> None:
+        """A stream that was not heard for `silence_s` (wall clock) has lost its nodes."""
+        self._silence_s = silence_s
+        self._of: dict[str, Owner] = {}
+        self._on: dict[Lane, set[str]] = {}
+
+    def hear(self, lane: Lane, message: Any, now_s: float) -> NodeAnswered | bool:
+        """Whether a message of a node may pass; an answer: it may not, and that is why.
+
+        `now_s`: monotonic wall clock.
+        """
+        owner = self._of.get(message.node_id)
+        boot = message.boot if type(message) is NodeRegistered else 0
+        if owner is not None and owner.lane is lane:
+            owner.heard_s = now_s
+            owner.boot = boot or owner.boot
+            return True
+        if owner is None or self._over(owner, now_s) or (boot and boot == owner.boot):
+            self._own(lane, message.node_id, boot, now_s)
+            return True
+        if not boot:
+            # who comes back on a new stream registers again, and is known by its boot
+            resync = NodeAnswered(message.node_id, 0, resync=True)
+            return resync if type(message) is NodeHeartbeated else False
+        rival = owner.rival
+        if rival is None or rival.boot != boot:
+            owner.rival = Rival(boot, now_s)
+        elif owner.heard_s - rival.since_s > self._silence_s:  # both live
+            why = (
+                f"node {message.node_id!r} is at {owner.lane.peer} already, which is alive; "
+                f"this is {lane.peer}: give one of them another name"
+            )
+            return NodeAnswered(message.node_id, 0, shutdown=why)
+        return False
+
+    def closed(self, lane: Lane) -> None:
+        """A stream is gone: its nodes are whose who comes."""
+        for name in self._on.pop(lane, ()):
+            if self._of[name].lane is lane:
+                del self._of[name]
+
+    def _over(self, owner: Owner, now_s: float) -> bool:
+        return owner.lane.closed or now_s - owner.heard_s > self._silence_s
+
+    def _own(self, lane: Lane, name: str, boot: int, now_s: float) -> None:
+        old = self._of.get(name)
+        if old is not None:
+            self._on[old.lane].discard(name)
+        elif len(self._of) >= NODES_MAX:
+            return
+        self._of[name] = Owner(lane, boot, now_s)
+        self._on.setdefault(lane, set()).add(name)
