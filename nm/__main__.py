@@ -4,7 +4,8 @@ import sys
 from dataclasses import replace
 
 from nm.process.health import check_script
-from nm.process.service import NodeService
+from nm.process.isolation import Isolation
+from nm.process.service import NodeService, isolation_of
 from weft.cluster import ClusterSpec, NodeSpec
 from weft.errors import InputError, WeftError
 from weft.live.process import Process, run
@@ -34,11 +35,16 @@ def choose_nodes(settings: NmSettings, cluster: ClusterSpec) -> list[NodeSpec]:
     return [replace(node, node_id=f"{name}{node.node_id}") for node in chosen]
 
 
-async def serve(settings: NmSettings, specs: list[NodeSpec], cluster: ClusterSpec) -> None:
+async def serve(
+    settings: NmSettings,
+    specs: list[NodeSpec],
+    cluster: ClusterSpec,
+    kept_apart: Isolation | None,
+) -> None:
     """Be these nodes until told to end."""
     process = Process(settings)
     server = Server(settings.host, settings.port, process.exposition.called)
-    service = NodeService(process, settings, server)
+    service = NodeService(process, settings, server, kept_apart)
     address = await server.start()
     process.serve_metrics()
     service.start(specs, cluster.types, settings.advertise or address)
@@ -59,9 +65,10 @@ def main(arguments: list[str]) -> None:
         specs = choose_nodes(settings, cluster)
         if settings.health_script is not None:
             check_script(settings.health_script)
+        kept_apart = isolation_of(settings, specs[0].node_id)
     except WeftError as error:
         fail(error)
-    run(lambda: serve(settings, specs, cluster))
+    run(lambda: serve(settings, specs, cluster, kept_apart))
 
 
 if __name__ == "__main__":

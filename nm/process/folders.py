@@ -1,14 +1,99 @@
-"""What an application that brought its master along leaves on a host, beside its containers' logs.
+"""The folders of containers on a host: made, read and cleaned without following a task's links.
 
-Its launcher keeps files for all of its containers (`KEPT`), and each container has tokens and
-whatever it wrote. All of that goes when the application is over; logs stay, as Weft's own do.
+What an application that brought its master along leaves beside its containers' logs: its launcher
+keeps files for all of its containers (`KEPT`), and each container has tokens and whatever it wrote.
+All of that goes when the application is over; logs stay, as Weft's own do.
 """
 
+import os
 import shutil
+import stat
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 KEPT = ("filecache", "local")  # folders of an application, for all of its containers
 LOGS = (".log", ".out", ".err")
+
+
+def make(root: Path, parts: Sequence[str], own: Callable[[int], None] | None, mode: int) -> int:
+    """Make the folders `parts` below a root; returns the last one, open. Raises OSError.
+
+    No link is followed: a task may have put one there. `own` is called with each one that is made
+    from the second on, open (the first is an application's, which the tasks' user must not own).
+    """
+    place = os.open(root, _FOLDER)
+    try:
+        for depth, part in enumerate(parts):
+            made = True
+            try:
+                os.mkdir(part, mode if depth else 0o755, dir_fd=place)
+            except FileExistsError:
+                made = False
+            inner = os.open(part, _FOLDER, dir_fd=place)
+            os.close(place)
+            place = inner
+            if made and depth and own is not None:
+                own(place)
+    except OSError:
+        os.close(place)
+        raise
+    return place
+
+
+def open_log(place: int, name: str, own: Callable[[int], None] | None) -> int:
+    """Open a log file of a folder for writing at its end, never through a link; raises OSError."""
+    file = os.open(name, _APPEND, 0o644, dir_fd=place)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(f"{name} is no file")
+    if own is not None:
+        own(file)
+    return file
+
+
+def logs(folder: Path) -> list[str]:
+    """Names of the log files below a container's folder, relative to it; links are none."""
+    found = [*folder.rglob("stdout"), *folder.rglob("stderr")]
+    return sorted(str(path.relative_to(folder)) for path in found if not path.is_symlink())
+
+
+def log_size(folder: Path, name: str) -> int:
+    """Bytes of a log file so far."""
+    with open(_opened(folder, name), "rb") as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def read_log(folder: Path, name: str, offset: int, size: int) -> bytes:
+    """A piece of a log file; raises FileNotFoundError for a name that `logs` does not give."""
+    if name not in logs(folder):
+        raise FileNotFoundError(name)
+    with open(_opened(folder, name), "rb") as file:
+        file.seek(offset)
+        return file.read(size)
+
+
+def _opened(folder: Path, name: str) -> int:
+    """A log file, open; a task may put a link in its place at any time, which is not followed."""
+    try:
+        place = os.open(folder, _FOLDER)
+        try:
+            *above, last = name.split("/")
+            for part in above:
+                inner = os.open(part, _FOLDER, dir_fd=place)
+                os.close(place)
+                place = inner
+            file = os.open(last, _READ, dir_fd=place)
+        finally:
+            os.close(place)
+    except OSError:
+        raise FileNotFoundError(name) from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise FileNotFoundError(name)
+    return file
 
 
 def clean(application: Path) -> None:

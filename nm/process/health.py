@@ -17,6 +17,7 @@ from weft.errors import InputError
 ERROR = b"ERROR"
 REPORT_MAX = 1_000  # characters
 CHUNK = 64 * 1024  # bytes that are read at a time
+RUNNING: set[int] = set()  # processes of scripts
 LINE_MAX = 4 * REPORT_MAX  # bytes that are kept of a line: the most that so many characters take
 
 
@@ -40,6 +41,7 @@ async def examine(
         )  # fmt: skip
     except OSError as error:
         return f"the health script cannot be run: {error.strerror or error}"
+    RUNNING.add(process.pid)
     try:
         return await asyncio.wait_for(_said(process), timeout_s)
     except TimeoutError:
@@ -48,6 +50,7 @@ async def examine(
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # also what it started
         await process.wait()
+        RUNNING.discard(process.pid)
 
 
 class Findings:

@@ -14,10 +14,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from nm.process.folders import clean
+from nm.process.folders import KEPT, clean, log_size, logs, make, open_log, read_log
+from nm.process.isolation import Isolation
+from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from nm.process.limits import Limits, startable
 from nm.process.records import (
     Record,
@@ -34,7 +36,8 @@ from weft.ids import AppId, ContainerId, app_of_container, format_app, format_co
 from weft.messages import NODE_ENDED, MasterLaunch, Outcome, TaskLaunch
 from weft.resources import Vector
 
-ROOT_VARIABLE = "WEFT_WORK_ROOT"  # marks every process that a node manager started
+LAUNCHER = "weft.hadoop.launcher"  # it keeps files for all containers of an application
+SECRET = ("WEFT_TLS_", "WEFT_TOKEN", "WEFT_NM_")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer
 UNKNOWN = -1000  # exit code of a process of which nobody knows how it ended
 POLL_S = 0.02  # where the system has no pidfd
@@ -78,6 +81,7 @@ class ProcessHost:
         environment: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         records: Records | None = None,
+        isolation: Isolation | None = None,
     ) -> None:
         self._records = records if hasattr(os, "pidfd_open") and host_boot() else None
         self.root = root.resolve()
@@ -85,9 +89,10 @@ class ProcessHost:
         self._on_ended = on_ended
         self._grace_s = grace_s
         self._limits = limits
+        self._isolation = isolation if isolation is not None and isolation.on else None
         given = os.environ if environment is None else environment
         # who this node is to the others is no business of its tasks
-        self._environment = {k: v for k, v in given.items() if not k.startswith("WEFT_TLS_")}
+        self._environment = {k: v for k, v in given.items() if not k.startswith(SECRET)}
         self._environment[ROOT_VARIABLE] = str(self.root)
         self._names: tuple[str, ...] = ()  # the cluster's resource types, once they are known
         self._running: dict[ContainerId, dict[TaskKey, _Process]] = {}
@@ -97,6 +102,15 @@ class ProcessHost:
 
     def __len__(self) -> int:
         return sum(map(len, self._running.values()))
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that were started here, without what they started."""
+        return {process.pid for group in self._running.values() for process in group.values()}
+
+    def holds(self, container: str) -> bool:
+        """Whether a container, by its name, still runs."""
+        return any(format_container(self.cluster_ts, each) == container for each in self._running)
 
     def follow(self, cluster_ts: int, names: Sequence[str]) -> None:
         """Learn the cluster's start, ms since the epoch, and its resource types."""
@@ -150,19 +164,23 @@ class ProcessHost:
         environment["WEFT_CONTAINER"] = format_container(self.cluster_ts, container_id)
         environment["WEFT_WORK_DIR"] = str(path)
         environment["WEFT_PYTHON"] = sys.executable  # one that can import weft
-        held = command
+        held, isolation = command, self._isolation
         name = process_name(container_id, key)
-        recorded = self._records is not None and item is not None
-        if recorded and startable(command[0], environment, path):
+        found = startable(command[0], environment, path)
+        if isolation is not None and found:
+            environment.update(isolation.environment())
+            held = isolation.wrap(command, path, self._seen(container_id, command))
+        recorded = found and self._records is not None and item is not None
+        if recorded:
             assert self._records is not None
             self._records.exit_file(name).unlink(missing_ok=True)
-            held = waited_for(command, self._records.exit_file(name))
+            held = waited_for(held, self._records.exit_file(name))
         group = ""
         if self._limits is not None and demand:
             group = format_container(self.cluster_ts, container_id)
             held = self._limits.enter(container_id, group, demand, held, environment, path)
         try:
-            pid = _spawn(held, environment, path, note)
+            pid = self._spawn(held, environment, path, note)
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             problem = f"{command[0]}: cannot be started: {error.strerror or error}"
@@ -170,11 +188,50 @@ class ProcessHost:
             self._loop.call_soon(self._on_ended, end)
             return
         process = _Process(container_id, key, pid, self._loop.time())
-        process.recorded = recorded and held is not command
+        process.recorded = recorded
         if item is not None and process.recorded:
             self._write(item, key, pid, group, node_id)
         self._running.setdefault(container_id, {})[key] = process
         self._watch(process)
+
+    def _spawn(
+        self, command: Sequence[str], environment: Mapping[str, str], folder: Path, note: str
+    ) -> int:
+        """Start a process in its own group (vfork and exec: about 0.4 ms); raises OSError."""
+        own = None if self._isolation is None else self._isolation.own
+        place = make(self.root, folder.relative_to(self.root).parts, own, 0o700)
+        files = [place]
+        try:
+            for name in ("stdout", "stderr"):
+                files.append(open_log(place, name, own))
+            if note:
+                os.write(files[2], f"{note}\n".encode())
+            started = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=files[1],
+                stderr=files[2],
+                cwd=folder,
+                env=environment,
+                process_group=0,
+                close_fds=True,
+            )
+        finally:
+            for file in files:
+                os.close(file)
+        started.returncode = 0  # reaped by its pidfd, not by Popen
+        return started.pid
+
+    def _seen(self, container_id: ContainerId, command: Sequence[str]) -> list[Path]:
+        """The folders that a container's tasks share: its own, and what its application keeps."""
+        folder = self.folder(container_id)
+        if not any(LAUNCHER in word for word in command[:3]):
+            return [folder]
+        kept = [folder.parent / name for name in KEPT]
+        assert self._isolation is not None
+        for path in kept:
+            os.close(make(self.root, path.relative_to(self.root).parts, self._isolation.own, 0o700))
+        return [folder, *kept]
 
     def _write(
         self, item: TaskLaunch | MasterLaunch, key: TaskKey, pid: int, group: str, node_id: str
@@ -295,23 +352,17 @@ class ProcessHost:
 
     def logs(self, container_id: ContainerId) -> list[str]:
         """Names of a container's log files, relative to its folder."""
-        folder = self.folder(container_id)
-        found = [*folder.rglob("stdout"), *folder.rglob("stderr")]
-        return sorted(str(path.relative_to(folder)) for path in found)
+        return logs(self.folder(container_id))
 
     def log_size(self, container_id: ContainerId, name: str) -> int:
         """Bytes of a log file so far."""
-        return (self.folder(container_id) / name).stat().st_size
+        return log_size(self.folder(container_id), name)
 
     def read_log(
         self, container_id: ContainerId, name: str, offset: int = 0, size: int = 1 << 20
     ) -> bytes:
         """A piece of a log file; raises FileNotFoundError for a name that `logs` does not give."""
-        if name not in self.logs(container_id):
-            raise FileNotFoundError(name)
-        with (self.folder(container_id) / name).open("rb") as file:
-            file.seek(offset)
-            return file.read(size)
+        return read_log(self.folder(container_id), name, offset, size)
 
     # -- reaping -----------------------------------------------------------------------------------
 
@@ -346,7 +397,8 @@ class ProcessHost:
             _signal(process.pid, signal.SIGKILL)  # its number is not free before the next line
             _, status, spent = os.wait4(process.pid, 0)
             code = os.waitstatus_to_exitcode(status)
-            code = exit_code(code) if process.recorded else code
+            sandboxed = self._isolation is not None and self._isolation.sandboxed
+            code = exit_code(code) if process.recorded or sandboxed else code
         for_memory = self._left(process)
         if process.recorded and self._records is not None:
             self._records.ended(process_name(process.container_id, process.key), code)
@@ -408,60 +460,6 @@ class ProcessHost:
             for container, group in self._running.items()
         }
         return self._limits.measure(running)
-
-
-def kill_orphans(root: Path, spare: Collection[int] = (), only: int = 0) -> list[int]:
-    """Kill what an earlier node manager of this root left running; answers the process ids.
-
-    Only processes that carry the root in their environment and belong to this user are looked at:
-    none of the process groups `spare`, and with `only` those of this group.
-    """
-    mark = f"{ROOT_VARIABLE}={root.resolve()}".encode()
-    killed = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark not in (entry / "environ").read_bytes().split(b"\0"):
-                continue
-            pid = int(entry.name)
-            group = os.getpgid(pid)
-            if group in spare or (only and group != only):
-                continue
-            if pid != os.getpid():
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-        except (OSError, ValueError):
-            continue  # gone meanwhile, or not ours
-    return killed
-
-
-def _spawn(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, note: str = ""
-) -> int:
-    """Start a process in its own group (vfork and exec: about 0.4 ms); raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    out = os.open(folder / "stdout", flags, 0o644)
-    try:
-        err = os.open(folder / "stderr", flags, 0o644)
-        try:
-            if note:
-                os.write(err, f"{note}\n".encode())
-            started = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=folder,
-                env=environment,
-                process_group=0,
-                close_fds=True,
-            )
-        finally:
-            os.close(err)
-    finally:
-        os.close(out)
-    started.returncode = 0  # reaped by its pidfd, not by Popen
-    return started.pid
 
 
 def _signal(group: int, number: signal.Signals) -> None:

@@ -14,8 +14,10 @@ import numpy as np
 from nm.core import ASKED, BOOT_MAX, NodeManager
 from nm.process.cgroups import find
 from nm.process.folders import clean_all
-from nm.process.health import examine
-from nm.process.host import ProcessHost, kill_orphans
+from nm.process.health import RUNNING, examine
+from nm.process.host import ProcessHost
+from nm.process.isolation import Isolation, isolation
+from nm.process.leftovers import Strays, adopt, kill_orphans
 from nm.process.limits import DISK, Limits
 from nm.process.masters import HostedMasters, ProcessMasters
 from nm.process.metrics import NodeMetrics
@@ -62,7 +64,14 @@ LOG_CHUNK = 1 << 18  # bytes of one message
 class NodeService(Outside):
     """Drives the nodes of one process and connects them."""
 
-    def __init__(self, process: Process, settings: NmSettings, server: Server) -> None:
+    def __init__(
+        self,
+        process: Process,
+        settings: NmSettings,
+        server: Server,
+        kept_apart: Isolation | None = None,
+    ) -> None:
+        """`kept_apart`: how tasks are, as `isolation_of` found."""
         self._process = process
         self._settings = settings
         self._metrics = NodeMetrics(process.exposition)
@@ -80,6 +89,9 @@ class NodeService(Outside):
         self._launched: dict[ContainerId, tuple[Address, int]] = {}  # node, processes not ended
         self._masters: HostedMasters | ProcessMasters
         self._processes: ProcessHost | None = None
+        self._isolation = kept_apart
+        for problem in kept_apart.lacking if kept_apart is not None else ():
+            process.log.warning("tasks are not kept apart", reason=problem)
         self._hosted = 0
         self._gate = Gate(process.tell_refused, process.count_refused)
         add_container_service(server, self, self._gate)
@@ -95,8 +107,9 @@ class NodeService(Outside):
             root = Path(settings.work_dir) / specs[0].node_id
             records = Records(root.resolve()) if settings.recovery else None
             self._processes = ProcessHost(
-                root, self._ended, limits=self._limits(specs, types), records=records
-            )
+                root, self._ended, limits=self._limits(specs, types), records=records,
+                isolation=self._isolation,
+            )  # fmt: skip
             found, ends = self._processes.find()
             killed = kill_orphans(root, {record.pid for record in found})
             if killed:
@@ -104,6 +117,8 @@ class NodeService(Outside):
             if not found:
                 clean_all(root)
             self._process.spawn(self._forget())
+            if adopt():
+                self._process.spawn(self._collect(self._processes))
         if settings.launch == "hosted":
             process = self._process
             self._masters = HostedMasters(
@@ -196,6 +211,15 @@ class NodeService(Outside):
             owed = any(isinstance(core, NodeManager) and core.owes for core in cores)
             if self._processes is not None:
                 self._processes.forget(heard=not owed)
+
+    async def _collect(self, host: ProcessHost) -> None:
+        """What ended containers left behind in hiding is ended, too."""
+        strays = Strays(lambda: host.pids | RUNNING)
+        while True:
+            await asyncio.sleep(MEASURE_S)
+            killed = strays.sweep(host.holds)
+            if killed:
+                self._process.log.info("killed what tasks left behind", processes=len(killed))
 
     def _limits(self, specs: Sequence[NodeSpec], types: ResourceTypes) -> Limits | None:
         """How this host's tasks are limited and measured; said once where they are not limited."""
@@ -392,3 +416,14 @@ class NodeService(Outside):
         self._hosted -= 1
         self._metrics.hosted(self._hosted)
         self._metrics.gone(core.partition(":")[2])
+
+
+def isolation_of(settings: NmSettings, node: str) -> Isolation | None:
+    """How a node's tasks are to be kept apart; raises InputError for what must be and cannot."""
+    if settings.mode != "process":
+        return None
+    hidden = [Path(path) for path in (settings.tls_key, *settings.hide) if path]
+    return isolation(
+        Path(settings.work_dir) / node, user=settings.task_user, sandbox=settings.sandbox,
+        network=settings.task_network == "host", hidden=hidden,
+    )  # fmt: skip

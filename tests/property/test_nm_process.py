@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nm.process.host import ROOT_VARIABLE, ProcessHost, kill_orphans
+from nm.process.host import ProcessHost
+from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from weft.effects import ProcessEnded
 from weft.ids import attempt_id, container_id
 from weft.messages import Outcome, TaskLaunch

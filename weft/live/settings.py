@@ -222,6 +222,20 @@ class NmSettings(ProcessSettings):
     cgroups: Literal["auto", "off"] = Field(
         "auto", description="Hold tasks to what they asked for by control groups (process)."
     )
+    task_user: str = Field(
+        "", description="Account that tasks run as (process, as root); empty: the node's own."
+    )
+    sandbox: Literal["off", "auto", "on"] = Field(
+        "off",
+        description="Tasks see their own processes, files and /tmp only, by bubblewrap (process); "
+        "auto: where the host can.",
+    )
+    task_network: Literal["host", "none"] = Field(
+        "host", description="none: tasks have no network; needs the sandbox."
+    )
+    hide: list[str] = Field(
+        [], description="File or folder that no task in a sandbox may see; may be repeated."
+    )
     health_script: Path | None = Field(
         None, description="Program whose lines that begin with ERROR make the node unhealthy."
     )
