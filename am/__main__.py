@@ -1,6 +1,7 @@
 """An Application Master's process: one attempt, or with `--hosting` a host of hundreds."""
 
 import sys
+from pathlib import Path
 
 from am.process.service import HostService, MasterService
 from weft.errors import InputError, WeftError
@@ -9,6 +10,7 @@ from weft.live.process import Process, run
 from weft.live.settings import AmSettings, fail, load
 from weft.messages import Outcome
 from weft.wire.server import Server
+from weft.wire.tokens import Shown
 
 
 async def host(settings: AmSettings) -> None:
@@ -36,6 +38,8 @@ async def single(settings: AmSettings) -> None:
         process.end(None if exit_code == 0 else WeftError(message))
 
     service = MasterService(process, settings, ended)
+    if settings.token_file is not None:
+        service.wallet.take(Shown((_token(settings.token_file),)))
     process.serve_metrics()
     service.start()
     service.add(settings.attempt)
@@ -45,6 +49,16 @@ async def single(settings: AmSettings) -> None:
     finally:
         await service.close()
         await process.close()
+
+
+def _token(file: Path) -> bytes:
+    """The attempt's token; its file is for nobody else, and goes. Raises InputError."""
+    try:
+        token = file.read_bytes()
+        file.unlink()
+    except OSError as error:
+        raise InputError("--token-file", f"{file}: {error.strerror}") from None
+    return token
 
 
 def main(arguments: list[str]) -> None:

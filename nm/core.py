@@ -159,6 +159,10 @@ class NodeManager:
         """The containers that the node holds."""
         return tuple(self._runner.book.containers)
 
+    def holds(self, container: ContainerId) -> bool:
+        """Whether the node holds a container."""
+        return container in self._runner.book.containers
+
     # -- registration and pace ---------------------------------------------------------------------
 
     def _on_started(self, event: Started, now: float, effects: list[Effect]) -> None:

@@ -13,6 +13,7 @@ from rm.process.instruments import MeteredStore, instrument
 from rm.process.remote import InOrder, RemoteMatcher
 from rm.process.service import ManagerService
 from rm.process.store import Journal
+from rm.process.trust import Trust, open_keys
 from rm.process.warm import warm
 from rm.recovery import compact
 from rm.settings import ManagerSettings
@@ -96,9 +97,11 @@ async def serve(settings: RmSettings) -> None:
         process.log.warning("the journal ends early", dropped=journal.dropped)
     instrument(process.exposition, manager)
     server = Server(settings.host, settings.port, process.exposition.called)
+    keys, save_keys = open_keys(settings.state_dir, settings.token_key_s)
     service = ManagerService(
-        process, server, len(manager.books.types), settings.submissions_per_s, settings.heartbeat_s
-    )
+        process, server, Trust(keys, manager.books), len(manager.books.types),
+        settings.submissions_per_s, settings.heartbeat_s,
+    )  # fmt: skip
     store = None if journal is None else MeteredStore(journal, process.exposition)
     shell = Shell(process.clock, service, store, process.exposition.meter, checked=settings.check)
     shell.add(MANAGER, manager)
@@ -107,6 +110,7 @@ async def serve(settings: RmSettings) -> None:
     address = await server.start()
     process.serve_metrics()
     loop = process.spawn(shell.run())
+    process.spawn(service.turn_keys(save_keys, min(60.0, settings.token_key_s / 4)))
     process.ready(address=address, cluster_ts=cluster_ts)
     # while nodes start: else the first job waits for the kernels to load
     trial = _matcher(settings)

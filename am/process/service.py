@@ -40,6 +40,8 @@ from weft.wire.lanes import Lane
 from weft.wire.links import NodeLink, master_stream
 from weft.wire.server import Server
 from weft.wire.services import add_host_service
+from weft.wire.tokens import Shown
+from weft.wire.wallet import Wallet
 
 KILLED, BUG = 137, 70  # exit codes: as a shell shows SIGKILL; EX_SOFTWARE
 LINK_DOWN_S = 60.0  # wall clock: the link to a node manager that is gone so long is closed
@@ -77,11 +79,13 @@ class MasterService(Outside):
         self._follower = uuid.uuid4().hex
         self.gate = Gate(process.tell_refused, process.count_refused)
         self._stream_to = settings.manager
+        self.wallet = Wallet()
         self._stream = master_stream(
             settings.manager,
             self._from_manager,
             process.link_log("Resource Manager", settings.manager),
             self._bin,
+            self.wallet.greeting,
         )
 
     # -- life --------------------------------------------------------------------------------------
@@ -120,6 +124,8 @@ class MasterService(Outside):
             decider = self.metrics.timed(decider)
         settings = replace(self._core_settings, history=self._history.read())
         core = self._cores[address] = ApplicationMaster(attempt, settings, decider, rng)
+        if self._stream.up:
+            self._stream.send(self.wallet.attempt(attempt))
         self.shell.add(address, core)
         self.shell.post(address, Started())
         self.metrics.hosted(len(self.shell.addresses))
@@ -144,6 +150,7 @@ class MasterService(Outside):
 
     def _gone(self, address: Address, outcome: Outcome, exit_code: int, message: str) -> None:
         attempt = int(address.partition(":")[2])
+        self.wallet.gone(attempt)
         del self._cores[address]
         plan = self._plans.pop(address, None)
         if plan is not None:
@@ -155,7 +162,14 @@ class MasterService(Outside):
     # -- in ----------------------------------------------------------------------------------------
 
     def _from_manager(self, batch: list[Any]) -> None:
-        for message in self.gate.sift(batch, 0, self._stream_to):
+        for shown in batch:
+            if isinstance(shown, Shown):
+                self.wallet.take(shown)
+        told = [message for message in batch if not isinstance(message, Shown)]
+        for message in self.gate.sift(told, 0, self._stream_to):
+            if isinstance(message, ContainersGranted):
+                for end in message.ended:
+                    self.wallet.ended(end.container_id)
             if isinstance(message, ContainersGranted | AttemptAccepted):
                 for node, address in message.addresses:
                     self._nodes[f"node:{node}"] = address
@@ -191,7 +205,7 @@ class MasterService(Outside):
         for place, messages in to_nodes.items():
             link = self._links.get(place)
             if link is None:
-                link = NodeLink(place, self._follower, self._from_nodes, self._bin)
+                link = NodeLink(place, self._follower, self._from_nodes, self._bin, self.wallet.of)
                 self._links[place] = link
             link.send(messages)
 
@@ -246,8 +260,11 @@ class HostService:
         self._containers: dict[AttemptId, tuple[ContainerId, Lane]] = {}
         add_host_service(server, self._orders, self._closed)
 
-    def _orders(self, lane: Lane, batch: tuple[list[MasterLaunch], list[ContainerId]]) -> None:
-        launch, kill = batch
+    def _orders(
+        self, lane: Lane, batch: tuple[list[MasterLaunch], list[ContainerId], list[bytes]]
+    ) -> None:
+        launch, kill, tokens = batch
+        self.masters.wallet.take(Shown(tuple(tokens)))
         for item in self.masters.gate.sift(launch, 0, lane.peer):
             self._containers[item.attempt_id] = (item.container_id, lane)
             self.masters.add(item.attempt_id)

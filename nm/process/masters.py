@@ -1,12 +1,14 @@
 """Starting masters on a node: in an AM host over its stream, or each as a process of its own."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from nm.process.host import ProcessHost
 from weft.effects import ProcessEnded
-from weft.ids import ContainerId, NodeId
+from weft.ids import AttemptId, ContainerId, NodeId
 from weft.live.settings import NmSettings
 from weft.messages import MasterLaunch, Outcome
 from weft.wire.codec import MasterEnded
@@ -14,6 +16,8 @@ from weft.wire.lanes import Stream
 from weft.wire.links import host_stream
 
 OnEnded = Callable[[ProcessEnded], None]
+TokenOf = Callable[[AttemptId], bytes]  # empty: there is none
+TOKENS = ".tokens"  # folder below the node's work folder
 
 
 HOST_PATIENCE_S = 20.0  # wall clock: a master waits so long for an AM host that is not there
@@ -26,8 +30,13 @@ class HostedMasters:
     """
 
     def __init__(
-        self, address: str, on_ended: OnEnded, on_state: Callable[[bool, str], None]
+        self,
+        address: str,
+        on_ended: OnEnded,
+        on_state: Callable[[bool, str], None],
+        tokens: TokenOf = lambda attempt: b"",
     ) -> None:
+        self._tokens = tokens
         self._on_ended = on_ended
         self._on_state = on_state
         self._running: set[ContainerId] = set()
@@ -38,7 +47,8 @@ class HostedMasters:
         """Have a master started; its end follows in any case."""
         if self.stream.up:
             self._running.add(item.container_id)
-            self.stream.send([((item,), ())])
+            token = self._tokens(item.attempt_id)
+            self.stream.send([((item,), (), (token,) if token else ())])
         else:
             self._waiting[item.container_id] = (item, time.monotonic())
 
@@ -49,7 +59,7 @@ class HostedMasters:
             return True
         if container not in self._running:
             return False
-        self.stream.send([((), (container,))])
+        self.stream.send([((), (container,), ())])
         return True
 
     def _ended(self, batch: list[MasterEnded]) -> None:
@@ -78,9 +88,12 @@ class HostedMasters:
 class ProcessMasters:
     """Masters as processes, run like any other process of a container."""
 
-    def __init__(self, host: ProcessHost, settings: NmSettings) -> None:
+    def __init__(
+        self, host: ProcessHost, settings: NmSettings, tokens: TokenOf = lambda attempt: b""
+    ) -> None:
         self._host = host
         self._settings = settings
+        self._tokens = tokens
 
     def start(self, item: MasterLaunch, node: NodeId) -> None:
         """Start `python -m am` for the attempt; its end follows."""
@@ -100,7 +113,20 @@ class ProcessMasters:
             *identity,
             *settings.master_args,
         ]  # fmt: skip
+        if token := self._tokens(item.attempt_id):
+            command.append(f"--token-file={self._write(item.attempt_id, token)}")
         self._host.run(item.container_id, command, {}, item=item, node_id=node)
+
+    def _write(self, attempt: AttemptId, token: bytes) -> Path:
+        """Write a token where only this user reads it; the master removes it."""
+        folder = self._host.root / TOKENS
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / str(attempt)
+        path.unlink(missing_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(token)
+        return path
 
     def stop(self, container: ContainerId) -> bool:
         """The process host stops it like any other container."""

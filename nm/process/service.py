@@ -22,6 +22,7 @@ from nm.process.limits import DISK, Limits
 from nm.process.masters import HostedMasters, ProcessMasters
 from nm.process.metrics import NodeMetrics
 from nm.process.records import Record, Records
+from nm.process.tokens import NodeTokens
 from nm.settings import Mode, NodeSettings
 from weft.cluster import NodeSpec
 from weft.effects import (
@@ -35,7 +36,7 @@ from weft.effects import (
 )
 from weft.errors import InputError
 from weft.facts import Fact
-from weft.ids import AppId, AttemptId, ContainerId
+from weft.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.live.process import Process
 from weft.live.settings import NmSettings
 from weft.live.shell import Outside, Shell
@@ -55,6 +56,7 @@ from weft.wire.lanes import Lane
 from weft.wire.links import tracker_stream
 from weft.wire.server import Server
 from weft.wire.services import add_container_service
+from weft.wire.tokens import KeyTold, Shown
 
 FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
 MEASURE_S = 1.0  # wall clock, between looks at what containers use
@@ -78,11 +80,13 @@ class NodeService(Outside):
         self.shell = Shell(
             process.clock, self, meter=process.exposition.meter, checked=settings.check
         )
+        self._tokens = NodeTokens(self._holds)
         self._stream = tracker_stream(
             settings.manager,
             self._from_manager,
             process.link_log("Resource Manager", settings.manager),
             self._bin,
+            self._tokens.greeting,
         )
         self._followers: dict[str, Lane] = {}
         self._follower_of: dict[AttemptId, str] = {}
@@ -122,12 +126,15 @@ class NodeService(Outside):
         if settings.launch == "hosted":
             process = self._process
             self._masters = HostedMasters(
-                settings.am_host, self._ended, process.link_log("AM host", settings.am_host)
+                settings.am_host,
+                self._ended,
+                process.link_log("AM host", settings.am_host),
+                self._tokens.master,
             )
             self._process.spawn(self._masters.stream.run())
         else:
             assert self._processes is not None
-            self._masters = ProcessMasters(self._processes, settings)
+            self._masters = ProcessMasters(self._processes, settings, self._tokens.master)
         core_settings = NodeSettings(
             mode=Mode(settings.mode),
             register_retry_s=settings.register_retry_s,
@@ -264,7 +271,11 @@ class NodeService(Outside):
     # -- in ----------------------------------------------------------------------------------------
 
     def _from_manager(self, batch: list[Any]) -> None:
-        for message in self._gate.sift(batch, 0, self._settings.manager):
+        for given in batch:
+            if isinstance(given, Shown | KeyTold):
+                self._tokens.take(given)
+        told = [message for message in batch if not isinstance(message, Shown | KeyTold)]
+        for message in self._gate.sift(told, 0, self._settings.manager):
             if isinstance(message, NodeAccepted) and self._processes is not None:
                 self._processes.follow(message.cluster_ts, message.types.names)
             self.shell.post(node_address(message.node_id), message)
@@ -283,9 +294,22 @@ class NodeService(Outside):
 
     # -- calls of masters --------------------------------------------------------------------------
 
-    async def carry_out(self, follower: str, orders: list[Any]) -> list[Any]:
+    def _holds(self, node: NodeId, container: ContainerId) -> bool:
+        address = node_address(node)
+        core = self.shell.core(address) if address in self.shell else None
+        return isinstance(core, NodeManager) and core.holds(container)
+
+    async def carry_out(
+        self, follower: str, orders: list[Any], shown: Sequence[bytes] = (), peer: str = ""
+    ) -> list[Any]:
         """Hand a call's orders to the nodes; returns what they answer to this caller."""
+
+        def refuse(message: str, problem: str) -> None:
+            self._gate.refuse(message, peer, InputError("token", problem))
+
         answers: list[Any] = []
+        orders, refused = self._tokens.sift(orders, shown, refuse)
+        answers.extend(refused)
         done = asyncio.get_running_loop().create_future()
         left = len(orders)
 

@@ -42,10 +42,12 @@ class Owners:
         self._of: dict[str, Owner] = {}
         self._on: dict[Lane, set[str]] = {}
 
-    def hear(self, lane: Lane, message: Any, now_s: float) -> NodeAnswered | bool:
+    def hear(
+        self, lane: Lane, message: Any, now_s: float, *, shown: bool = True
+    ) -> NodeAnswered | bool:
         """Whether a message of a node may pass; an answer: it may not, and that is why.
 
-        `now_s`: monotonic wall clock.
+        `now_s`: monotonic wall clock. `shown`: the stream showed the node's token.
         """
         owner = self._of.get(message.node_id)
         boot = message.boot if type(message) is NodeRegistered else 0
@@ -53,7 +55,7 @@ class Owners:
             owner.heard_s = now_s
             owner.boot = boot or owner.boot
             return True
-        if owner is None or self._over(owner, now_s) or (boot and boot == owner.boot):
+        if owner is None or self._over(owner, now_s) or (shown and boot and boot == owner.boot):
             self._own(lane, message.node_id, boot, now_s)
             return True
         if not boot:

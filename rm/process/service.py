@@ -4,14 +4,16 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rm.clients import READS
 from rm.process.metrics import ManagerMetrics
 from rm.process.owners import Owners
 from rm.process.rate import Rate
+from rm.process.trust import Trust
 from weft.access import TRUSTED, Caller
 from weft.effects import ClientRequested
 from weft.errors import InputError
@@ -25,6 +27,7 @@ from weft.messages import (
     AttemptStopped,
     AttemptUnregistered,
     NodeAnswered,
+    NodeHeartbeated,
     NodeRegistered,
     client_address,
     master_address,
@@ -36,6 +39,7 @@ from weft.wire.gate import Gate
 from weft.wire.lanes import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_client_service, add_master_service, add_tracker_service
+from weft.wire.tokens import Keys, Shown
 
 ANSWER_S = 60.0  # a client that was not answered for so long is told so
 WATCHED_MAX = 50_000  # facts that wait for one watcher; a slower one is dropped with a word
@@ -56,6 +60,7 @@ class ManagerService(Outside):
         self,
         process: Process,
         server: Server,
+        trust: Trust,
         d: int = 0,
         submissions_per_s: float = 0.0,
         heartbeat_s: float = 1.0,
@@ -64,6 +69,7 @@ class ManagerService(Outside):
 
         `heartbeat_s`: the pace of nodes on the cluster's clock.
         """
+        self._trust = trust
         self._process = process
         self._d = d
         self._gate = gate = Gate(process.tell_refused, process.count_refused)
@@ -98,12 +104,20 @@ class ManagerService(Outside):
             return
         now_s = time.monotonic()
         for message in batch:
+            if isinstance(message, Shown):
+                self._trust.show(lane, message, partial(self._gate.refuse, "Token", lane.peer))
+                continue
             error = rules.problem_of(message, self._d)
-            if error is None and not lane.who.may_be(message.node_id):
-                error = InputError("node_id", f"{lane.who} is not {message.node_id!r}")
+            if error is None and (problem := self._trust.node_problem(lane, message)):
+                error = InputError("node_id", problem)
+                if isinstance(message, NodeHeartbeated):  # whoever is it registers again
+                    lane.send((NodeAnswered(message.node_id, 0, resync=True),))
             if error is None:
-                passes = self._owners.hear(lane, message, now_s)
+                shown = message.node_id in lane.subjects
+                passes = self._owners.hear(lane, message, now_s, shown=shown)
                 if passes is True:
+                    if isinstance(message, NodeRegistered):
+                        self._trust.bind(lane, message.node_id)
                     self._learn(node_address(message.node_id), lane)
                     shell.post(MANAGER, message)
                 elif passes is not False:
@@ -111,6 +125,9 @@ class ManagerService(Outside):
                     if passes.shutdown:
                         error = InputError("node_id", passes.shutdown)
                         self._gate.refuse(type(message).__name__, lane.peer, error)
+                elif isinstance(message, NodeRegistered):
+                    error = InputError("node_id", f"{message.node_id!r} is heard on another stream")
+                    self._gate.refuse(type(message).__name__, lane.peer, error)
                 continue
             self._gate.refuse(type(message).__name__, lane.peer, error)
             if isinstance(message, NodeRegistered):  # it would repeat itself for ever
@@ -122,7 +139,13 @@ class ManagerService(Outside):
         if shell is None:
             return
         for message in batch:
-            if self._gate.passes(message, self._d, lane.peer):
+            if isinstance(message, Shown):
+                self._trust.show(lane, message, partial(self._gate.refuse, "Token", lane.peer))
+            elif self._gate.passes(message, self._d, lane.peer):
+                if problem := self._trust.attempt_problem(lane, message.attempt_id):
+                    error = InputError("attempt_id", problem)
+                    self._gate.refuse(type(message).__name__, lane.peer, error)
+                    continue
                 self._learn(master_address(message.attempt_id), lane)
                 shell.post(MANAGER, message)
 
@@ -193,6 +216,17 @@ class ManagerService(Outside):
         finally:
             self._watchers.discard(watcher)
 
+    async def turn_keys(self, save: Callable[[Keys], None], every_s: float) -> None:
+        """Make new keys when it is time, and give whoever is connected what it needs of them."""
+        while True:
+            await asyncio.sleep(every_s)
+            if not self._trust.keys.turn(time.time()):
+                continue
+            save(self._trust.keys)
+            self._process.log.info("a new key signs tokens soon")
+            for lane, addresses in list(self._behind.items()):
+                lane.send([each for one in addresses for each in self._trust.renewed(one)])
+
     # -- out ---------------------------------------------------------------------------------------
 
     def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
@@ -203,7 +237,9 @@ class ManagerService(Outside):
         for to, message in sends:
             lane = self._routes.get(to)
             if lane is not None:
-                batches.setdefault(lane, []).append(message)
+                batch = batches.setdefault(lane, [])
+                batch.extend(self._trust.along(message))
+                batch.append(message)
                 if isinstance(message, AttemptUnregistered | AttemptStopped):
                     self._forget(to)
             elif to.startswith(CLIENT):

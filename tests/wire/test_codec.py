@@ -22,6 +22,7 @@ from weft.wire import codec, codec_job, containers_pb2, host_pb2, master_pb2, ru
 from weft.wire.codec_containers import NodeAnswer
 from weft.wire.codec_master import MasterOrder, MasterReport
 from weft.wire.codec_tracker import NodeOrder, NodeReport
+from weft.wire.tokens import KeyTold, Shown
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAME = st.text("abcdefgh_é", min_size=1, max_size=6)
@@ -238,8 +239,19 @@ def test_an_answer_comes_back(row: tuple[Any, codec.Call], data: st.DataObject) 
 def test_orders_to_an_am_host_come_back(
     launch: list[messages.MasterLaunch], kill: list[int]
 ) -> None:
-    wire = codec.encode_launches(launch, kill).SerializeToString()
-    assert codec.decode_launches(host_pb2.HostOrders.FromString(wire)) == (launch, kill)
+    wire = codec.encode_launches(launch, kill, [b"t1", b"t2"]).SerializeToString()
+    back = codec.decode_launches(host_pb2.HostOrders.FromString(wire))
+    assert back == (launch, kill, [b"t1", b"t2"])
+
+
+@pytest.mark.parametrize("way", WAYS[:4], ids=lambda way: way[3].__name__)
+def test_tokens_and_keys_come_before_the_messages(way: Any) -> None:
+    _, encode, decode, wire = way
+    given = [Shown((b"one", b"two"))]
+    if wire is tracker_pb2.TrackerOrders:
+        given.append(KeyTold("n1", 3, b"secret"))
+    assert decode(wire.FromString(encode(given).SerializeToString())) == given
+    assert "secret" not in repr(given)
 
 
 @given(st.lists(strategy(codec.MasterEnded), max_size=3))

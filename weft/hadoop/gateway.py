@@ -31,6 +31,8 @@ from weft.live.settings import HadoopSettings
 from weft.messages import StartAnswered, StartContainers, StopContainers, TaskLaunch
 from weft.requests import NodeReport
 from weft.wire.links import NodeLink, master_stream
+from weft.wire.tokens import Shown
+from weft.wire.wallet import Wallet
 
 CLIENTS = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
 MASTERS = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
@@ -61,9 +63,10 @@ class Gateway:
         self._starts: dict[ContainerId, asyncio.Future[str]] = {}
         self._follower = uuid.uuid4().hex
         self.masters = Masters(self._make_master)
+        self._wallet = Wallet()
         self._stream = master_stream(
             settings.manager,
-            self.masters.hear,
+            self._from_manager,
             process.link_log("Resource Manager", settings.manager),
         )
         self._face = ClientFace(self)
@@ -228,7 +231,9 @@ class Gateway:
             raise server_error(f"node {node} is not known")
         link = self._links.get(address)
         if link is None:
-            link = NodeLink(address, self._follower, self._from_nodes, lambda lost: None)
+            link = NodeLink(
+                address, self._follower, self._from_nodes, lambda lost: None, self._wallet.of
+            )
             self._links[address] = link
         return link
 
@@ -253,6 +258,12 @@ class Gateway:
         if master is not None:
             master.stopped.update(order.containers)
         self._link(order.node_id).send([order])
+
+    def _from_manager(self, batch: list[Any]) -> None:
+        for message in batch:
+            if isinstance(message, Shown):
+                self._wallet.take(message)
+        self.masters.hear([message for message in batch if not isinstance(message, Shown)])
 
     def _from_nodes(self, batch: list[Any]) -> None:
         for message in batch:
@@ -373,3 +384,4 @@ class Gateway:
         if report.state in ("FINISHED", "FAILED", "KILLED"):
             self.store.forget(app)
             self.masters.forget(report.attempt_id)
+            self._wallet.gone(report.attempt_id)

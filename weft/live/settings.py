@@ -173,6 +173,9 @@ class RmSettings(ProcessSettings):
     state_dir: Path | None = Field(
         None, description="Folder of the journal; without one nothing survives a restart."
     )
+    token_key_s: float = Field(
+        86_400.0, ge=2, description="Between new keys that tokens are signed with, s, wall clock."
+    )
 
 
 class NmSettings(ProcessSettings):
@@ -259,6 +262,9 @@ class AmSettings(ProcessSettings):
     manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
     hosting: bool = Field(False, description="Be an AM host: run the masters that nodes send.")
     attempt: int = Field(0, ge=0, description="The one attempt to run, when not hosting.")
+    token_file: Path | None = Field(
+        None, description="File with that attempt's token, which is read and removed."
+    )
     scheduler: str = Field("capacity", description="Preset: matcher, planner and asker together.")
     planner: str = Field("", description="Planner, instead of the preset's.")
     asker: str = Field("", description="Asker, instead of the preset's.")

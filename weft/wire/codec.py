@@ -7,6 +7,7 @@ decoding what was encoded gives the same message (tests/wire holds it for all of
 from weft.wire.codec_client import CALLS, Call
 from weft.wire.codec_containers import (
     MasterEnded,
+    TokensOf,
     decode_answers,
     decode_ends,
     decode_launches,
@@ -35,6 +36,7 @@ __all__ = [
     "Call",
     "CodecError",
     "MasterEnded",
+    "TokensOf",
     "decode_answers",
     "decode_ends",
     "decode_job",

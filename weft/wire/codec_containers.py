@@ -1,6 +1,6 @@
 """Application Master <-> Node Manager: bulk calls to and from `proto/containers.proto`."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from weft.ids import ContainerId
@@ -30,6 +30,14 @@ from weft.wire.codec_words import (
 )
 
 NodeAnswer = StartAnswered | TasksEnded
+TokensOf = Callable[[Iterable[ContainerId]], Iterable[bytes]]
+
+
+def no_tokens(containers: Iterable[ContainerId]) -> Iterable[bytes]:
+    """What somebody has who was given none."""
+    return ()
+
+
 _T = TypeVar("_T")
 _V = TypeVar("_V", bound=Hashable)
 
@@ -42,7 +50,9 @@ class _Table(dict[_V, int]):
         return position
 
 
-def encode_starts(follower: str, messages: Iterable[StartContainers]) -> pb.StartContainersRequest:
+def encode_starts(
+    follower: str, messages: Iterable[StartContainers], tokens: TokensOf = no_tokens
+) -> pb.StartContainersRequest:
     """A bulk start; `follower` names the caller's stream of ended tasks."""
     demands: _Table[tuple[float, ...]] = _Table()
     commands: _Table[tuple[str, ...]] = _Table()
@@ -71,6 +81,7 @@ def encode_starts(follower: str, messages: Iterable[StartContainers]) -> pb.Star
             ],
             boot=message.boot,
         )
+        request.tokens.extend(tokens([item.container_id for item in message.items]))
     request.demands.extend([words.Vector(amount=demand) for demand in demands])
     request.commands.extend([pb.Words(words=command) for command in commands])
     for variables in environments:
@@ -121,7 +132,9 @@ def _at(table: Sequence[_T], position: int) -> _T:
 
 
 def encode_containers(
-    follower: str, messages: Iterable[StopContainers | QueryContainers]
+    follower: str,
+    messages: Iterable[StopContainers | QueryContainers],
+    tokens: TokensOf = no_tokens,
 ) -> pb.ContainersRequest:
     """A bulk stop or query."""
     request = pb.ContainersRequest(follower=follower)
@@ -129,6 +142,7 @@ def encode_containers(
         request.nodes.add(
             attempt_id=message.attempt_id, node_id=message.node_id, containers=message.containers
         )
+        request.tokens.extend(tokens(message.containers))
     return request
 
 
@@ -206,14 +220,19 @@ def decode_answers(response: pb.ContainersResponse) -> list[NodeAnswer]:
     return messages
 
 
-def encode_launches(launch: Iterable[MasterLaunch], kill: Iterable[int]) -> host.HostOrders:
-    """Masters to start and to kill in an AM host."""
-    return host.HostOrders(launch=[encode_master_launch(item) for item in launch], kill=list(kill))
+def encode_launches(
+    launch: Iterable[MasterLaunch], kill: Iterable[int], tokens: Iterable[bytes] = ()
+) -> host.HostOrders:
+    """Masters to start, with their tokens, and to kill in an AM host."""
+    return host.HostOrders(
+        launch=[encode_master_launch(item) for item in launch], kill=list(kill), tokens=list(tokens)
+    )
 
 
-def decode_launches(orders: host.HostOrders) -> tuple[list[MasterLaunch], list[int]]:
-    """Masters to start and containers of masters to kill."""
-    return [decode_master_launch(item) for item in orders.launch], list(orders.kill)
+def decode_launches(orders: host.HostOrders) -> tuple[list[MasterLaunch], list[int], list[bytes]]:
+    """Masters to start, containers of masters to kill, and tokens of masters."""
+    launch = [decode_master_launch(item) for item in orders.launch]
+    return launch, list(orders.kill), list(orders.tokens)
 
 
 class MasterEnded(NamedTuple):

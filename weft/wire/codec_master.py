@@ -26,17 +26,22 @@ from weft.wire.codec_words import (
     decode_types,
     encode_container_ends,
     encode_types,
+    shown,
 )
+from weft.wire.tokens import Shown
 
 MasterReport = AttemptRegistered | ContainersAsked | AttemptFinished
 MasterOrder = AttemptAccepted | ContainersGranted | AttemptUnregistered | AttemptStopped
 _ASK_TYPES = tuple(AskType)
 
 
-def encode_reports(messages: Iterable[MasterReport]) -> pb.MasterReports:
+def encode_reports(messages: Iterable[MasterReport | Shown]) -> pb.MasterReports:
     """A batch of what masters say."""
     batch = pb.MasterReports()
     for message in messages:
+        if isinstance(message, Shown):
+            batch.tokens.extend(message.tokens)
+            continue
         item = batch.items.add()
         if isinstance(message, ContainersAsked):
             _fill_asked(item.allocate, message)
@@ -57,9 +62,11 @@ def encode_reports(messages: Iterable[MasterReport]) -> pb.MasterReports:
     return batch
 
 
-def decode_reports(batch: pb.MasterReports, refuse: Refuse | None = None) -> list[MasterReport]:
+def decode_reports(
+    batch: pb.MasterReports, refuse: Refuse | None = None
+) -> list[MasterReport | Shown]:
     """A batch of what masters say; raises CodecError, or tells `refuse` (`decode_each`)."""
-    return decode_each(batch.items, _decode_report, refuse)
+    return [*shown(batch.tokens), *decode_each(batch.items, _decode_report, refuse)]
 
 
 def _decode_report(item: pb.MasterReport) -> MasterReport:
@@ -89,10 +96,13 @@ def _decode_report(item: pb.MasterReport) -> MasterReport:
     raise CodecError("a report of a master that says nothing: another version?")
 
 
-def encode_orders(messages: Iterable[MasterOrder]) -> pb.MasterOrders:
+def encode_orders(messages: Iterable[MasterOrder | Shown]) -> pb.MasterOrders:
     """A batch of what masters are told."""
     batch = pb.MasterOrders()
     for message in messages:
+        if isinstance(message, Shown):
+            batch.tokens.extend(message.tokens)
+            continue
         item = batch.items.add()
         if isinstance(message, ContainersGranted):
             _fill_granted(item.allocated, message)
@@ -106,11 +116,13 @@ def encode_orders(messages: Iterable[MasterOrder]) -> pb.MasterOrders:
     return batch
 
 
-def decode_orders(batch: pb.MasterOrders, refuse: Refuse | None = None) -> list[MasterOrder]:
+def decode_orders(
+    batch: pb.MasterOrders, refuse: Refuse | None = None
+) -> list[MasterOrder | Shown]:
     """A batch of what masters are told; raises CodecError, or InputError for a job, or tells
     `refuse` (`decode_each`).
     """
-    return decode_each(batch.items, _decode_order, refuse)
+    return [*shown(batch.tokens), *decode_each(batch.items, _decode_order, refuse)]
 
 
 def _decode_order(item: pb.MasterOrder) -> MasterOrder:

@@ -27,16 +27,21 @@ from weft.wire.codec_words import (
     encode_task_ends,
     encode_types,
     encode_uses,
+    shown,
 )
+from weft.wire.tokens import KeyTold, Shown
 
 NodeReport = NodeRegistered | NodeHeartbeated | NodeUnregistered
 NodeOrder = NodeAccepted | NodeAnswered
 
 
-def encode_reports(messages: Iterable[NodeReport]) -> pb.TrackerReports:
+def encode_reports(messages: Iterable[NodeReport | Shown]) -> pb.TrackerReports:
     """A batch of what nodes say."""
     batch = pb.TrackerReports()
     for message in messages:
+        if isinstance(message, Shown):
+            batch.tokens.extend(message.tokens)
+            continue
         item = batch.items.add()
         if isinstance(message, NodeHeartbeated):
             _fill_heartbeat(item.heartbeat, message)
@@ -47,9 +52,11 @@ def encode_reports(messages: Iterable[NodeReport]) -> pb.TrackerReports:
     return batch
 
 
-def decode_reports(batch: pb.TrackerReports, refuse: Refuse | None = None) -> list[NodeReport]:
+def decode_reports(
+    batch: pb.TrackerReports, refuse: Refuse | None = None
+) -> list[NodeReport | Shown]:
     """A batch of what nodes say; raises CodecError, or tells `refuse` (`decode_each`)."""
-    return decode_each(batch.items, _decode_report, refuse)
+    return [*shown(batch.tokens), *decode_each(batch.items, _decode_report, refuse)]
 
 
 def _decode_report(item: pb.TrackerReport) -> NodeReport:
@@ -63,10 +70,16 @@ def _decode_report(item: pb.TrackerReport) -> NodeReport:
     raise CodecError("a report of a node that says nothing: another version?")
 
 
-def encode_orders(messages: Iterable[NodeOrder]) -> pb.TrackerOrders:
+def encode_orders(messages: Iterable[NodeOrder | Shown | KeyTold]) -> pb.TrackerOrders:
     """A batch of what nodes are told."""
     batch = pb.TrackerOrders()
     for message in messages:
+        if isinstance(message, Shown):
+            batch.tokens.extend(message.tokens)
+            continue
+        if isinstance(message, KeyTold):
+            batch.keys.add(node_id=message.node_id, number=message.number, secret=message.secret)
+            continue
         item = batch.items.add()
         if isinstance(message, NodeAnswered):
             _fill_answered(item.heartbeat, message)
@@ -86,9 +99,12 @@ def encode_orders(messages: Iterable[NodeOrder]) -> pb.TrackerOrders:
     return batch
 
 
-def decode_orders(batch: pb.TrackerOrders, refuse: Refuse | None = None) -> list[NodeOrder]:
+def decode_orders(
+    batch: pb.TrackerOrders, refuse: Refuse | None = None
+) -> list[NodeOrder | Shown | KeyTold]:
     """A batch of what nodes are told; raises CodecError, or tells `refuse` (`decode_each`)."""
-    return decode_each(batch.items, _decode_order, refuse)
+    told = [KeyTold(key.node_id, key.number, key.secret) for key in batch.keys]
+    return [*shown(batch.tokens), *told, *decode_each(batch.items, _decode_order, refuse)]
 
 
 def _decode_order(item: pb.TrackerOrder) -> NodeOrder:

@@ -7,6 +7,7 @@ from weft.errors import InputError
 from weft.messages import ContainerEnd, ContainerUse, MasterLaunch, Outcome, TaskEnd
 from weft.resources import Kind, ResourceType, ResourceTypes
 from weft.wire import words_pb2 as pb
+from weft.wire.tokens import Shown
 
 # Positions in these tuples are the numbers on the wire: a lookup is far cheaper than Enum(value).
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
@@ -37,6 +38,12 @@ def decode_each(
         except (CodecError, InputError) as error:
             refuse(error)
     return messages
+
+
+def shown(tokens: Iterable[bytes]) -> list[Shown]:
+    """The tokens of a batch, which come before its messages."""
+    found = tuple(tokens)
+    return [Shown(found)] if found else []
 
 
 def outcome_of(number: int) -> Outcome:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft.wire import words_pb2 as words__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x10\x63ontainers.proto\x12\x04weft\x1a\x0bwords.proto\"\xb1\x01\n\x16StartContainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12 \n\x06starts\x18\x02 \x03(\x0b\x32\x10.weft.NodeStarts\x12\x1d\n\x07\x64\x65mands\x18\x03 \x03(\x0b\x32\x0c.weft.Vector\x12\x1d\n\x08\x63ommands\x18\x04 \x03(\x0b\x32\x0b.weft.Words\x12%\n\x0c\x65nvironments\x18\x05 \x03(\x0b\x32\x0f.weft.Variables\"`\n\nNodeStarts\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.TaskLaunch\x12\x0c\n\x04\x62oot\x18\x04 \x01(\x06\"\xcd\x01\n\nTaskLaunch\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x12\n\nduration_s\x18\x05 \x01(\x01\x12\x0e\n\x06\x64\x65mand\x18\x06 \x01(\r\x12\x0f\n\x07\x63ommand\x18\x07 \x01(\r\x12\x13\n\x0b\x65nvironment\x18\x08 \x01(\r\x12\x10\n\x08reusable\x18\t \x01(\x08\x12\x0e\n\x06remote\x18\n \x01(\x08\x12\x0f\n\x07granted\x18\x0b \x01(\r\"\x16\n\x05Words\x12\r\n\x05words\x18\x01 \x03(\t\".\n\tVariables\x12!\n\tvariables\x18\x01 \x03(\x0b\x32\x0e.weft.Variable\"J\n\x11\x43ontainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12#\n\x05nodes\x18\x02 \x03(\x0b\x32\x14.weft.NodeContainers\"I\n\x0eNodeContainers\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x12\n\ncontainers\x18\x03 \x03(\x06\"W\n\x12\x43ontainersResponse\x12\"\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x11.weft.StartAnswer\x12\x1d\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x0e.weft.TasksEnd\"S\n\x0bStartAnswer\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.ItemAnswer\"N\n\nItemAnswer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x88\x01\n\x08TasksEnd\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1c\n\x05\x65nded\x18\x03 \x03(\x0b\x32\r.weft.TaskEnd\x12)\n\rcontainer_use\x18\x04 \x03(\x0b\x32\x12.weft.ContainerUse\x12\x0e\n\x06sent_s\x18\x05 \x01(\x01\"&\n\x12\x46ollowTasksRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\"W\n\x0eReadLogRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0e\n\x06stream\x18\x03 \x01(\t\x12\x0e\n\x06offset\x18\x04 \x01(\x03\"\x18\n\x08LogChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xe5\x02\n\x10\x43ontainerManager\x12I\n\x0fStartContainers\x12\x1c.weft.StartContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0eStopContainers\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12I\n\x14GetContainerStatuses\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0b\x46ollowTasks\x12\x18.weft.FollowTasksRequest\x1a\x18.weft.ContainersResponse0\x01\x12\x31\n\x07ReadLog\x12\x14.weft.ReadLogRequest\x1a\x0e.weft.LogChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x10\x63ontainers.proto\x12\x04weft\x1a\x0bwords.proto\"\xc1\x01\n\x16StartContainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12 \n\x06starts\x18\x02 \x03(\x0b\x32\x10.weft.NodeStarts\x12\x1d\n\x07\x64\x65mands\x18\x03 \x03(\x0b\x32\x0c.weft.Vector\x12\x1d\n\x08\x63ommands\x18\x04 \x03(\x0b\x32\x0b.weft.Words\x12%\n\x0c\x65nvironments\x18\x05 \x03(\x0b\x32\x0f.weft.Variables\x12\x0e\n\x06tokens\x18\x06 \x03(\x0c\"`\n\nNodeStarts\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.TaskLaunch\x12\x0c\n\x04\x62oot\x18\x04 \x01(\x06\"\xcd\x01\n\nTaskLaunch\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x12\n\nduration_s\x18\x05 \x01(\x01\x12\x0e\n\x06\x64\x65mand\x18\x06 \x01(\r\x12\x0f\n\x07\x63ommand\x18\x07 \x01(\r\x12\x13\n\x0b\x65nvironment\x18\x08 \x01(\r\x12\x10\n\x08reusable\x18\t \x01(\x08\x12\x0e\n\x06remote\x18\n \x01(\x08\x12\x0f\n\x07granted\x18\x0b \x01(\r\"\x16\n\x05Words\x12\r\n\x05words\x18\x01 \x03(\t\".\n\tVariables\x12!\n\tvariables\x18\x01 \x03(\x0b\x32\x0e.weft.Variable\"Z\n\x11\x43ontainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12#\n\x05nodes\x18\x02 \x03(\x0b\x32\x14.weft.NodeContainers\x12\x0e\n\x06tokens\x18\x03 \x03(\x0c\"I\n\x0eNodeContainers\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x12\n\ncontainers\x18\x03 \x03(\x06\"W\n\x12\x43ontainersResponse\x12\"\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x11.weft.StartAnswer\x12\x1d\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x0e.weft.TasksEnd\"S\n\x0bStartAnswer\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.ItemAnswer\"N\n\nItemAnswer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x88\x01\n\x08TasksEnd\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1c\n\x05\x65nded\x18\x03 \x03(\x0b\x32\r.weft.TaskEnd\x12)\n\rcontainer_use\x18\x04 \x03(\x0b\x32\x12.weft.ContainerUse\x12\x0e\n\x06sent_s\x18\x05 \x01(\x01\"&\n\x12\x46ollowTasksRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\"f\n\x0eReadLogRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0e\n\x06stream\x18\x03 \x01(\t\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\r\n\x05token\x18\x05 \x01(\x0c\"\x18\n\x08LogChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xe5\x02\n\x10\x43ontainerManager\x12I\n\x0fStartContainers\x12\x1c.weft.StartContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0eStopContainers\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12I\n\x14GetContainerStatuses\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0b\x46ollowTasks\x12\x18.weft.FollowTasksRequest\x1a\x18.weft.ContainersResponse0\x01\x12\x31\n\x07ReadLog\x12\x14.weft.ReadLogRequest\x1a\x0e.weft.LogChunk0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,33 +33,33 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'weft.wire.containers_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STARTCONTAINERSREQUEST']._serialized_start=40
-  _globals['_STARTCONTAINERSREQUEST']._serialized_end=217
-  _globals['_NODESTARTS']._serialized_start=219
-  _globals['_NODESTARTS']._serialized_end=315
-  _globals['_TASKLAUNCH']._serialized_start=318
-  _globals['_TASKLAUNCH']._serialized_end=523
-  _globals['_WORDS']._serialized_start=525
-  _globals['_WORDS']._serialized_end=547
-  _globals['_VARIABLES']._serialized_start=549
-  _globals['_VARIABLES']._serialized_end=595
-  _globals['_CONTAINERSREQUEST']._serialized_start=597
-  _globals['_CONTAINERSREQUEST']._serialized_end=671
-  _globals['_NODECONTAINERS']._serialized_start=673
-  _globals['_NODECONTAINERS']._serialized_end=746
-  _globals['_CONTAINERSRESPONSE']._serialized_start=748
-  _globals['_CONTAINERSRESPONSE']._serialized_end=835
-  _globals['_STARTANSWER']._serialized_start=837
-  _globals['_STARTANSWER']._serialized_end=920
-  _globals['_ITEMANSWER']._serialized_start=922
-  _globals['_ITEMANSWER']._serialized_end=1000
-  _globals['_TASKSEND']._serialized_start=1003
-  _globals['_TASKSEND']._serialized_end=1139
-  _globals['_FOLLOWTASKSREQUEST']._serialized_start=1141
-  _globals['_FOLLOWTASKSREQUEST']._serialized_end=1179
-  _globals['_READLOGREQUEST']._serialized_start=1181
-  _globals['_READLOGREQUEST']._serialized_end=1268
-  _globals['_LOGCHUNK']._serialized_start=1270
-  _globals['_LOGCHUNK']._serialized_end=1294
-  _globals['_CONTAINERMANAGER']._serialized_start=1297
-  _globals['_CONTAINERMANAGER']._serialized_end=1654
+  _globals['_STARTCONTAINERSREQUEST']._serialized_end=233
+  _globals['_NODESTARTS']._serialized_start=235
+  _globals['_NODESTARTS']._serialized_end=331
+  _globals['_TASKLAUNCH']._serialized_start=334
+  _globals['_TASKLAUNCH']._serialized_end=539
+  _globals['_WORDS']._serialized_start=541
+  _globals['_WORDS']._serialized_end=563
+  _globals['_VARIABLES']._serialized_start=565
+  _globals['_VARIABLES']._serialized_end=611
+  _globals['_CONTAINERSREQUEST']._serialized_start=613
+  _globals['_CONTAINERSREQUEST']._serialized_end=703
+  _globals['_NODECONTAINERS']._serialized_start=705
+  _globals['_NODECONTAINERS']._serialized_end=778
+  _globals['_CONTAINERSRESPONSE']._serialized_start=780
+  _globals['_CONTAINERSRESPONSE']._serialized_end=867
+  _globals['_STARTANSWER']._serialized_start=869
+  _globals['_STARTANSWER']._serialized_end=952
+  _globals['_ITEMANSWER']._serialized_start=954
+  _globals['_ITEMANSWER']._serialized_end=1032
+  _globals['_TASKSEND']._serialized_start=1035
+  _globals['_TASKSEND']._serialized_end=1171
+  _globals['_FOLLOWTASKSREQUEST']._serialized_start=1173
+  _globals['_FOLLOWTASKSREQUEST']._serialized_end=1211
+  _globals['_READLOGREQUEST']._serialized_start=1213
+  _globals['_READLOGREQUEST']._serialized_end=1315
+  _globals['_LOGCHUNK']._serialized_start=1317
+  _globals['_LOGCHUNK']._serialized_end=1341
+  _globals['_CONTAINERMANAGER']._serialized_start=1344
+  _globals['_CONTAINERMANAGER']._serialized_end=1701
 # @@protoc_insertion_point(module_scope)

@@ -33,6 +33,7 @@ class StartContainersRequest(_message.Message):
     DEMANDS_FIELD_NUMBER: _builtins.int
     COMMANDS_FIELD_NUMBER: _builtins.int
     ENVIRONMENTS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
     follower: _builtins.str
     """names the caller's FollowTasks stream"""
     @_builtins.property
@@ -43,6 +44,10 @@ class StartContainersRequest(_message.Message):
     def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___Words]: ...
     @_builtins.property
     def environments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variables]: ...
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of the containers"""
+
     def __init__(
         self,
         *,
@@ -51,10 +56,11 @@ class StartContainersRequest(_message.Message):
         demands: _abc.Iterable[_words_pb2.Vector] | None = ...,
         commands: _abc.Iterable[Global___Words] | None = ...,
         environments: _abc.Iterable[Global___Variables] | None = ...,
+        tokens: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "demands", b"demands", "environments", b"environments", "follower", b"follower", "starts", b"starts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "demands", b"demands", "environments", b"environments", "follower", b"follower", "starts", b"starts", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -194,19 +200,25 @@ class ContainersRequest(_message.Message):
 
     FOLLOWER_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
     follower: _builtins.str
     """names the caller's FollowTasks stream"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeContainers]: ...
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of the containers"""
+
     def __init__(
         self,
         *,
         follower: _builtins.str = ...,
         nodes: _abc.Iterable[Global___NodeContainers] | None = ...,
+        tokens: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follower", b"follower", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follower", b"follower", "nodes", b"nodes", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -380,12 +392,15 @@ class ReadLogRequest(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     STREAM_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     node_id: _builtins.str
     stream: _builtins.str
     """stdout or stderr"""
     offset: _builtins.int
     """bytes to leave out at the beginning: those that were read before"""
+    token: _builtins.bytes
+    """the manager's leave to read, which it gives with the container's report"""
     def __init__(
         self,
         *,
@@ -393,10 +408,11 @@ class ReadLogRequest(_message.Message):
         node_id: _builtins.str = ...,
         stream: _builtins.str = ...,
         offset: _builtins.int = ...,
+        token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "node_id", b"node_id", "offset", b"offset", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "node_id", b"node_id", "offset", b"offset", "stream", b"stream", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft.wire import words_pb2 as words__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\nhost.proto\x12\x04weft\x1a\x0bwords.proto\">\n\nHostOrders\x12\"\n\x06launch\x18\x01 \x03(\x0b\x32\x12.weft.MasterLaunch\x12\x0c\n\x04kill\x18\x02 \x03(\x06\"-\n\x0bHostReports\x12\x1e\n\x05\x65nded\x18\x01 \x03(\x0b\x32\x0f.weft.MasterEnd\"e\n\tMasterEnd\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x1e\n\x07outcome\x18\x02 \x01(\x0e\x32\r.weft.Outcome\x12\x11\n\texit_code\x18\x03 \x01(\x11\x12\x0f\n\x07message\x18\x04 \x01(\t2D\n\nMasterHost\x12\x36\n\x0bHostMasters\x12\x10.weft.HostOrders\x1a\x11.weft.HostReports(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\nhost.proto\x12\x04weft\x1a\x0bwords.proto\"N\n\nHostOrders\x12\"\n\x06launch\x18\x01 \x03(\x0b\x32\x12.weft.MasterLaunch\x12\x0c\n\x04kill\x18\x02 \x03(\x06\x12\x0e\n\x06tokens\x18\x03 \x03(\x0c\"-\n\x0bHostReports\x12\x1e\n\x05\x65nded\x18\x01 \x03(\x0b\x32\x0f.weft.MasterEnd\"e\n\tMasterEnd\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x1e\n\x07outcome\x18\x02 \x01(\x0e\x32\r.weft.Outcome\x12\x11\n\texit_code\x18\x03 \x01(\x11\x12\x0f\n\x07message\x18\x04 \x01(\t2D\n\nMasterHost\x12\x36\n\x0bHostMasters\x12\x10.weft.HostOrders\x1a\x11.weft.HostReports(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,11 +33,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'weft.wire.host_pb2', _globa
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HOSTORDERS']._serialized_start=33
-  _globals['_HOSTORDERS']._serialized_end=95
-  _globals['_HOSTREPORTS']._serialized_start=97
-  _globals['_HOSTREPORTS']._serialized_end=142
-  _globals['_MASTEREND']._serialized_start=144
-  _globals['_MASTEREND']._serialized_end=245
-  _globals['_MASTERHOST']._serialized_start=247
-  _globals['_MASTERHOST']._serialized_end=315
+  _globals['_HOSTORDERS']._serialized_end=111
+  _globals['_HOSTREPORTS']._serialized_start=113
+  _globals['_HOSTREPORTS']._serialized_end=158
+  _globals['_MASTEREND']._serialized_start=160
+  _globals['_MASTEREND']._serialized_end=261
+  _globals['_MASTERHOST']._serialized_start=263
+  _globals['_MASTERHOST']._serialized_end=331
 # @@protoc_insertion_point(module_scope)

@@ -29,21 +29,27 @@ class HostOrders(_message.Message):
 
     LAUNCH_FIELD_NUMBER: _builtins.int
     KILL_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def launch(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.MasterLaunch]: ...
     @_builtins.property
     def kill(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """container ids of masters"""
 
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of the attempts in `launch`"""
+
     def __init__(
         self,
         *,
         launch: _abc.Iterable[_words_pb2.MasterLaunch] | None = ...,
         kill: _abc.Iterable[_builtins.int] | None = ...,
+        tokens: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kill", b"kill", "launch", b"launch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kill", b"kill", "launch", b"launch", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,6 +24,7 @@ WAITING_MAX = 20_000  # messages; a peer that is slower than this loses the rest
 
 # Told how many messages could not be delivered.
 Bin = Callable[[int], None]
+Greeting = Callable[[], Iterable[Any]]
 _log = structlog.get_logger()
 
 
@@ -55,12 +56,22 @@ def parts(batch: list[Any], encode: Callable[[list[Any]], Any]) -> Iterator[tupl
 class Lane:
     """Messages on their way to one peer."""
 
-    __slots__ = ("_bin", "_waiting", "_wake", "closed", "peer", "who", "writing")
+    __slots__ = (
+        "_bin",
+        "_waiting",
+        "_wake",
+        "closed",
+        "peer",
+        "subjects",
+        "who",
+        "writing",
+    )
 
     def __init__(self, bin_: Bin | None = None, peer: str = "", who: Peer = ANYBODY) -> None:
         """`peer` is the address at the other end, as gRPC writes it, `who` what it showed to be."""
         self.peer = peer
         self.who = who
+        self.subjects: dict[Any, None] = {}  # the attempts or nodes that it may speak for
         self._waiting: list[Any] = []
         self._wake = asyncio.Event()
         self._bin = bin_
@@ -74,6 +85,12 @@ class Lane:
         if self.closed or before > WAITING_MAX:
             self._drop(before)
         else:
+            self._wake.set()
+
+    def begin(self, messages: Iterable[Any]) -> None:
+        """Put messages before those that wait."""
+        self._waiting[:0] = messages
+        if self._waiting:
             self._wake.set()
 
     @property
@@ -141,7 +158,10 @@ class Stream:
         on_batch: Callable[[Any], None],
         on_state: Callable[[bool, str], None] | None = None,
         bin_: Bin | None = None,
+        greeting: Greeting | None = None,
     ) -> None:
+        """`greeting` gives what a new connection begins with."""
+        self._greeting = greeting
         self._open = open_
         self._encode = encode
         self._decode = decode
@@ -186,6 +206,8 @@ class Stream:
             await call.wait_for_connection()
             self.up = True
             self._on_state(True, "")
+            if self._greeting is not None:
+                self._lane.begin(self._greeting())
             writer = asyncio.create_task(self._lane.pump(call.write, self._encode))
             while (batch := await call.read()) is not grpc.aio.EOF:
                 self._on_batch(self._decode(batch))

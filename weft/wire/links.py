@@ -20,7 +20,7 @@ from weft.wire import codec
 from weft.wire.containers_pb2 import ContainersResponse, FollowTasksRequest
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.host_pb2_grpc import MasterHostStub
-from weft.wire.lanes import Bin, Lane, Stream, cancel, parts
+from weft.wire.lanes import Bin, Greeting, Lane, Stream, cancel, parts
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
@@ -30,17 +30,31 @@ OnState = Callable[[bool, str], None]
 
 
 def tracker_stream(
-    address: str, on_batch: OnBatch, on_state: OnState | None = None, bin_: Bin | None = None
+    address: str,
+    on_batch: OnBatch,
+    on_state: OnState | None = None,
+    bin_: Bin | None = None,
+    greeting: Greeting | None = None,
 ) -> Stream:
     """Node Manager -> Resource Manager; `on_batch` gets lists of messages to nodes."""
     stub = NodeTrackerStub(wire.dial(address))
     return Stream(
-        stub.Track, codec.encode_node_reports, codec.decode_node_orders, on_batch, on_state, bin_
+        stub.Track,
+        codec.encode_node_reports,
+        codec.decode_node_orders,
+        on_batch,
+        on_state,
+        bin_,
+        greeting,
     )
 
 
 def master_stream(
-    address: str, on_batch: OnBatch, on_state: OnState | None = None, bin_: Bin | None = None
+    address: str,
+    on_batch: OnBatch,
+    on_state: OnState | None = None,
+    bin_: Bin | None = None,
+    greeting: Greeting | None = None,
 ) -> Stream:
     """Application Master -> Resource Manager; `on_batch` gets lists of messages to masters."""
     stub = ApplicationMasterProtocolStub(wire.dial(address))
@@ -51,16 +65,18 @@ def master_stream(
         on_batch,
         on_state,
         bin_,
+        greeting,
     )
 
 
 def host_stream(address: str, on_batch: OnBatch, on_state: OnState) -> Stream:
-    """Node Manager -> AM host: it takes (launch, kill) pairs, `on_batch` gets ended masters."""
+    """Node Manager -> AM host: it takes (launch, kill, tokens), `on_batch` gets ended masters."""
 
-    def encode(pairs: list[Any]) -> Any:
+    def encode(orders: list[Any]) -> Any:
         return codec.encode_launches(
-            [item for launch, _ in pairs for item in launch],
-            [container for _, kill in pairs for container in kill],
+            [item for launch, _, _ in orders for item in launch],
+            [container for _, kill, _ in orders for container in kill],
+            [token for _, _, tokens in orders for token in tokens],
         )
 
     stub = MasterHostStub(wire.dial(address))
@@ -70,8 +86,12 @@ def host_stream(address: str, on_batch: OnBatch, on_state: OnState) -> Stream:
 class NodeLink:
     """Bulk calls to one node manager process, and what it tells on its own."""
 
-    def __init__(self, address: str, follower: str, on_batch: OnBatch, bin_: Bin) -> None:
+    def __init__(
+        self, address: str, follower: str, on_batch: OnBatch, bin_: Bin, tokens: codec.TokensOf
+    ) -> None:
+        """`tokens` finds those of containers."""
         self.address = address
+        self._tokens = tokens
         self._follower = follower
         self._on_batch = on_batch
         self._bin = bin_
@@ -116,12 +136,13 @@ class NodeLink:
             await cancel(task)
         await self._channel.close()
 
-    async def _calls(self, lane: Lane, method: Any, encode: Callable[[str, Any], Any]) -> None:
+    async def _calls(self, lane: Lane, method: Any, encode: Callable[..., Any]) -> None:
         while True:
             batch = await lane.take()
             self._busy += 1
             try:
-                for part, request in parts(batch, partial(encode, self._follower)):
+                made = partial(encode, self._follower, tokens=self._tokens)
+                for part, request in parts(batch, made):
                     await self._call(method, request, len(part))
             finally:
                 self._busy -= 1

@@ -3,7 +3,7 @@
 A service of a role gives functions over messages; nothing here decides anything.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -166,8 +166,13 @@ async def _stream(
 class Containers(Protocol):
     """What a node manager gives ContainerManager to serve."""
 
-    async def carry_out(self, follower: str, orders: list[Any]) -> list[Any]:
-        """Hand orders to their nodes; returns what the nodes answer."""
+    async def carry_out(
+        self, follower: str, orders: list[Any], shown: Sequence[bytes], peer: str
+    ) -> list[Any]:
+        """Hand orders to their nodes; returns what the nodes answer.
+
+        `shown` are tokens of containers: what is ordered of others is refused.
+        """
         ...
 
     def follow(self, follower: str, lane: Lane) -> None:
@@ -213,7 +218,7 @@ def add_container_service(server: Server, containers: Containers, gate: Gate | N
             except InputError as error:
                 gate.refuse(type(order).__name__, peer, error)
                 answers.append(_refused_order(order, error))
-        answers.extend(await containers.carry_out(request.follower, good))
+        answers.extend(await containers.carry_out(request.follower, good, request.tokens, peer))
         return codec.encode_answers(answers)
 
     async def start(request: Any, context: Any) -> Any:

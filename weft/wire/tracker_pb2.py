@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft.wire import words_pb2 as words__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rtracker.proto\x12\x04weft\x1a\x0bwords.proto\"4\n\x0eTrackerReports\x12\"\n\x05items\x18\x01 \x03(\x0b\x32\x13.weft.TrackerReport\"\xa1\x01\n\rTrackerReport\x12+\n\rregister_node\x18\x01 \x01(\x0b\x32\x12.weft.RegisterNodeH\x00\x12(\n\theartbeat\x18\x02 \x01(\x0b\x32\x13.weft.NodeHeartbeatH\x00\x12/\n\x0funregister_node\x18\x03 \x01(\x0b\x32\x14.weft.UnregisterNodeH\x00\x42\x08\n\x06report\"2\n\rTrackerOrders\x12!\n\x05items\x18\x01 \x03(\x0b\x32\x12.weft.TrackerOrder\"w\n\x0cTrackerOrder\x12,\n\nregistered\x18\x01 \x01(\x0b\x32\x16.weft.NodeRegistrationH\x00\x12\x30\n\theartbeat\x18\x02 \x01(\x0b\x32\x1b.weft.NodeHeartbeatResponseH\x00\x42\x07\n\x05order\"\xf7\x01\n\x0cRegisterNode\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\x0e\n\x06labels\x18\x04 \x03(\t\x12\x1e\n\x08\x63\x61pacity\x18\x05 \x03(\x0b\x32\x0c.weft.Amount\x12\'\n\x07running\x18\x06 \x03(\x0b\x32\x16.weft.RunningContainer\x12\x0c\n\x04\x62oot\x18\x08 \x01(\x06\x12\x0c\n\x04life\x18\t \x01(\x04\x12\r\n\x05token\x18\n \x01(\x04\x12\x12\n\nrequest_id\x18\x0b \x01(\x04\x12\x11\n\tunhealthy\x18\x0c \x01(\tJ\x04\x08\x07\x10\x08R\x06\x62oot_s\"Z\n\x10RunningContainer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0e\n\x06\x64\x65mand\x18\x02 \x03(\x01\x12 \n\x05tasks\x18\x03 \x03(\x0b\x32\x11.weft.RunningTask\";\n\x0bRunningTask\x12\r\n\x05stage\x18\x01 \x01(\x11\x12\x0c\n\x04task\x18\x02 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\"\xd4\x01\n\rNodeHeartbeat\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x03 \x03(\x04\x12!\n\x05\x65nded\x18\x04 \x03(\x0b\x32\x12.weft.ContainerEnd\x12\"\n\x0btasks_ended\x18\x05 \x03(\x0b\x32\r.weft.TaskEnd\x12\x0b\n\x03use\x18\x06 \x03(\x01\x12)\n\rcontainer_use\x18\x07 \x03(\x0b\x32\x12.weft.ContainerUse\x12\x11\n\tunhealthy\x18\x08 \x01(\t\"!\n\x0eUnregisterNode\x12\x0f\n\x07node_id\x18\x01 \x01(\t\"\xb3\x01\n\x10NodeRegistration\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12!\n\x05types\x18\x02 \x03(\x0b\x32\x12.weft.ResourceType\x12\x13\n\x0bheartbeat_s\x18\x03 \x01(\x01\x12\x0e\n\x06prompt\x18\x04 \x01(\x08\x12\x12\n\ncluster_ts\x18\x05 \x01(\x04\x12\x0c\n\x04life\x18\x06 \x01(\x04\x12\x10\n\x08\x65xpiry_s\x18\x07 \x01(\x01\x12\x12\n\nrequest_id\x18\x08 \x01(\x04\"\xf2\x01\n\x15NodeHeartbeatResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0bresponse_id\x18\x02 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x03 \x03(\x04\x12!\n\x05start\x18\x04 \x03(\x0b\x32\x12.weft.MasterLaunch\x12\x0c\n\x04stop\x18\x05 \x03(\x06\x12\x18\n\x10next_heartbeat_s\x18\x06 \x01(\x01\x12\x0e\n\x06resync\x18\x07 \x01(\x08\x12\x10\n\x08shutdown\x18\x08 \x01(\t\x12\x0c\n\x04life\x18\t \x01(\x04\x12\r\n\x05token\x18\n \x01(\x04\x12\x0c\n\x04over\x18\x0b \x03(\x04\x12\r\n\x05spare\x18\x0c \x03(\x06\x32\x45\n\x0bNodeTracker\x12\x36\n\x05Track\x12\x14.weft.TrackerReports\x1a\x13.weft.TrackerOrders(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rtracker.proto\x12\x04weft\x1a\x0bwords.proto\"D\n\x0eTrackerReports\x12\"\n\x05items\x18\x01 \x03(\x0b\x32\x13.weft.TrackerReport\x12\x0e\n\x06tokens\x18\x02 \x03(\x0c\"\xa1\x01\n\rTrackerReport\x12+\n\rregister_node\x18\x01 \x01(\x0b\x32\x12.weft.RegisterNodeH\x00\x12(\n\theartbeat\x18\x02 \x01(\x0b\x32\x13.weft.NodeHeartbeatH\x00\x12/\n\x0funregister_node\x18\x03 \x01(\x0b\x32\x14.weft.UnregisterNodeH\x00\x42\x08\n\x06report\"_\n\rTrackerOrders\x12!\n\x05items\x18\x01 \x03(\x0b\x32\x12.weft.TrackerOrder\x12\x0e\n\x06tokens\x18\x02 \x03(\x0c\x12\x1b\n\x04keys\x18\x03 \x03(\x0b\x32\r.weft.NodeKey\":\n\x07NodeKey\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\"w\n\x0cTrackerOrder\x12,\n\nregistered\x18\x01 \x01(\x0b\x32\x16.weft.NodeRegistrationH\x00\x12\x30\n\theartbeat\x18\x02 \x01(\x0b\x32\x1b.weft.NodeHeartbeatResponseH\x00\x42\x07\n\x05order\"\xf7\x01\n\x0cRegisterNode\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\x0e\n\x06labels\x18\x04 \x03(\t\x12\x1e\n\x08\x63\x61pacity\x18\x05 \x03(\x0b\x32\x0c.weft.Amount\x12\'\n\x07running\x18\x06 \x03(\x0b\x32\x16.weft.RunningContainer\x12\x0c\n\x04\x62oot\x18\x08 \x01(\x06\x12\x0c\n\x04life\x18\t \x01(\x04\x12\r\n\x05token\x18\n \x01(\x04\x12\x12\n\nrequest_id\x18\x0b \x01(\x04\x12\x11\n\tunhealthy\x18\x0c \x01(\tJ\x04\x08\x07\x10\x08R\x06\x62oot_s\"Z\n\x10RunningContainer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0e\n\x06\x64\x65mand\x18\x02 \x03(\x01\x12 \n\x05tasks\x18\x03 \x03(\x0b\x32\x11.weft.RunningTask\";\n\x0bRunningTask\x12\r\n\x05stage\x18\x01 \x01(\x11\x12\x0c\n\x04task\x18\x02 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\"\xd4\x01\n\rNodeHeartbeat\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x03 \x03(\x04\x12!\n\x05\x65nded\x18\x04 \x03(\x0b\x32\x12.weft.ContainerEnd\x12\"\n\x0btasks_ended\x18\x05 \x03(\x0b\x32\r.weft.TaskEnd\x12\x0b\n\x03use\x18\x06 \x03(\x01\x12)\n\rcontainer_use\x18\x07 \x03(\x0b\x32\x12.weft.ContainerUse\x12\x11\n\tunhealthy\x18\x08 \x01(\t\"!\n\x0eUnregisterNode\x12\x0f\n\x07node_id\x18\x01 \x01(\t\"\xb3\x01\n\x10NodeRegistration\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12!\n\x05types\x18\x02 \x03(\x0b\x32\x12.weft.ResourceType\x12\x13\n\x0bheartbeat_s\x18\x03 \x01(\x01\x12\x0e\n\x06prompt\x18\x04 \x01(\x08\x12\x12\n\ncluster_ts\x18\x05 \x01(\x04\x12\x0c\n\x04life\x18\x06 \x01(\x04\x12\x10\n\x08\x65xpiry_s\x18\x07 \x01(\x01\x12\x12\n\nrequest_id\x18\x08 \x01(\x04\"\xf2\x01\n\x15NodeHeartbeatResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0bresponse_id\x18\x02 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x03 \x03(\x04\x12!\n\x05start\x18\x04 \x03(\x0b\x32\x12.weft.MasterLaunch\x12\x0c\n\x04stop\x18\x05 \x03(\x06\x12\x18\n\x10next_heartbeat_s\x18\x06 \x01(\x01\x12\x0e\n\x06resync\x18\x07 \x01(\x08\x12\x10\n\x08shutdown\x18\x08 \x01(\t\x12\x0c\n\x04life\x18\t \x01(\x04\x12\r\n\x05token\x18\n \x01(\x04\x12\x0c\n\x04over\x18\x0b \x03(\x04\x12\r\n\x05spare\x18\x0c \x03(\x06\x32\x45\n\x0bNodeTracker\x12\x36\n\x05Track\x12\x14.weft.TrackerReports\x1a\x13.weft.TrackerOrders(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,27 +33,29 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'weft.wire.tracker_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TRACKERREPORTS']._serialized_start=36
-  _globals['_TRACKERREPORTS']._serialized_end=88
-  _globals['_TRACKERREPORT']._serialized_start=91
-  _globals['_TRACKERREPORT']._serialized_end=252
-  _globals['_TRACKERORDERS']._serialized_start=254
-  _globals['_TRACKERORDERS']._serialized_end=304
-  _globals['_TRACKERORDER']._serialized_start=306
-  _globals['_TRACKERORDER']._serialized_end=425
-  _globals['_REGISTERNODE']._serialized_start=428
-  _globals['_REGISTERNODE']._serialized_end=675
-  _globals['_RUNNINGCONTAINER']._serialized_start=677
-  _globals['_RUNNINGCONTAINER']._serialized_end=767
-  _globals['_RUNNINGTASK']._serialized_start=769
-  _globals['_RUNNINGTASK']._serialized_end=828
-  _globals['_NODEHEARTBEAT']._serialized_start=831
-  _globals['_NODEHEARTBEAT']._serialized_end=1043
-  _globals['_UNREGISTERNODE']._serialized_start=1045
-  _globals['_UNREGISTERNODE']._serialized_end=1078
-  _globals['_NODEREGISTRATION']._serialized_start=1081
-  _globals['_NODEREGISTRATION']._serialized_end=1260
-  _globals['_NODEHEARTBEATRESPONSE']._serialized_start=1263
-  _globals['_NODEHEARTBEATRESPONSE']._serialized_end=1505
-  _globals['_NODETRACKER']._serialized_start=1507
-  _globals['_NODETRACKER']._serialized_end=1576
+  _globals['_TRACKERREPORTS']._serialized_end=104
+  _globals['_TRACKERREPORT']._serialized_start=107
+  _globals['_TRACKERREPORT']._serialized_end=268
+  _globals['_TRACKERORDERS']._serialized_start=270
+  _globals['_TRACKERORDERS']._serialized_end=365
+  _globals['_NODEKEY']._serialized_start=367
+  _globals['_NODEKEY']._serialized_end=425
+  _globals['_TRACKERORDER']._serialized_start=427
+  _globals['_TRACKERORDER']._serialized_end=546
+  _globals['_REGISTERNODE']._serialized_start=549
+  _globals['_REGISTERNODE']._serialized_end=796
+  _globals['_RUNNINGCONTAINER']._serialized_start=798
+  _globals['_RUNNINGCONTAINER']._serialized_end=888
+  _globals['_RUNNINGTASK']._serialized_start=890
+  _globals['_RUNNINGTASK']._serialized_end=949
+  _globals['_NODEHEARTBEAT']._serialized_start=952
+  _globals['_NODEHEARTBEAT']._serialized_end=1164
+  _globals['_UNREGISTERNODE']._serialized_start=1166
+  _globals['_UNREGISTERNODE']._serialized_end=1199
+  _globals['_NODEREGISTRATION']._serialized_start=1202
+  _globals['_NODEREGISTRATION']._serialized_end=1381
+  _globals['_NODEHEARTBEATRESPONSE']._serialized_start=1384
+  _globals['_NODEHEARTBEATRESPONSE']._serialized_end=1626
+  _globals['_NODETRACKER']._serialized_start=1628
+  _globals['_NODETRACKER']._serialized_end=1697
 # @@protoc_insertion_point(module_scope)

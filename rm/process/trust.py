@@ -1,0 +1,177 @@
+"""Whose word the Resource Manager takes: by the certificate and the tokens that a stream showed.
+
+A master speaks for its own attempt, a node for itself. Tokens hold without certificates as well:
+who shows a node's token is the node, and who does not has to register, which it may where the name
+is free (`rm.process.owners`).
+"""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rm.books import Books
+from weft.access import ANY_NODE, Role
+from weft.errors import InputError
+from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt
+from weft.messages import (
+    Address,
+    AttemptAccepted,
+    ContainersGranted,
+    NodeAccepted,
+    NodeAnswered,
+    NodeRegistered,
+)
+from weft.wire.lanes import Lane
+from weft.wire.tokens import Keys, KeyTold, Kind, Shown
+
+FILE = "keys.json"
+SUBJECTS_MAX = 100_000  # of one stream
+
+
+def open_keys(folder: Path | None, rotate_s: float) -> tuple[Keys, Callable[[Keys], None]]:
+    """The keys in a state folder, or new ones, and how to keep them; raises InputError."""
+    if folder is None:
+        return Keys(time.time(), secrets.token_bytes, rotate_s), lambda keys: None
+    path = folder / FILE
+
+    def save(keys: Keys) -> None:
+        fresh = path.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            json.dump(keys.data(), file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+
+    saved = None
+    if path.exists():
+        try:
+            saved = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            raise InputError(
+                str(path), "cannot be read as keys; without it new ones are made"
+            ) from None
+    keys = Keys(time.time(), secrets.token_bytes, rotate_s, saved)
+    save(keys)
+    return keys, save
+
+
+class Trust:
+    """Gives tokens and asks for them."""
+
+    def __init__(self, keys: Keys, books: Books) -> None:
+        self.keys = keys
+        self._books = books
+        self._bound: dict[NodeId, Lane] = {}  # the stream that speaks for a node
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def show(self, lane: Lane, shown: Shown, refuse: Callable[[InputError], None]) -> None:
+        """A stream shows tokens: from now on it may speak for what they name."""
+        for token in shown.tokens:
+            try:
+                claim = self.keys.true(token, time.time())
+                if claim.kind == Kind.NODE:
+                    if lane.who.may_be(claim.name):
+                        self.bind(lane, claim.name)
+                else:
+                    self._add(lane, claim.number)
+            except InputError as error:
+                refuse(error)
+
+    def attempt_problem(self, lane: Lane, attempt: AttemptId) -> str:
+        """Why a stream may not speak for an attempt; empty: it may.
+
+        For a master that its job brought along speaks the gateway. An attempt of no application is
+        told so by the core.
+        """
+        if attempt in lane.subjects:
+            return ""
+        app = self._books.apps.get(app_of_attempt(attempt))
+        if app is None:
+            return ""
+        if app.job.master is not None and (not lane.who.known or lane.who.has(Role.GATEWAY)):
+            return ""
+        return f"no token of attempt {attempt} was shown"
+
+    def node_problem(self, lane: Lane, message: Any) -> str:
+        """Why a stream may not speak for a message's node; empty: it may, or may register it."""
+        name, who = message.node_id, lane.who
+        if name in lane.subjects:
+            return ""
+        if who.known:
+            if not who.may_be(name):
+                return f"{who} is not {name!r}"
+            if (Role.NODE, ANY_NODE) not in who.roles:  # the certificate names this very node
+                self.bind(lane, name)
+                return ""
+        if name in self._bound and not isinstance(message, NodeRegistered):
+            return f"no token of {name!r} was shown"
+        return ""
+
+    def bind(self, lane: Lane, name: NodeId) -> None:
+        """From now on this stream, and no other, speaks for a node."""
+        old = self._bound.get(name)
+        if old is not None:
+            old.subjects.pop(name, None)
+        self._bound[name] = lane
+        self._add(lane, name)
+
+    def _add(self, lane: Lane, subject: Any) -> None:
+        lane.subjects[subject] = None
+        if len(lane.subjects) > SUBJECTS_MAX:
+            del lane.subjects[next(iter(lane.subjects))]
+
+    # -- giving ------------------------------------------------------------------------------------
+
+    def along(self, message: Any) -> list[Shown | KeyTold]:
+        """What goes before a message on its stream."""
+        now_s = time.time()
+        if isinstance(message, ContainersGranted):
+            return self._of_containers(
+                [(one.container_id, one.node_id) for one in message.containers]
+            )
+        if isinstance(message, AttemptAccepted):
+            granted = [(one.container_id, one.node_id) for one in message.held]
+            return self._of_containers([*granted, *self._held(message.attempt_id)])
+        if isinstance(message, NodeAccepted):
+            return self.of_node(message.node_id)
+        if isinstance(message, NodeAnswered) and message.start:
+            own = [one.attempt_id for one in message.start if not one.command]
+            return [Shown(tuple(self.keys.attempt(one, now_s) for one in own))] if own else []
+        return []
+
+    def _of_containers(self, held: list[tuple[ContainerId, NodeId]]) -> list[Shown | KeyTold]:
+        now_s = time.time()
+        if not held:
+            return []
+        return [Shown(tuple(self.keys.container(n, node, now_s) for n, node in held))]
+
+    def _held(self, attempt: AttemptId) -> list[tuple[ContainerId, NodeId]]:
+        """What the application of an attempt holds, with the nodes."""
+        app = self._books.apps.get(app_of_attempt(attempt))
+        return [
+            (number, held.node.node_id)
+            for one in (() if app is None else app.attempts)
+            for number, held in one.holdings.items()
+        ]
+
+    def of_node(self, node: NodeId) -> list[Shown | KeyTold]:
+        """A node's token and keys."""
+        return [Shown((self.keys.node(node, time.time()),)), *self.keys.of_node(node)]
+
+    def renewed(self, address: Address) -> list[Shown | KeyTold]:
+        """What a node or master is given when there is a new key."""
+        kind, _, name = address.partition(":")
+        if kind == "node":
+            return self.of_node(name)
+        if kind == "am":
+            attempt = int(name)
+            token = self.keys.attempt(attempt, time.time())
+            return [Shown((token,)), *self._of_containers(self._held(attempt))]
+        return []

@@ -1,0 +1,181 @@
+"""Strangers where there are no certificates: who speaks for another is refused and counted."""
+
+import asyncio
+import os
+import re
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from testkit.live import Cluster, chain, until, wait_for_nodes
+from weft.client.api import Client
+from weft.messages import (
+    AttemptFinished,
+    ContainerEnd,
+    ContainersAsked,
+    NodeHeartbeated,
+    NodeRegistered,
+    NodeUnregistered,
+    Outcome,
+    StartContainers,
+    StopContainers,
+    TaskLaunch,
+)
+from weft.wire import channel, codec
+from weft.wire.containers_pb2_grpc import ContainerManagerStub
+from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
+from weft.wire.tracker_pb2_grpc import NodeTrackerStub
+
+pytestmark = pytest.mark.xdist_group("live")
+NODE = "--cluster=1x8vcores,16384memory_mb"
+
+
+def refusals(address: str) -> dict[str, float]:
+    """Refused messages of a process, by type and field."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    found = re.findall(
+        r'weft_messages_refused_total\{message="(\w+)",field="(\w*)"\} ([\d.]+)', text
+    )
+    return {f"{message}.{field}": float(number) for message, field, number in found}
+
+
+def say(address: str, stub: Any, encode: Any, *messages: Any) -> None:
+    """Say something on a stream of one's own and be sure that it was heard."""
+
+    async def main() -> None:
+        dialled = channel.dial(address)
+        service = stub(dialled)
+        call = service.Track() if stub is NodeTrackerStub else service.Allocate()
+        await call.write(encode(messages))
+        await asyncio.sleep(0.3)
+        call.cancel()
+        await dialled.close()
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def busy(cluster: Cluster) -> Iterator[tuple[Cluster, Client, int]]:
+    """Two nodes, and an application whose only task runs for as long as anybody looks."""
+    manager = cluster.manager(f"--state-dir={cluster.folder / 'state'}")
+    host = cluster.host(manager)
+    cluster.nodes(manager, f"--am-host={host.address}", "--nodes=2", NODE)
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 2)
+        app = client.submit(chain("victim", 1, 1, 9_000.0))
+        until(lambda: client.application(app).running_containers == 2, "its task runs")
+        yield cluster, client, app
+
+
+def state(client: Client, app: int) -> tuple[Any, ...]:
+    report = client.application(app)
+    nodes = [(node.node_id, node.state, node.address, node.containers) for node in client.nodes()]
+    return report.state, report.attempt_id, report.finished_tasks, report.running_containers, nodes
+
+
+def test_nobody_speaks_for_another(busy: tuple[Cluster, Client, int]) -> None:
+    cluster, client, app = busy
+    manager, nodes = cluster.parts[0], cluster.parts[2]
+    before = state(client, app)
+    attempt = client.application(app).attempt_id
+    task = next(one for one in client.tasks(app))
+    capacity = {"vcores": 8.0, "memory_mb": 16384.0}
+    taken = NodeRegistered(task.node_id, "127.0.0.1:9", "r1", (), capacity, boot=77)
+    done = ContainerEnd(task.container_id, Outcome.SUCCEEDED, 0, 0, 0, 0, 1.0)
+    encode = codec.encode_node_reports
+    say(manager.address, NodeTrackerStub, encode, taken)
+    beat = NodeHeartbeated(task.node_id, 2**40, ended=(done,))
+    say(manager.address, NodeTrackerStub, encode, beat, NodeUnregistered(task.node_id))
+    speak = codec.encode_master_reports
+    asked = ContainersAsked(attempt, 10**9, releases=(task.container_id,), epoch=0)
+    finished = AttemptFinished(attempt, True, "done by a stranger")
+    say(manager.address, ApplicationMasterProtocolStub, speak, asked, finished)
+
+    async def order(message: Any) -> Any:
+        dialled = channel.dial(nodes.address)
+        stub = ContainerManagerStub(dialled)
+        if isinstance(message, StartContainers):
+            got = await stub.StartContainers(codec.encode_starts("me", [message]), timeout=20)
+        else:
+            got = await stub.StopContainers(codec.encode_containers("me", [message]), timeout=20)
+        await dialled.close()
+        return codec.decode_answers(got)[0].items[0]
+
+    launch = TaskLaunch(attempt << 32 | 999, 0, 0, 0, 1.0, (1.0, 1.0), ("touch", "/tmp/never"))
+    start = asyncio.run(order(StartContainers(attempt, task.node_id, (launch,))))
+    assert start.error == f"refused: no token of container {attempt << 32 | 999} was shown"
+    stop = asyncio.run(order(StopContainers(attempt, task.node_id, (task.container_id,))))
+    assert stop.error.startswith("refused: no token of container")
+    assert state(client, app) == before
+    found = refusals(manager.ready["metrics"])
+    assert {
+        "NodeRegistered.node_id", "NodeHeartbeated.node_id", "NodeUnregistered.node_id",
+        "ContainersAsked.attempt_id", "AttemptFinished.attempt_id",
+    } <= set(found)  # fmt: skip
+    assert {"StartContainers.token", "StopContainers.token"} <= set(
+        refusals(nodes.ready["metrics"])
+    )
+    assert client.kill(app) in ("KILLING", "KILLED")
+    until(lambda: client.application(app).state == "KILLED", "the rightful parts go on")
+
+
+def test_a_node_that_was_killed_is_followed_by_another_process(cluster: Cluster) -> None:
+    """Its name is free with its stream, though nobody has its token any more."""
+    manager = cluster.manager()
+    host = cluster.host(manager)
+    first = cluster.nodes(manager, f"--am-host={host.address}", "--nodes=2", NODE)
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 2)
+        first.kill()
+        cluster.nodes(manager, f"--am-host={host.address}", "--nodes=2", NODE)
+        app = client.submit(chain("after", 2, 4, 0.05))
+        assert client.wait([app])[app].final_status == "SUCCEEDED"
+
+
+def test_keys_change_under_load_and_over_a_restart_and_nothing_is_refused(
+    cluster: Cluster,
+) -> None:
+    """A new key every few seconds; the manager is killed once; every job ends well."""
+    flags = (f"--state-dir={cluster.folder / 'state'}", "--token-key-s=4")
+    manager = cluster.manager(*flags)
+    host = cluster.host(manager)
+    nodes = cluster.nodes(manager, f"--am-host={host.address}", "--nodes=2", NODE)
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 2)
+        jobs = [replace(chain(f"j{i}", 3, 8, 1.0), queue="default") for i in range(4)]
+        apps = [client.submit(job) for job in jobs]
+        until(lambda: "a new key" in manager.log.read_text(), "a key was made")
+        before = refusals(manager.ready["metrics"])
+        manager.kill()
+        again = cluster.manager(*flags, f"--port={manager.address.rpartition(':')[2]}")
+        ended = client.wait(apps)
+        assert {one.final_status for one in ended.values()} == {"SUCCEEDED"}
+        until(lambda: "a new key" in again.log.read_text(), "a key was made")
+        assert before == refusals(again.ready["metrics"]) == {}
+        assert refusals(nodes.ready["metrics"]) == {}
+
+
+def test_no_secret_is_where_others_read(busy: tuple[Cluster, Client, int]) -> None:
+    cluster, client, app = busy
+    folder = cluster.folder
+    keys = folder / "state" / "keys.json"
+    assert keys.stat().st_mode & 0o777 == 0o600
+    secrets = re.findall(r'"secret": "(\w+)"', keys.read_text())
+    assert secrets
+    texts = [path.read_bytes() for path in folder.rglob("*") if path.is_file() and path != keys]
+    for part in cluster.parts:
+        process = psutil.Process(part.process.pid)
+        texts.append(" ".join(process.cmdline()).encode())
+        texts.append(Path(f"/proc/{part.process.pid}/environ").read_bytes())
+        with urllib.request.urlopen(f"http://{part.ready['metrics']}/metrics") as answer:
+            texts.append(answer.read())
+    for secret in secrets:
+        assert not any(secret.encode() in text or bytes.fromhex(secret) in text for text in texts)
+    assert os.path.exists(keys)
+    client.kill(app)

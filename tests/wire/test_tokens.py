@@ -1,0 +1,138 @@
+"""Tokens: what was signed is true until it ends, and nothing else is; keys change while in use."""
+
+import json
+from collections.abc import Sequence
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nm.process.tokens import NOT_HELD, NodeTokens
+from weft.errors import InputError
+from weft.messages import ItemAnswer, QueryContainers, StartContainers, StopContainers, TaskLaunch
+from weft.wire import tokens
+from weft.wire.tokens import ACTIVATE_S, Keys, Shown
+from weft.wire.wallet import Wallet
+
+C1, C2 = (1 << 40) | (1 << 32) | 2, (1 << 40) | (1 << 32) | 3
+
+
+def keys(now_s: float = 0.0, rotate_s: float = 100.0) -> Keys:
+    numbers = count(1)
+    return Keys(now_s, lambda n: bytes([next(numbers)]) * n, rotate_s)
+
+
+def test_a_token_says_what_was_signed_until_it_ends() -> None:
+    ours = keys()
+    token = ours.attempt(257, 10.0)
+    assert ours.true(token, 10.0).number == 257
+    assert ours.true(ours.node("n1", 10.0), 10.0).name == "n1"
+    with pytest.raises(InputError, match="expired"):
+        ours.true(token, 10.0 + ours.lasts_s())
+    with pytest.raises(InputError, match="another kind"):
+        ours.true(ours.container(C1, "n1", 10.0), 10.0)
+
+
+@given(st.data())
+def test_no_changed_token_is_true(data: st.DataObject) -> None:
+    ours = keys()
+    token = bytearray(ours.node("n1", 0.0))
+    at = data.draw(st.integers(0, len(token) - 1))
+    token[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(InputError):
+        ours.true(bytes(token), 1.0)
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_token_is_refused(text: bytes) -> None:
+    with pytest.raises(InputError):
+        keys().true(text, 1.0)
+
+
+@given(st.lists(st.floats(0.0, 90.0), max_size=12), st.integers(0, 11))
+def test_tokens_outlive_the_change_of_keys(waits: list[float], at: int) -> None:
+    """Whenever keys turn, what was given before is true until it ends; so it is after a restart."""
+    ours, now_s, given_at = keys(), 0.0, None
+    token = b""
+    for step, wait_s in enumerate(waits):
+        now_s += wait_s
+        ours.turn(now_s)
+        told = {one.number for one in ours.of_node("n1")}
+        assert tokens.read(ours.node("n1", now_s)).key in told
+        if step == at:
+            token, given_at = ours.attempt(257, now_s), now_s
+        if given_at is not None and now_s < given_at + ours.lasts_s():
+            again = Keys(now_s, bytes, 100.0, json.loads(json.dumps(ours.data())))
+            assert ours.true(token, now_s).number == again.true(token, now_s).number == 257
+
+
+def test_a_new_key_is_known_before_it_signs() -> None:
+    ours = keys(rotate_s=1_000.0)
+    assert not ours.turn(999.0)
+    assert ours.turn(1_000.0)
+    assert [one.number for one in ours.of_node("n1")] == [1, 2]
+    assert tokens.read(ours.attempt(1, 1_001.0)).key == 1
+    assert tokens.read(ours.attempt(1, 1_000.0 + ACTIVATE_S)).key == 2
+
+
+def holder(held: Sequence[int], now_s: float, node: str = "n1") -> tuple[NodeTokens, Keys]:
+    ours = keys()
+    made = NodeTokens(lambda node, container: container in held, lambda: now_s)
+    for told in ours.of_node(node):
+        made.take(told)
+    return made, ours
+
+
+def start(*containers: int) -> StartContainers:
+    items = tuple(TaskLaunch(c, 0, 1, 0, 1.0, (1.0,)) for c in containers)
+    return StartContainers(257, "n1", items, 9)
+
+
+def test_a_node_starts_only_what_it_is_shown_a_token_of() -> None:
+    node, ours = holder((), 5.0)
+    refused: list[tuple[str, str]] = []
+    good, answers = node.sift(
+        [start(C1, C2)], [ours.container(C1, "n1", 0.0)], lambda *said: refused.append(said)
+    )
+    assert good == [start(C1)]
+    assert [(item.container_id, item.stage) for item in answers[0].items] == [(C2, 0)]
+    assert answers[0].items[0].error == f"refused: no token of container {C2} was shown"
+    assert refused == [("StartContainers", f"no token of container {C2} was shown")]
+    for token in (ours.container(C1, "n2", 0.0), ours.attempt(C1, 0.0), b"x" * 60):
+        assert node.sift([start(C1)], [token], lambda *_: None)[0] == []
+    late, ours = holder((), 1e9)
+    assert late.sift([start(C1)], [ours.container(C1, "n1", 0.0)], lambda *_: None)[0] == []
+
+
+def test_a_container_that_runs_is_stopped_by_its_token_though_it_ended() -> None:
+    node, ours = holder((C1,), 1e9)
+    orders = [StopContainers(257, "n1", (C1,)), QueryContainers(257, "n1", (C1,))]
+    token = ours.container(C1, "n1", 0.0)
+    assert node.sift(orders, [token], lambda *_: None) == (orders, [])
+    good, answers = node.sift(orders, [], lambda *_: None)
+    assert good == []
+    assert all(answer.items[0].error.startswith("refused") for answer in answers)
+
+
+def test_what_no_node_holds_needs_no_token_and_is_not_touched() -> None:
+    node, _ = holder((), 5.0)
+    orders = [StopContainers(257, "n1", (C1,)), QueryContainers(257, "n1", (C1,))]
+    good, answers = node.sift(orders, [], lambda *_: None)
+    assert good == []
+    assert [answer.items for answer in answers] == [
+        (ItemAnswer(C1),), (ItemAnswer(C1, error=NOT_HELD),),
+    ]  # fmt: skip
+
+
+def test_a_wallet_forgets_with_the_last_master_of_an_application() -> None:
+    ours, wallet = keys(), Wallet()
+    wallet.take(Shown((ours.attempt(257, 0.0), ours.attempt(258, 0.0), b"none")))
+    wallet.take(Shown((ours.container(C1, "n1", 0.0), ours.container(C2, "n1", 0.0))))
+    assert len(wallet.of([C1, C2, 7 << 40])) == 2
+    wallet.gone(257)
+    assert len(wallet.of([C1])) == len(wallet.greeting()[0].tokens) == 1
+    wallet.ended(C1)
+    assert wallet.of([C1]) == []
+    wallet.gone(258)
+    assert wallet.of([C2]) == wallet.greeting() == []

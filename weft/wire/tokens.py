@@ -1,0 +1,199 @@
+"""Tokens after YARN's model: what they say is signed, and ends.
+
+A token is bytes: its kind, the number of the key, when it ends, whom or what it is for, and an
+HMAC-SHA256 over all of that. It is no secret message, but whoever has it may do what it says, so it
+goes to that one only and is never written where others read. Keys are changed while in use: a new
+one is made known before anything is signed with it, an old one is kept as long as its tokens last.
+
+Nothing here looks at a clock or draws a number: time (unix, s) and secrets are arguments.
+"""
+
+import hmac
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from weft.errors import InputError
+from weft.ids import AttemptId, ContainerId, NodeId
+
+SECRET_BYTES = 32
+MAC_BYTES = 32
+ROTATE_S = 86_400.0  # between new keys, wall clock
+ACTIVATE_S = 30.0  # a new key is known for so long before anything is signed with it
+LASTS = 5  # changes of keys that tokens of masters and nodes outlive, should nobody renew them
+KEYS_MAX = LASTS + 2  # kept: those, the one that signs, the one that does next
+CONTAINER_S = 600.0  # a container is started so long after it was granted, at most
+_HEAD = struct.Struct(">BId")
+_NUMBER = struct.Struct(">Q")
+_TOKEN_MAX = 2_000  # bytes
+
+
+class Kind(IntEnum):
+    """What a token lets its holder do."""
+
+    ATTEMPT = 1  # speak for one attempt of an application
+    NODE = 2  # speak for one node
+    CONTAINER = 3  # start, stop and ask for one container on its node
+    LOG = 4  # read what one container wrote
+
+
+class Shown(NamedTuple):
+    """Tokens that go along with the messages of a stream."""
+
+    tokens: tuple[bytes, ...]
+
+
+class KeyTold(NamedTuple):
+    """A node's own key, by which it checks tokens of its containers."""
+
+    node_id: NodeId
+    number: int
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"KeyTold({self.node_id!r}, {self.number})"
+
+
+class Claim(NamedTuple):
+    """What a token says, whether or not it is true."""
+
+    kind: int
+    key: int
+    ends_s: float
+    subject: bytes
+
+    @property
+    def number(self) -> int:
+        """The attempt or container that it is for; raises InputError for another subject."""
+        if len(self.subject) != _NUMBER.size:
+            raise InputError("token", "is for no number")
+        return int(_NUMBER.unpack(self.subject)[0])
+
+    @property
+    def name(self) -> str:
+        """The node that it is for."""
+        return self.subject.decode("utf-8", "replace")
+
+
+def sign(secret: bytes, kind: Kind, key: int, ends_s: float, subject: int | str) -> bytes:
+    """Make a token."""
+    what = _NUMBER.pack(subject) if isinstance(subject, int) else subject.encode()
+    said = _HEAD.pack(kind, key, ends_s) + what
+    return said + hmac.digest(secret, said, "sha256")
+
+
+def read(token: bytes) -> Claim:
+    """What a token says; raises InputError where it is none."""
+    if not _HEAD.size + MAC_BYTES < len(token) <= _TOKEN_MAX:
+        raise InputError("token", "is no token")
+    kind, key, ends_s = _HEAD.unpack_from(token)
+    return Claim(kind, key, ends_s, token[_HEAD.size : -MAC_BYTES])
+
+
+def check(token: bytes, kinds: tuple[Kind, ...], keys: Mapping[int, bytes], now_s: float) -> Claim:
+    """What a true token says; raises InputError saying why it is not."""
+    claim = read(token)
+    secret = keys.get(claim.key)
+    if claim.kind not in kinds or secret is None:
+        raise InputError("token", "is of another kind" if secret else "is signed by no key of ours")
+    if not hmac.compare_digest(
+        hmac.digest(secret, token[:-MAC_BYTES], "sha256"), token[-MAC_BYTES:]
+    ):
+        raise InputError("token", "is not signed by its key")
+    if not now_s < claim.ends_s:
+        raise InputError("token", "has expired")
+    return claim
+
+
+def node_secret(secret: bytes, node: NodeId) -> bytes:
+    """The key of one node: it can sign for no other."""
+    return hmac.digest(secret, b"node " + node.encode(), "sha256")
+
+
+@dataclass(slots=True)
+class _Key:
+    number: int
+    from_s: float  # when it began to sign
+    secret: bytes
+
+
+class Keys:
+    """The Resource Manager's keys, the newest last."""
+
+    def __init__(
+        self,
+        now_s: float,
+        draw: Callable[[int], bytes],
+        rotate_s: float = ROTATE_S,
+        saved: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`draw(n)` gives n secret random bytes; `saved` is what `data` gave. Raises InputError."""
+        self._draw = draw
+        self._rotate_s = rotate_s
+        self._activate_s = min(ACTIVATE_S, rotate_s / 2)
+        self._keys: list[_Key] = []
+        if saved is not None:
+            try:
+                self._keys = [
+                    _Key(int(one["number"]), float(one["from_s"]), bytes.fromhex(one["secret"]))
+                    for one in saved["keys"]
+                ]
+            except (KeyError, TypeError, ValueError):
+                raise InputError("keys", "are not what this version wrote") from None
+        if not self._keys:
+            self._keys = [_Key(1, now_s, draw(SECRET_BYTES))]
+
+    def data(self) -> dict[str, Any]:
+        """The keys as plain data, for their file."""
+        return {
+            "keys": [
+                {"number": one.number, "from_s": one.from_s, "secret": one.secret.hex()}
+                for one in self._keys
+            ]
+        }
+
+    def turn(self, now_s: float) -> bool:
+        """Make a new key when it is time; returns whether there is one that nobody knows yet."""
+        newest = self._keys[-1]
+        if now_s < newest.from_s + self._rotate_s:
+            return False
+        self._keys = self._keys[1 - KEYS_MAX :]
+        made = _Key(newest.number + 1, now_s + self._activate_s, self._draw(SECRET_BYTES))
+        self._keys.append(made)
+        return True
+
+    def _signs(self, now_s: float) -> _Key:
+        return next((one for one in reversed(self._keys) if one.from_s <= now_s), self._keys[0])
+
+    def lasts_s(self) -> float:
+        """How long tokens of parts last: its key is kept for longer."""
+        return self._rotate_s * LASTS
+
+    def attempt(self, attempt: AttemptId, now_s: float) -> bytes:
+        """The token of a master."""
+        key = self._signs(now_s)
+        return sign(key.secret, Kind.ATTEMPT, key.number, now_s + self.lasts_s(), attempt)
+
+    def node(self, node: NodeId, now_s: float) -> bytes:
+        """The token of a node."""
+        key = self._signs(now_s)
+        return sign(key.secret, Kind.NODE, key.number, now_s + self.lasts_s(), node)
+
+    def container(
+        self, container: ContainerId, node: NodeId, now_s: float, kind: Kind = Kind.CONTAINER
+    ) -> bytes:
+        """The token of a container, or to read its logs, which its node checks."""
+        key = self._signs(now_s)
+        secret = node_secret(key.secret, node)
+        return sign(secret, kind, key.number, now_s + CONTAINER_S, container)
+
+    def of_node(self, node: NodeId) -> tuple[KeyTold, ...]:
+        """What a node must know to check its containers' tokens."""
+        return tuple(KeyTold(node, one.number, node_secret(one.secret, node)) for one in self._keys)
+
+    def true(self, token: bytes, now_s: float) -> Claim:
+        """What a true token of a master or node says; raises InputError."""
+        known = {one.number: one.secret for one in self._keys}
+        return check(token, (Kind.ATTEMPT, Kind.NODE), known, now_s)

@@ -1,0 +1,58 @@
+"""The tokens that a process of masters was given: for its attempts, and for their containers."""
+
+from collections.abc import Iterable
+
+from weft.errors import InputError
+from weft.ids import AppId, AttemptId, ContainerId, app_of_attempt, app_of_container
+from weft.wire import tokens
+from weft.wire.tokens import Kind, Shown
+
+
+class Wallet:
+    """Keeps what is given until its application has no master here."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[AttemptId, bytes] = {}
+        self._containers: dict[AppId, dict[ContainerId, bytes]] = {}
+
+    def take(self, shown: Shown) -> None:
+        """Keep tokens; what is none is left out."""
+        for token in shown.tokens:
+            try:
+                claim = tokens.read(token)
+            except InputError:
+                continue
+            if claim.kind == Kind.ATTEMPT:
+                self._attempts[claim.number] = token
+            elif claim.kind == Kind.CONTAINER:
+                app = app_of_container(claim.number)
+                self._containers.setdefault(app, {})[claim.number] = token
+
+    def greeting(self) -> list[Shown]:
+        """What a new stream to the manager begins with."""
+        return [Shown(tuple(self._attempts.values()))] if self._attempts else []
+
+    def attempt(self, attempt: AttemptId) -> list[Shown]:
+        """What a stream that is up is told of a new master."""
+        token = self._attempts.get(attempt)
+        return [] if token is None else [Shown((token,))]
+
+    def of(self, containers: Iterable[ContainerId]) -> list[bytes]:
+        """The tokens of containers, of those that are known."""
+        found = []
+        for container in containers:
+            token = self._containers.get(app_of_container(container), {}).get(container)
+            if token is not None:
+                found.append(token)
+        return found
+
+    def ended(self, container: ContainerId) -> None:
+        """Nothing will be asked of this container any more."""
+        self._containers.get(app_of_container(container), {}).pop(container, None)
+
+    def gone(self, attempt: AttemptId) -> None:
+        """A master left this process."""
+        self._attempts.pop(attempt, None)
+        app = app_of_attempt(attempt)
+        if not any(app_of_attempt(other) == app for other in self._attempts):
+            self._containers.pop(app, None)
