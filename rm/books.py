@@ -183,6 +183,7 @@ class App:
         "submitted_s",
         "tracking_url",
         "whole",
+        "wished_s",
     )
 
     def __init__(
@@ -203,6 +204,7 @@ class App:
         self.attempts: list[Attempt] = []
         self.submitted_s = now
         self.expires_s = inf  # when it is killed, done or not
+        self.wished_s = 0.0  # when a client wants that; 0: no client said so
         self.started_s = 0.0
         self.finished_s = 0.0
         self.preempted = 0  # containers

@@ -41,6 +41,7 @@ from weft.requests import (
     NewApplication,
     RecommissionNode,
     Refused,
+    SetExpiry,
     SetPriority,
     SubmitApplication,
 )
@@ -233,6 +234,20 @@ def _set_priority(books: Books, request: SetPriority) -> Any:
     return Done(reported(app.state))
 
 
+def _set_expiry(books: Books, request: SetExpiry) -> Any:
+    app = _find(books, request.app_id)
+    if app.state in OVER:
+        return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
+    if 0 < request.expires_s <= books.now:
+        late_s = books.now - request.expires_s
+        return Refused("invalid_argument", "expires_s", f"that was {late_s:.3f} s ago")
+    app.wished_s = request.expires_s
+    limit(books, app)
+    books.version += 1
+    books.persist({"kind": "expiry", "app": app.app_id, "expires_s": request.expires_s})
+    return Done(reported(app.state))
+
+
 def _get(books: Books, request: GetApplication) -> Any:
     return reports.application(books, _find(books, request.app_id), stages=True)
 
@@ -309,6 +324,7 @@ _HANDLERS: dict[type, Callable[[Books, Any], Any]] = {
     KillApplication: _kill,
     MoveApplication: _move,
     SetPriority: _set_priority,
+    SetExpiry: _set_expiry,
     GetApplication: _get,
     GetJob: _job,
     ListApplications: reports.applications,

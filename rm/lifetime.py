@@ -13,10 +13,12 @@ LIFETIME = "lifetime"  # first half of a timer's key; the second is the applicat
 def limit(books: Books, app: App) -> None:
     """Work out when an application is over whatever it does, and have `alarm` called then.
 
-    What its job says counts, else its queue's default, and never more than its queue's most.
+    What a client said since counts, else its job, else its queue's default, and never more than its
+    queue's most.
     """
     usual, most = books.queues.lifetime_s[app.queue]
-    wanted = [own for own in (app.job.lifetime_s or usual, most) if own]
+    said = max(0.001, app.wished_s - app.submitted_s) if app.wished_s else app.job.lifetime_s
+    wanted = [own for own in (said or usual, most) if own]
     before = app.expires_s
     app.expires_s = app.submitted_s + min(wanted) if wanted else inf
     if app.expires_s != before:

@@ -31,7 +31,19 @@ from weft.jobfile import TASKS_MAX, job_from_dict
 Record = Mapping[str, Any]
 
 KINDS = frozenset(
-    {"start", "app", "attempt", "failed", "tasks", "move", "priority", "final", "node", "next"}
+    {
+        "start",
+        "app",
+        "attempt",
+        "failed",
+        "tasks",
+        "move",
+        "priority",
+        "expiry",
+        "final",
+        "node",
+        "next",
+    }
 )
 _FINAL = {
     "FINISHED": AppEvent.RECOVER_FINISHED,
@@ -92,7 +104,7 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
             known["tasks"].update({(int(s), int(t)): run for s, t, run in record["tasks"]})
         elif kind == "failed":
             known["failed"][int(record["attempt"])] = record
-        elif kind in ("move", "priority"):
+        elif kind in _FIELD:
             known["app"] = {**known["app"], **{k: record[k] for k in (_FIELD[kind],)}}
         else:
             known[kind] = record
@@ -109,7 +121,7 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
     return out
 
 
-_FIELD = {"move": "queue", "priority": "priority"}
+_FIELD = {"move": "queue", "priority": "priority", "expiry": "expires_s"}
 
 
 def _records_of(number: int, known: Mapping[str, Any], small: bool) -> Iterable[Record]:
@@ -161,6 +173,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     at_s, submission_id = float(first["submitted_s"]), str(first["submission_id"])
     app = App(number, job, submission_id, queue, at_s, len(books.types))
     app.priority = int(first["priority"])
+    app.wished_s = float(first.get("expires_s", 0.0))
     books.apps[number] = app
     if app.submission_id:
         books.submissions[app.submission_id] = number

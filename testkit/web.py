@@ -175,6 +175,12 @@ class FakeClient:
         self._apps[app] = replace(self._apps[app], priority=priority)
         return "RUNNING"
 
+    async def set_expiry(self, app: AppId, expires_s: float) -> str:
+        """It counts at once."""
+        self._called("set_expiry")
+        self._apps[app] = replace(self._apps[app], expires_s=expires_s)
+        return "RUNNING"
+
     async def decommission(self, node: str, timeout_s: float) -> str:
         """It leaves from now on."""
         self._called(f"decommission {timeout_s:g}")

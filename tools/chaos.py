@@ -5,7 +5,9 @@ SIGKILL, or stopped with SIGSTOP for up to longer than the expiry: the Resource 
 Managers, the AM host and the pages. With `--loss PERCENT` (root) it runs in a network namespace of
 its own whose loopback drops so many packets. Judged from outside: every job must end SUCCEEDED, the
 pages must list all of them, and in process mode, by the lines that tasks write, each task finished;
-how many did so more than once is told (docs/operations.md says why that may be).
+how many did so more than once is told, and for each why, from what the manager recorded
+(docs/operations.md lists the causes). A task that was started again after its success was heard is
+a broken promise. `--keep FOLDER` keeps logs and events.
 """
 
 import argparse
@@ -20,8 +22,11 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from testkit.live import Cluster, Part, wait_for_nodes
 from weft.client.api import Client
@@ -46,6 +51,7 @@ class Chaos:
     parts: dict[str, Part] = field(default_factory=dict)
     apps: list[int] = field(default_factory=list)
     jobs: dict[int, Job] = field(default_factory=dict)
+    causes: list[str] = field(default_factory=list)  # of tasks that finished again
 
     @property
     def ends(self) -> Path:
@@ -89,7 +95,8 @@ class Chaos:
         """Three stages; each task says once that it finished, in one write."""
 
         def stage(name: str, tasks: int, *parents: str) -> Stage:
-            say = f'sleep 0.2; echo "$WEFT_STAGE.$WEFT_TASK" >> {self.ends}/{number}'
+            line = "$WEFT_STAGE.$WEFT_TASK $WEFT_CONTAINER $(date +%s.%N)"
+            say = f'sleep 0.2; echo "{line}" >> {self.ends}/{number}'
             real = ("sh", "-c", say) if self.mode == "process" else ()
             demand = {"vcores": 1.0, "memory_mb": 512.0}
             return Stage(name, tasks, 0.5, demand, tuple(Edge(p) for p in parents), command=real)
@@ -157,23 +164,67 @@ class Chaos:
         return [f"the pages list {found} of {len(self.apps)} applications as FINISHED"]
 
     def _judge_files(self) -> list[str]:
-        wrong, total, twice = [], 0, 0
+        wrong: list[str] = []
+        total = twice = 0
+        closed: dict[int, dict[str, Any]] = {}  # the first end of a container that was heard of
+        placed: dict[int, float] = {}
+        for event in self.cluster.events():
+            if event["fact"] == "Closed":
+                closed.setdefault(event["container"], event)
+            elif event["fact"] == "Placed":
+                placed.setdefault(event["container"], event["now_s"])
         for number, app in enumerate(self.apps):
             path = self.ends / str(number)
-            said = Counter(path.read_text().split()) if path.exists() else Counter()
+            ends = [End.of(line) for line in path.read_text().splitlines()] if path.exists() else []
             for stage in self.jobs[app].stages:
                 for task in range(stage.tasks):
                     total += 1
-                    times = said[f"{stage.name}.{task}"]
-                    twice += max(0, times - 1)
-                    if not times:
-                        wrong.append(f"application {app}: {stage.name}.{task} never finished")
+                    name = f"{stage.name}.{task}"
+                    mine = sorted(end for end in ends if end.task == name)
+                    twice += max(0, len(mine) - 1)
+                    if not mine:
+                        wrong.append(f"application {app}: {name} never finished")
+                    for end, later in pairwise(mine):
+                        heard = closed.get(end.container)
+                        cause = why(end, heard)
+                        self.causes.append(f"application {app}, {name}: {cause}")
+                        if (
+                            heard is not None
+                            and heard["outcome"] == "SUCCEEDED"
+                            and placed.get(later.container, 0.0) > heard["now_s"]
+                        ):
+                            wrong.append(f"application {app}: {name} after its success was heard")
         self.events["tasks"] += total
         self.events["tasks finished again"] += twice
         return wrong
 
 
-def run(folder: Path, mode: str, seconds: float, seed: int) -> tuple[Counter[str], list[str]]:
+class End(NamedTuple):
+    """A task's own word that it finished."""
+
+    at_s: float
+    task: str
+    container: int
+
+    @classmethod
+    def of(cls, line: str) -> "End":
+        """What one line says."""
+        task, container, at = line.split()
+        _, _, app, attempt, number = container.split("_")
+        return cls(float(at), task, (int(app) << 8 | int(attempt)) << 32 | int(number))
+
+
+def why(end: End, heard: Mapping[str, Any] | None) -> str:
+    """Why a task that finished was run again."""
+    if heard is None:
+        return "no end of its container was heard of"
+    before_s = end.at_s - heard["now_s"]
+    when = "after" if before_s > 0 else "before"
+    text = f"{heard['node']}: finished {abs(before_s):.2f} s {when} the manager heard"
+    return f"{text} {heard['outcome']} {heard['message']}".rstrip()
+
+
+def run(folder: Path, mode: str, seconds: float, seed: int) -> tuple[Chaos, list[str]]:
     """One run of so many s of breaking; what happened, and what is wrong."""
     rng = random.Random(seed)
     cluster = Cluster(folder)
@@ -189,7 +240,7 @@ def run(folder: Path, mode: str, seconds: float, seed: int) -> tuple[Counter[str
     finally:
         cluster.close()
     chaos.events["jobs"] = len(chaos.apps)
-    return chaos.events, wrong
+    return chaos, wrong
 
 
 def drop_packets(percent: float) -> str:
@@ -228,6 +279,7 @@ def main() -> int:
     parser.add_argument("--mode", choices=["process", "emulated"], default="process")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loss", type=float, default=0.0, help="Percent of packets (root).")
+    parser.add_argument("--keep", default="", help="A new folder for logs and events.")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.loss and not given.inside:
@@ -236,10 +288,14 @@ def main() -> int:
     if given.loss and not way:
         print("this host's kernel drops no packets on order", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="weft-chaos-") as folder:
-        events, wrong = run(Path(folder), given.mode, given.seconds, given.seed)
+    with tempfile.TemporaryDirectory(prefix="weft-chaos-") as made:
+        folder = Path(given.keep or made)
+        folder.mkdir(parents=True, exist_ok=True)
+        chaos, wrong = run(folder, given.mode, given.seconds, given.seed)
     lossy = f", {given.loss:g} % of packets dropped by {way}" if way else ""
-    print(f"{given.mode}, seed {given.seed}{lossy}: {dict(sorted(events.items()))}")
+    print(f"{given.mode}, seed {given.seed}{lossy}: {dict(sorted(chaos.events.items()))}")
+    for line in chaos.causes:
+        print(f"  finished again: {line}")
     for line in wrong:
         print(line, file=sys.stderr)
     return int(bool(wrong))

@@ -60,6 +60,7 @@ TABLE: Mapping[str, frozenset[Who]] = {
     f"{CLIENT_SERVICE}KillApplication": _OWNERS,
     f"{CLIENT_SERVICE}MoveApplication": _OWNERS,  # into a queue where the caller may submit
     f"{CLIENT_SERVICE}SetPriority": _OWNERS,
+    f"{CLIENT_SERVICE}SetExpiry": _OWNERS,
     f"{CLIENT_SERVICE}GetApplication": _OWNERS,
     f"{CLIENT_SERVICE}GetJob": _OWNERS,
     f"{CLIENT_SERVICE}ListApplications": _USERS,  # tells of those that the caller may see

@@ -48,6 +48,17 @@ class SetPriority:
 
 
 @dataclass(frozen=True, slots=True)
+class SetExpiry:
+    """Change when an application is killed, done or not, s on the cluster's clock.
+
+    0: as its job and its queue say. The most that its queue allows always holds.
+    """
+
+    app_id: AppId
+    expires_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class GetApplication:
     """One application's report, with its stages."""
 
@@ -131,6 +142,7 @@ ClientRequest = (
     | KillApplication
     | MoveApplication
     | SetPriority
+    | SetExpiry
     | GetApplication
     | GetJob
     | ListApplications

@@ -187,6 +187,7 @@ def requests(app: int) -> dict[str, Any]:
         "KillApplication": pb.KillApplicationRequest(app_id=app),
         "MoveApplication": pb.MoveApplicationRequest(app_id=app, queue="open"),
         "SetPriority": pb.SetPriorityRequest(app_id=app, priority=3),
+        "SetExpiry": pb.SetExpiryRequest(app_id=app),
         "GetApplication": pb.GetApplicationRequest(app_id=app),
         "GetJob": pb.GetJobRequest(app_id=app), "ListApplications": pb.ListApplicationsRequest(),
         "ListNodes": pb.ListNodesRequest(),

@@ -12,6 +12,6 @@ pytestmark = pytest.mark.xdist_group("live")
 @pytest.mark.parametrize("mode", ["process", "emulated"])
 def test_what_is_killed_and_paused_at_random_loses_nothing(mode: str, tmp_path: Path) -> None:
     """`make chaos` does it for ten minutes; here it is half a minute of each."""
-    happened, wrong = run(tmp_path, mode, seconds=30.0, seed=3)
-    assert not wrong
-    assert happened["jobs"] > 0
+    chaos, wrong = run(tmp_path, mode, seconds=30.0, seed=3)
+    assert not wrong, chaos.causes
+    assert chaos.events["jobs"] > 0

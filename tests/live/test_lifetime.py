@@ -1,7 +1,9 @@
 """A lifetime ends an application, given at the command line or by REST, and REST tells of it."""
 
 import json
+import urllib.error
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,12 @@ from weft.client.cli import weft
 pytestmark = pytest.mark.xdist_group("live")
 
 
-def rest(address: str, path: str, body: dict[str, Any] | None = None) -> Any:
+def rest(address: str, path: str, body: dict[str, Any] | None = None, method: str = "POST") -> Any:
     """A call of YARN's REST API."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(
         f"http://{address}/ws/v1/cluster/{path}", data,
-        {"Content-Type": "application/json"}, method="POST" if "new-app" in path or data else "GET",
+        {"Content-Type": "application/json"}, method=method if data else "GET",
     )  # fmt: skip
     with urllib.request.urlopen(request, timeout=60) as answer:
         text = answer.read()
@@ -54,4 +56,15 @@ def test_applications_are_killed_when_their_lifetime_is_over(
         assert told["type"] == "LIFETIME"
         assert 200 < told["remainingTimeInSeconds"] <= 300
         assert told["expiryTime"].endswith("+0000")
-        client.kill(int(new.rpartition("_")[2]))
+        told["expiryTime"] = told["expiryTime"].replace("+0000", "+0100")  # an hour earlier
+        put = {"timeout": {"type": "LIFETIME", "expiryTime": told["expiryTime"]}}
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            rest(web.address, f"apps/{new}/timeout", put, "PUT")
+        soon = datetime.now(UTC) + timedelta(seconds=2)
+        put["timeout"]["expiryTime"] = soon.isoformat(timespec="milliseconds")
+        changed = rest(web.address, f"apps/{new}/timeout", put, "PUT")["timeout"]
+        assert changed["remainingTimeInSeconds"] <= 2
+        number = int(new.rpartition("_")[2])
+        report = client.wait([number])[number]
+        assert report.final_status == "KILLED"
+        assert "exceeded its lifetime" in report.diagnostics

@@ -10,6 +10,7 @@ from am.core import ApplicationMaster
 from am.failures import NodeFailures
 from am.settings import MasterSettings
 from rm.lifecycle import AttemptState
+from rm.recovery import compact
 from rm.settings import ManagerSettings
 from sim.cluster import Simulation
 from sim.faults import Fault, FaultKind, Faults
@@ -33,7 +34,7 @@ from weft.messages import (
     Outcome,
 )
 from weft.presets import preset
-from weft.requests import Explain, GetApplication, MoveApplication
+from weft.requests import Done, Explain, GetApplication, MoveApplication, SetExpiry
 
 FREE = ManagerSettings(master_demand={}, node_expiry_s=10.0, master_expiry_s=60.0, node_ends_max=3)
 
@@ -259,6 +260,32 @@ def test_a_lifetime_survives_a_restart_and_follows_a_move() -> None:
     assert again.ask_manager(GetApplication(app)).expires_s == 20.0
     again.tell(TimerFired(("lifetime", app)), 21.0)
     assert again.ask_manager(GetApplication(app)).state == "KILLED"
+
+
+def test_a_client_changes_until_when_an_application_may_last() -> None:
+    rig = Rig(settings=FREE, queues=QUEUES)
+    rig.add_node("n1")
+    rig.now = 7.0
+    app = rig.submit(job("j", queue="quick", lifetime_s=50.0))
+    expires = lambda rig: rig.ask_manager(GetApplication(app)).expires_s  # noqa: E731
+    assert rig.ask_manager(SetExpiry(app, 30.0)) == Done("ACCEPTED")
+    assert expires(rig) == 30.0
+    assert rig.ask_manager(SetExpiry(app, 500.0)) == Done("ACCEPTED")
+    assert expires(rig) == 107.0, "never more than its queue's most"
+    for past in (7.0, 6.5):
+        refused = rig.ask_manager(SetExpiry(app, past))
+        assert (refused.code, refused.place) == ("invalid_argument", "expires_s")
+    assert expires(rig) == 107.0
+    rig.ask_manager(SetExpiry(app, 40.0))
+    assert expires(Rig(settings=FREE, queues=QUEUES, records=rig.records)) == 40.0
+    again = Rig(settings=FREE, queues=QUEUES, records=compact(compact(rig.records)))
+    assert expires(again) == 40.0, "it outlives a restart"
+    again.ask_manager(SetExpiry(app, 0.0))
+    assert expires(again) == 57.0, "as its job says"
+    again.ask_manager(SetExpiry(app, 41.0))
+    again.tell(TimerFired(("lifetime", app)), 42.0)
+    assert again.ask_manager(GetApplication(app)).state == "KILLED"
+    assert again.ask_manager(SetExpiry(app, 99.0)).code == "failed_precondition"
 
 
 def test_an_end_in_time_calls_the_alarm_off() -> None:

@@ -212,6 +212,7 @@ ANSWERS: dict[Any, Any] = {
     requests.KillApplication: requests.Done,
     requests.MoveApplication: requests.Done,
     requests.SetPriority: requests.Done,
+    requests.SetExpiry: requests.Done,
     requests.GetApplication: requests.ApplicationReport,
     requests.GetJob: requests.ApplicationJob,
     requests.ListApplications: requests.Page[requests.ApplicationReport],

@@ -48,6 +48,7 @@ from weft.requests import (
     QueueReport,
     RecommissionNode,
     Refused,
+    SetExpiry,
     SetPriority,
     SubmitApplication,
 )
@@ -144,6 +145,12 @@ class AsyncClient:
     async def move(self, app: AppId, queue: str) -> str:
         """Move an application to another leaf queue; returns its state."""
         return (await self._ask(MoveApplication(app, queue), Done)).state
+
+    async def set_expiry(self, app: AppId, expires_s: float) -> str:
+        """Change when an application is killed, done or not, s on the cluster's clock (0: as its
+        job and queue say); returns its state.
+        """
+        return (await self._ask(SetExpiry(app, expires_s), Done)).state
 
     async def set_priority(self, app: AppId, priority: int) -> str:
         """Change an application's priority, larger first; returns its state."""
@@ -353,6 +360,10 @@ class Client:
     def move(self, app: AppId, queue: str) -> str:
         """Move an application to another leaf queue; returns its state."""
         return self._run(self._client.move(app, queue))
+
+    def set_expiry(self, app: AppId, expires_s: float) -> str:
+        """Change when an application is killed, s on the cluster's clock; returns its state."""
+        return self._run(self._client.set_expiry(app, expires_s))
 
     def set_priority(self, app: AppId, priority: int) -> str:
         """Change an application's priority, larger first; returns its state."""

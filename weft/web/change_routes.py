@@ -1,6 +1,7 @@
 """/ws/v1/cluster: what YARN's Resource Manager lets be changed."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -188,14 +189,28 @@ async def set_priority(request: web.Request) -> web.Response:
     return answer(request, {"priority": priority}, root="applicationpriority")
 
 
-# -- what YARN allows and Weft refuses by name -----------------------------------------------------
-
-
 @routes.put(BASE + "/apps/{app}/timeout")
-async def refuse_timeout(request: web.Request) -> web.Response:
-    """Applications have no time limit."""
-    await source(request).app(await app_of(request))
-    raise RestError(400, "applications here have no time limits")
+async def set_timeout(request: web.Request) -> web.Response:
+    """Change when it is killed: `{"timeout": {"type": "LIFETIME", "expiryTime": ISO 8601}}`."""
+    app, body = await app_of(request), await read_body(request)
+    given = body.get("timeout", body)
+    if not isinstance(given, dict) or str(given.get("type", "")).upper() != "LIFETIME":
+        raise RestError(400, "timeout.type: expected LIFETIME")
+    try:
+        at = datetime.fromisoformat(str(given.get("expiryTime", "")))
+    except ValueError:
+        raise RestError(400, "timeout.expiryTime: expected a time as ISO 8601 has it") from None
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    expires_s = source(request).cluster_s(at.timestamp())
+    if expires_s <= 0:
+        raise RestError(400, "timeout.expiryTime: that was before the cluster's clock began")
+    await source(request).client.set_expiry(app, expires_s)
+    source(request).forget()
+    report = await source(request).app(app)
+    return answer(request, {"timeout": yarn.timeout(face(request), report)})
+
+
+# -- what YARN allows and Weft refuses by name -----------------------------------------------------
 
 
 @routes.put(BASE + "/scheduler-conf")

@@ -38,6 +38,10 @@ class Source:
         """A time on the cluster's clock in ms since the epoch; 0 stays 0: not yet."""
         return round((self.epoch_s + now_s / self.time_scale) * 1000) if now_s else 0
 
+    def cluster_s(self, unix_s: float) -> float:
+        """A time since the epoch on the cluster's clock, s."""
+        return (unix_s - self.epoch_s) * self.time_scale
+
     def wall_ms(self, duration_s: float) -> int:
         """How long a duration of the cluster lasts on the wall clock, ms."""
         return round(max(0.0, duration_s) / self.time_scale * 1000)

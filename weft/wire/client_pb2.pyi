@@ -167,6 +167,29 @@ class SetPriorityRequest(_message.Message):
 Global___SetPriorityRequest: _TypeAlias = SetPriorityRequest  # noqa: Y015
 
 @_typing.final
+class SetExpiryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_ID_FIELD_NUMBER: _builtins.int
+    EXPIRES_S_FIELD_NUMBER: _builtins.int
+    app_id: _builtins.int
+    expires_s: _builtins.float
+    """on the cluster's clock; 0: as its job and its queue say"""
+    def __init__(
+        self,
+        *,
+        app_id: _builtins.int = ...,
+        expires_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "expires_s", b"expires_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetExpiryRequest: _TypeAlias = SetExpiryRequest  # noqa: Y015
+
+@_typing.final
 class GetApplicationRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

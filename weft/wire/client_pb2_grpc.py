@@ -60,6 +60,11 @@ class ResourceManagerClientStub:
                 request_serializer=client__pb2.SetPriorityRequest.SerializeToString,
                 response_deserializer=client__pb2.Done.FromString,
                 _registered_method=True)
+        self.SetExpiry = channel.unary_unary(
+                '/weft.ResourceManagerClient/SetExpiry',
+                request_serializer=client__pb2.SetExpiryRequest.SerializeToString,
+                response_deserializer=client__pb2.Done.FromString,
+                _registered_method=True)
         self.GetApplication = channel.unary_unary(
                 '/weft.ResourceManagerClient/GetApplication',
                 request_serializer=client__pb2.GetApplicationRequest.SerializeToString,
@@ -150,6 +155,13 @@ class ResourceManagerClientServicer:
 
     def SetPriority(self, request, context):
         """Change an application's priority.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetExpiry(self, request, context):
+        """Change when an application is killed, done or not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -257,6 +269,11 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
             'SetPriority': grpc.unary_unary_rpc_method_handler(
                     servicer.SetPriority,
                     request_deserializer=client__pb2.SetPriorityRequest.FromString,
+                    response_serializer=client__pb2.Done.SerializeToString,
+            ),
+            'SetExpiry': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetExpiry,
+                    request_deserializer=client__pb2.SetExpiryRequest.FromString,
                     response_serializer=client__pb2.Done.SerializeToString,
             ),
             'GetApplication': grpc.unary_unary_rpc_method_handler(
@@ -449,6 +466,33 @@ class ResourceManagerClient:
             target,
             '/weft.ResourceManagerClient/SetPriority',
             client__pb2.SetPriorityRequest.SerializeToString,
+            client__pb2.Done.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetExpiry(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/SetExpiry',
+            client__pb2.SetExpiryRequest.SerializeToString,
             client__pb2.Done.FromString,
             options,
             channel_credentials,

@@ -47,6 +47,8 @@ class ResourceManagerClientStub:
     """Move an application to another leaf queue."""
     SetPriority: _grpc.UnaryUnaryMultiCallable[_client_pb2.SetPriorityRequest, _client_pb2.Done]
     """Change an application's priority."""
+    SetExpiry: _grpc.UnaryUnaryMultiCallable[_client_pb2.SetExpiryRequest, _client_pb2.Done]
+    """Change when an application is killed, done or not."""
     GetApplication: _grpc.UnaryUnaryMultiCallable[_client_pb2.GetApplicationRequest, _client_pb2.ApplicationReport]
     """One application with its stages."""
     GetJob: _grpc.UnaryUnaryMultiCallable[_client_pb2.GetJobRequest, _client_pb2.GetJobResponse]
@@ -82,6 +84,8 @@ class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     """Move an application to another leaf queue."""
     SetPriority: _aio.UnaryUnaryMultiCallable[_client_pb2.SetPriorityRequest, _client_pb2.Done]  # type: ignore[assignment]
     """Change an application's priority."""
+    SetExpiry: _aio.UnaryUnaryMultiCallable[_client_pb2.SetExpiryRequest, _client_pb2.Done]  # type: ignore[assignment]
+    """Change when an application is killed, done or not."""
     GetApplication: _aio.UnaryUnaryMultiCallable[_client_pb2.GetApplicationRequest, _client_pb2.ApplicationReport]  # type: ignore[assignment]
     """One application with its stages."""
     GetJob: _aio.UnaryUnaryMultiCallable[_client_pb2.GetJobRequest, _client_pb2.GetJobResponse]  # type: ignore[assignment]
@@ -144,6 +148,14 @@ class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_client_pb2.Done, _abc.Awaitable[_client_pb2.Done]]:
         """Change an application's priority."""
+
+    @_abc_1.abstractmethod
+    def SetExpiry(
+        self,
+        request: _client_pb2.SetExpiryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.Done, _abc.Awaitable[_client_pb2.Done]]:
+        """Change when an application is killed, done or not."""
 
     @_abc_1.abstractmethod
     def GetApplication(

@@ -25,6 +25,7 @@ from weft.requests import (
     NewApplication,
     Page,
     RecommissionNode,
+    SetExpiry,
     SetPriority,
     SubmitApplication,
 )
@@ -128,6 +129,14 @@ CALLS: Mapping[type, Call] = {
         pb.Done,
         lambda r: pb.SetPriorityRequest(app_id=r.app_id, priority=r.priority),
         lambda m: SetPriority(m.app_id, m.priority),
+        *_DONE,
+    ),
+    SetExpiry: Call(
+        "SetExpiry",
+        pb.SetExpiryRequest,
+        pb.Done,
+        lambda r: pb.SetExpiryRequest(app_id=r.app_id, expires_s=r.expires_s),
+        lambda m: SetExpiry(m.app_id, m.expires_s),
         *_DONE,
     ),
     GetApplication: Call(

@@ -285,6 +285,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     requests.KillApplication: {"app_id": APP, "diagnostics": TEXT},
     requests.MoveApplication: {"app_id": APP, "queue": NAME},
     requests.SetPriority: {"app_id": APP, "priority": EXIT},
+    requests.SetExpiry: {"app_id": APP, "expires_s": DURATION},
     requests.GetApplication: {"app_id": APP},
     requests.GetJob: {"app_id": APP},
     requests.ListApplications: {
