@@ -4,10 +4,8 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
 from rm.core import ResourceManager
-from rm.match.protocol import Matcher
+from rm.making import ManagerParts
 from rm.match.registry import make_matcher
 from rm.process.instruments import MeteredStore, instrument
 from rm.process.remote import InOrder, RemoteMatcher
@@ -24,19 +22,26 @@ from weft.live.process import Process, run
 from weft.live.settings import RmSettings, fail, load, pairs
 from weft.live.shell import Shell
 from weft.messages import MANAGER
-from weft.presets import choose, with_options
+from weft.presets import Preset, choose, with_options
 from weft.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
 from weft.wire.server import Server
 
 
 def make_manager(settings: RmSettings, cluster_ts: int) -> ResourceManager:
     """Choose the policies and build the core; raises InputError for an unknown name or value."""
+    return parts_of(settings, cluster_ts).make()
+
+
+def parts_of(settings: RmSettings, cluster_ts: int) -> ManagerParts:
+    """What the core is made with; raises InputError for an unknown name."""
     types, queues = _cluster(settings.cluster)
-    return ResourceManager(
+    chosen = _chosen(settings)
+    return ManagerParts(
         cluster_ts,
         types,
         queues,
-        _matcher(settings),
+        chosen.matcher,
+        chosen.matcher_options,
         ManagerSettings(
             prompt=settings.pace == "prompt",
             heartbeat_s=settings.heartbeat_s,
@@ -66,14 +71,13 @@ def make_manager(settings: RmSettings, cluster_ts: int) -> ResourceManager:
             master_share_max=settings.master_share_max,
             recovery=settings.state_dir is not None,
         ),
-        np.random.default_rng(settings.seed),
+        settings.seed,
     )
 
 
-def _matcher(settings: RmSettings) -> Matcher:
+def _chosen(settings: RmSettings) -> Preset:
     chosen = choose(settings.scheduler, matcher=settings.matcher)
-    chosen = with_options(chosen, pairs(settings.set), ("matcher",))
-    return make_matcher(chosen.matcher, chosen.matcher_options)
+    return with_options(chosen, pairs(settings.set), ("matcher",))
 
 
 def _cluster(text: str) -> tuple[ResourceTypes, QueueSpec]:
@@ -91,7 +95,8 @@ async def serve(settings: RmSettings) -> None:
     journal = Journal(Path(settings.state_dir), compact) if settings.state_dir else None
     now_ms = int(time.time() * 1000)
     cluster_ts = journal.cluster_ts(now_ms) if journal is not None else now_ms
-    manager = make_manager(settings, cluster_ts)
+    parts = parts_of(settings, cluster_ts)
+    manager = parts.make()
     records = tuple(journal.read()) if journal is not None else ()
     if journal is not None and journal.dropped:
         process.log.warning("the journal ends early", dropped=journal.dropped)
@@ -103,8 +108,11 @@ async def serve(settings: RmSettings) -> None:
         settings.submissions_per_s, settings.heartbeat_s,
     )  # fmt: skip
     store = None if journal is None else MeteredStore(journal, process.exposition)
-    shell = Shell(process.clock, service, store, process.exposition.meter, checked=settings.check)
-    shell.add(MANAGER, manager)
+    shell = Shell(
+        process.clock, service, store, process.exposition.meter, checked=settings.check,
+        tape=process.record("rm"),
+    )  # fmt: skip
+    shell.add(MANAGER, manager, parts)
     shell.post(MANAGER, Recovered(records))
     service.attach(shell)
     address = await server.start()
@@ -113,7 +121,7 @@ async def serve(settings: RmSettings) -> None:
     process.spawn(service.turn_keys(save_keys, min(60.0, settings.token_key_s / 4)))
     process.ready(address=address, cluster_ts=cluster_ts)
     # while nodes start: else the first job waits for the kernels to load
-    trial = _matcher(settings)
+    trial = make_matcher(parts.matcher, parts.matcher_options)
     if isinstance(trial, RemoteMatcher):  # nobody else is asked about a job that is none
         trial = InOrder()
     warm(trial, manager.books.types)

@@ -2,14 +2,34 @@
 
 import fcntl
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from am.estimates import History, merge_history
 from weft.errors import WeftError
+from weft.live.tape import Tape
+from weft.messages import Address
 
 KEYS_MAX = 10_000  # recurring jobs; the longest unseen is forgotten
+
+
+class TapedHistory(Mapping[str, Mapping[str, Mapping[str, float]]]):
+    """A history that tells a tape what a master looks up in it."""
+
+    def __init__(self, history: History, tape: Tape, master: Address) -> None:
+        self._history, self._tape, self._master = history, tape, master
+
+    def __getitem__(self, key: str) -> Mapping[str, Mapping[str, float]]:
+        found = self._history[key]
+        self._tape.given(self._master, key, found)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._history)
+
+    def __len__(self) -> int:
+        return len(self._history)
 
 
 class HistoryBook:

@@ -3,15 +3,13 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from am.ask.registry import HoldAsker, asker
+from am.ask.registry import Asker, HoldAsker, asker
 from am.core import ApplicationMaster
+from am.making import MasterParts
 from am.plan.reuse import PlanShelf
-from am.process.history import HistoryBook
+from am.process.history import HistoryBook, TapedHistory
 from am.process.metrics import MasterMetrics
 from am.process.planning import Planning
 from am.process.shelf import DiskShelf
@@ -67,8 +65,9 @@ class MasterService(Outside):
         )
         self.metrics = MasterMetrics(process.exposition)
         self.shell = Shell(
-            process.clock, self, meter=process.exposition.meter, checked=settings.check
-        )
+            process.clock, self, meter=process.exposition.meter, checked=settings.check,
+            tape=process.record(f"am-{settings.attempt}" if settings.attempt else "am"),
+        )  # fmt: skip
         shelf = PlanShelf() if settings.plans is None else DiskShelf(settings.plans)
         self._planning = Planning(settings.plan_workers, settings.plan_limit_s, shelf)
         self._history = HistoryBook(settings.history)
@@ -118,17 +117,25 @@ class MasterService(Outside):
         address = master_address(attempt)
         if address in self.shell:
             return
-        rng = np.random.default_rng([self._seed, attempt])
-        decider = asker(self.chosen.asker, self.chosen.asker_options)
-        if isinstance(decider, HoldAsker):
-            decider = self.metrics.timed(decider)
-        settings = replace(self._core_settings, history=self._history.read())
-        core = self._cores[address] = ApplicationMaster(attempt, settings, decider, rng)
+        parts = MasterParts(
+            attempt,
+            self.chosen.asker,
+            self.chosen.asker_options,
+            self._core_settings,
+            (self._seed, attempt),
+        )
+        history = self._history.read()
+        if self._process.tape is not None:
+            history = TapedHistory(history, self._process.tape, address)
+        core = self._cores[address] = parts.make(history, self._dress)
         if self._stream.up:
             self._stream.send(self.wallet.attempt(attempt))
-        self.shell.add(address, core)
+        self.shell.add(address, core, parts)
         self.shell.post(address, Started())
         self.metrics.hosted(len(self.shell.addresses))
+
+    def _dress(self, decider: Asker | HoldAsker) -> Asker | HoldAsker:
+        return self.metrics.timed(decider) if isinstance(decider, HoldAsker) else decider
 
     def end_now(self, attempt: AttemptId, message: str) -> None:
         """End one master at once, as SIGKILL would end its process."""

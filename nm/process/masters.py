@@ -110,6 +110,7 @@ class ProcessMasters:
             f"--seed={settings.seed}",
             "--metrics-port=-1",
             *(() if settings.recovery else ("--die-with-parent",)),
+            *(() if settings.tape is None else (f"--tape={settings.tape.absolute()}",)),
             *identity,
             *settings.master_args,
         ]  # fmt: skip

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nm.core import ASKED, BOOT_MAX, NodeManager
+from nm.making import NodeParts
 from nm.process.cgroups import find
 from nm.process.folders import clean_all
 from nm.process.health import RUNNING, examine
@@ -77,9 +76,11 @@ class NodeService(Outside):
         self._process = process
         self._settings = settings
         self._metrics = NodeMetrics(process.exposition)
+        name = settings.node_name or str(settings.first_node)
         self.shell = Shell(
-            process.clock, self, meter=process.exposition.meter, checked=settings.check
-        )
+            process.clock, self, meter=process.exposition.meter, checked=settings.check,
+            tape=process.record(f"nm-{name}"),
+        )  # fmt: skip
         self._tokens = NodeTokens(self._holds)
         self._stream = tracker_stream(
             settings.manager,
@@ -142,18 +143,18 @@ class NodeService(Outside):
             report_use=settings.report_use,
         )
         for number, spec in enumerate(specs):
-            core = NodeManager(
+            parts = NodeParts(
                 spec.node_id,
                 address,
                 types.mapping(spec.capacity),
                 spec.rack,
                 spec.labels,
                 core_settings,
-                np.random.default_rng([settings.seed, settings.first_node + number]),
+                (settings.seed, settings.first_node + number),
                 boot=1 + secrets.randbelow(BOOT_MAX),
             )
             address_of = node_address(spec.node_id)
-            self.shell.add(address_of, core)
+            self.shell.add(address_of, parts.make(), parts)
             own = [record for record in found if record.node == spec.node_id]
             if own:
                 self._take_back(address_of, own)

@@ -25,6 +25,10 @@ NOWHERE = ["--rm", "127.0.0.1:1"]
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "unknown command": (["simulat"], "simulat"),
     "unknown option": (["apps", "--stat", "RUNNING"], "--stat"),
+    "no such tape": (["replay", "no.tape"], "no.tape"),
+    "a tape that is none": (["replay", "/dev/null"], "is no tape"),
+    "a folder without tapes": (["replay", "."], "holds no tape"),
+    "replay until when": (["replay", "x", "--until", "soon"], "soon"),
     "missing argument": (["submit"], "JOB"),
     "missing value": (["apps", "--limit"], "--limit"),
     "negative limit": (["apps", "--limit", "-3"], "-3"),

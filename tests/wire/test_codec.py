@@ -1,138 +1,23 @@
 """Every message means the same on both sides of the wire."""
 
-import functools
 import inspect
 import json
-import types
-import typing
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from typing import Any, get_args, get_origin, get_type_hints
+from dataclasses import is_dataclass
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from testkit.values import WIDE, strategy
 from weft import jobfile, messages, requests
 from weft.errors import InputError
-from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
 from weft.messages import QueryContainers, StartContainers, StopContainers
-from weft.resources import Kind, ResourceType, ResourceTypes
 from weft.wire import codec, codec_job, containers_pb2, host_pb2, master_pb2, rules, tracker_pb2
 from weft.wire.codec_containers import NodeAnswer
 from weft.wire.codec_master import MasterOrder, MasterReport
 from weft.wire.codec_tracker import NodeOrder, NodeReport
 from weft.wire.tokens import KeyTold, Shown
-
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-NAME = st.text("abcdefgh_é", min_size=1, max_size=6)
-AMOUNT = st.floats(0, 1e12, allow_nan=False)
-WIDE = st.integers(0, 2**63 - 1)  # ids
-SIGNED = st.integers(-(2**31), 2**31 - 1)
-COUNT = st.integers(0, 2**31 - 1)
-INTEGERS = {
-    "stage": st.integers(-1, 2**31 - 1),
-    "task": st.integers(-1, 2**31 - 1),
-    "index": st.integers(-1, 2**31 - 1),
-    "exit_code": SIGNED,
-    "priority": SIGNED,
-    "containers": COUNT,
-}
-
-
-def overrides(tasks: int) -> st.SearchStrategy[tuple[TaskOverride, ...]]:
-    one = st.builds(
-        TaskOverride,
-        duration_s=st.none() | AMOUNT,
-        demand=st.none() | st.dictionaries(NAME, AMOUNT, max_size=2),
-        actual_duration_s=st.none() | AMOUNT,
-        prefer=st.none() | st.builds(Preference, st.lists(NAME, max_size=2).map(tuple)),
-        command=st.none() | st.lists(NAME, max_size=2).map(tuple),
-    )
-    return st.just(()) | st.lists(one, min_size=tasks, max_size=tasks).map(tuple)
-
-
-@st.composite
-def edges(draw: st.DrawFn, parent: Stage, tasks: int) -> Edge:
-    kind = draw(st.sampled_from(EdgeKind))
-    if kind is not EdgeKind.PAIRS:
-        return Edge(parent.name, kind)
-    pair = st.tuples(st.integers(0, parent.tasks - 1), st.integers(0, tasks - 1))
-    return Edge(parent.name, kind, TaskPairs.of(draw(st.sets(pair, min_size=1, max_size=4))))
-
-
-@st.composite
-def jobs(draw: st.DrawFn) -> Job:
-    stages = []
-    for position in range(draw(st.integers(1, 3))):
-        tasks = draw(st.integers(1, 3))
-        parents = draw(st.sets(st.sampled_from(range(position)))) if position else set()
-        stages.append(
-            Stage(
-                name=f"s{position}",
-                tasks=tasks,
-                duration_s=draw(AMOUNT),
-                demand=draw(st.dictionaries(NAME, AMOUNT, max_size=2)),
-                parents=tuple(draw(edges(stages[p], tasks)) for p in sorted(parents)),
-                command=tuple(draw(st.lists(NAME, max_size=2))),
-                gang=draw(st.booleans()),
-                overrides=draw(overrides(tasks)),
-            )
-        )
-    return Job(draw(NAME), tuple(stages), priority=draw(SIGNED), user=draw(NAME))
-
-
-TYPES = st.lists(
-    st.builds(ResourceType, NAME, st.sampled_from(list(Kind))),
-    min_size=1, max_size=3, unique_by=lambda t: t.name,
-).map(lambda items: ResourceTypes(tuple(items)))  # fmt: skip
-
-
-@functools.cache
-def strategy(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
-    """What a field of a type may hold, by its type and name."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if kind is Job:
-        return jobs()
-    if kind is ResourceTypes:
-        return TYPES
-    if origin in (types.UnionType, typing.Union):
-        return st.one_of([strategy(a, name) for a in arguments])
-    if origin is tuple and arguments[-1] is ...:
-        return st.lists(strategy(arguments[0], name), max_size=3).map(tuple)
-    if origin is tuple:
-        return st.tuples(*[COUNT if a is int else strategy(a, name) for a in arguments])
-    if origin is requests.Page:
-        return st.builds(
-            requests.Page, st.lists(strategy(arguments[0]), max_size=3).map(tuple), TEXT
-        )
-    if origin is dict:
-        return st.dictionaries(TEXT, strategy(arguments[1], name), max_size=3)
-    if kind is int:
-        return WIDE if name.endswith("_id") or name in WIDE_FIELDS else INTEGERS.get(name, COUNT)
-    if kind is float:
-        return st.floats(allow_nan=False)
-    if kind is bool:
-        return st.booleans()
-    if kind is str:
-        return TEXT
-    if kind is type(None):
-        return st.none()
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return st.sampled_from(list(kind))
-    if kind is requests.QueueReport and name == "children":
-        return st.builds(requests.QueueReport, **own_fields(kind, {"children"}))
-    return st.builds(kind, **own_fields(kind))
-
-
-WIDE_FIELDS = {"acks", "releases", "stop", "cluster_ts", "seed", "response_id", "request_id"}
-
-
-def own_fields(kind: Any, leave_out: set[str] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
-    hints = get_type_hints(kind)
-    names = [f.name for f in fields(kind)] if is_dataclass(kind) else kind._fields
-    return {n: strategy(hints[n], n) for n in names if n not in leave_out}
-
 
 WAYS: list[tuple[Any, Any, Any, Any]] = [
     (NodeReport, codec.encode_node_reports, codec.decode_node_reports, tracker_pb2.TrackerReports),

@@ -43,6 +43,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import-yarn": ("weft.client.commands_yarn", "Turn a YARN configuration into a cluster file."),
     "generate": ("weft.client.commands_workloads", "Make a synthetic workload."),
     "simulate": ("lab.commands_sim", "Run a workload in virtual time."),
+    "replay": (
+        "lab.commands_replay",
+        "Feed tapes of a live run to the schedulers anew: do they decide the same?",
+    ),
     "compare": ("lab.commands_sim", "Set simulated runs side by side."),
     "fuzz": ("lab.commands_fuzz", "Search for faults that break a promise, in virtual time."),
     "study": ("lab.commands_study", "Run a grid of simulations, resumable."),

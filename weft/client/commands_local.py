@@ -76,6 +76,10 @@ def cluster_options(command: F) -> F:
                 "--trace", default=None, type=click.Path(path_type=Path), metavar="FILE",
                 help="When it ends, write a trace of its tasks for Perfetto (x.perfetto.json).",
             ),
+            click.option(
+                "--tape", default=None, type=click.Path(path_type=Path), metavar="FOLDER",
+                help="Keep every event that the scheduler handles there, for weft replay.",
+            ),
             click.option("--rm-set", multiple=True, metavar="NAME=VALUE", help="RM setting."),
             click.option("--nm-set", multiple=True, metavar="NAME=VALUE", help="NM setting."),
             click.option("--am-set", multiple=True, metavar="NAME=VALUE", help="AM setting."),

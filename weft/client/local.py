@@ -28,6 +28,7 @@ DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 KEPT_MB = 1024  # of a real host's memory, for the host itself
 EMULATED_NODES = 20
 HADOOP_PORTS = {"client": 8032, "scheduler": 8035, "node": 8045, "files": 9870}
+TAPED = ("rm", "am", "nm")  # roles whose cores can be replayed
 PORTS = {
     "hadoop": (0, 9104),
     "rm": (8030, 9101),
@@ -60,6 +61,7 @@ class LocalSettings:
     fixed_ports: bool = False  # the well-known ports, or any free ones
     state: bool = False  # keep the Resource Manager's journal
     events: bool = False  # every process writes its facts
+    tape: Path | None = None  # folder: manager, masters and nodes keep every event, to be replayed
     web: bool = False  # pages and YARN's REST API
     hadoop: bool = False  # YARN's own wire, for Spark, Flink and the like
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)  # role -> "name=value"
@@ -231,6 +233,8 @@ class LocalCluster:
         ]  # fmt: skip
         if self.settings.events:
             flags += ["--events", str(self.folder / f"{name}.events")]
+        if self.settings.tape is not None and role in TAPED:
+            flags += ["--tape", str(self.settings.tape.absolute())]
         for pair in self.settings.flags.get(role, ()):
             key, equals, value = pair.partition("=")
             if not equals or not key:

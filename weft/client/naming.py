@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from weft.client.api import Client
 from weft.client.text import safe
@@ -81,7 +82,17 @@ def known_queue(client: Client, name: str) -> None:
         raise InputError("--queue", f"unknown queue {name!r}; known: {', '.join(known)}")
 
 
-def find_app(client: Client, text: str) -> AppId:
+class Lists(Protocol):
+    """Whoever lists applications."""
+
+    def applications(
+        self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
+    ) -> tuple[ApplicationReport, ...]:
+        """Reports of those that match, the newest last."""
+        ...
+
+
+def find_app(client: Lists, text: str) -> AppId:
     """An application by id or number, by its job's name (the newest), or `-`: the newest of all.
 
     Raises InputError where there is none.

@@ -15,7 +15,8 @@ from weft.live import log
 from weft.live.clock import Clock
 from weft.live.exposition import Exposition
 from weft.live.factlines import EventLog
-from weft.live.settings import ProcessSettings, fail
+from weft.live.settings import ProcessSettings, TapedSettings, fail
+from weft.live.tape import Tape
 from weft.wire import tls
 
 PARENT_POLL_S = 0.5
@@ -34,9 +35,24 @@ class Process:
         self.metrics_address = ""
         self._parent = os.getppid()  # now: it may be gone by the time that anybody looks
         self._events = EventLog(settings.events) if settings.events is not None else None
+        self.tape: Tape | None = None
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._error: BaseException | None = None
+
+    def record(self, name: str, **says: Any) -> Tape | None:
+        """Begin the tape, where one is wanted; raises WeftError for a folder that takes none."""
+        settings = self.settings
+        if isinstance(settings, TapedSettings) and settings.tape is not None:
+            said = {
+                "role": settings.role,
+                "epoch_s": settings.epoch_s,
+                "time_scale": settings.time_scale,
+                **says,
+            }
+            limit = int(settings.tape_mb_max * 1e6)
+            self.tape = Tape(settings.tape, name, said, limit, self.log.warning)
+        return self.tape
 
     def note(self, fact: Fact, now: float) -> None:
         """Log a fact and write it into the event log."""
@@ -124,7 +140,7 @@ class Process:
             loop.add_signal_handler(number, self.end)
         if self.settings.die_with_parent:
             self.spawn(self._watch_parent())
-        if self._events is not None:
+        if self._events is not None or self.tape is not None:
             self.spawn(self._flush())
         await self._ended.wait()
         if self._error is not None:
@@ -137,6 +153,8 @@ class Process:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._events is not None:
             self._events.close()
+        if self.tape is not None:
+            self.tape.close()
 
     async def _watch_parent(self) -> None:
         while os.getppid() == self._parent:
@@ -145,10 +163,12 @@ class Process:
         self.end()
 
     async def _flush(self) -> None:
-        assert self._events is not None
         while True:
             await asyncio.sleep(FLUSH_S)
-            self._events.flush()
+            if self._events is not None:
+                self._events.flush()
+            if self.tape is not None:
+                self.tape.flush()
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:

@@ -89,7 +89,18 @@ class ProcessSettings(BaseSettings):
         )
 
 
-class RmSettings(ProcessSettings):
+class TapedSettings(ProcessSettings):
+    """Settings of a process whose cores can be replayed."""
+
+    tape: Path | None = Field(
+        None, description="Folder: keep every event there, to be replayed by weft replay."
+    )
+    tape_mb_max: float = Field(
+        1024.0, gt=0, description="A tape of so many MB ends, and the process goes on without."
+    )
+
+
+class RmSettings(TapedSettings):
     """The Resource Manager's settings; durations in s on the cluster's clock."""
 
     model_config = SettingsConfigDict(env_prefix="WEFT_RM_", extra="forbid")
@@ -178,7 +189,7 @@ class RmSettings(ProcessSettings):
     )
 
 
-class NmSettings(ProcessSettings):
+class NmSettings(TapedSettings):
     """A Node Manager process's settings; durations in s on the cluster's clock."""
 
     model_config = SettingsConfigDict(env_prefix="WEFT_NM_", extra="forbid")
@@ -250,7 +261,7 @@ class NmSettings(ProcessSettings):
     report_use: bool = Field(True, description="Heartbeats carry the node's measured use.")
 
 
-class AmSettings(ProcessSettings):
+class AmSettings(TapedSettings):
     """An Application Master process's settings; durations in s on the cluster's clock."""
 
     model_config = SettingsConfigDict(env_prefix="WEFT_AM_", extra="forbid")

@@ -29,6 +29,7 @@ from weft.errors import WeftError
 from weft.facts import Fact
 from weft.ids import AppId, ContainerId
 from weft.live.clock import Clock
+from weft.live.tape import Tape
 from weft.messages import Address, MasterLaunch, TaskLaunch, client_address
 
 _CLIENT = client_address("")
@@ -38,6 +39,8 @@ GATHER_S = 0.002
 # Longer timers fire on a grid, up to so much of their delay later: the heartbeats of thousands of
 # nodes in one process share rounds, and so batches on the wire.
 GRID_FROM_S, GRID_SHARE, GRID_S_MAX = 0.1, 0.01, 0.02
+# uvloop rounds to whole milliseconds: a timer that fires early only has to be set again.
+ROUNDED_S = 0.001
 # Loops take no delay of any length; a core whose timer fires early looks at its clock and waits on.
 STORE_RETRY_S = 0.5  # wall clock, between tries to write to a store that takes nothing
 TIMER_S_MAX = 365 * 86_400.0
@@ -131,8 +134,11 @@ class Shell:
         meter: Meter | None = None,
         checked: bool = False,
         exact: bool = False,
+        tape: Tape | None = None,
     ) -> None:
         """`checked`: every core checks its books after every event, which is slow.
+
+        `tape` is told of every event that a core handled.
 
         `exact`: timers fire when they are due, neither gathered nor on a grid. For a stepped clock,
         on which a late timer costs parity with the simulator and an early one costs nothing.
@@ -143,6 +149,7 @@ class Shell:
         self._meter = meter
         self._checked = checked
         self._exact = exact
+        self._tape = tape
         self._cores: dict[Address, Core] = {}
         self._mailbox: deque[_Entry] = deque()
         self._wake = asyncio.Event()
@@ -157,15 +164,19 @@ class Shell:
 
     # -- cores and events --------------------------------------------------------------------------
 
-    def add(self, address: Address, core: Core) -> None:
-        """Drive one more core."""
+    def add(self, address: Address, core: Core, made: Any = None) -> None:
+        """Drive one more core; `made` is the dataclass of all that it was made with, for a tape."""
         self._cores[address] = core
+        if self._tape is not None and made is not None:
+            self._tape.add(address, made)
         self._timers[address] = {}
         self._fired[address] = {}
 
     def remove(self, address: Address) -> None:
         """Forget a core with its timers; events for it are dropped from now on."""
-        self._cores.pop(address, None)
+        core = self._cores.pop(address, None)
+        if self._tape is not None and core is not None:
+            self._tape.remove(address)
         self._fired.pop(address, None)
         for handle in self._timers.pop(address, {}).values():
             if handle is not None:
@@ -259,9 +270,13 @@ class Shell:
                 if type(effect) is SetTimer:
                     self._set_timer(address, effect.delay_s, effect.key)
         except Exception as error:  # one core's bug is its own end, not the others'
+            if self._tape is not None:
+                self._tape.failed(address, event, now, error)
             self.remove(address)
             self._outside.failed(address, error)
             return
+        if self._tape is not None:
+            self._tape.handled(address, event, now, effects)
         if self._meter is not None:
             ended_s = time.perf_counter()
             self._meter(type(event).__name__, ended_s - began_s, began_s - posted_s)
@@ -302,6 +317,8 @@ class Shell:
         if wall_s >= GRID_FROM_S and not self._exact:
             grid_s = min(wall_s * GRID_SHARE, GRID_S_MAX)
             at_s = math.ceil(at_s / grid_s) * grid_s
+        elif not self._exact:
+            at_s += ROUNDED_S
         timers[key] = loop.call_at(at_s, self._fire, address, key)
 
     def _fire(self, address: Address, key: Hashable) -> None:

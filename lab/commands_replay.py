@@ -1,0 +1,198 @@
+"""`weft replay`: tapes of a live run through fresh cores, which must decide the same."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.client import show
+from weft.client.naming import find_app
+from weft.client.tables import table
+from weft.client.text import safe
+from weft.errors import InputError, WeftError
+from weft.live.tape import code_digest
+from weft.live.tapefile import TapeFile, find_tapes
+from weft.messages import MANAGER
+
+LINE_MAX = 400  # characters of an event or order that is printed
+
+
+@click.command()
+@click.argument(
+    "paths", metavar="TAPE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--until", "until_s", default=math.inf, metavar="T",
+    help="Stop before the first event after this time on the cluster's clock, s, and show how "
+    "things stood.",
+)  # fmt: skip
+@click.option("--explain", default="", metavar="APP", help="Why its pending stages were pending.")
+@click.option("--app", "shown", default="", metavar="APP", help="One application with its stages.")
+@click.option("--nodes", is_flag=True, help="The nodes as the manager saw them.")
+@click.option("--queues", is_flag=True, help="The queues with their shares.")
+@click.option(
+    "--from", "from_s", default=math.inf, metavar="T",
+    help="Print every event from this time on, with all that was decided.",
+)  # fmt: skip
+@click.option("--core", default="", metavar="ADDRESS", help="With --from: only rm, node:N or am:N.")
+@click.option("--check", is_flag=True, help="Check the books after every event (slow).")
+@click.option("--json", "as_json", is_flag=True, help="Print data, not tables.")
+def replay(paths: tuple[Path, ...], until_s: float, as_json: bool, **options: Any) -> None:
+    """Feed tapes to fresh cores and compare what they decide.
+
+    TAPE is a file, or a folder of them, as --tape of weft up, weft demo or a role's process makes
+    them. APP is an id, a number, a job's name or -, the newest. Exit code 1 tells of a difference.
+    """
+    tapes = [tape for path in paths for tape in find_tapes(path)]
+    asked = bool(options["explain"] or options["shown"] or options["nodes"] or options["queues"])
+    if asked or (until_s != math.inf and options["from_s"] == math.inf):
+        _stand(tapes, until_s, as_json, asked, options)
+        return
+    told = [_replayed(tape, until_s, options) for tape in tapes]
+    if as_json:
+        show.echo_json(told)
+    else:
+        _show(told)
+    differ = [row for row in told if row["difference"]]
+    if differ:
+        raise WeftError(f"{len(differ)} of {len(told)} tapes replay otherwise than they ran")
+
+
+def _replayed(tape: TapeFile, until_s: float, options: dict[str, Any]) -> dict[str, Any]:
+    """One tape through its cores, as plain data."""
+    from sim.replay import Replay
+
+    if tape.says.get("code") != code_digest():
+        version = tape.says.get("version")
+        click.echo(f"note: {tape.path.name}: recorded by other code ({version})", err=True)
+    began_s = time.perf_counter()
+    listen = _printer(options["from_s"], options["core"]) if options["from_s"] < math.inf else None
+    run = Replay(checked=options["check"], on_answer=listen).run(tape.rows(), until_s)
+    difference = None
+    if (found := run.difference) is not None:
+        difference = {
+            "event_number": found.number,
+            "now_s": found.now,
+            "core": found.core,
+            "event": _line(found.event),
+            "live": found.live,
+            "replayed": found.replayed,
+        }
+    return {
+        "tape": str(tape.path),
+        "role": tape.role,
+        "bytes": tape.path.stat().st_size,
+        "cores": run.made,
+        "events": run.events,
+        "placements": run.placements,
+        "answers_compared": run.sums,
+        "until_s": run.now,
+        "ended": run.ended,
+        "replay_s": time.perf_counter() - began_s,
+        "difference": difference,
+    }
+
+
+def _show(told: list[dict[str, Any]]) -> None:
+    table(
+        ("tape", "cores", "events", "placements", "compared", "until s", "ended", "decided"),
+        [
+            (
+                Path(row["tape"]).name,
+                row["cores"],
+                row["events"],
+                row["placements"],
+                row["answers_compared"],
+                row["until_s"],
+                row["ended"] or "cut off",
+                "otherwise" if row["difference"] else "the same",
+            )
+            for row in told
+        ],
+        title=f"{len(told)} tapes, {sum(row['bytes'] for row in told):,} bytes",
+    )
+    for row in told:
+        if (found := row["difference"]) is not None:
+            click.echo(
+                f"{Path(row['tape']).name}: event {found['event_number']:,} at "
+                f"{found['now_s']:.6f} s in {found['core']}\n"
+                f"  event:    {safe(found['event'])}\n"
+                f"  live:     {safe(found['live'])}\n"
+                f"  replayed: {safe(found['replayed'])}"
+            )
+
+
+def _printer(from_s: float, core: str) -> Callable[[str, Any, float, list[Any]], None]:
+    def answered(address: str, event: Any, now: float, orders: list[Any]) -> None:
+        if now < from_s or core not in ("", address):
+            return
+        click.echo(f"{now:.6f} {address} <- {safe(_line(event))}")
+        for order in orders:
+            click.echo(f"    {safe(_line(order))}")
+
+    return answered
+
+
+def _line(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LINE_MAX else f"{text[: LINE_MAX - 4]} ..."
+
+
+def _stand(
+    tapes: list[TapeFile], until_s: float, as_json: bool, asked: bool, options: dict[str, Any]
+) -> None:
+    """How things stood in the manager: its newest process that had begun by then."""
+    from lab.replayed import AskedManager
+    from rm.core import ResourceManager
+    from sim.replay import Replay
+
+    managers = [tape for tape in tapes if tape.role == "rm"]
+    if not managers:
+        raise InputError("TAPE", "none of them is a Resource Manager's, which knows how it stood")
+    run = Replay()
+    for tape in managers:
+        later = Replay(checked=options["check"]).run(tape.rows(), until_s)
+        if later.events:
+            run = later
+    manager = run.cores.get(MANAGER)
+    if not isinstance(manager, ResourceManager):
+        raise InputError("--until", f"no Resource Manager had begun by {until_s:g} s")
+    if run.difference is not None:
+        click.echo(f"note: it decided otherwise at {run.difference.now:.6f} s", err=True)
+    client = AskedManager(manager, run.now)
+    found: dict[str, Any] = {}
+    if options["explain"]:
+        found["explanation"] = client.explain(find_app(client, options["explain"]))
+    if options["shown"]:
+        found["application"] = client.application(find_app(client, options["shown"]))
+    if options["nodes"]:
+        found["nodes"] = client.nodes()
+    if options["queues"]:
+        found["queues"] = client.queues()
+    if not asked:
+        found["metrics"] = client.metrics()
+        found["applications"] = client.applications()
+    if as_json:
+        show.echo_json({"now_s": run.now, **found})
+        return
+    click.echo(f"at {run.now:.6f} s, after {run.events:,} events")
+    _show_state(found, run.now)
+
+
+def _show_state(found: dict[str, Any], now_s: float) -> None:
+    shows: dict[str, Callable[[Any], None]] = {
+        "metrics": show.show_metrics,
+        "applications": lambda reports: show.show_apps(reports, now_s),
+        "application": lambda report: show.show_app(report, now_s),
+        "nodes": show.show_nodes,
+        "queues": show.show_queues,
+        "explanation": show.show_explanation,
+    }
+    for name, value in found.items():
+        shows[name](value)
+
+
+commands: list[click.Command] = [replay]

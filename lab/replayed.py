@@ -1,0 +1,83 @@
+"""What a rebuilt Resource Manager says when it is asked: the answers that its clients would get."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rm.core import ResourceManager
+from weft.effects import ClientRequested, Send
+from weft.errors import InputError, WeftError
+from weft.ids import AppId
+from weft.requests import (
+    ApplicationReport,
+    ClientRequest,
+    ClusterMetrics,
+    Explain,
+    Explanation,
+    GetApplication,
+    GetMetrics,
+    ListApplications,
+    ListNodes,
+    ListQueues,
+    NodeReport,
+    Page,
+    QueueReport,
+    Refused,
+)
+
+
+class AskedManager:
+    """Reads a manager that stands still at `now`, s on the cluster's clock."""
+
+    def __init__(self, manager: ResourceManager, now: float) -> None:
+        self._manager, self._now = manager, now
+
+    def _ask(self, request: ClientRequest) -> Any:
+        """Raises InputError for what it refuses."""
+        orders = self._manager.handle(ClientRequested("replay", request), self._now)
+        for order in orders:
+            if isinstance(order, Send) and order.to == "client:replay":
+                if isinstance(order.message, Refused):
+                    raise InputError(order.message.place, order.message.problem)
+                return order.message
+        raise WeftError(f"the manager did not answer {type(request).__name__}")
+
+    def applications(
+        self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
+    ) -> tuple[ApplicationReport, ...]:
+        """Reports of applications, the newest last."""
+        pages: list[Page[ApplicationReport]] = []
+        while not pages or pages[-1].next:
+            page = pages[-1].next if pages else ""
+            pages.append(self._ask(ListApplications(tuple(states), queue, user, limit, page)))
+        return tuple(report for page in reversed(pages) for report in page.items)
+
+    def application(self, app: AppId) -> ApplicationReport:
+        """One application with its stages."""
+        report: ApplicationReport = self._ask(GetApplication(app))
+        return report
+
+    def explain(self, app: AppId) -> Explanation:
+        """Why its pending stages are pending."""
+        explanation: Explanation = self._ask(Explain(app))
+        return explanation
+
+    def nodes(self) -> tuple[NodeReport, ...]:
+        """Reports of all nodes."""
+        found: list[NodeReport] = []
+        page = ""
+        while True:
+            answer: Page[NodeReport] = self._ask(ListNodes((), 0, page))
+            found += answer.items
+            page = answer.next
+            if not page:
+                return tuple(found)
+
+    def queues(self) -> QueueReport:
+        """The tree of queues."""
+        root: QueueReport = self._ask(ListQueues())
+        return root
+
+    def metrics(self) -> ClusterMetrics:
+        """Counts over the cluster."""
+        counts: ClusterMetrics = self._ask(GetMetrics())
+        return counts

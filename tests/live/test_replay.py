@@ -1,0 +1,135 @@
+"""Tapes of live runs, faults and all, replay equal; a change in a policy shows where it begins."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rm.match.capacity import CapacityMatcher
+from sim.replay import Replay
+from testkit.live import Cluster, Part, chain, until, wait_for_nodes
+from weft.client.api import Client
+from weft.client.cli import weft
+from weft.effects import ClientRequested
+from weft.live.tapefile import TapeFile, find_tapes
+from weft.messages import MANAGER
+from weft.requests import SubmitApplication
+from weft.tape.rows import Handled
+
+pytestmark = pytest.mark.xdist_group("live")
+NODE = "--cluster=1x4vcores,8192memory_mb"
+
+
+def replayed(tape: TapeFile) -> Replay:
+    run = Replay(checked=True).run(tape.rows())
+    assert run.difference is None, f"{tape.path.name}: {run.difference}"
+    return run
+
+
+def again(part: Part) -> str:
+    """The flag that has a process listen where an earlier one did."""
+    return f"--port={part.address.rpartition(':')[2]}"
+
+
+def test_a_run_with_killed_processes_replays_and_a_changed_matcher_is_found(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cluster.folder / "tapes"
+    tape = f"--tape={folder}"
+    keeps = ("--node-expiry-s=3", f"--state-dir={cluster.folder / 'state'}", "--max-attempts=9")
+    manager = cluster.manager(*keeps, tape)
+    host = cluster.host(manager, tape, "--scheduler=graphene")
+    hosted = f"--am-host={host.address}"
+    cluster.nodes(manager, hosted, "--nodes=2", "--node-name=a", NODE, tape)
+    lost = cluster.nodes(manager, hosted, "--nodes=2", "--node-name=b", NODE, tape)
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 4)
+        jobs = [chain("one", 4, 12, 0.4), chain("two", 3, 12, 0.3)]
+        apps = [client.submit(job) for job in jobs]
+        until(lambda: client.application(apps[0]).finished_tasks > 2, "tasks end")
+        lost.kill()
+        until(lambda: client.application(apps[0]).finished_tasks > 14, "more tasks end")
+        host.kill()
+        cluster.host(manager, tape, "--scheduler=graphene", again(host))
+        until(lambda: client.application(apps[1]).finished_tasks > 14, "and more")
+        manager.kill()
+        cluster.manager(*keeps, tape, again(manager))
+        ended = client.wait(apps)
+        assert {report.final_status for report in ended.values()} == {"SUCCEEDED"}
+    for part in cluster.parts:
+        if part.process.poll() is None:
+            part.stop()
+    tapes = find_tapes(folder)
+    assert [tape.role for tape in tapes] == ["rm", "rm", "am", "am", "nm", "nm"]
+    runs = [replayed(tape) for tape in tapes]
+    assert [not run.ended for run in runs] == [True, False, True, False, False, True]
+    assert runs[0].placements >= 14  # of a killed process the last moment is lost
+    assert all(run.sums for run in runs)
+    _shows_the_state(tapes[0], apps[0])
+    _finds_a_change(tapes[0], monkeypatch)
+
+
+def _shows_the_state(tape: TapeFile, app: int) -> None:
+    middle_s = next(
+        row.now for row in tape.rows() if isinstance(row, Handled) and len(row.placed) > 1
+    )
+    asked = ["replay", str(tape.path), "--until", repr(middle_s), "--app", str(app), "--json"]
+    said = CliRunner().invoke(weft, asked, catch_exceptions=False)
+    told = json.loads(said.stdout)
+    assert told["now_s"] == middle_s
+    assert told["application"]["state"] == "RUNNING"
+    assert told["application"]["name"] == "one"
+
+
+def _finds_a_change(tape: TapeFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the middle of the run on the matcher keeps its last choice to itself."""
+    placed = [row for row in tape.rows() if isinstance(row, Handled) and row.placed]
+    right, middle_s = CapacityMatcher.match, placed[len(placed) // 2].now
+
+    def forgetful(self: CapacityMatcher, view: Any, node: int, now: float) -> Any:
+        match = right(self, view, node, now)
+        return match._replace(placements=match.placements[:-1]) if now >= middle_s else match
+
+    monkeypatch.setattr(CapacityMatcher, "match", forgetful)
+    run = Replay().run(tape.rows())
+    found = run.difference
+    assert found is not None
+    assert found.core == MANAGER
+    assert found.now == middle_s
+    assert run.placements == sum(len(row.placed) for row in placed if row.now < found.now)
+    assert "placement" in found.live
+    assert found.live != found.replayed
+    said = CliRunner().invoke(weft, ["replay", str(tape.path)])
+    assert isinstance(said.exception, Exception)
+    assert "replay otherwise" in str(said.exception)
+    assert f"at {found.now:.6f} s in rm" in said.stdout
+
+
+def test_real_commands_on_heartbeats_replay(cluster: Cluster, tmp_path: Path) -> None:
+    """Ends and use of processes are inputs that no core decides: they are on the tape."""
+    tape = f"--tape={tmp_path / 'tapes'}"
+    manager = cluster.manager("--pace=yarn", "--heartbeat-s=0.3", "--master-heartbeat-s=0.3", tape)
+    cluster.nodes(
+        manager, "--mode=process", "--launch=process", f"--work-dir={tmp_path / 'work'}",
+        "--cluster=1x4vcores,8192memory_mb", "--cgroups=off", tape,
+    )  # fmt: skip
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 1)
+        app = client.submit(chain("real", 2, 4, 1.0, command=("sh", "-c", "sleep 0.3; echo x")))
+        assert client.wait([app])[app].final_status == "SUCCEEDED"
+    for part in reversed(cluster.parts):
+        part.stop()
+    tapes = find_tapes(tmp_path / "tapes")
+    assert [tape.role for tape in tapes] == ["rm", "am", "nm"]
+    runs = [replayed(tape) for tape in tapes]
+    assert runs[0].placements == 8
+    (job,) = (
+        row.event.request.job
+        for row in tapes[0].rows()
+        if isinstance(row, Handled)
+        and isinstance(row.event, ClientRequested)
+        and isinstance(row.event.request, SubmitApplication)
+    )
+    assert job.name == "real"

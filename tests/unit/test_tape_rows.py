@@ -1,0 +1,144 @@
+"""Whatever a core handles comes back from a tape bit by bit, and damage is told."""
+
+import math
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from testkit.values import strategy
+from weft.effects import ClientRequested, Note, PlanReady, Send, TimerFired
+from weft.errors import WeftError
+from weft.facts import Placed
+from weft.messages import AskType, ContainersAsked, NodeHeartbeated
+from weft.requests import GetMetrics, KillApplication
+from weft.tape.rows import (
+    EVENTS,
+    CoreAdded,
+    CoreRemoved,
+    Ended,
+    Given,
+    Handled,
+    Placing,
+    Row,
+    TapeReader,
+    TapeWriter,
+    check_of,
+)
+from weft.tape.values import TABLE_MAX, Source, codec_of
+
+ANY = st.one_of([strategy(kind) for kind in EVENTS])
+FLOATS = st.floats() | st.floats(0, 1e6).map(lambda x: round(x, 3)) | st.integers(0, 2**30).map(
+    lambda ticks: ticks / 2**20
+)  # fmt: skip
+
+
+def read(*blocks: bytes) -> list[Row]:
+    reader = TapeReader()
+    rows = [row for block in blocks for row in reader.rows(block)]
+    return rows + list(reader.finish())
+
+
+def kept(event: Any) -> bool:
+    """Reads of clients are left out; of a plan a master takes its order and scores only."""
+    if isinstance(event, ClientRequested):
+        return type(event.request).__name__.startswith(("Get", "List", "Explain")) is False
+    return not isinstance(event, PlanReady)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["rm", "node:a", "am:7"]), ANY, FLOATS), max_size=10))
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+def test_every_event_comes_back(said: list[tuple[str, Any, float]]) -> None:
+    """Names, numbers and vectors that came before are told in short, which must lose nothing."""
+    writer = TapeWriter()
+    for address in ("rm", "node:a", "am:7"):
+        writer.add(address, {"kind": "any", "of": address})
+    blocks = []
+    for place, (address, event, now) in enumerate(said):
+        writer.handled(address, event, now, [])
+        if place % 3 == 0:
+            blocks.append(writer.take())
+    rows = [row for row in read(*blocks, writer.take()) if isinstance(row, Handled)]
+    wanted = [(a, e, n) for a, e, n in said if kept(e) or isinstance(e, PlanReady)]
+    assert len(rows) == len(wanted)
+    for row, (address, event, now) in zip(rows, wanted, strict=True):
+        assert (row.address, struct.pack("d", row.now)) == (address, struct.pack("d", now))
+        if isinstance(event, PlanReady):
+            plan, made = event.plan, row.event.plan
+            assert (plan is None) == (made is None)
+            if plan is not None:
+                assert made.planner == plan.planner
+                assert made.makespan_s == plan.makespan_s
+                assert made.order.tolist() == plan.order.tolist()
+                assert made.pri_score.tolist() == plan.pri_score.tolist()
+        else:
+            assert repr(row.event) == repr(event)
+
+
+@given(st.lists(FLOATS, max_size=30))
+@settings(deadline=None)
+def test_floats_keep_every_bit(values: list[float]) -> None:
+    writer, reader, out = codec_of(float), codec_of(float), bytearray()
+    for value in values:
+        writer.put(out, value)
+    source = Source(bytes(out))
+    found = [reader.get(source) for _ in values]
+    same = [struct.pack("d", one) for one in values if not math.isnan(one)]
+    assert [struct.pack("d", one) for one in found if not math.isnan(one)] == same
+    assert source.at == len(out)
+
+
+def test_tables_that_are_full_begin_anew_on_both_sides() -> None:
+    writer, reader, out = codec_of(str), codec_of(str), bytearray()
+    names = [f"n{number % (TABLE_MAX + 3)}" for number in range(3 * TABLE_MAX)]
+    for name in names:
+        writer.put(out, name)
+    source = Source(bytes(out))
+    assert [reader.get(source) for _ in names] == names
+
+
+def test_decisions_sums_and_errors_belong_to_their_event() -> None:
+    writer = TapeWriter(check_every=2)
+    placed = Placed(7 << 32 | 2, "n1", 3, 1, (1.0,), AskType.DEFAULT, "root.a")
+    orders = [Note(placed), Send("am:7", "x")]
+    writer.add("rm", {"kind": "any"})
+    writer.given("rm", "key", {"a": 1.5})
+    writer.handled("rm", TimerFired("match"), 1.0, orders)
+    writer.handled("rm", ClientRequested("1", GetMetrics()), 1.5, orders)
+    writer.handled("rm", ClientRequested("2", KillApplication(3, "why")), 2.0, orders)
+    writer.failed("rm", TimerFired(("lifetime", 4)), 3.0, "ValueError: x")
+    writer.remove("rm")
+    writer.end("over")
+    placing = (Placing(7 << 32 | 2, "n1", 3, 1),)
+    assert read(writer.take()) == [
+        CoreAdded("rm", {"kind": "any"}),
+        Given("rm", "key", {"a": 1.5}),
+        Handled("rm", TimerFired("match"), 1.0, placing),
+        Handled(
+            "rm", ClientRequested("2", KillApplication(3, "why")), 2.0, placing, check_of(orders)
+        ),
+        Handled("rm", TimerFired(("lifetime", 4)), 3.0, failed="ValueError: x"),
+        CoreRemoved("rm"),
+        Ended("over"),
+    ]
+
+
+def test_a_block_that_was_cut_off_is_left_out_and_damage_is_told() -> None:
+    writer = TapeWriter()
+    writer.add("rm", {})
+    writer.handled("rm", NodeHeartbeated("n1", 5), 1.0, [])
+    first = writer.take()
+    writer.handled("rm", ContainersAsked(257, 1), 2.0, [])
+    second = writer.take()
+    assert len(read(first, second[:-1])) == 2
+    assert len(read(first[:3], first[3:] + second)) == 3
+    broken = bytearray(first + second)
+    broken[len(first) + 4] = 240  # a row of no kind
+    with pytest.raises(WeftError, match="the tape is damaged"):
+        read(bytes(broken))

@@ -1,0 +1,74 @@
+"""Reads tapes: the first line of each, and its rows as they are asked for."""
+
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError
+from weft.live.tape import MAGIC
+from weft.tape.rows import Row, TapeReader, schema
+
+_CHUNK = 1 << 20
+_LINE_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TapeFile:
+    """A tape on disk; `says` is its first line."""
+
+    path: Path
+    says: dict[str, Any]
+
+    @property
+    def role(self) -> str:
+        """rm, am or nm."""
+        return str(self.says.get("role", ""))
+
+    def rows(self) -> Iterator[Row]:
+        """All whole rows, in order; raises WeftError for damage."""
+        if self.says.get("schema") != schema():
+            raise InputError(
+                str(self.path),
+                f"written by version {self.says.get('version')}, whose messages were others: "
+                "replay it with that version",
+            )
+        reader, unpack = TapeReader(), zlib.decompressobj()
+        with self.path.open("rb") as file:
+            file.readline(_LINE_MAX)
+            while data := file.read(_CHUNK):
+                try:
+                    plain = unpack.decompress(data)
+                except zlib.error as error:
+                    raise InputError(str(self.path), f"is damaged: {error}") from None
+                yield from reader.rows(plain)
+        yield from reader.finish()
+
+
+def open_tape(path: Path) -> TapeFile:
+    """Read a tape's first line; raises InputError for what is no tape."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(_LINE_MAX)
+    except OSError as error:
+        raise InputError(str(path), error.strerror or "cannot be read") from None
+    try:
+        says = json.loads(line)
+    except ValueError:
+        says = None
+    if not isinstance(says, dict) or says.get("tape") != MAGIC:
+        raise InputError(str(path), "is no tape of this version of Weft")
+    return TapeFile(path, says)
+
+
+def find_tapes(path: Path) -> list[TapeFile]:
+    """A tape, or all of a folder: of each role in the order in which its processes began."""
+    if not path.is_dir():
+        return [open_tape(path)]
+    found = [open_tape(one) for one in sorted(path.glob("*.tape"))]
+    if not found:
+        raise InputError(str(path), "holds no tape")
+    order = {"rm": 0, "am": 1, "nm": 2}
+    return sorted(found, key=lambda t: (order.get(t.role, 9), t.says.get("began", 0.0)))

@@ -1,0 +1,364 @@
+"""The rows of a tape: cores that come and go, events that they handled, and what they decided.
+
+Times are on the grid of `weft.tape.values.TICKS`. A row's first byte says what it is: an event is
+the place of its type in EVENTS, everything else counts down from 255.
+"""
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, get_type_hints
+
+from weft import effects, messages, requests
+from weft.effects import ClientRequested, Effect, Note
+from weft.errors import WeftError
+from weft.facts import Placed
+from weft.ids import ContainerId, NodeId
+from weft.messages import Address
+from weft.requests import (
+    ClientRequest,
+    Explain,
+    GetApplication,
+    GetJob,
+    GetMetrics,
+    ListApplications,
+    ListContainers,
+    ListNodes,
+    ListQueues,
+)
+from weft.tape.values import Context, Source, codec_of, put_uint, record_of
+
+EVENTS: Final[tuple[type, ...]] = (
+    effects.TimerFired,
+    messages.NodeHeartbeated,
+    messages.ContainersAsked,
+    messages.StartContainers,
+    messages.NodeAnswered,
+    messages.ContainersGranted,
+    messages.StartAnswered,
+    messages.TasksEnded,
+    messages.StopContainers,
+    messages.QueryContainers,
+    messages.NodeRegistered,
+    messages.NodeUnregistered,
+    messages.AttemptRegistered,
+    messages.AttemptFinished,
+    messages.AttemptAccepted,
+    messages.AttemptUnregistered,
+    messages.AttemptStopped,
+    messages.NodeAccepted,
+    effects.ClientRequested,
+    effects.Started,
+    effects.Recovered,
+    effects.PlanReady,
+    effects.ProcessEnded,
+    effects.ProcessesFound,
+    effects.ContainersMeasured,
+    effects.NodeExamined,
+    effects.NodeSlowed,
+    effects.StopRequested,
+)
+_CORE, _GONE, _GIVEN, _PLACED, _CHECK, _FAILED, _END = 255, 254, 253, 252, 251, 250, 249
+_LENGTH, _SUM = struct.Struct("<I"), struct.Struct("<I")
+FORMAT = 1  # changes with the way in which values are written
+CHECK_EVERY = 16  # events with effects: so often all that a core ordered is summed up
+READS = frozenset(
+    {
+        GetApplication,
+        GetJob,
+        ListApplications,
+        ListNodes,
+        ListQueues,
+        GetMetrics,
+        Explain,
+        ListContainers,
+    }
+)  # requests that change nothing: they are not kept
+
+
+class Placing(NamedTuple):
+    """A decision: which container of which ask and stage went to which node."""
+
+    container: ContainerId
+    node: NodeId
+    ask: int
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoreAdded:
+    """A core begins; `made` is what it was made with, as plain data."""
+
+    address: Address
+    made: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRemoved:
+    """A core is driven no longer."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a core looked up outside of its events: the history of a job's key."""
+
+    address: Address
+    key: str
+    value: Any
+
+
+@dataclass(slots=True)
+class Handled:
+    """An event that a core handled, and what is known of its answer.
+
+    `check` is a sum over all that it ordered, where it was taken; `failed` is the error that the
+    core raised, in words.
+    """
+
+    address: Address
+    event: Any
+    now: float
+    placed: tuple[Placing, ...] = ()
+    check: int | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The tape was closed, for a reason; a tape without this row was cut off."""
+
+    reason: str
+
+
+Row = CoreAdded | CoreRemoved | Given | Handled | Ended
+
+
+def check_of(orders: Sequence[Effect]) -> int:
+    """A sum over all that a core ordered: the same for the same orders, in any process."""
+    return zlib.crc32(repr(orders).encode("utf-8", "surrogatepass"))
+
+
+def placed_of(orders: Sequence[Effect]) -> tuple[Placing, ...]:
+    """The placements among what a core ordered."""
+    facts = [order.fact for order in orders if type(order) is Note]
+    return tuple(
+        [
+            Placing(fact.container, fact.node, fact.ask, fact.stage)
+            for fact in facts
+            if type(fact) is Placed
+        ]
+    )
+
+
+def schema() -> str:
+    """A digest of everything that decides how rows are written: their types and fields."""
+    seen: dict[str, str] = {}
+    modules = {effects.__name__, messages.__name__, requests.__name__}
+
+    def look(kind: Any) -> None:
+        for one in getattr(kind, "__args__", ()):
+            look(one)
+        if getattr(kind, "__module__", "") not in modules or kind.__name__ in seen:
+            return
+        hints = get_type_hints(kind)
+        seen[kind.__name__] = repr([(field, str(hint)) for field, hint in hints.items()])
+        for hint in hints.values():
+            look(hint)
+
+    for event in EVENTS:
+        look(event)
+    look(ClientRequest)
+    text = f"{FORMAT}" + repr([event.__name__ for event in EVENTS]) + repr(sorted(seen.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class _Columns:
+    """The codecs of all rows; a writer and its reader have equal ones."""
+
+    def __init__(self) -> None:
+        context = Context()
+        self.time = codec_of(float, "now")
+        self.text = codec_of(str)
+        self.container = codec_of(int, "container_id")
+        self.node = codec_of(str)
+        self.ask, self.stage = codec_of(int), codec_of(int)
+        self.events = [record_of(kind, context, context) for kind in EVENTS]
+
+
+class TapeWriter:
+    """Rows in, blocks of bytes out."""
+
+    def __init__(self, check_every: int = CHECK_EVERY) -> None:
+        """`check_every` 1: every answer is summed up."""
+        self._columns = _Columns()
+        self._places = {kind: place for place, kind in enumerate(EVENTS)}
+        self._out = bytearray()
+        self._numbers: dict[Address, int] = {}
+        self._free: list[int] = []
+        self._check_every, self._unchecked = check_every, 0
+        self.events = 0
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait to be taken."""
+        return len(self._out)
+
+    def take(self) -> bytes:
+        """The rows since the last call as one block; nothing where there are none."""
+        if not self._out:
+            return b""
+        block = _LENGTH.pack(len(self._out)) + self._out
+        self._out = bytearray()
+        return block
+
+    def add(self, address: Address, made: Mapping[str, Any]) -> None:
+        """A core begins."""
+        number = self._free.pop() if self._free else len(self._numbers)
+        self._numbers[address] = number
+        self._out.append(_CORE)
+        put_uint(self._out, number)
+        self._columns.text.put(self._out, address)
+        self._blob(made)
+
+    def remove(self, address: Address) -> None:
+        """A core ends."""
+        number = self._numbers.pop(address, None)
+        if number is not None:
+            self._free.append(number)
+            self._out.append(_GONE)
+            put_uint(self._out, number)
+
+    def given(self, address: Address, key: str, value: Any) -> None:
+        """A core looks something up."""
+        self._out.append(_GIVEN)
+        put_uint(self._out, self._numbers[address])
+        self._blob([key, value])
+
+    def handled(self, address: Address, event: Any, now: float, orders: Sequence[Effect]) -> None:
+        """A core handled an event; reads of clients change nothing and are left out."""
+        if type(event) is ClientRequested and type(event.request) in READS:
+            return
+        out = self._event(address, event, now)
+        placed = placed_of(orders)
+        if placed:
+            columns = self._columns
+            out.append(_PLACED)
+            put_uint(out, len(placed))
+            for container, node, ask, stage in placed:
+                columns.container.put(out, container)
+                columns.node.put(out, node)
+                columns.ask.put(out, ask)
+                columns.stage.put(out, stage)
+        if orders:
+            self._unchecked += 1
+            if self._unchecked >= self._check_every:
+                self._unchecked = 0
+                out.append(_CHECK)
+                out += _SUM.pack(check_of(orders))
+
+    def failed(self, address: Address, event: Any, now: float, error: str) -> None:
+        """A core raised when it handled an event."""
+        out = self._event(address, event, now)
+        out.append(_FAILED)
+        self._columns.text.put(out, error)
+
+    def end(self, reason: str) -> None:
+        """Nothing follows."""
+        self._out.append(_END)
+        self._columns.text.put(self._out, reason)
+
+    def _event(self, address: Address, event: Any, now: float) -> bytearray:
+        out, columns = self._out, self._columns
+        place = self._places[type(event)]
+        out.append(place)
+        columns.time.put(out, now)
+        put_uint(out, self._numbers[address])
+        columns.events[place].put(out, event)
+        self.events += 1
+        return out
+
+    def _blob(self, value: Any) -> None:
+        data = json.dumps(value, separators=(",", ":")).encode()
+        put_uint(self._out, len(data))
+        self._out += data
+
+
+class TapeReader:
+    """Blocks of bytes in, rows out; a block that was cut off is left out."""
+
+    def __init__(self) -> None:
+        self._columns = _Columns()
+        self._addresses: dict[int, Address] = {}
+        self._rest = b""
+        self._last: Handled | None = None
+
+    def rows(self, data: bytes) -> Iterator[Row]:
+        """The rows of more bytes of the tape; raises WeftError for damage."""
+        data = self._rest + data
+        at = 0
+        while len(data) - at >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(data, at)
+            if len(data) - at - _LENGTH.size < size:
+                break
+            at += _LENGTH.size
+            source = Source(data[at : at + size])
+            at += size
+            try:
+                while source.at < size:
+                    yield from self._row(source)
+            except (IndexError, KeyError, ValueError, struct.error) as error:
+                raise WeftError(f"the tape is damaged: {type(error).__name__}: {error}") from None
+        self._rest = data[at:]
+
+    def finish(self) -> Iterator[Row]:
+        """What is left when no more bytes come."""
+        if self._last is not None:
+            yield self._last
+            self._last = None
+
+    def _row(self, source: Source) -> Iterator[Row]:
+        kind = source.take(1)[0]
+        last, columns = self._last, self._columns
+        if kind in (_PLACED, _CHECK, _FAILED) and last is not None:
+            if kind == _PLACED:
+                last.placed = tuple([self._placing(source) for _ in range(source.uint())])
+            elif kind == _CHECK:
+                last.check = int(_SUM.unpack(source.take(_SUM.size))[0])
+            else:
+                last.failed = columns.text.get(source)
+            return
+        if last is not None:
+            self._last = None
+            yield last
+        if kind < len(EVENTS):
+            now = columns.time.get(source)
+            address = self._addresses[source.uint()]
+            self._last = Handled(address, columns.events[kind].get(source), now)
+        elif kind == _CORE:
+            number = source.uint()
+            address = self._addresses[number] = columns.text.get(source)
+            yield CoreAdded(address, json.loads(source.take(source.uint())))
+        elif kind == _GONE:
+            yield CoreRemoved(self._addresses.pop(source.uint()))
+        elif kind == _GIVEN:
+            address = self._addresses[source.uint()]
+            key, value = json.loads(source.take(source.uint()))
+            yield Given(address, key, value)
+        elif kind == _END:
+            yield Ended(columns.text.get(source))
+        else:
+            raise ValueError(f"unknown row {kind}")
+
+    def _placing(self, source: Source) -> Placing:
+        columns = self._columns
+        return Placing(
+            columns.container.get(source),
+            columns.node.get(source),
+            columns.ask.get(source),
+            columns.stage.get(source),
+        )
