@@ -188,6 +188,8 @@ class Chaos:
                         heard = closed.get(end.container)
                         cause = why(end, heard)
                         self.causes.append(f"application {app}, {name}: {cause}")
+                        if heard is not None and not excused(heard):
+                            wrong.append(f"application {app}: {name} finished again: {cause}")
                         if (
                             heard is not None
                             and heard["outcome"] == "SUCCEEDED"
@@ -212,6 +214,14 @@ class End(NamedTuple):
         task, container, at = line.split()
         _, _, app, attempt, number = container.split("_")
         return cls(float(at), task, (int(app) << 8 | int(attempt)) << 32 | int(number))
+
+
+def excused(heard: Mapping[str, Any]) -> bool:
+    """Whether a container was given up with a node that was silent for longer than the expiry.
+
+    Node Managers that were killed are back before, and know how their tasks ended.
+    """
+    return heard["outcome"] == "LOST" and "was silent for" in heard["message"]
 
 
 def why(end: End, heard: Mapping[str, Any] | None) -> str:
@@ -290,7 +300,8 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="weft-chaos-") as made:
         folder = Path(given.keep or made)
-        folder.mkdir(parents=True, exist_ok=True)
+        if given.keep:
+            folder.mkdir(parents=True)  # what another run left would be taken for this one's
         chaos, wrong = run(folder, given.mode, given.seconds, given.seed)
     lossy = f", {given.loss:g} % of packets dropped by {way}" if way else ""
     print(f"{given.mode}, seed {given.seed}{lossy}: {dict(sorted(chaos.events.items()))}")

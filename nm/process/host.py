@@ -22,6 +22,8 @@ from nm.process.isolation import Isolation
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from nm.process.limits import Limits, startable
 from nm.process.records import (
+    NO_PROCESS,
+    NO_START,
     Record,
     Records,
     exit_code,
@@ -179,9 +181,13 @@ class ProcessHost:
         if self._limits is not None and demand:
             group = format_container(self.cluster_ts, container_id)
             held = self._limits.enter(container_id, group, demand, held, environment, path)
+        if item is not None and recorded:
+            self._write(item, key, NO_PROCESS, group, node_id)
         try:
             pid = self._spawn(held, environment, path, note)
         except OSError as error:
+            if recorded and self._records is not None:
+                self._records.drop(name)
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             problem = f"{command[0]}: cannot be started: {error.strerror or error}"
             end = ProcessEnded(container_id, Outcome.FAILED, code, problem, (), *key)
@@ -236,10 +242,13 @@ class ProcessHost:
     def _write(
         self, item: TaskLaunch | MasterLaunch, key: TaskKey, pid: int, group: str, node_id: str
     ) -> None:
+        """Before a process is started without its number, so that its end is known however soon
+        its node manager dies; then again with it.
+        """
         assert self._records is not None
-
         record = Record(
-            node_id, item.container_id, *key, pid, started(pid), host_boot(), time.time(),
+            node_id, item.container_id, *key, pid, started(pid) if pid else NO_START,
+            host_boot(), time.time(),
             self.cluster_ts, item.demand,
             item.granted if isinstance(item, TaskLaunch) else (),
             item.duration_s if isinstance(item, TaskLaunch) else 0.0,

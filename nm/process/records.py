@@ -25,6 +25,7 @@ SHELL = "/bin/sh"
 WAIT = 'trap : TERM INT HUP; (exec "$@"); c=$?; umask 077; echo $c >"$0"; exit $c'
 SIGNALLED = 128  # a shell tells the end by signal n as this much more
 SIGNALS_MAX = 64
+NO_PROCESS, NO_START = 0, -2  # of one that is about to be started
 KEPT_S = 60.0  # an end that is not known to have been heard is kept so long
 
 
@@ -68,12 +69,15 @@ class Records:
         return self._folder / f"{name}.exit"
 
     def write(self, record: Record) -> None:
-        """Write a process down; raises OSError."""
+        """Write a process down; raises OSError.
+
+        What is there is written over in one go: whoever dies here leaves the one or the other.
+        """
         path = self._folder / f"{name_of(record)}.json"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        file = os.open(path, flags, 0o600)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(file, json.dumps(asdict(record), separators=(",", ":")).encode())
+            data = json.dumps(asdict(record), separators=(",", ":")).encode()
+            os.write(file, data.ljust(os.fstat(file).st_size))
         finally:
             os.close(file)
 
@@ -108,7 +112,7 @@ class Records:
         before = time.monotonic() - (1.0 if heard else KEPT_S)
         for name in [name for name, since in self._ended.items() if since <= before]:
             del self._ended[name]
-            self._drop(name)
+            self.drop(name)
 
     def clear(self) -> None:
         """Drop everything: nothing runs any more."""
@@ -116,7 +120,8 @@ class Records:
             path.unlink(missing_ok=True)
         self._ended.clear()
 
-    def _drop(self, name: str) -> None:
+    def drop(self, name: str) -> None:
+        """Nothing is known of a process any more."""
         (self._folder / f"{name}.json").unlink(missing_ok=True)
         self.exit_file(name).unlink(missing_ok=True)
 

@@ -8,12 +8,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nm.core import NodeManager
-from nm.process.host import ProcessHost
+from nm.process.host import UNKNOWN, ProcessHost
+from nm.process.leftovers import kill_orphans
 from nm.process.records import FOLDER, Records
 from nm.settings import Mode, NodeSettings
 from testkit.builders import TWO_TYPES, sent
@@ -116,6 +118,40 @@ def test_the_next_host_keeps_what_runs_and_tells_how_the_rest_ended(tmp_path: Pa
 
     (end,) = drive(tmp_path, after)
     assert (end.task, end.outcome, end.exit_code) == (2, Outcome.FAILED, 4)
+
+
+def test_what_ended_is_known_although_its_node_manager_died_while_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the start of a process and the writing down of its number."""
+
+    async def before(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        spawn = host._spawn
+
+        def die(*given: Any) -> int:
+            spawn(*given)
+            raise SystemError("killed")
+
+        monkeypatch.setattr(host, "_spawn", die)
+        for number, command in {
+            2: ("true",),
+            3: ("sh", "-c", "exit 6"),
+            4: ("sleep", "60"),
+        }.items():
+            with pytest.raises(SystemError):
+                host.start(launch(number, *command))
+        await until(lambda: len(list((tmp_path / FOLDER).glob("*.exit"))) == 2)
+
+    async def after(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        found, gone = host.find()
+        assert len(found) == 3
+        assert [(end.task, end.outcome, end.exit_code) for end in gone] == [
+            (2, Outcome.SUCCEEDED, 0), (3, Outcome.FAILED, 6), (4, Outcome.LOST, UNKNOWN),
+        ]  # fmt: skip
+        assert kill_orphans(tmp_path), "what goes on is nobody's"
+
+    drive(tmp_path, before, close=False)
+    drive(tmp_path, after)
 
 
 def test_a_number_that_is_another_process_s_by_now_is_left_alone(tmp_path: Path) -> None:
