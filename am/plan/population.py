@@ -22,7 +22,7 @@ from am.plan.search import SMALL, Field, Schedule
 from weft.dag import Floats, Ints
 
 _SIZE_MAX, _SIZE_MIN = 36, 8
-_GENERATIONS = 40  # that a population wants: with fewer insertions it is smaller
+_WIDEST, _NARROWEST = 36, 120  # insertions in all for each schedule of the first, last population
 _PATIENCE = 12  # generations without a shorter schedule before a fresh population begins
 _WIDE = np.array([0.25, 0.75])  # of the span: how much of it a crossover's window takes
 _NOISY = 0.08  # of the children get noise on top
@@ -128,20 +128,45 @@ def evolve(
     the longest path to go fills it up. Every population but the first begins from noise alone.
     """
     yard = inserter.yard
-    budget = inserter.done + insertions
-    size = int(np.clip(insertions // (2 * _GENERATIONS), _SIZE_MIN, _SIZE_MAX))
     if yard.dag.tasks == 0 or insertions < 1:
         return
+    sizes = _Sizes(inserter.done, insertions)
+    size = sizes.now(inserter)
     keys = _first_keys(yard, rng, list(first)[: (size + 1) // 2], min(size, insertions))
     while True:
-        yield from _population(inserter, rng, keys, budget)
-        if budget - inserter.done < size:
+        yield from _population(inserter, rng, keys, sizes)
+        size = sizes.now(inserter)
+        if sizes.left(inserter) < size:
             return
         keys = _first_keys(yard, rng, [], size)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """How many schedules a population has: fewer as the insertions are used up.
+
+    So a small number of insertions begins with many starts and ends with many generations of the
+    best of them.
+    """
+
+    begun: int
+    insertions: int
+
+    def left(self, inserter: Inserter) -> int:
+        """Insertions that are left."""
+        return self.begun + self.insertions - inserter.done
+
+    def now(self, inserter: Inserter) -> int:
+        """Schedules that a population has now."""
+        most, least = (
+            min(max(self.insertions // each, _SIZE_MIN), _SIZE_MAX)
+            for each in (_WIDEST, _NARROWEST)
+        )
+        return least + (most - least) * max(self.left(inserter), 0) // self.insertions
+
+
 def _population(
-    inserter: Inserter, rng: np.random.Generator, keys: Ints, budget: int
+    inserter: Inserter, rng: np.random.Generator, keys: Ints, sizes: _Sizes
 ) -> Iterator[Schedule]:
     """One population from its first keys until it stalls or the budget is used."""
     yard = inserter.yard
@@ -150,8 +175,8 @@ def _population(
     best = int(parents.span.min())
     yield parents.schedule(int(parents.span.argmin()))
     sign, stalled, number = -1, 0, 0
-    keys = np.zeros((2 * size, tasks), np.int64)
-    while stalled < _PATIENCE and budget - inserter.done >= 2 * size:
+    while stalled < _PATIENCE and sizes.left(inserter) >= 2 * size:
+        keys = np.zeros((2 * size, tasks), np.int64)
         chance = rng.random((2 * size, kernels.CHANCES))
         noise = _noise(yard, rng, parents, number, 2 * size)
         kernels.cross(
@@ -160,6 +185,8 @@ def _population(
         children = inserter.insert(keys, sign)
         yield children.schedule(int(children.span.argmin()))
         pick = 2 * np.arange(size) + (children.span[1::2] < children.span[::2])
+        size = min(size, sizes.now(inserter))
+        pick = pick[np.sort(np.argsort(children.span[pick], kind="stable")[:size])]
         parents = Brood(children.start[pick], children.machine[pick], children.span[pick])
         stalled = 0 if children.span.min() < best else stalled + 1
         best = min(best, int(children.span.min()))

@@ -8,6 +8,7 @@ import pytest
 from am.plan.bounds.bounds import bounds_of
 from am.plan.options import read_options
 from am.plan.part import Grid
+from am.plan.population import Inserter, evolve
 from am.plan.registry import PlanRequest, planner
 from am.plan.scores import frag_scores, long_scores, steady_scores
 from am.plan.search import Field, _choices
@@ -181,6 +182,29 @@ def test_graphene_plus_is_never_worse_and_better_in_the_mean() -> None:
     more = [build(*case, name="graphene_plus", iterations=200).makespan_s for case in hard_dags()]
     assert all(m <= p for m, p in zip(more, plain, strict=True))
     assert np.mean(more) < np.mean(plain)
+
+
+def test_a_population_narrows_and_keeps_to_its_insertions() -> None:
+    """docs/rules.md, rule 70: with few insertions many starts first, then many generations."""
+    dag, machines = hard_dags()[0]
+    yard = Field.of(dag, machines, Grid.of(dag, machines))
+    inserter = Inserter(yard, PlanRequest(dag, machines, np.random.default_rng(0), {}))
+    seen = [0]
+    for schedule in evolve(inserter, np.random.default_rng(0), [], 1000):
+        seen.append(inserter.done)
+        assert (
+            violations(
+                dag,
+                machines,
+                schedule.machine,
+                yard.grid.seconds(schedule.start),
+                yard.grid.seconds(schedule.start + yard.part.length),
+            )
+            == []
+        )
+    made = np.diff(seen)  # a whole generation, then two children for each schedule
+    assert 2 * made[0] == made[1] > 3 * made[-1]
+    assert 1000 - made[-1] < seen[-1] <= 1000
 
 
 def test_more_time_never_gives_a_worse_plan() -> None:
