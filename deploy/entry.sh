@@ -8,7 +8,7 @@ fi
 if [ "${1:-}" = node-manager ]; then
     shift
     # A container is reached by its host name, also after it got another address.
-    exec python -m nm --host 0.0.0.0 --node-name "$(hostname)-" --advertise "$(hostname):8041" "$@"
+    exec python -m nm --host 0.0.0.0 --insecure --node-name "$(hostname)-" --advertise "$(hostname):8041" "$@"
 fi
 if [ "${1:-}" = demo ]; then
     shift

@@ -155,11 +155,13 @@ class ProcessHost:
         note: str = "",
         item: TaskLaunch | MasterLaunch | None = None,
         node_id: str = "",
+        own: bool = False,
     ) -> None:
         """Run any command in a container (a master, for example); `demand` limits it.
 
-        `note` is a line that its stderr begins with. What is started for an `item` is written down,
-        for the next node manager to find.
+        What is Weft's `own` is not kept from the node, whose certificate it shows. `note` is a line
+        that its stderr begins with. What is started for an `item` is written down, for the next
+        node manager to find.
         """
         path = self.folder(container_id) / folder
         environment = self._environment | dict(variables)
@@ -169,7 +171,7 @@ class ProcessHost:
         held, isolation = command, self._isolation
         name = process_name(container_id, key)
         found = startable(command[0], environment, path)
-        if isolation is not None and found:
+        if isolation is not None and found and not own:
             environment.update(isolation.environment())
             held = isolation.wrap(command, path, self._seen(container_id, command))
         recorded = found and self._records is not None and item is not None

@@ -116,7 +116,7 @@ class ProcessMasters:
         ]  # fmt: skip
         if token := self._tokens(item.attempt_id):
             command.append(f"--token-file={self._write(item.attempt_id, token)}")
-        self._host.run(item.container_id, command, {}, item=item, node_id=node)
+        self._host.run(item.container_id, command, {}, item=item, node_id=node, own=True)
 
     def _write(self, attempt: AttemptId, token: bytes) -> Path:
         """Write a token where only this user reads it; the master removes it."""

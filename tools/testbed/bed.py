@@ -162,7 +162,7 @@ class Bed:
         return {
             first.name: {
                 "weft_services": ["nm", "web"],
-                "weft_settings": {"nm": common, "web": {"host": first.address}},
+                "weft_settings": {"nm": common, "web": {"host": first.address, "insecure": True}},
             },
             last.name: {"weft_settings": {"nm": common | {"manager": FAR_MANAGER}}},
         }

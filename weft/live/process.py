@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.errors import WeftError
 from weft.facts import Fact
-from weft.live import log
+from weft.live import exposure, log
 from weft.live.clock import Clock
 from weft.live.exposition import Exposition
 from weft.live.factlines import EventLog
@@ -19,6 +19,7 @@ from weft.live.settings import ProcessSettings, TapedSettings, fail
 from weft.live.tape import Tape
 from weft.wire import tls
 
+GRPC_ONLY = ("rm", "nm", "am")  # what they serve asks for a certificate, where there are any
 PARENT_POLL_S = 0.5
 FLUSH_S = 0.5  # how often the event log is handed to the operating system
 
@@ -28,9 +29,19 @@ class Process:
 
     def __init__(self, settings: ProcessSettings) -> None:
         self.settings = settings
-        tls.use(tls.read(settings.tls_ca, settings.tls_cert, settings.tls_key))
+        identity = tls.read(settings.tls_ca, settings.tls_cert, settings.tls_key)
+        tls.use(identity)
+        grpc_only = settings.role in GRPC_ONLY
+        open_to_all = exposure.check(
+            settings.host,
+            knows=grpc_only and identity is not None,
+            insecure=settings.insecure,
+            how="--tls-ca, --tls-cert and --tls-key" if grpc_only else "it a proxy on this host",
+        )
         self.clock = Clock(settings.epoch_s, settings.time_scale)
         self.log = log.configure(settings.role, settings.log_json, settings.log_level)
+        if open_to_all:
+            self.log.warning("whoever reaches this address is let in", host=settings.host)
         self.exposition = Exposition()
         self.metrics_address = ""
         self._parent = os.getppid()  # now: it may be gone by the time that anybody looks

@@ -32,6 +32,9 @@ class ProcessSettings(BaseSettings):
     role: ClassVar[str] = "process"
 
     host: str = Field("127.0.0.1", description="Address to listen on; loopback unless told else.")
+    insecure: bool = Field(
+        False, description="Listen beyond loopback though nobody is asked who they are."
+    )
     port: int = Field(0, ge=0, le=65535, description="Port of the gRPC service; 0: any free one.")
     metrics_port: int = Field(
         0,
@@ -314,6 +317,9 @@ class WebSettings(ProcessSettings):
     )
     manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
     deadline_s: float = Field(10.0, gt=0, description="The Resource Manager answers in so long, s.")
+    allowed_hosts: list[str] = Field(
+        [], description="Name that visitors reach the pages by; may be repeated. *: any."
+    )
     node: str = Field(
         "", description="Node that /ws/v1/node speaks for; empty: the first that runs."
     )

@@ -21,6 +21,7 @@ _NAMES = {
     405: ("MethodNotAllowedException", "com.sun.jersey.api"),
     409: ("ConflictException", "org.apache.hadoop.yarn.webapp"),
     413: ("WebApplicationException", "javax.ws.rs"),
+    421: ("ForbiddenException", "org.apache.hadoop.yarn.webapp"),
     415: ("UnsupportedMediaTypeException", "javax.ws.rs"),
     503: ("RetriableException", "org.apache.hadoop.ipc"),
 }

@@ -9,15 +9,25 @@ from aiohttp.typedefs import Middleware
 
 from weft.web.answers import Handler
 
+CONNECTIONS_MAX = 2_000  # at a time; more are closed at once
+REFUSED_S = 0.05  # after which: a connection is there only when its protocol was made
 HEAD_S = 20.0  # from the connection to its first whole head; aiohttp bounds the wait for later ones
 
 
 class PatientRunner(web.AppRunner):
     """Closes connections that have not asked for anything `head_s` after they were made."""
 
-    def __init__(self, app: web.Application, head_s: float = HEAD_S, **more: Any) -> None:
+    def __init__(
+        self,
+        app: web.Application,
+        head_s: float = HEAD_S,
+        most: int = CONNECTIONS_MAX,
+        **more: Any,
+    ) -> None:
+        """`most`: connections at a time; what comes beyond is closed at once."""
         super().__init__(app, **more)
         self._head_s = head_s
+        self._most = most
         self._silent: dict[int, Any] = {}  # connections by identity, each for `head_s` at most
         app.middlewares.insert(0, self._asked)
 
@@ -30,11 +40,19 @@ class PatientRunner(web.AppRunner):
     def _watched(self, server: Callable[[], Any]) -> Callable[[], Any]:
         def make() -> Any:
             protocol = server()
+            later = asyncio.get_running_loop().call_later
+            if len(self._connections()) >= self._most:
+                later(REFUSED_S, protocol.force_close)
+                return protocol
             self._silent[id(protocol)] = protocol
-            asyncio.get_running_loop().call_later(self._head_s, self._look, id(protocol))
+            later(self._head_s, self._look, id(protocol))
             return protocol
 
         return make
+
+    def _connections(self) -> list[Any]:
+        made = super().server
+        return [] if made is None else made.connections
 
     @property
     def _asked(self) -> Middleware:

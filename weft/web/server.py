@@ -1,6 +1,8 @@
 """The web process: routes put together, what watches the manager started, everything ended."""
 
 import asyncio
+import ipaddress
+import socket
 from collections.abc import AsyncIterator
 from functools import partial
 from urllib.parse import urlsplit
@@ -9,6 +11,7 @@ from aiohttp import web
 
 from weft.client.api import AsyncClient
 from weft.errors import WeftError
+from weft.live.exposure import is_loopback
 from weft.live.process import Process
 from weft.live.settings import WebSettings
 from weft.presets import preset
@@ -36,12 +39,17 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
 }
 
 
 def make_app(settings: WebSettings, client: AsyncClient) -> web.Application:
     """Every route over one client; what follows the manager starts with the application."""
-    app = web.Application(middlewares=[headers, errors, own_pages], client_max_size=BODY_MAX)
+    app = web.Application(
+        middlewares=[headers, errors, own_host, own_pages], client_max_size=BODY_MAX
+    )
     app[SETTINGS] = settings
     app[SOURCE] = Source(client, settings.epoch_s, settings.time_scale)
     app[HISTORY] = History()
@@ -90,6 +98,28 @@ async def headers(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path.startswith("/static/"):
             response.headers["Cache-Control"] = "no-cache"
     return response
+
+
+@web.middleware
+async def own_host(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A name that somebody else owns may lead here (DNS rebinding): their page asks then."""
+    if not is_ours(request.headers.get("Host", ""), request.app[SETTINGS]):
+        text = f"{request.host} is no name of this server: --allowed-hosts adds one"
+        return remote_exception(request, 421, text)
+    return await handler(request)
+
+
+def is_ours(host: str, settings: WebSettings) -> bool:
+    """Whether a request's Host is an address, or a name that these pages go by."""
+    name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    known = {*settings.allowed_hosts, settings.host, socket.gethostname().lower()}
+    if not host or "*" in known or name in known or is_loopback(name):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 @web.middleware

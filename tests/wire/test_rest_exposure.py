@@ -1,0 +1,115 @@
+"""What the pages tell to whom: names of hosts, connections, headers; where a process may listen."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, web
+
+from testkit.web import FakeClient
+from weft.errors import InputError
+from weft.live.exposure import check, is_loopback
+from weft.live.settings import WebSettings
+from weft.web.patience import PatientRunner
+from weft.web.server import make_app
+
+
+@contextlib.asynccontextmanager
+async def pages(most: int = 100, **settings: Any) -> AsyncIterator[tuple[str, int, FakeClient]]:
+    fake = FakeClient(nodes=3, apps=3)
+    app = make_app(WebSettings(port=0, watch=False, **settings), fake)  # type: ignore[arg-type]
+    runner = PatientRunner(app, most=most, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield (*runner.addresses[0][:2], fake)
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:1", 200), ("localhost", 200), ("localhost:8088", 200), ("[::1]:8088", 200),
+        ("10.1.2.3", 200), ("weft.example:8088", 200), ("WEFT.example.", 200),
+        ("evil.example", 421), ("evil.example:8088", 421), ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example", 421), ("a@evil.example", 421),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_not_ours_is_answered_nothing(host: str, status: int) -> None:
+    """A rebinding page has its own name in Host and Origin, and both agree."""
+
+    async def main() -> None:
+        async with pages(allowed_hosts=["weft.example"]) as (place, port, _):
+            where = f"http://{place}:{port}"
+            origin = {"Host": host, "Origin": f"http://{host}"}
+            async with ClientSession() as session:
+                async with session.get(f"{where}/ws/v1/cluster/info", headers=origin) as got:
+                    assert got.status == status
+                    assert ("clusterInfo" in await got.text()) == (status == 200)
+                if status != 200:
+                    made = f"{where}/ws/v1/cluster/apps/new-application"
+                    async with session.post(made, headers=origin) as got:
+                        assert got.status == status
+                        assert "no name of this server" in await got.text()
+
+    asyncio.run(main())
+
+
+def test_every_answer_has_the_headers_that_keep_others_out() -> None:
+    async def main() -> None:
+        async with pages() as (place, port, _), ClientSession() as session:
+            for path in ("/cluster", "/ws/v1/cluster/info", "/nowhere"):
+                async with session.get(f"http://{place}:{port}{path}") as got:
+                    assert "frame-ancestors 'none'" in got.headers["Content-Security-Policy"]
+                    assert got.headers["X-Content-Type-Options"] == "nosniff"
+                    assert got.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+    asyncio.run(main())
+
+
+def test_one_connection_too_many_is_closed_and_the_others_are_served() -> None:
+    async def main() -> None:
+        async with pages(most=10) as (place, port, _):
+            kept = [await asyncio.open_connection(place, port) for _ in range(10)]
+            for reader, writer in kept:
+                writer.write(b"GET /ws/v1/cluster/info HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert b" 200 " in await reader.readline()
+            reader, writer = await asyncio.open_connection(place, port)
+            async with asyncio.timeout(30):
+                assert await reader.read() == b""
+            for _, each in [*kept, (reader, writer)]:
+                each.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
+def test_loopback_needs_nothing(host: str) -> None:
+    assert is_loopback(host)
+    assert not check(host, knows=False, insecure=False, how="it something")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "rm1", "localhost.example"])
+def test_beyond_loopback_somebody_has_to_know_or_to_say_so(host: str) -> None:
+    assert not check(host, knows=True, insecure=False, how="it something")
+    assert check(host, knows=False, insecure=True, how="it something")
+    with pytest.raises(InputError, match=r"--host: .* is reached by others.*--insecure"):
+        check(host, knows=False, insecure=False, how="it something")
+
+
+@pytest.mark.parametrize("role", ["rm", "nm", "am", "weft.web", "weft.hadoop"])
+def test_no_part_listens_for_everybody_without_being_told(role: str, tmp_path: Path) -> None:
+    more = ["--hosting"] if role == "am" else []
+    done = subprocess.run(
+        [sys.executable, "-m", role, "--host=0.0.0.0", "--port=0", "--metrics-port=-1", *more],
+        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --host: 0.0.0.0 is reached by others")
+    assert done.stderr.count("\n") == 1
