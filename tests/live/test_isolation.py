@@ -264,7 +264,8 @@ def test_a_live_cluster_keeps_its_tasks_apart(tmp_path):
     """Through the whole stack, with network gone as well: the manager's journal is beside it."""
     settings = LocalSettings(
         cluster="1x4vcores,4096memory_mb", mode="process",
-        flags={"nm": ["task_user=nobody", "sandbox=on", "task_network=none", f"hide={tmp_path}/c"]},
+        flags={"nm": ["task_user=nobody", "sandbox=on", "task_network=none", f"hide={tmp_path}/c",
+                      "launch=process"]},
     )  # fmt: skip
     script = (
         f"id -un; cat {tmp_path}/c/rm.events {tmp_path}/c/*/*; ls /proc | grep -c '^[0-9]'; "
