@@ -14,6 +14,8 @@ from weft.errors import WeftError
 from weft.facts import Placed
 from weft.messages import AskType, ContainersAsked, NodeHeartbeated
 from weft.requests import GetMetrics, KillApplication
+from weft.tape.columns import TABLE_MAX, Source
+from weft.tape.records import codec_of
 from weft.tape.rows import (
     EVENTS,
     CoreAdded,
@@ -27,7 +29,6 @@ from weft.tape.rows import (
     TapeWriter,
     check_of,
 )
-from weft.tape.values import TABLE_MAX, Source, codec_of
 
 ANY = st.one_of([strategy(kind) for kind in EVENTS])
 FLOATS = st.floats() | st.floats(0, 1e6).map(lambda x: round(x, 3)) | st.integers(0, 2**30).map(

@@ -1,29 +1,16 @@
-"""Values of known types in few bytes: what is like the value before costs little or nothing.
+"""Columns of values in few bytes: what is like the value before costs little or nothing.
 
-A codec is made from a type hint. Whoever writes and whoever reads make the same codecs and use them
-in the same order, so both know what came before: whole numbers travel as differences, names and
-vectors once, fields of a record only where they changed. Decoding gives what was encoded, bit by
-bit; whole numbers in a field of floats come back as floats.
+Whoever writes and whoever reads have the same columns and use them in the same order, so both know
+what came before: numbers travel as differences, names and vectors once.
 """
+
+# ruff: noqa: D102 (`put` and `get` of every column are those of Codec)
 
 import json
 import struct
-import types
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Hashable
 from enum import Enum
-from functools import cache
-from operator import attrgetter, eq
-from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
-
-import numpy as np
-
-from weft.effects import ClientRequested
-from weft.job import Job
-from weft.jobfile import job_from_dict, job_to_dict
-from weft.plan import Plan
-from weft.requests import ClientRequest
-from weft.resources import Kind, ResourceType, ResourceTypes
+from typing import Any, Protocol
 
 TICKS = float(1 << 20)  # of a second: times on this grid, and differences of them, are exact
 TABLE_MAX = 1 << 14  # values that are known by number; then the table begins anew
@@ -31,10 +18,7 @@ SENDERS_MAX = 1 << 16  # whose last message is kept to compare with
 _LARGE = float(1 << 40)  # beyond it floats are told as they are
 _OFF_MAX = 1 << 20  # units in the last place
 _LOW = 32  # bits of a container's number in its attempt
-_IDS = frozenset({"container_id", "containers", "releases", "stop", "spare", "container"})
-_NAMES = frozenset({"attempt_id", "app_id", "boot", "token", "cluster_ts", "seed", "life", "over"})
-_NUMBERS = frozenset({"request_id", "response_id", "acks"})  # counted by each sender
-_KEYS = ("node_id", "attempt_id")  # fields that say whose message it is
+_LOW_MASK = (1 << _LOW) - 1
 _DOUBLE, _LONG = struct.Struct("<d"), struct.Struct("<q")
 
 
@@ -113,7 +97,7 @@ class Codec(Protocol):
         ...
 
 
-class _Table:
+class Table:
     """Values known by number: 0 announces a new one."""
 
     def __init__(self) -> None:
@@ -142,7 +126,7 @@ class _Table:
         return value
 
 
-class _Int:
+class IntColumn:
     """The difference to the number before."""
 
     zero = 0
@@ -151,15 +135,19 @@ class _Int:
         self._last = 0
 
     def put(self, out: bytearray, value: int) -> None:
-        put_int(out, value - self._last)
+        step = value - self._last
         self._last = value
+        if -64 <= step < 64:
+            out.append(step << 1 if step >= 0 else (-step << 1) - 1)
+        else:
+            put_int(out, step)
 
     def get(self, source: Source) -> int:
         self._last += source.signed()
         return self._last
 
 
-class _SenderInt:
+class SenderIntColumn:
     """The difference to the number before of the same sender."""
 
     zero = 0
@@ -183,13 +171,13 @@ class _SenderInt:
         return value
 
 
-class _Name:
+class NameColumn:
     """A number without order: known ones by their place in a table."""
 
     zero = 0
 
     def __init__(self) -> None:
-        self._table = _Table()
+        self._table = Table()
 
     def put(self, out: bytearray, value: int) -> None:
         number = self._table.number(value)
@@ -203,34 +191,48 @@ class _Name:
         return int(found)
 
 
-class _Id:
-    """A container: its attempt as a known number, and the difference to its last container."""
+class IdColumn:
+    """A container: the difference to the last one of its attempt.
+
+    The lowest bit says that its attempt is another one than before; then that is named first.
+    """
 
     zero = 0
 
     def __init__(self) -> None:
-        self._high = _Name()
+        self._names = NameColumn()
+        self._high, self._low = 0, 0
         self._last: dict[int, int] = {}
 
-    def _before(self, high: int) -> int:
+    def _turn(self, high: int) -> None:
+        self._last[self._high] = self._low
         if len(self._last) > SENDERS_MAX:
             self._last.clear()
-        return self._last.get(high, 0)
+        self._high, self._low = high, self._last.get(high, 0)
 
     def put(self, out: bytearray, value: int) -> None:
-        high, low = value >> _LOW, value & (1 << _LOW) - 1
-        self._high.put(out, high)
-        put_int(out, low - self._before(high))
-        self._last[high] = low
+        high, low = value >> _LOW, value & _LOW_MASK
+        if high != self._high:
+            out.append(1)
+            self._names.put(out, high)
+            self._turn(high)
+        step = low - self._low
+        self._low = low
+        if -32 <= step < 32:
+            out.append((step << 2) if step >= 0 else (-step << 2) - 2)
+        else:
+            put_uint(out, _fold(step) << 1)
 
     def get(self, source: Source) -> int:
-        high = self._high.get(source)
-        low = self._before(high) + source.signed()
-        self._last[high] = low
-        return high << _LOW | low
+        step = source.uint()
+        if step & 1:
+            self._turn(self._names.get(source))
+            step = source.uint()
+        self._low += _unfold(step >> 1)
+        return self._high << _LOW | self._low
 
 
-class _Float:
+class FloatColumn:
     """As short as it goes: a difference of ticks or of thousandths, or 8 bytes once.
 
     Sums of short decimal numbers are a few units in the last place off one; that is told as well.
@@ -238,11 +240,11 @@ class _Float:
 
     zero = 0.0
 
-    def __init__(self, ticks: bool = False, table: _Table | None = None) -> None:
+    def __init__(self, ticks: bool = False, table: Table | None = None) -> None:
         """`ticks`: most values are times. `table` may be shared with other columns."""
         self._ticks, self._thousandths = 0, 0
         self._times = ticks
-        self._table = table or _Table()
+        self._table = table or Table()
 
     def put(self, out: bytearray, value: float) -> None:
         if -_LARGE < value < _LARGE and (value or str(value)[0] != "-"):
@@ -290,7 +292,9 @@ def _of_bits(bits: int) -> float:
     return float(_DOUBLE.unpack(_LONG.pack(bits))[0])
 
 
-class _Bool:
+class BoolColumn:
+    """One byte."""
+
     zero = False
 
     def put(self, out: bytearray, value: bool) -> None:
@@ -300,13 +304,13 @@ class _Bool:
         return source.take(1) != b"\0"
 
 
-class _Text:
+class TextColumn:
     """A known text by its number."""
 
     zero = ""
 
     def __init__(self) -> None:
-        self._table = _Table()
+        self._table = Table()
 
     def put(self, out: bytearray, value: str) -> None:
         number = self._table.number(value)
@@ -324,18 +328,19 @@ class _Text:
         return str(self._table.learn(data.decode("utf-8", "surrogatepass")))
 
 
-def _as_is(value: Any) -> Any:
+def as_is(value: Any) -> Any:
+    """For what JSON can say as it is."""
     return value
 
 
-class _Plain:
+class PlainColumn:
     """What JSON can say, a known value by its number; `read` makes the value of the data."""
 
     zero: Any = None
 
     def __init__(self, say: Callable[[Any], Any], read: Callable[[Any], Any]) -> None:
         self._say, self._read = say, read
-        self._table = _Table()
+        self._table = Table()
 
     def put(self, out: bytearray, value: Any) -> None:
         text = json.dumps(self._say(value), separators=(",", ":"))
@@ -352,12 +357,12 @@ class _Plain:
         return self._table.learn(self._read(json.loads(source.take(source.uint()))))
 
 
-class _Blob:
+class BlobColumn:
     """What JSON can say and what will hardly come again: journal records, jobs."""
 
     zero: Any = None
 
-    def __init__(self, say: Callable[[Any], Any] = _as_is, read: Callable[[Any], Any] = _as_is):
+    def __init__(self, say: Callable[[Any], Any] = as_is, read: Callable[[Any], Any] = as_is):
         self._say, self._read = say, read
 
     def put(self, out: bytearray, value: Any) -> None:
@@ -369,7 +374,7 @@ class _Blob:
         return self._read(json.loads(source.take(source.uint())))
 
 
-class _Vector:
+class VectorColumn:
     """A tuple of floats: a known one by its number, else place by place against the one before.
 
     With a context that is the one before of the same sender.
@@ -379,16 +384,16 @@ class _Vector:
 
     def __init__(self, context: "Context | None" = None) -> None:
         self._context = context
-        self._table, self._rare = _Table(), _Table()
-        self._before: dict[Any, list[_Float]] = {}
+        self._table, self._rare = Table(), Table()
+        self._before: dict[Any, list[FloatColumn]] = {}
 
-    def _places(self, size: int) -> list[_Float]:
+    def _places(self, size: int) -> list[FloatColumn]:
         sender = None if self._context is None else self._context.sender
         if len(self._before) > SENDERS_MAX:
             self._before.clear()
         places = self._before.setdefault(sender, [])
         while len(places) < size:
-            places.append(_Float(table=self._rare))
+            places.append(FloatColumn(table=self._rare))
         return places
 
     def put(self, out: bytearray, value: tuple[float, ...]) -> None:
@@ -408,7 +413,9 @@ class _Vector:
         return self._table.learn(tuple([places[i].get(source) for i in range(size)]))
 
 
-class _Enum:
+class EnumColumn:
+    """The place of the member."""
+
     def __init__(self, kind: type[Enum]) -> None:
         self._members = tuple(kind)
         self._places = {member: place for place, member in enumerate(self._members)}
@@ -421,7 +428,7 @@ class _Enum:
         return self._members[source.uint()]
 
 
-class _Many:
+class ManyColumn:
     """A tuple of any length."""
 
     zero: tuple[Any, ...] = ()
@@ -440,7 +447,7 @@ class _Many:
         return tuple([get(source) for _ in range(source.uint())])
 
 
-class _Pair:
+class PairColumn:
     """A tuple of fixed length."""
 
     def __init__(self, items: list[Codec]) -> None:
@@ -455,7 +462,7 @@ class _Pair:
         return tuple([item.get(source) for item in self._items])
 
 
-class _Choice:
+class ChoiceColumn:
     """One of several types; None may be one of them."""
 
     def __init__(self, kinds: tuple[type, ...], codecs: list[Codec]) -> None:
@@ -472,7 +479,9 @@ class _Choice:
         return self._codecs[source.uint()].get(source)
 
 
-class _Nothing:
+class NothingColumn:
+    """None, which takes no byte."""
+
     zero: Any = None
 
     def put(self, out: bytearray, value: None) -> None:
@@ -486,208 +495,3 @@ class Context:
     """Whose message is being said."""
 
     sender: Hashable = None
-
-
-class _Record:
-    """A record: a bit for each field that is not as before, then those fields.
-
-    "Before" is the sender's last record of the type; without senders, the last of the column.
-    """
-
-    def __init__(self, kind: type, fields_: Mapping[str, Any], context: Context | None) -> None:
-        names = list(fields_)
-        self._of = None if issubclass(kind, tuple) else _getter(names)
-        self._make: Callable[[Any], Any] = (
-            kind._make if issubclass(kind, tuple) else lambda values: kind(*values)  # type: ignore[attr-defined]
-        )
-        self._codecs: list[Codec] = list(fields_.values())
-        self._same = [_sameness(codec) for codec in self._codecs]
-        self._zeros = tuple(codec.zero for codec in self._codecs)
-        self.zero: Any = None
-        key = next((name for name in _KEYS if name in names), None) if context else None
-        self._key = -1 if key is None else names.index(key)
-        self._context = context
-        self._last: dict[Any, tuple[Any, ...]] = {}
-
-    def _before(self, sender: Any) -> tuple[Any, ...]:
-        if self._context is not None:
-            self._context.sender = sender
-            if len(self._last) > SENDERS_MAX:
-                self._last.clear()
-        return self._last.get(sender, self._zeros)
-
-    def put(self, out: bytearray, value: Any) -> None:
-        values = value if self._of is None else self._of(value)
-        key, sender = self._key, None
-        if key >= 0:
-            sender = values[key]
-            self._codecs[key].put(out, sender)
-        changed: list[int] = []
-        mask = 0
-        before = self._before(sender)
-        for place, one in enumerate(values):
-            old = before[place]
-            if one is not old and place != key and not self._same[place](one, old):
-                changed.append(place)
-                mask |= 1 << place
-        put_uint(out, mask)
-        for place in changed:
-            self._codecs[place].put(out, values[place])
-        self._last[sender] = values
-
-    def get(self, source: Source) -> Any:
-        key, sender = self._key, None
-        if key >= 0:
-            sender = self._codecs[key].get(source)
-        values = list(self._before(sender))
-        if key >= 0:
-            values[key] = sender
-        mask, place = source.uint(), 0
-        while mask:
-            if mask & 1:
-                values[place] = self._codecs[place].get(source)
-            mask >>= 1
-            place += 1
-        self._last[sender] = tuple(values)
-        return self._make(values)
-
-
-def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    if not names:
-        return lambda value: ()
-    if len(names) == 1:
-        (name,) = names
-        return lambda value: (getattr(value, name),)
-    return attrgetter(*names)
-
-
-def _sameness(codec: Codec) -> Callable[[Any, Any], bool]:
-    """Whether a field need not be said again. Of tuples only empty ones are compared."""
-    if isinstance(codec, _Float):
-        return lambda one, old: one == old and (one != 0 or str(one) == str(old))
-    if isinstance(codec, _Int | _SenderInt | _Name | _Id | _Bool | _Text | _Enum):
-        return eq
-    return lambda one, old: one == () == old
-
-
-# -- the codecs of types ---------------------------------------------------------------------------
-
-
-def codec_of(kind: Any, name: str = "", context: Context | None = None) -> Codec:
-    """The codec of a type hint, for a field of a name; raises TypeError for one without."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (types.UnionType, Union):
-        kinds = tuple(get_origin(one) or one for one in arguments)
-        return _Choice(kinds, [codec_of(one, name, context) for one in arguments])
-    if origin is tuple:
-        if arguments[-1] is not ...:
-            return _Pair([codec_of(one, name, context) for one in arguments])
-        if arguments[0] is float:
-            return _Vector(context if name == "use" else None)
-        return _Many(codec_of(arguments[0], name, context))
-    if origin in (dict, Mapping) or kind is Any:
-        return _Plain(dict, dict) if arguments[1:] == (float,) else _Blob()
-    if kind is int:
-        return _int_codec(name, context)
-    if kind is float:
-        return _Float(ticks=name == "now")
-    if kind is Hashable:
-        return _Plain(_as_is, _hashable)
-    special = _SPECIAL.get(kind)
-    if special is not None:
-        return special()
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return _Enum(kind)
-    if isinstance(kind, type):
-        return record_of(kind, None, context)
-    raise TypeError(f"no codec for {kind!r}")
-
-
-def record_of(kind: type, outer: Context | None, inner: Context | None) -> Codec:
-    """The codec of a record; with `outer` it is compared with the last one of its sender."""
-    hints = dict(_hints(kind))
-    names = [field.name for field in fields(kind)] if is_dataclass(kind) else _named(kind)
-    if kind is ClientRequested:
-        hints["request"] = ClientRequest
-    made = {name: codec_of(hints[name], name, inner) for name in names}
-    return _Record(kind, made, outer)
-
-
-@cache
-def _hints(kind: type) -> Mapping[str, Any]:
-    return get_type_hints(kind)
-
-
-def _named(kind: type) -> list[str]:
-    names = getattr(kind, "_fields", None)
-    if names is None:
-        raise TypeError(f"no codec for {kind!r}")
-    return list(names)
-
-
-def _int_codec(name: str, context: Context | None) -> Codec:
-    if name in _IDS:
-        return _Id()
-    if name in _NAMES:
-        return _Name()
-    if name in _NUMBERS and context is not None:
-        return _SenderInt(context)
-    return _Int()
-
-
-def _hashable(data: Any) -> Any:
-    return tuple(_hashable(one) for one in data) if isinstance(data, list) else data
-
-
-class _Plan:
-    """What a master takes from a plan: its planner, makespan, order and scores."""
-
-    zero: Any = None
-
-    def put(self, out: bytearray, plan: Plan) -> None:
-        head = {"planner": plan.planner, "makespan_s": plan.makespan_s, "made": plan.candidates}
-        data = json.dumps(head).encode()
-        put_uint(out, len(data))
-        out += data
-        put_uint(out, len(plan.order))
-        last = 0
-        for task in plan.order.tolist():
-            put_int(out, task - last - 1)
-            last = task
-        score = _Float()
-        for one in plan.pri_score[plan.order].tolist():
-            score.put(out, one)
-
-    def get(self, source: Source) -> Plan:
-        head = json.loads(source.take(source.uint()))
-        tasks = source.uint()
-        order, last = np.zeros(tasks, dtype=np.int64), 0
-        for place in range(tasks):
-            last += source.signed() + 1
-            order[place] = last
-        score, scores = _Float(), np.zeros(tasks)
-        for task in order.tolist():
-            scores[task] = score.get(source)
-        start_s = np.zeros(tasks)
-        end_s = np.full(tasks, head["makespan_s"], dtype=np.float64)
-        machine = np.zeros(tasks, dtype=np.int64)
-        return Plan(head["planner"], machine, start_s, end_s, order, scores, head["made"])
-
-
-def _types_to_data(resources: ResourceTypes) -> list[tuple[str, str]]:
-    return [(one.name, one.kind.value) for one in resources]
-
-
-def types_from_data(data: list[tuple[str, str]]) -> ResourceTypes:
-    """Resource types as (name, kind) pairs say them."""
-    return ResourceTypes(tuple(ResourceType(name, Kind(kind)) for name, kind in data))
-
-
-_SPECIAL: dict[Any, Callable[[], Codec]] = {
-    bool: _Bool,
-    str: _Text,
-    type(None): _Nothing,
-    Plan: _Plan,
-    Job: lambda: _Blob(job_to_dict, job_from_dict),
-    ResourceTypes: lambda: _Plain(_types_to_data, types_from_data),
-}

@@ -1,0 +1,261 @@
+"""Messages and events in few bytes: their types say how, field by field.
+
+A codec is made from a type hint. Of a record only those fields are told that are not as they were
+in the last record of the same sender. Decoding gives what was encoded, bit by bit; whole numbers in
+a field of floats come back as floats.
+"""
+
+import json
+import types
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from weft.effects import ClientRequested
+from weft.job import Job
+from weft.jobfile import job_from_dict, job_to_dict
+from weft.plan import Plan
+from weft.requests import ClientRequest
+from weft.resources import Kind, ResourceType, ResourceTypes
+from weft.tape.columns import (
+    SENDERS_MAX,
+    BlobColumn,
+    BoolColumn,
+    ChoiceColumn,
+    Codec,
+    Context,
+    EnumColumn,
+    FloatColumn,
+    IdColumn,
+    IntColumn,
+    ManyColumn,
+    NameColumn,
+    NothingColumn,
+    PairColumn,
+    PlainColumn,
+    SenderIntColumn,
+    Source,
+    TextColumn,
+    VectorColumn,
+    as_is,
+    put_int,
+    put_uint,
+)
+
+_IDS = frozenset({"container_id", "containers", "releases", "stop", "spare", "container"})
+_NAMES = frozenset({"attempt_id", "app_id", "boot", "token", "cluster_ts", "seed", "life", "over"})
+_NUMBERS = frozenset({"request_id", "response_id", "acks"})  # counted by each sender
+_KEYS = ("node_id", "attempt_id")  # fields that say whose message it is
+
+
+class _Record:
+    """A record: a bit for each field that is not as before, then those fields.
+
+    "Before" is the sender's last record of the type; without senders, the last of the column.
+    """
+
+    def __init__(self, kind: type, columns: Mapping[str, Codec], context: Context | None) -> None:
+        self._kind = kind
+        self._codecs: list[Codec] = list(columns.values())
+        self._zeros = tuple(codec.zero for codec in self._codecs)
+        self.zero: Any = None
+        self._key = -1
+        if context is not None:
+            self._key = next((i for i, name in enumerate(columns) if name in _KEYS), -1)
+        self._context = context or Context()
+        self._last: dict[Any, tuple[Any, ...]] = {}
+        self.put = self._put_of(list(columns))
+
+    def _before(self, sender: Any) -> tuple[Any, ...]:
+        self._context.sender = sender
+        if len(self._last) > SENDERS_MAX:
+            self._last.clear()
+        return self._last.get(sender, self._zeros)
+
+    def _put_of(self, names: list[str]) -> Callable[[bytearray, Any], None]:
+        """The function that appends one: written out field by field, as dataclasses write theirs.
+
+        It runs for every event of a live process, and a loop over the fields takes twice as long.
+        """
+        places = range(len(names))
+        key = self._key
+        lines = ["def put(out, value):"]
+        lines += [f"    a{i} = value.{name}" for i, name in enumerate(names)]
+        lines += [f"    put{key}(out, a{key})"] if key >= 0 else []
+        lines += [f"    before = before_of({f'a{key}' if key >= 0 else None})", "    mask = 0"]
+        if names:
+            lines += [f"    {''.join(f'b{i}, ' for i in places)} = before"]
+        for i in places:
+            if i != key:
+                lines += [f"    if {_changed(self._codecs[i], i)}:", f"        mask |= {1 << i}"]
+        lines += ["    if mask < 128:", "        out.append(mask)"]
+        lines += ["    else:", "        put_uint(out, mask)", "    if mask:"]
+        lines += [
+            f"        if mask & {1 << i}:\n            put{i}(out, a{i})"
+            for i in places
+            if i != key
+        ]
+        lines += ["        pass"]
+        held = "".join(f"a{i}, " for i in places)
+        lines += [f"    last[{f'a{key}' if key >= 0 else None}] = ({held})"]
+        space: dict[str, Any] = {f"put{i}": codec.put for i, codec in enumerate(self._codecs)}
+        space |= {"before_of": self._before, "put_uint": put_uint, "last": self._last}
+        exec("\n".join(lines), space)  # of field names only
+        made: Callable[[bytearray, Any], None] = space["put"]
+        return made
+
+    def get(self, source: Source) -> Any:
+        """Read the record that was appended."""
+        key, sender = self._key, None
+        if key >= 0:
+            sender = self._codecs[key].get(source)
+        values = list(self._before(sender))
+        if key >= 0:
+            values[key] = sender
+        mask, place = source.uint(), 0
+        while mask:
+            if mask & 1:
+                values[place] = self._codecs[place].get(source)
+            mask >>= 1
+            place += 1
+        self._last[sender] = tuple(values)
+        return self._kind(*values)
+
+
+def _changed(codec: Codec, i: int) -> str:
+    """The test whether field i has to be said. Of tuples only empty ones are compared."""
+    if isinstance(codec, FloatColumn):
+        return f"a{i} is not b{i} and (a{i} != b{i} or a{i} == 0 and str(a{i}) != str(b{i}))"
+    if isinstance(
+        codec,
+        IntColumn | SenderIntColumn | NameColumn | IdColumn | BoolColumn | TextColumn | EnumColumn,
+    ):
+        return f"a{i} is not b{i} and a{i} != b{i}"
+    return f"a{i} is not b{i} and not (a{i} == () == b{i})"
+
+
+# -- the codecs of types ---------------------------------------------------------------------------
+
+
+def codec_of(kind: Any, name: str = "", context: Context | None = None) -> Codec:
+    """The codec of a type hint, for a field of a name; raises TypeError for one without."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (types.UnionType, Union):
+        kinds = tuple(get_origin(one) or one for one in arguments)
+        return ChoiceColumn(kinds, [codec_of(one, name, context) for one in arguments])
+    if origin is tuple:
+        if arguments[-1] is not ...:
+            return PairColumn([codec_of(one, name, context) for one in arguments])
+        if arguments[0] is float:
+            return VectorColumn(context if name == "use" else None)
+        return ManyColumn(codec_of(arguments[0], name, context))
+    if origin in (dict, Mapping) or kind is Any:
+        return PlainColumn(dict, dict) if arguments[1:] == (float,) else BlobColumn()
+    if kind is int:
+        return _int_codec(name, context)
+    if kind is float:
+        return FloatColumn(ticks=name == "now")
+    if kind is Hashable:
+        return PlainColumn(as_is, _hashable)
+    special = _SPECIAL.get(kind)
+    if special is not None:
+        return special()
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return EnumColumn(kind)
+    if isinstance(kind, type):
+        return record_of(kind, None, context)
+    raise TypeError(f"no codec for {kind!r}")
+
+
+def record_of(kind: type, outer: Context | None, inner: Context | None) -> Codec:
+    """The codec of a record; with `outer` it is compared with the last one of its sender."""
+    hints = dict(_hints(kind))
+    names = [field.name for field in fields(kind)] if is_dataclass(kind) else _named(kind)
+    if kind is ClientRequested:
+        hints["request"] = ClientRequest
+    made = {name: codec_of(hints[name], name, inner) for name in names}
+    return _Record(kind, made, outer)
+
+
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    return get_type_hints(kind)
+
+
+def _named(kind: type) -> list[str]:
+    names = getattr(kind, "_fields", None)
+    if names is None:
+        raise TypeError(f"no codec for {kind!r}")
+    return list(names)
+
+
+def _int_codec(name: str, context: Context | None) -> Codec:
+    if name in _IDS:
+        return IdColumn()
+    if name in _NAMES:
+        return NameColumn()
+    if name in _NUMBERS and context is not None:
+        return SenderIntColumn(context)
+    return IntColumn()
+
+
+def _hashable(data: Any) -> Any:
+    return tuple(_hashable(one) for one in data) if isinstance(data, list) else data
+
+
+class _Plan:
+    """What a master takes from a plan: its planner, makespan, order and scores."""
+
+    zero: Any = None
+
+    def put(self, out: bytearray, plan: Plan) -> None:
+        head = {"planner": plan.planner, "makespan_s": plan.makespan_s, "made": plan.candidates}
+        data = json.dumps(head).encode()
+        put_uint(out, len(data))
+        out += data
+        put_uint(out, len(plan.order))
+        last = 0
+        for task in plan.order.tolist():
+            put_int(out, task - last - 1)
+            last = task
+        score = FloatColumn()
+        for one in plan.pri_score[plan.order].tolist():
+            score.put(out, one)
+
+    def get(self, source: Source) -> Plan:
+        head = json.loads(source.take(source.uint()))
+        tasks = source.uint()
+        order, last = np.zeros(tasks, dtype=np.int64), 0
+        for place in range(tasks):
+            last += source.signed() + 1
+            order[place] = last
+        score, scores = FloatColumn(), np.zeros(tasks)
+        for task in order.tolist():
+            scores[task] = score.get(source)
+        start_s = np.zeros(tasks)
+        end_s = np.full(tasks, head["makespan_s"], dtype=np.float64)
+        machine = np.zeros(tasks, dtype=np.int64)
+        return Plan(head["planner"], machine, start_s, end_s, order, scores, head["made"])
+
+
+def _types_to_data(resources: ResourceTypes) -> list[tuple[str, str]]:
+    return [(one.name, one.kind.value) for one in resources]
+
+
+def types_from_data(data: list[tuple[str, str]]) -> ResourceTypes:
+    """Resource types as (name, kind) pairs say them."""
+    return ResourceTypes(tuple(ResourceType(name, Kind(kind)) for name, kind in data))
+
+
+_SPECIAL: dict[Any, Callable[[], Codec]] = {
+    bool: BoolColumn,
+    str: TextColumn,
+    type(None): NothingColumn,
+    Plan: _Plan,
+    Job: lambda: BlobColumn(job_to_dict, job_from_dict),
+    ResourceTypes: lambda: PlainColumn(_types_to_data, types_from_data),
+}
