@@ -101,8 +101,11 @@ async def serve(settings: RmSettings) -> None:
     if journal is not None and journal.dropped:
         process.log.warning("the journal ends early", dropped=journal.dropped)
     instrument(process.exposition, manager)
-    server = Server(settings.host, settings.port, process.exposition.called)
     keys, save_keys = open_keys(settings.state_dir, settings.token_key_s)
+    server = Server(
+        settings.host, settings.port, process.exposition.called,
+        lambda text: keys.true_user(text, time.time()),
+    )  # fmt: skip
     service = ManagerService(
         process, server, Trust(keys, manager.books), len(manager.books.types),
         settings.submissions_per_s, settings.heartbeat_s,

@@ -110,7 +110,8 @@ class ManagerService(Outside):
             error = rules.problem_of(message, self._d)
             if error is None and (problem := self._trust.node_problem(lane, message)):
                 error = InputError("node_id", problem)
-                if isinstance(message, NodeHeartbeated):  # whoever is it registers again
+                if isinstance(message, NodeHeartbeated) and lane.who.may_be(message.node_id):
+                    # whoever is that node registers again
                     lane.send((NodeAnswered(message.node_id, 0, resync=True),))
             if error is None:
                 shown = message.node_id in lane.subjects

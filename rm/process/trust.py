@@ -26,9 +26,8 @@ from weft.messages import (
     NodeRegistered,
 )
 from weft.wire.lanes import Lane
-from weft.wire.tokens import Keys, KeyTold, Kind, Shown
+from weft.wire.tokens import FILE, Keys, KeyTold, Kind, Shown
 
-FILE = "keys.json"
 SUBJECTS_MAX = 100_000  # of one stream
 
 

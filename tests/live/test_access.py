@@ -1,8 +1,10 @@
 """The table of who may call what, whole: real processes, real certificates, every cell."""
 
 import asyncio
+import base64
 import contextlib
 import json
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,6 +15,8 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from aiohttp import ClientError, ClientSession
+from click.testing import CliRunner
 
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
 from weft import access
@@ -20,6 +24,7 @@ from weft.access import TABLE, Who
 from weft.client import certificates
 from weft.client.api import Client, RefusedError
 from weft.client.certificates import make
+from weft.client.cli import weft
 from weft.errors import WeftError
 from weft.messages import NodeHeartbeated, NodeRegistered, NodeUnregistered
 from weft.wire import channel, client_pb2, codec, containers_pb2, host_pb2, tls
@@ -71,7 +76,9 @@ class Live:
         (folder / "cluster.json").write_text(json.dumps(CLUSTER))
         file = f"--cluster={folder / 'cluster.json'}"
         self.cluster = Cluster(folder)
-        self.manager = self.cluster.manager(*self.flags("rm1"), file, "--node-expiry-s=600")
+        self.manager = self.cluster.manager(
+            *self.flags("rm1"), file, f"--state-dir={folder / 'state'}"
+        )
         self.host = self.cluster.host(self.manager, *self.flags("rm1"))
         self.nodes = self.cluster.nodes(
             self.manager, f"--am-host={self.host.address}", "--nodes=2", file,
@@ -310,6 +317,83 @@ def test_a_node_speaks_for_itself_alone(live: Live) -> None:
         assert "node n1 is not 'n2'" in answer.shutdown
         assert [(node.node_id, node.state, node.address) for node in client.nodes()] == before
     until(lambda: "is not 'n2'" in live.manager.log.read_text(), "it is told")
+
+
+def token(live: Live, *flags: str) -> str:
+    """What `weft login` writes on the manager's host."""
+    file = live.folder / "token"
+    command = ["login", str(live.folder / "state"), "--out", str(file), *flags]
+    done = CliRunner().invoke(weft, command)
+    assert done.exit_code == 0, done.output
+    assert file.stat().st_mode & 0o777 == 0o600
+    return file.read_text().strip()
+
+
+def test_pages_and_rest_know_their_visitors(live: Live, app: int) -> None:
+    """Each path as each visitor: refused without a trace, or answered in the visitor's name."""
+    pages = live.cluster.pages(live.manager, "--https", *live.flags("rm1"))
+    base = pages.ready["url"].removesuffix("/cluster")
+    assert base.startswith("https://")
+    with live.client("alice") as client:
+        name = f"application_{client.metrics().cluster_ts}_{app:04d}"
+    true = {who: token(live, "--user", who) for who in ("alice", "bob", "carol")}
+    root = token(live, "--admin")
+    header = {who: {"Authorization": f"Bearer {text}"} for who, text in true.items()}
+    header["root"] = {"Authorization": f"Bearer {root}"}
+    password = base64.b64encode(f"any:{true['alice']}".encode()).decode()
+    header["password"] = {"Authorization": f"Basic {password}"}
+    header["forged"] = {"Authorization": f"Bearer {true['bob'][:-8]}AAAAAAA="}
+    header["late"] = {"Authorization": f"Bearer {token(live, '--hours', '1e-7')}"}
+    header["nonsense"] = {"Authorization": "Bearer ????"}
+    header["nobody"] = {}
+    one = f"/ws/v1/cluster/apps/{name}"
+    reads = [one, f"{one}/appattempts", f"/api/apps/{name}", f"/proxy/{name}/", f"{one}/state"]
+
+    def context(certificate: str = "") -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=live.folder / "tls" / "ca.pem")
+        if certificate:
+            at = live.folder / ("theirs" if certificate == "stranger" else "tls")
+            made.load_cert_chain(at / f"{certificate}.pem", at / f"{certificate}-key.pem")
+        return made
+
+    async def main() -> None:
+        async with ClientSession(base) as session:
+
+            async def get(path: str, who: str = "nobody", shown: str = "") -> tuple[int, str]:
+                async with session.get(path, headers=header[who], ssl=context(shown)) as got:
+                    return got.status, await got.text()
+
+            for who in ("nobody", "forged", "late", "nonsense"):
+                for path in [*reads, "/", "/cluster", "/api/overview", "/static/none.js"]:
+                    assert (await get(path, who))[0] == 401, (who, path)
+            for path in reads:
+                assert (await get(path, "bob"))[0] == 403, path
+                assert name not in (await get(path, "bob"))[1] or path.startswith("/proxy")
+            for who, shown in (("alice", ""), ("password", ""), ("carol", ""), ("root", ""),
+                               ("nobody", "alice"), ("nobody", "root")):  # fmt: skip
+                assert (await get(one, who, shown))[0] == 200, (who, shown)
+                assert name in (await get("/ws/v1/cluster/apps", who, shown))[1]
+            for who, shown in (("bob", ""), ("nobody", "bob")):
+                assert name not in (await get("/ws/v1/cluster/apps", who, shown))[1]
+                assert (await get("/ws/v1/cluster/nodes", who, shown))[0] == 200
+            for shown in ("stranger", "old"):
+                with pytest.raises(ClientError):
+                    await get(one, "nobody", shown)
+            kill = {"json": {"state": "KILLED"}, "ssl": context()}
+            off = {"json": {"timeout_s": 1}, "ssl": context()}
+            for who, status in (("nobody", 401), ("bob", 403)):
+                for path, how in ((f"{one}/state", kill), ("/api/nodes/n2/decommission", off)):
+                    method = "PUT" if path.startswith(one) else "POST"
+                    async with session.request(method, path, headers=header[who], **how) as got:
+                        assert got.status == status, (who, path)
+            assert live.state(app)[0] == "RUNNING"
+            async with session.put(f"{one}/state", headers=header["alice"], **kill) as got:
+                assert got.status in (200, 202)
+
+    before = live.state(app)[1:]
+    asyncio.run(main())
+    until(lambda: live.state(app)[0] == "KILLED", "its owner killed it")
+    assert live.state(app)[1:3] == before[:2]
 
 
 def test_a_certificate_without_a_role_is_told_how_to_get_one(live: Live) -> None:

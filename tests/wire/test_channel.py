@@ -317,7 +317,9 @@ def test_calls_to_a_node_manager_leave_in_parts_that_fit() -> None:
     heard: list[tuple[int, int]] = []
 
     class Containers:
-        async def carry_out(self, follower: str, orders: list[Any]) -> list[Any]:
+        async def carry_out(
+            self, follower: str, orders: list[Any], shown: Any, peer: str
+        ) -> list[Any]:
             heard.extend((order.attempt_id, len(order.items)) for order in orders)
             return []
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -69,6 +70,25 @@ def test_every_answer_has_the_headers_that_keep_others_out() -> None:
                     assert "frame-ancestors 'none'" in got.headers["Content-Security-Policy"]
                     assert got.headers["X-Content-Type-Options"] == "nosniff"
                     assert got.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+    asyncio.run(main())
+
+
+def test_no_path_answers_a_stranger_where_visitors_are_known() -> None:
+    """Every route there is, with every method that it takes."""
+
+    async def main() -> None:
+        async with pages(https=True) as (place, port, fake), ClientSession() as session:
+            app = make_app(WebSettings(port=0, watch=False), fake)  # type: ignore[arg-type]
+            routes = {(route.method, str(route.resource.canonical)) for route in app.router.routes()
+                      if route.resource is not None}  # fmt: skip
+            assert len(routes) > 60
+            for method, path in sorted(routes):
+                where = re.sub(r"\{[^}]*\}", "x", path)
+                how = "GET" if method == "*" else method
+                async with session.request(how, f"http://{place}:{port}{where}") as got:
+                    assert got.status == 401, (method, path)
+                    assert "Bearer" in got.headers["WWW-Authenticate"]
 
     asyncio.run(main())
 

@@ -77,12 +77,19 @@ class RefusedError(InputError):
 class AsyncClient:
     """Calls to the Resource Manager at `address` (host:port), as an async context manager."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS, deadline_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        deadline_s: float = 30.0,
+        user: str = "",
+        token: str = "",
+    ) -> None:
+        """`user`, or the user whose `token` it is, is whom a gateway calls for."""
         from weft.wire.client import ManagerConnection
 
         self.address = address
         self.cluster_ts = 0  # known after the first accepted submission
-        self._connection = ManagerConnection(address, deadline_s)
+        self._connection = ManagerConnection(address, deadline_s, user=user, token=token)
 
     async def __aenter__(self) -> Self:
         return self

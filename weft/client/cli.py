@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "weft.client.commands_tls",
         "Make an authority and certificates for the hosts of a cluster.",
     ),
+    "login": ("weft.client.commands_tls", "Write a token for pages and REST into a file."),
     "plan": ("lab.commands_plan", "Build a job's schedule offline."),
     "bounds": ("lab.commands_plan", "Print the lower bounds of a job's makespan."),
     "validate": ("lab.commands_plan", "Check a plan against its job and cluster."),

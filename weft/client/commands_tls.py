@@ -1,5 +1,6 @@
-"""The command that makes certificates."""
+"""The commands that make certificates and users' tokens."""
 
+import os
 from pathlib import Path
 
 import click
@@ -7,6 +8,8 @@ import click
 from weft.access import URI
 from weft.client import show
 from weft.client.commands_apps import json_option
+from weft.errors import InputError
+from weft.reading import name_problem
 
 
 @click.command()
@@ -68,4 +71,53 @@ def certificates(
         click.echo(f"{word} {one.certificate} for {', '.join(one.names)}: {roles}")
 
 
-commands: list[click.Command] = [certificates]
+@click.command()
+@click.argument("state_dir", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("--user", default="", metavar="USER", help="Whose token; the user who runs this.")
+@click.option("--admin", is_flag=True, help="A token of an operator, who may do everything.")
+@click.option("--hours", type=click.FloatRange(0, 24 * 5, min_open=True), default=12.0,
+              show_default=True, help="For how long it lasts.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=None,
+              help="The file, for its owner alone; ~/.config/weft/token.")  # fmt: skip
+def login(state_dir: Path, user: str, admin: bool, hours: float, out: Path | None) -> None:
+    """Write a token for pages and REST into a file, on the Resource Manager's host.
+
+    STATE_DIR is the manager's --state-dir: whoever may read its keys may be anybody. Show the token
+    as `Authorization: Bearer ...`, or as the password that a browser asks for.
+    """
+    import getpass
+    import json
+    import time
+
+    from weft.access import Role
+    from weft.wire.tokens import FILE, Keys
+
+    path = state_dir / FILE
+    try:
+        saved = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise InputError(str(path), "holds no keys") from None
+    keys = Keys(time.time(), bytes, saved=saved)
+    name = user or getpass.getuser()
+    if problem := name_problem(name) or ("/" in name and "must have no /"):
+        raise InputError("--user", problem)
+    token = keys.user(Role.ADMIN if admin else Role.CLIENT, name, time.time(), hours * 3600)
+    place = out or Path.home() / ".config" / "weft" / "token"
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_secret(place, token.encode() + b"\n")
+    click.echo(f"{place}: {'operator' if admin else 'user'} {name}, {hours:g} h")
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """Write a file that is its owner's only from its first byte on."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    fresh.replace(path)
+
+
+commands: list[click.Command] = [certificates, login]

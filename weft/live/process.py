@@ -19,6 +19,10 @@ from weft.live.settings import ProcessSettings, TapedSettings, fail
 from weft.live.tape import Tape
 from weft.wire import tls
 
+HOW = {
+    "web": "--https with --tls-ca, --tls-cert and --tls-key",
+    "hadoop": "it a network of its own",  # YARN's own wire has no TLS here
+}
 GRPC_ONLY = ("rm", "nm", "am")  # what they serve asks for a certificate, where there are any
 PARENT_POLL_S = 0.5
 FLUSH_S = 0.5  # how often the event log is handed to the operating system
@@ -34,9 +38,9 @@ class Process:
         grpc_only = settings.role in GRPC_ONLY
         open_to_all = exposure.check(
             settings.host,
-            knows=grpc_only and identity is not None,
+            knows=identity is not None and (grpc_only or getattr(settings, "https", False)),
             insecure=settings.insecure,
-            how="--tls-ca, --tls-cert and --tls-key" if grpc_only else "it a proxy on this host",
+            how=HOW.get(settings.role, "--tls-ca, --tls-cert and --tls-key"),
         )
         self.clock = Clock(settings.epoch_s, settings.time_scale)
         self.log = log.configure(settings.role, settings.log_json, settings.log_level)

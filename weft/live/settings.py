@@ -317,6 +317,9 @@ class WebSettings(ProcessSettings):
     )
     manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
     deadline_s: float = Field(10.0, gt=0, description="The Resource Manager answers in so long, s.")
+    https: bool = Field(
+        False, description="Pages over TLS, for visitors with a certificate or a user's token only."
+    )
     allowed_hosts: list[str] = Field(
         [], description="Name that visitors reach the pages by; may be repeated. *: any."
     )

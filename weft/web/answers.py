@@ -16,6 +16,7 @@ COMPRESS_FROM = 1_000  # bytes; below, compressing costs more than it saves
 # status -> (exception, package) as Hadoop names them
 _NAMES = {
     400: ("BadRequestException", "org.apache.hadoop.yarn.webapp"),
+    401: ("AuthenticationException", "org.apache.hadoop.security.authentication.client"),
     403: ("ForbiddenException", "org.apache.hadoop.yarn.webapp"),
     404: ("NotFoundException", "org.apache.hadoop.yarn.webapp"),
     405: ("MethodNotAllowedException", "com.sun.jersey.api"),
@@ -27,6 +28,8 @@ _NAMES = {
 }
 _OF_CODE = {
     "not_found": 404,
+    "unauthenticated": 401,
+    "permission_denied": 403,
     "invalid_argument": 400,
     "failed_precondition": 400,
     "resource_exhausted": 503,

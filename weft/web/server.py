@@ -23,6 +23,7 @@ from weft.web import (
     node_routes,
     page_routes,
     proxy_routes,
+    visitors,
 )
 from weft.web.answers import Handler, errors, remote_exception
 from weft.web.context import HISTORY, LISTENERS, PLANS, SETTINGS, SOURCE
@@ -48,14 +49,19 @@ HEADERS = {
 def make_app(settings: WebSettings, client: AsyncClient) -> web.Application:
     """Every route over one client; what follows the manager starts with the application."""
     app = web.Application(
-        middlewares=[headers, errors, own_host, own_pages], client_max_size=BODY_MAX
+        middlewares=[headers, errors, own_host, own_pages, visitors.known],
+        client_max_size=BODY_MAX,
     )
+    app[visitors.SOURCES] = {}
+    app.on_cleanup.append(visitors.close)
     app[SETTINGS] = settings
     app[SOURCE] = Source(client, settings.epoch_s, settings.time_scale)
     app[HISTORY] = History()
     app[PLANS] = Plans(preset(settings.scheduler).planner, settings.plan_limit_s)
     app[LISTENERS] = {"count": 0}
-    app[HISTORY].on_new_cluster += [app[SOURCE].forget_jobs, app[PLANS].forget]
+    app[HISTORY].on_new_cluster += [
+        app[SOURCE].forget_jobs, app[PLANS].forget, partial(visitors.forget, app),
+    ]  # fmt: skip
     for table in (cluster_routes, change_routes, app_routes, page_routes, proxy_routes):
         app.add_routes(table.routes)
     app.add_routes(node_routes.routes())
@@ -140,7 +146,8 @@ async def serve(settings: WebSettings) -> None:
         handler_cancellation=True,
     )  # fmt: skip
     await runner.setup()
-    site = web.TCPSite(runner, settings.host, settings.port)
+    context = visitors.server_context(settings) if settings.https else None
+    site = web.TCPSite(runner, settings.host, settings.port, ssl_context=context)
     try:
         try:
             await site.start()
@@ -149,7 +156,9 @@ async def serve(settings: WebSettings) -> None:
             raise WeftError(f"cannot listen on {where}: {error.strerror or error}") from None
         process.serve_metrics()
         host, port = runner.addresses[0][:2]
-        process.ready(address=f"{host}:{port}", url=f"http://{host}:{port}/cluster")
+        process.ready(
+            address=f"{host}:{port}", url=f"http{'s' * settings.https}://{host}:{port}/cluster"
+        )
         await process.until_end()
     finally:
         await runner.cleanup()

@@ -15,11 +15,14 @@ import grpc.aio
 
 from weft import access
 from weft.access import ANY_NODE, TRUSTED, Caller, Role
+from weft.errors import InputError
 from weft.ids import NodeId
 from weft.wire.handlers import rewrapped
 from weft.wire.tls import NO_ROLE
 
+UserOf = Callable[[str], tuple[Role, str]]
 USER_KEY = "weft-user"  # metadata: the user for whom a gateway calls
+TOKEN_KEY = "weft-token"  # metadata: that user's token, as text
 SAN = "x509_subject_alternative_name"
 OURS = "/weft."
 
@@ -74,22 +77,33 @@ def _roles(names: tuple[bytes, ...]) -> tuple[tuple[Role, str], ...]:
     return tuple(one for one in found if one is not None)
 
 
-def peer_of(context: Any, *, known: bool) -> Peer:
-    """Who is at the other end; `known`: the transport made it show a certificate."""
-    if not known:
-        return ANYBODY
-    roles = _roles(tuple(context.auth_context().get(SAN, ())))
+def peer_of(context: Any, *, known: bool, users: UserOf | None = None) -> Peer:
+    """Who is at the other end; `known`: the transport made it show a certificate.
+
+    `users` says whose a user's token is. Raises InputError for a token that is not true.
+    """
     metadata = dict(context.invocation_metadata() or ())
-    user = metadata.get(USER_KEY, "")
-    return Peer(True, roles, user if isinstance(user, str) else "")
+    if not known:
+        if users is None or TOKEN_KEY not in metadata:
+            return ANYBODY
+        return Peer(True, (users(str(metadata[TOKEN_KEY])),))  # who says who it is, is held to it
+    roles = _roles(tuple(context.auth_context().get(SAN, ())))
+    peer = Peer(True, roles, str(metadata.get(USER_KEY, "")))
+    if TOKEN_KEY not in metadata or not peer.has(Role.GATEWAY):
+        return peer
+    if users is None:
+        raise InputError("token", "is asked of the Resource Manager alone")
+    role, name = users(str(metadata[TOKEN_KEY]))
+    return Peer(True, roles, "" if role is Role.ADMIN else name)
 
 
 class Admission(grpc.aio.ServerInterceptor):
     """Refuses calls of peers that may not make them; the others find out who calls by `peer()`."""
 
-    def __init__(self, known: bool) -> None:
+    def __init__(self, known: bool, users: UserOf | None = None) -> None:
         """`known`: every peer shows a certificate of the cluster's authority."""
         self._known = known
+        self._users = users
 
     async def intercept_service(
         self,
@@ -105,8 +119,11 @@ class Admission(grpc.aio.ServerInterceptor):
 
         def admitted(serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
             async def answer(request: Any, context: Any) -> Any:
-                who = peer_of(context, known=self._known)
-                if self._known and not any(role in roles for role, _ in who.roles):
+                try:
+                    who = peer_of(context, known=self._known, users=self._users)
+                except InputError as error:
+                    await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"the {error}")
+                if who.known and not any(role in roles for role, _ in who.roles):
                     if not who.roles:
                         await context.abort(grpc.StatusCode.UNAUTHENTICATED, NO_ROLE)
                     text = f"{who} may not call {method.rpartition('/')[2]}"

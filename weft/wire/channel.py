@@ -130,7 +130,13 @@ def unreachable(who: str, address: str, error: grpc.RpcError) -> WeftError:
 
 
 async def call(
-    method: Any, request: Any, who: str, address: str, deadline_s: float, patience_s: float
+    method: Any,
+    request: Any,
+    who: str,
+    address: str,
+    deadline_s: float,
+    patience_s: float,
+    metadata: tuple[tuple[str, str], ...] = (),
 ) -> Any:
     """One unary call, safe to repeat; an unavailable peer is tried again for `patience_s`.
 
@@ -141,7 +147,7 @@ async def call(
     give_up = loop.time() + patience_s
     for wait_s in backoffs():
         try:
-            return await method(request, timeout=deadline_s)
+            return await method(request, timeout=deadline_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             code = error.code()
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -10,6 +10,7 @@ import grpc.aio
 from weft.errors import InputError, WeftError
 from weft.requests import ClientAnswer, ClientRequest, Refused, SubmitApplication
 from weft.wire import channel as wire
+from weft.wire.auth import TOKEN_KEY, USER_KEY
 from weft.wire.client_pb2 import Events, WatchEventsRequest
 from weft.wire.client_pb2_grpc import ResourceManagerClientStub
 from weft.wire.codec import CALLS
@@ -25,7 +26,17 @@ class ManagerConnection:
     `patience_s` is how long a Resource Manager that is not there is tried again, s.
     """
 
-    def __init__(self, address: str, deadline_s: float = 30.0, patience_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        deadline_s: float = 30.0,
+        patience_s: float = 2.0,
+        user: str = "",
+        token: str = "",
+    ) -> None:
+        """`user`, or the user whose `token` it is, is whom a gateway calls for."""
+        said = ((USER_KEY, user), (TOKEN_KEY, token))
+        self._metadata = tuple((key, value) for key, value in said if value)
         self.address = address
         self.deadline_s = deadline_s
         self.patience_s = patience_s
@@ -49,7 +60,7 @@ class ManagerConnection:
         try:
             answer = await wire.call(
                 method, message, _MANAGER, self.address, self.deadline_s,
-                max(self.patience_s, patience_s),
+                max(self.patience_s, patience_s), self._metadata,
             )  # fmt: skip
         except grpc.aio.AioRpcError as error:
             return self._refused(error, what)
@@ -62,6 +73,8 @@ class ManagerConnection:
             return Refused(error.code().name.lower(), place, problem)
         if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
             raise InputError(what, f"too large for one message: {error.details()}") from None
+        if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            return Refused(error.code().name.lower(), "", error.details() or "")
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             raise WeftError(
                 f"what listens at {self.address} is no {_MANAGER}: {error.details()}"
@@ -76,7 +89,7 @@ class ManagerConnection:
         `after`: the facts with larger numbers that are still kept come first; 0: none. Ends with
         WeftError when the connection breaks.
         """
-        stream = self._stub.WatchEvents(WatchEventsRequest(after=after))
+        stream = self._stub.WatchEvents(WatchEventsRequest(after=after), metadata=self._metadata)
         try:
             while True:
                 batch = await stream.read()

@@ -19,6 +19,7 @@ from weft.wire.codec_containers import (
     encode_ends,
     encode_launches,
     encode_starts,
+    no_tokens,
 )
 from weft.wire.codec_job import decode_job, encode_job
 from weft.wire.codec_master import decode_orders as decode_master_orders
@@ -58,4 +59,5 @@ __all__ = [
     "encode_node_orders",
     "encode_node_reports",
     "encode_starts",
+    "no_tokens",
 ]

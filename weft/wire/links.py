@@ -87,7 +87,12 @@ class NodeLink:
     """Bulk calls to one node manager process, and what it tells on its own."""
 
     def __init__(
-        self, address: str, follower: str, on_batch: OnBatch, bin_: Bin, tokens: codec.TokensOf
+        self,
+        address: str,
+        follower: str,
+        on_batch: OnBatch,
+        bin_: Bin,
+        tokens: codec.TokensOf = codec.no_tokens,
     ) -> None:
         """`tokens` finds those of containers."""
         self.address = address

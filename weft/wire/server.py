@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from weft.errors import WeftError
 from weft.wire import tls
-from weft.wire.auth import Admission
+from weft.wire.auth import Admission, UserOf
 from weft.wire.channel import SERVER_OPTIONS
 from weft.wire.metering import Metering, OnCall
 
@@ -23,15 +23,21 @@ from weft.wire.metering import Metering, OnCall
 class Server:
     """Services of one process on one port."""
 
-    def __init__(self, host: str, port: int, on_call: OnCall | None = None) -> None:
-        """`on_call` is told of every call that was served."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        on_call: OnCall | None = None,
+        users: UserOf | None = None,
+    ) -> None:
+        """`on_call` is told of every call that was served; `users` knows users' tokens."""
         self._host = host
         self._port = port
         self._identity = tls.current()
         metering = [Metering(on_call)] if on_call is not None else []
         self._server = grpc.aio.server(
             options=SERVER_OPTIONS,
-            interceptors=[*metering, Admission(self._identity is not None)],
+            interceptors=[*metering, Admission(self._identity is not None, users)],
         )
         self._health = HealthServicer()
         self._names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]

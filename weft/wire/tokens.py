@@ -8,6 +8,7 @@ one is made known before anything is signed with it, an old one is kept as long 
 Nothing here looks at a clock or draws a number: time (unix, s) and secrets are arguments.
 """
 
+import base64
 import hmac
 import struct
 from collections.abc import Callable, Mapping
@@ -15,9 +16,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from weft.access import URI, Role, role_of
 from weft.errors import InputError
 from weft.ids import AttemptId, ContainerId, NodeId
 
+FILE = "keys.json"  # in the Resource Manager's state folder
 SECRET_BYTES = 32
 MAC_BYTES = 32
 ROTATE_S = 86_400.0  # between new keys, wall clock
@@ -36,7 +39,7 @@ class Kind(IntEnum):
     ATTEMPT = 1  # speak for one attempt of an application
     NODE = 2  # speak for one node
     CONTAINER = 3  # start, stop and ask for one container on its node
-    LOG = 4  # read what one container wrote
+    USER = 5  # be a user: `client/NAME` or `admin/NAME`
 
 
 class Shown(NamedTuple):
@@ -181,13 +184,30 @@ class Keys:
         key = self._signs(now_s)
         return sign(key.secret, Kind.NODE, key.number, now_s + self.lasts_s(), node)
 
-    def container(
-        self, container: ContainerId, node: NodeId, now_s: float, kind: Kind = Kind.CONTAINER
-    ) -> bytes:
-        """The token of a container, or to read its logs, which its node checks."""
+    def container(self, container: ContainerId, node: NodeId, now_s: float) -> bytes:
+        """The token of a container, which its node checks."""
         key = self._signs(now_s)
         secret = node_secret(key.secret, node)
-        return sign(secret, kind, key.number, now_s + CONTAINER_S, container)
+        return sign(secret, Kind.CONTAINER, key.number, now_s + CONTAINER_S, container)
+
+    def user(self, role: Role, name: str, now_s: float, lasts_s: float) -> str:
+        """The token of a user or operator, as text."""
+        key = self._signs(now_s)
+        ends_s = now_s + min(lasts_s, self.lasts_s())
+        token = sign(key.secret, Kind.USER, key.number, ends_s, f"{role.value}/{name}")
+        return base64.urlsafe_b64encode(token).decode()
+
+    def true_user(self, text: str, now_s: float) -> tuple[Role, str]:
+        """Whose token a text is; raises InputError."""
+        try:
+            token = base64.urlsafe_b64decode(text.encode("ascii"))
+        except ValueError:
+            raise InputError("token", "is no token") from None
+        known = {one.number: one.secret for one in self._keys}
+        found = role_of(f"{URI}{check(token, (Kind.USER,), known, now_s).name}")
+        if found is None or found[0] not in (Role.CLIENT, Role.ADMIN):
+            raise InputError("token", "is no user's")
+        return found
 
     def of_node(self, node: NodeId) -> tuple[KeyTold, ...]:
         """What a node must know to check its containers' tokens."""

@@ -1,0 +1,110 @@
+"""Who visits pages and REST that are served over TLS: by certificate, or by a user's token.
+
+Everybody else is answered 401 before anything is read. What a visitor reads and changes is asked of
+the Resource Manager in the visitor's name, which decides; a page of an application is shown only to
+those who may see the application.
+"""
+
+import base64
+import binascii
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from weft.access import Role, role_of
+from weft.client.api import AsyncClient
+from weft.errors import InputError
+from weft.live.settings import WebSettings
+from weft.web.answers import Handler, remote_exception
+from weft.web.context import SETTINGS, SOURCE, VISITOR, parse_app
+from weft.web.source import Source
+
+SOURCES_MAX = 200  # visitors whose reads are shared for half a second
+SOURCES: "web.AppKey[dict[tuple[str, str], Source]]" = web.AppKey("sources", dict)
+
+
+def server_context(settings: WebSettings) -> ssl.SSLContext:
+    """TLS of the pages: visitors may show a certificate of the authority; raises InputError."""
+    if not (settings.tls_ca and settings.tls_cert and settings.tls_key):
+        raise InputError("--https", "takes --tls-ca, --tls-cert and --tls-key")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    context.load_verify_locations(settings.tls_ca)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+@web.middleware
+async def known(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let in who is known, as whom the request then reads and changes."""
+    if not request.app[SETTINGS].https:
+        return await handler(request)
+    who = _shown(request)
+    if who is None:
+        response = remote_exception(request, 401, "show a certificate, or a token of `weft login`")
+        response.headers["WWW-Authenticate"] = 'Basic realm="Weft: any name, the token", Bearer'
+        return response
+    request[VISITOR] = await _source(request.app, who)
+    if "app" in request.match_info:
+        await request[VISITOR].app(await parse_app(request, request.match_info["app"]))
+    return await handler(request)
+
+
+def _shown(request: web.Request) -> tuple[str, str] | None:
+    """(user, token) of a visitor: one of them is empty, both for an operator; None: a stranger."""
+    transport = request.transport
+    peer: dict[str, Any] = (transport.get_extra_info("peercert") if transport else None) or {}
+    for kind, value in peer.get("subjectAltName", ()):
+        found = role_of(value) if kind == "URI" else None
+        if found is not None and found[0] in (Role.ADMIN, Role.GATEWAY):
+            return "", ""
+        if found is not None and found[0] is Role.CLIENT:
+            return found[1], ""
+    token = token_of(request.headers.get("Authorization", ""))
+    return ("", token) if token else None
+
+
+def token_of(header: str) -> str:
+    """The token in an Authorization header, as a bearer's or as the password of any name."""
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(value, validate=True).decode("ascii").partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+async def _source(app: web.Application, who: tuple[str, str]) -> Source:
+    if who == ("", ""):
+        return app[SOURCE]
+    sources, settings = app[SOURCES], app[SETTINGS]
+    found = sources.pop(who, None)
+    if found is None:
+        client = AsyncClient(settings.manager, settings.deadline_s, *who)
+        found = Source(client, settings.epoch_s, settings.time_scale)
+        if len(sources) >= SOURCES_MAX:
+            await sources.pop(next(iter(sources))).client.close()
+    sources[who] = found
+    await found.metrics()  # a token that is not true is refused here
+    return found
+
+
+def forget(app: web.Application) -> None:
+    """The cluster is another one."""
+    for one in app[SOURCES].values():
+        one.forget_jobs()
+
+
+async def close(app: web.Application) -> None:
+    """Close the visitors' connections."""
+    closing: list[Callable[[], Awaitable[None]]] = [
+        one.client.close for one in app[SOURCES].values()
+    ]
+    for each in closing:
+        await each()
