@@ -44,6 +44,7 @@ from weft.resources import Vector
 _RUNNING: Final = AttemptState.RUNNING
 _UNTOLD: Final = Container_.ALLOCATED
 _TOLD: Final = CONTAINER.next(Container_.ALLOCATED, ContainerEvent.ACQUIRED)
+RETURN_WAIT_S = 10.0  # after the manager's start
 ASKED_PER_TASK, ASKED_MIN = 2, 1_000  # containers pending: a task, and another copy of it
 OPEN_ASKED = 100_000  # of an open job, of which only its master knows what it needs
 ASKS_PER_TASK, ASKS_MIN = 8, 1_000  # asks of an attempt: those of before stay
@@ -63,7 +64,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
     if attempt.state is AttemptState.ALLOCATED:
         if not (event.takes_over and hands_over(books, app)):
             stop_earlier(books, app)
-        if _old_ones_linger(books, attempt):
+        if _old_ones_linger(books, attempt) or _nodes_may_come(books, attempt, event):
             return  # it repeats itself until it is accepted
         _hand_over(attempt)
         attempt.address = event.address
@@ -263,6 +264,21 @@ def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
         return False
     earlier = (one for one in attempt.app.attempts if one is not attempt)
     return any(h.state is Container_.STOPPING for one in earlier for h in one.holdings.values())
+
+
+def _nodes_may_come(books: Books, attempt: Attempt, event: AttemptRegistered) -> bool:
+    """Whether nodes may still be on their way back with what earlier attempts ran or finished.
+
+    A manager that started anew knows no container of before, until its node tells (YARN waits as
+    well: yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms).
+    """
+    wait_s = min(RETURN_WAIT_S, books.settings.node_expiry_s)
+    if books.epoch == 0 or books.now - books.started_s >= wait_s:
+        return False
+    if not event.takes_over or not hands_over(books, attempt.app) or event.held:
+        return False
+    before = (one for one in attempt.app.attempts if one is not attempt)
+    return any(one.created_s <= books.started_s for one in before)
 
 
 def _hand_over(attempt: Attempt) -> None:

@@ -187,8 +187,39 @@ def test_a_restarted_manager_gives_the_next_attempt_what_nodes_still_run() -> No
     (where,) = [n.node_id for n in rig.nodes.values() if SECOND in n.masters.values()]
     own = RunningContainer(container_id(SECOND, 1), (0.0, 0.0), ())
     again.add_node(where, running=[*carried, own])
+    soon = again.tell(AttemptRegistered(SECOND, takes_over=True), 9.0)
+    assert not sent(soon, AttemptAccepted), "other nodes may still bring theirs"
+    again.now += 1.0
     answer = take_over(again)
     assert {one.container_id for one in answer.held} == set(containers)
+
+
+def test_what_ended_while_the_manager_was_down_is_not_run_again_by_the_next_attempt() -> None:
+    """The node of the lost master is back before the one that knows of two successes."""
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    rig.add_node("n2")
+    master = rig.start(job("j", stage(tasks=2)))
+    rig.tell(AttemptRegistered(FIRST, takes_over=True))
+    rig.allocate(master, ask(total=2))
+    rig.beat()
+    rig.allocate(master)
+    assert len(master.containers) == 2
+    (where,) = [n.node_id for n in rig.nodes.values() if n.masters]
+    (other,) = {"n1", "n2"} - {where}
+    again = Rig(settings=FREE, records=rig.records)
+    again.add_node(where)  # without its master: the next attempt begins
+    again.beat(where)
+    assert SECOND in again.nodes[where].masters.values()
+    again.masters[SECOND] = FakeMaster(SECOND)
+    for _ in range(3):
+        told = again.tell(AttemptRegistered(SECOND, takes_over=True), 1.0)
+        assert not sent(told, AttemptAccepted)
+    again.add_node(other)
+    again.beat(other, *(succeeded(c, 0, t) for t, c in enumerate(sorted(master.containers))))
+    again.now = again.manager.books.started_s + 10.0
+    answer = take_over(again)
+    assert {(one.stage, one.task) for one in answer.finished} == {(0, 0), (0, 1)}
 
 
 def test_a_restarted_manager_keeps_what_the_attempt_took_over_and_stops_the_rest() -> None:
