@@ -82,6 +82,17 @@ def places(path: str) -> dict[tuple[int, int], list[Mutant]]:
     return found
 
 
+@cache
+def decorators(path: str) -> set[int]:
+    """The lines of decorators: `frozen` and `slots` of a dataclass are for people and memory."""
+    tree = ast.parse((ROOT / path).read_text())
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        for decorator in getattr(node, "decorator_list", ()):
+            found |= set(range(decorator.lineno, (decorator.end_lineno or decorator.lineno) + 1))
+    return found
+
+
 def sample(count: int, seed: int) -> list[Mutant]:
     """Draw a file by its length, a place in it, a change there; no place twice."""
     rng = random.Random(seed)
@@ -94,7 +105,9 @@ def sample(count: int, seed: int) -> list[Mutant]:
         (path,) = rng.choices(paths, weights)
         if places(path):
             at = rng.choice(sorted(places(path)))
-            drawn.setdefault((path, at), rng.choice(places(path)[at]))
+            one = rng.choice(places(path)[at])
+            if one.line not in decorators(path):
+                drawn.setdefault((path, at), one)
     return list(drawn.values())
 
 
@@ -177,6 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="paths that begin so")
+    parser.add_argument("--tests", default="", help="only test files whose path has this")
     parser.add_argument("--again", action="store_true", help="judge survivors of before again")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="CPU seconds a mutant")
     parser.add_argument("--kept", type=Path, help="results (build/mutants/SEED.jsonl)")
@@ -191,6 +205,9 @@ def main(arguments: list[str] | None = None) -> int:
         known = {(r["path"], r["operator"], r["occurrence"], r["line"]): r for r in rows}
 
     def work(judge: "Judge") -> None:
+        for row in known.values():
+            if row["killed"] and row["by"]:
+                judge.kills[row["by"]] = judge.kills.get(row["by"], 0) + 1
         judge.record(kept.parent / "lines.json", lambda text: print(text, flush=True))
         give_up = time.monotonic() + 60 * args.minutes
         for mutant in chosen:
@@ -206,7 +223,8 @@ def main(arguments: list[str] | None = None) -> int:
     with copied() as folder:
         from tools.mutants_judge import session
 
-        session(folder, tests(folder), sources(), work)
+        files = [path for path in tests(folder) if args.tests in path]
+        session(folder, files, sources(), work)
     print(show([known[tuple(m)] for m in chosen if tuple(m) in known]))
     return 0
 
