@@ -35,6 +35,7 @@ check: $(VENV)/.dev ## format, lint, types, walls, stubs, diagrams
 	$(BIN)/lint-imports
 	$(BIN)/python tools/make_proto.py --check
 	$(BIN)/python tools/draw_lifecycles.py --check
+	$(BIN)/python -m tools.draw_settings --check
 	$(BIN)/python tools/make_dashboards.py --check
 
 mutants: $(VENV)/.dev ## ten minutes of mutation testing of the code that decides; prints survivors
@@ -54,8 +55,9 @@ proto: $(VENV)/.dev ## regenerate the stubs
 gangs: $(VENV)/.dev ## does every gang start whole? 1,000 random workloads under every preset
 	$(BIN)/python -m sim gangs 0 1000
 
-diagrams: $(VENV)/.dev ## redraw the life cycles in docs/
+diagrams: $(VENV)/.dev ## redraw the life cycles and the settings in docs/
 	$(BIN)/python tools/draw_lifecycles.py
+	$(BIN)/python -m tools.draw_settings
 
 dashboards: $(VENV)/.dev ## rewrite the Grafana dashboards
 	$(BIN)/python tools/make_dashboards.py

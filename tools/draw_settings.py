@@ -1,0 +1,147 @@
+"""Draw docs/settings.md from the settings of every process and policy; `--check` fails on drift."""
+
+import inspect
+import io
+import json
+import sys
+import tokenize
+from dataclasses import MISSING, Field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from am.ask.registry import ASKERS, asker_parameters
+from am.plan.registry import PLANNERS, planner_parameters
+from am.settings import MasterSettings
+from nm.settings import NodeSettings
+from rm.match.registry import MATCHERS, Parameter
+from rm.settings import ManagerSettings
+from sim.settings import _ELSEWHERE
+from weft.live.settings import AmSettings, HadoopSettings, NmSettings, RmSettings, WebSettings
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
+PROCESSES = {
+    "Resource Manager": ("rm", RmSettings),
+    "Node Manager": ("nm", NmSettings),
+    "Application Masters' host": ("am", AmSettings),
+    "Pages and REST": ("weft.web", WebSettings),
+    "YARN's wire": ("weft.hadoop", HadoopSettings),
+}
+CORES = {"manager": ManagerSettings, "master": MasterSettings, "node": NodeSettings}
+HEAD = """# Settings
+
+Drawn from the code by `make diagrams`; `make check` fails when this page is not what the code takes.
+
+A process takes a flag, `--resend-after-s=2`, or a variable, `WEFT_RM_RESEND_AFTER_S=2`; the flag wins. `weft up`, `weft demo`
+and `weft simulate` take the settings of policies and cores as `--set NAME=VALUE`.
+"""
+
+
+def draw() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for title, (module, settings) in PROCESSES.items():
+        prefix = settings.model_config.get("env_prefix", "")
+        rows = [
+            (f"`--{name.replace('_', '-')}`", _shown(field.get_default(call_default_factory=True)),
+             field.description or "")
+            for name, field in settings.model_fields.items()
+        ]  # fmt: skip
+        parts.append(f"## {title}\n\n`python -m {module}`, variables `{prefix}...`\n\n{_table(rows)}")
+    parts.append(
+        "## Cores\n\nThe rules of the roles themselves, for `--set` of `weft simulate`; the "
+        "processes above have flags for those that a cluster's owner sets.\n"
+    )
+    for role, cls in CORES.items():
+        said = _comments(cls)
+        rows = [
+            (f"`{role}.{each.name}`", _default(each), said.get(each.name, ""))
+            for each in fields(cls)
+            if each.name not in _ELSEWHERE[role]
+        ]
+        parts.append(_table(rows))
+    parts.append("## Matchers\n\n`--set matcher.NAME=VALUE`\n")
+    for name, row in MATCHERS.items():
+        rows = [(f"`{key}`", _shown(one.default), _told(one)) for key, one in row.parameters.items()]
+        parts.append(f"### {name}\n\n{row.text}\n" + (f"\n{_table(rows)}" if rows else ""))
+    for word, title, names, read in (
+        ("planner", "Planners", PLANNERS, planner_parameters),
+        ("asker", "Askers", ASKERS, asker_parameters),
+    ):
+        rows = [
+            (f"`{name}`", f"`{key}`", _shown(value))
+            for name in names
+            for key, value in _parameters(read, name).items()
+        ]
+        parts.append(
+            f"## {title}\n\n`--set {word}.NAME=VALUE`\n\n" + _table(rows, (word, "name", "default"))
+        )
+    return "\n".join(parts)
+
+
+def _parameters(read: Any, name: str) -> dict[str, Any]:
+    found = read(name, {})
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def _table(
+    rows: list[tuple[str, str, str]], head: tuple[str, str, str] = ("name", "default", "")
+) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|---|---|---|"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _told(one: Parameter) -> str:
+    return one.text + (f": {', '.join(one.choices)}" if one.choices else "")
+
+
+def _default(each: "Field[Any]") -> str:
+    if each.default is not MISSING:
+        return _shown(each.default)
+    return _shown(each.default_factory()) if each.default_factory is not MISSING else ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Enum):
+        value = value.value
+    if value is None or value == "" or type(value).__name__ == "PydanticUndefinedType":
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float | str | Path):
+        return f"{value:g}" if isinstance(value, float) else f"`{value}`"
+    if isinstance(value, dict | list | tuple):
+        return f"`{json.dumps(value)}`" if value else ""
+    inner = {each.name: getattr(value, each.name) for each in fields(value)}
+    return ", ".join(f"{name} {_shown(one)}" for name, one in inner.items())
+
+
+def _comments(cls: type) -> dict[str, str]:
+    """The comment beside or below each field of a class."""
+    found: dict[str, str] = {}
+    name = ""
+    tokens = tokenize.generate_tokens(io.StringIO(inspect.getsource(cls)).readline)
+    names = {each.name for each in fields(cls)}
+    for token in tokens:
+        if token.type == tokenize.NAME and token.start[1] == 4 and token.string in names:
+            name = token.string
+        elif token.type == tokenize.COMMENT and name and "fmt:" not in token.string:
+            found[name] = f"{found.get(name, '')} {token.string.lstrip('# ')}".strip()
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with `--check` compare it; returns the exit code."""
+    page = draw()
+    if "--check" in arguments:
+        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
+            print(f"{PAGE.name} is not what the code takes: run `make diagrams`", file=sys.stderr)
+            return 1
+        return 0
+    PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
