@@ -30,10 +30,11 @@ PROCESSES = {
 CORES = {"manager": ManagerSettings, "master": MasterSettings, "node": NodeSettings}
 HEAD = """# Settings
 
-Drawn from the code by `make diagrams`; `make check` fails when this page is not what the code takes.
+Drawn from the code by `make diagrams`; `make check` fails when it says something else.
 
-A process takes a flag, `--resend-after-s=2`, or a variable, `WEFT_RM_RESEND_AFTER_S=2`; the flag wins. `weft up`, `weft demo`
-and `weft simulate` take the settings of policies and cores as `--set NAME=VALUE`.
+A process takes a flag, `--resend-after-s=2`, or a variable, `WEFT_RM_RESEND_AFTER_S=2`; the flag
+wins. `weft up`, `weft demo` and `weft simulate` take the settings of policies and cores as
+`--set NAME=VALUE`.
 """
 
 
@@ -47,7 +48,9 @@ def draw() -> str:
              field.description or "")
             for name, field in settings.model_fields.items()
         ]  # fmt: skip
-        parts.append(f"## {title}\n\n`python -m {module}`, variables `{prefix}...`\n\n{_table(rows)}")
+        parts.append(
+            f"## {title}\n\n`python -m {module}`, variables `{prefix}...`\n\n{_table(rows)}"
+        )
     parts.append(
         "## Cores\n\nThe rules of the roles themselves, for `--set` of `weft simulate`; the "
         "processes above have flags for those that a cluster's owner sets.\n"
@@ -62,7 +65,9 @@ def draw() -> str:
         parts.append(_table(rows))
     parts.append("## Matchers\n\n`--set matcher.NAME=VALUE`\n")
     for name, row in MATCHERS.items():
-        rows = [(f"`{key}`", _shown(one.default), _told(one)) for key, one in row.parameters.items()]
+        rows = [
+            (f"`{key}`", _shown(one.default), _told(one)) for key, one in row.parameters.items()
+        ]
         parts.append(f"### {name}\n\n{row.text}\n" + (f"\n{_table(rows)}" if rows else ""))
     for word, title, names, read in (
         ("planner", "Planners", PLANNERS, planner_parameters),
