@@ -2,11 +2,13 @@
 
 A DAG of barrier-separated stages of no-op tasks, in prompt pace, on a local cluster;
 the time runs from the first submission to the job's end, and a first small job warms everything up.
-The floor for real processes, spawning `/bin/true` and reaping it, is measured beside.
+The floor for real processes, spawning `/bin/true` and reaping it from a small process, is measured
+beside.
 """
 
-import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -21,6 +23,7 @@ from weft.job import Edge, Job, Stage
 
 Row = dict[str, object]
 STAGES, TASKS = 10, 1000
+FLAT = 100_000  # independent tasks
 CLUSTER = "8x64vcores,262144memory_mb"
 MEMORY = Path("/dev/shm")
 REAL_CLUSTER = "2x16vcores,65536memory_mb"
@@ -32,7 +35,11 @@ def run(quick: bool = False) -> list[Row]:
     emulated = LocalSettings(cluster=CLUSTER)
     real = LocalSettings(cluster=REAL_CLUSTER, mode="process", flags={"nm": ["cgroups=off"]})
     true = ("/bin/true",)
-    rows = [_case("emulated hosts", emulated, tasks, ())]
+    flat = FLAT // 10 if quick else FLAT
+    rows = [
+        _case("emulated hosts", emulated, tasks, ()),
+        _case("emulated hosts, one stage", emulated, flat, (), stages=1),
+    ]
     if MEMORY.is_dir():  # a folder and two files a task can cost more than the task
         name = "/bin/true processes, no cgroups, work folders in memory"
         rows.append(_case(name, real, tasks // 2, true, str(MEMORY)))
@@ -62,6 +69,8 @@ def _case(
     tasks: int,
     command: tuple[str, ...],
     place: str | None = None,
+    *,
+    stages: int = STAGES,
 ) -> Row:
     rates = []
     with (
@@ -71,11 +80,11 @@ def _case(
     ):
         _run(client, barrier_job("warm-up", 2, 200, command))
         for turn in range(3):
-            took = _run(client, barrier_job(f"run-{turn}", STAGES, tasks, command))
-            rates.append(STAGES * tasks / took)
+            took = _run(client, barrier_job(f"run-{turn}", stages, tasks, command))
+            rates.append(stages * tasks / took)
     return {
         "case": name,
-        "tasks": STAGES * tasks,
+        "tasks": stages * tasks,
         "tasks_per_s": round(statistics.median(rates)),
         "worst": round(min(rates)),
         "best": round(max(rates)),
@@ -143,18 +152,24 @@ def _run(client: Client, job: Job) -> float:
     return took
 
 
+# What a process costs to start grows with the memory of who starts it, so nothing is loaded here.
+_FLOOR = """
+import os, sys, time
+count, living = int(sys.argv[1]), []
+start = time.perf_counter()
+for _ in range(count):
+    living.append(os.posix_spawn("/bin/true", ["/bin/true"], {}))
+    if len(living) == 2:
+        os.waitpid(living.pop(0), 0)
+for pid in living:
+    os.waitpid(pid, 0)
+print(count / (time.perf_counter() - start))
+"""
+
+
 def _spawn_floor(count: int) -> Row:
-    rates = []
-    for _ in range(3):
-        start = time.perf_counter()
-        living: list[int] = []
-        for _ in range(count):
-            living.append(os.posix_spawn("/bin/true", ["/bin/true"], {}))
-            if len(living) == 2:
-                os.waitpid(living.pop(0), 0)
-        for pid in living:
-            os.waitpid(pid, 0)
-        rates.append(count / (time.perf_counter() - start))
+    command = [sys.executable, "-I", "-S", "-c", _FLOOR, str(count)]
+    rates = [float(subprocess.check_output(command)) for _ in range(3)]
     return {
         "case": "spawn floor, posix_spawn, two at a time",
         "tasks": count,
