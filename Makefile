@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: soak docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: soak tapes docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -99,6 +99,9 @@ fuzz-planted: $(VENV)/.dev ## plant known bugs: does the search find each in und
 chaos: $(VENV)/.dev ## kill and pause the parts of a live cluster, 5 minutes in each mode (LOSS=PERCENT)
 	$(BIN)/python -m tools.chaos --seconds 300 --mode process --loss $(or $(LOSS),0)
 	$(BIN)/python -m tools.chaos --seconds 300 --mode emulated --loss $(or $(LOSS),0)
+
+tapes: $(VENV)/.dev ## record 20 live runs with faults and replay them: is every decision the same?
+	$(BIN)/python -m tools.tapes
 
 docs: $(VENV)/.dev ## the docs as a site, in build/site; a bad link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

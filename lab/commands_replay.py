@@ -2,20 +2,26 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from sim.settings import SimSettings
+from sim.whatif import Jct
 from weft.client import show
 from weft.client.naming import find_app
 from weft.client.tables import table
 from weft.client.text import safe
+from weft.cluster import ClusterSpec
 from weft.errors import InputError, WeftError
 from weft.live.tape import code_digest
 from weft.live.tapefile import TapeFile, find_tapes
 from weft.messages import MANAGER
+from weft.parameters import split_settings
+from weft.presets import Preset, with_options
 
 LINE_MAX = 400  # characters of an event or order that is printed
 
@@ -145,8 +151,8 @@ def _stand(
     tapes: list[TapeFile], until_s: float, as_json: bool, asked: bool, options: dict[str, Any]
 ) -> None:
     """How things stood in the manager: its newest process that had begun by then."""
-    from lab.replayed import AskedManager
     from rm.core import ResourceManager
+    from sim.asked import AskedManager
     from sim.replay import Replay
 
     managers = [tape for tape in tapes if tape.role == "rm"]
@@ -195,4 +201,128 @@ def _show_state(found: dict[str, Any], now_s: float) -> None:
         shows[name](value)
 
 
-commands: list[click.Command] = [replay]
+@click.command()
+@click.argument(
+    "paths", metavar="TAPE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option("--scheduler", default="", help="A preset, instead of what ran.")
+@click.option("--matcher", default="", help="Exchange the matcher.")
+@click.option("--planner", default="", help="Exchange the planner.")
+@click.option("--asker", default="", help="Exchange the asker.")
+@click.option(
+    "--set", "options", multiple=True, metavar="KEY=VALUE",
+    help="A parameter: matcher.KEY, planner.KEY, asker.KEY, manager.KEY, master.KEY or node.KEY.",
+)  # fmt: skip
+@click.option("--cluster", default="", help="Cluster file or short form, instead of the nodes.")
+@click.option("--pace", type=click.Choice(["yarn", "prompt"]), default=None, help="Another pace.")
+@click.option(
+    "--durations", type=click.Choice(["auto", "file", "measured"]), default="auto",
+    show_default=True,
+    help="What tasks take: as their job's file says, or what they took; auto: measured where they "
+    "are commands.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
+def whatif(
+    paths: tuple[Path, ...],
+    scheduler: str,
+    options: tuple[str, ...],
+    cluster: str,
+    pace: str | None,
+    durations: str,
+    as_json: bool,
+    **parts: str,
+) -> None:
+    """Simulate the jobs of a recorded run under other settings.
+
+    TAPE names the tapes of the run (a folder, as --tape made it). Jobs come when they came. The
+    recorded settings are simulated as well: compare simulated with simulated.
+    """
+    from sim import whatif as what
+    from weft.workloads.cluster_file import load_cluster
+
+    chosen = split_settings(options)
+    tapes = [tape for path in paths for tape in find_tapes(path)]
+    managers = [tape for tape in tapes if tape.role == "rm"]
+    if not managers:
+        raise InputError("TAPE", "none of them is a Resource Manager's, which saw all jobs")
+    seen = what.look([tape.rows() for tape in managers])
+    made = {
+        role: next((what.first_core(tape.rows()) for tape in tapes if tape.role == role), None)
+        for role in ("am", "nm")
+    }
+    assert seen.parts is not None
+    same = what.settings_of(seen.parts, made["am"], made["nm"])
+    nodes = load_cluster(cluster) if cluster else what.cluster_of(seen)
+    changed = _changed(same, what.exchanged(same.scheduler, scheduler, parts), chosen, nodes)
+    if pace is not None:
+        changed = replace(changed, prompt=pace == "prompt")
+    measured = durations == "measured" or (durations == "auto" and seen.commands)
+    _show_times(what.compare(seen, same, changed, nodes, measured), as_json)
+    if seen.lost:
+        click.echo(f"note: nodes came back {seen.lost} times; simulated ones stay", err=True)
+
+
+def _changed(
+    same: SimSettings, scheduler: Preset, options: Mapping[str, str], cluster: ClusterSpec
+) -> SimSettings:
+    """The recorded settings with what is set anew."""
+    from sim.command import qualified
+    from sim.settings import role_settings
+
+    given: dict[str, dict[str, str]] = {"manager": {}, "master": {}, "node": {}}
+    policy: dict[str, str] = {}
+    for key, value in options.items():
+        part, dot, name = key.partition(".")
+        if dot and part in given:
+            given[part][name] = value
+        else:
+            policy[qualified(key, scheduler)] = value
+    names = cluster.types.names
+    roles = {role: role_settings(role, values, names) for role, values in given.items()}
+    return replace(
+        same,
+        scheduler=with_options(scheduler, policy),
+        manager={**same.manager, **roles["manager"]},
+        master={**same.master, **roles["master"]},
+        node=replace(same.node, **roles["node"]),
+    )
+
+
+def _show_times(rows: list[Jct], as_json: bool) -> None:
+    """A row a job, and the means over the jobs that ended every time."""
+    whole = [row for row in rows if min(row.recorded_s, row.same_s, row.changed_s) >= 0]
+    if not whole:
+        raise WeftError("no job ended every time: there is nothing to compare")
+    means = {
+        name: sum(getattr(row, name) for row in whole) / len(whole)
+        for name in ("recorded_s", "same_s", "changed_s")
+    }
+    if as_json:
+        show.echo_json({"jobs": rows, "mean": means, "jobs_in_mean": len(whole)})
+        return
+    table(
+        ("job", "as it ran s", "simulated s", "what if s", "change %"),
+        [
+            (
+                row.name,
+                row.recorded_s,
+                row.same_s,
+                row.changed_s,
+                _percent(row.same_s, row.changed_s),
+            )
+            for row in rows
+        ],
+        title=f"completion times of {len(rows)} jobs; below 0: it did not succeed",
+    )
+    click.echo(
+        f"mean of {len(whole)}: ran {means['recorded_s']:.2f} s, simulated {means['same_s']:.2f} s "
+        f"({_percent(means['recorded_s'], means['same_s']):+.1f} %), what if "
+        f"{means['changed_s']:.2f} s ({_percent(means['same_s'], means['changed_s']):+.1f} %)"
+    )
+
+
+def _percent(before: float, after: float) -> float:
+    return 100.0 * (after - before) / before if before > 0 else 0.0
+
+
+commands: list[click.Command] = [replay, whatif]

@@ -175,7 +175,7 @@ def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSetti
         if dot and part in given:
             given[part][name] = value
         else:
-            options[_qualified(key, scheduler)] = value
+            options[qualified(key, scheduler)] = value
     names = cluster.types.names
     roles = {role: role_settings(role, values, names) for role, values in given.items()}
     settings = SimSettings(
@@ -192,8 +192,11 @@ def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSetti
     return settings
 
 
-def _qualified(key: str, scheduler: Preset) -> str:
-    """`fairness` is the matcher's if it has such a parameter; others say whose they are."""
+def qualified(key: str, scheduler: Preset) -> str:
+    """A parameter with its part: `fairness` is the matcher's if it has such a one.
+
+    Raises InputError for one of nobody.
+    """
     if key.partition(".")[0] in PARTS:
         return key
     if key in matcher_row(scheduler.matcher).parameters:

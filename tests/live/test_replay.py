@@ -68,6 +68,7 @@ def test_a_run_with_killed_processes_replays_and_a_changed_matcher_is_found(
     assert runs[0].placements >= 14  # of a killed process the last moment is lost
     assert all(run.sums for run in runs)
     _shows_the_state(tapes[0], apps[0])
+    _asks_what_if(folder)
     _finds_a_change(tapes[0], monkeypatch)
 
 
@@ -81,6 +82,21 @@ def _shows_the_state(tape: TapeFile, app: int) -> None:
     assert told["now_s"] == middle_s
     assert told["application"]["state"] == "RUNNING"
     assert told["application"]["name"] == "one"
+
+
+def _asks_what_if(folder: Path) -> None:
+    """Half as many cores: the same jobs, simulated, take longer than as simulated before."""
+    asked = ["whatif", str(folder), "--cluster", "2x4vcores,8192memory_mb", "--json"]
+    told = json.loads(CliRunner().invoke(weft, asked, catch_exceptions=False).stdout)
+    assert [row["name"] for row in told["jobs"]] == ["one", "two"]
+    assert told["jobs_in_mean"] == 2
+    assert told["mean"]["changed_s"] > told["mean"]["same_s"] > 0
+    assert told["mean"]["recorded_s"] > told["mean"]["same_s"], "it had faults, this has none"
+    same = json.loads(
+        CliRunner().invoke(weft, ["whatif", str(folder), "--json"], catch_exceptions=False).stdout
+    )
+    assert all(row["same_s"] == row["changed_s"] for row in same["jobs"])
+    assert [row["same_s"] for row in same["jobs"]] == [row["same_s"] for row in told["jobs"]]
 
 
 def _finds_a_change(tape: TapeFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +141,10 @@ def test_real_commands_on_heartbeats_replay(cluster: Cluster, tmp_path: Path) ->
     assert [tape.role for tape in tapes] == ["rm", "am", "nm"]
     runs = [replayed(tape) for tape in tapes]
     assert runs[0].placements == 8
+    said = CliRunner().invoke(weft, ["whatif", str(tmp_path / "tapes"), "--json"])
+    (row,) = json.loads(said.stdout)["jobs"]
+    assert row["same_s"] >= 2 * 0.3, "tasks take what their commands took"
+    assert row["same_s"] < row["recorded_s"]
     (job,) = (
         row.event.request.job
         for row in tapes[0].rows()

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "no such tape": (["replay", "no.tape"], "no.tape"),
     "a tape that is none": (["replay", "/dev/null"], "is no tape"),
     "a folder without tapes": (["replay", "."], "holds no tape"),
+    "what if of no tape": (["whatif", "no.tape"], "no.tape"),
     "replay until when": (["replay", "x", "--until", "soon"], "soon"),
     "missing argument": (["submit"], "JOB"),
     "missing value": (["apps", "--limit"], "--limit"),

@@ -120,10 +120,8 @@ def test_decisions_sums_and_errors_belong_to_their_event() -> None:
     assert read(writer.take()) == [
         CoreAdded("rm", {"kind": "any"}),
         Given("rm", "key", {"a": 1.5}),
-        Handled("rm", TimerFired("match"), 1.0, placing),
-        Handled(
-            "rm", ClientRequested("2", KillApplication(3, "why")), 2.0, placing, check_of(orders)
-        ),
+        Handled("rm", TimerFired("match"), 1.0, placing, check_of(orders)),
+        Handled("rm", ClientRequested("2", KillApplication(3, "why")), 2.0, placing),
         Handled("rm", TimerFired(("lifetime", 4)), 3.0, failed="ValueError: x"),
         CoreRemoved("rm"),
         Ended("over"),

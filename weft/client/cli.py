@@ -48,6 +48,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "lab.commands_replay",
         "Feed tapes of a live run to the schedulers anew: do they decide the same?",
     ),
+    "whatif": (
+        "lab.commands_replay",
+        "Simulate a recorded run's jobs under another scheduler, settings or cluster.",
+    ),
     "compare": ("lab.commands_sim", "Set simulated runs side by side."),
     "fuzz": ("lab.commands_fuzz", "Search for faults that break a promise, in virtual time."),
     "study": ("lab.commands_study", "Run a grid of simulations, resumable."),

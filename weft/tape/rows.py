@@ -203,7 +203,7 @@ class TapeWriter:
         self._out = bytearray()
         self._numbers: dict[Address, int] = {}
         self._free: list[int] = []
-        self._check_every, self._unchecked = check_every, 0
+        self._check_every, self._unchecked = check_every, check_every - 1  # the first one is
         self.events = 0
 
     @property

@@ -7,13 +7,16 @@ from rm.core import ResourceManager
 from weft.effects import ClientRequested, Send
 from weft.errors import InputError, WeftError
 from weft.ids import AppId
+from weft.job import Job
 from weft.requests import (
+    ApplicationJob,
     ApplicationReport,
     ClientRequest,
     ClusterMetrics,
     Explain,
     Explanation,
     GetApplication,
+    GetJob,
     GetMetrics,
     ListApplications,
     ListNodes,
@@ -71,6 +74,11 @@ class AskedManager:
             page = answer.next
             if not page:
                 return tuple(found)
+
+    def job(self, app: AppId) -> Job:
+        """The job of an application."""
+        answer: ApplicationJob = self._ask(GetJob(app))
+        return answer.job
 
     def queues(self) -> QueueReport:
         """The tree of queues."""

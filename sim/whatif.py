@@ -1,0 +1,222 @@
+"""What if: the jobs of a recorded run, at the times when they came, under other settings.
+
+A closed loop: masters and nodes are simulated, and the tape gives the inputs only. So times are
+those of the simulator (no delay on the way, plans at once), which is why the recorded settings are
+simulated as well: what a change does is the difference between two simulations.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from statistics import median
+from typing import Any
+
+from am.making import MasterParts
+from nm.making import NodeParts
+from nm.settings import Mode, NodeSettings
+from rm.core import ResourceManager
+from rm.making import ManagerParts
+from sim.asked import AskedManager
+from sim.cluster import Simulation
+from sim.replay import Replay
+from sim.settings import SimSettings
+from weft.cluster import ClusterSpec, NodeSpec
+from weft.effects import ClientRequested, Effect, Send
+from weft.errors import InputError
+from weft.ids import AppId, app_of_container
+from weft.job import Job, Stage
+from weft.messages import MANAGER, Address, NodeHeartbeated, NodeRegistered, Outcome
+from weft.presets import PARTS, Preset, preset
+from weft.requests import ApplicationAccepted, SubmitApplication
+from weft.tape.made import from_data
+from weft.tape.rows import CoreAdded, Row
+
+WARM_S = 5.0  # nodes are up for so long before the first job comes
+_ELSEWHERE = frozenset({"prompt", "recovery", "buggify"})  # of the manager: told by the simulation
+_PLANNED = frozenset({"planner", "planner_options", "history", "address", "buggify"})
+
+
+@dataclass(slots=True)
+class Seen:
+    """What tapes of a manager tell of a run; times in s on the cluster's clock."""
+
+    parts: ManagerParts | None = None
+    nodes: dict[str, NodeSpec] = field(default_factory=dict)
+    lost: int = 0  # registrations of a node that was known: it came back
+    jobs: dict[AppId, tuple[Job, float]] = field(default_factory=dict)  # with their arrivals
+    ended: dict[AppId, tuple[str, float]] = field(default_factory=dict)
+    commands: bool = False  # some job brought commands: its tasks ran as processes
+    run_s: dict[tuple[AppId, int, int], float] = field(default_factory=dict)  # stage, task
+
+    def listen(self, core: Address, event: Any, now: float, orders: list[Effect]) -> None:
+        """An event of the manager and its answer."""
+        if isinstance(event, NodeRegistered) and self.parts is not None:
+            self.lost += event.node_id in self.nodes
+            capacity = self.parts.types.vector(event.capacity)
+            self.nodes[event.node_id] = NodeSpec(
+                event.node_id, capacity, event.rack, tuple(event.labels)
+            )
+        elif isinstance(event, NodeHeartbeated):
+            for end in event.ended:
+                if end.outcome is Outcome.SUCCEEDED and end.stage >= 0:
+                    key = (app_of_container(end.container_id), end.stage, end.task)
+                    self.run_s[key] = end.run_s
+        elif isinstance(event, ClientRequested) and isinstance(event.request, SubmitApplication):
+            for order in orders:
+                if isinstance(order, Send) and isinstance(order.message, ApplicationAccepted):
+                    job = event.request.job
+                    self.jobs.setdefault(order.message.app_id, (job, now))
+                    self.commands |= any(stage.command for stage in job.stages)
+
+    def close(self, manager: ResourceManager, now: float) -> None:
+        """The manager's process ends: how its applications ended, those of before included."""
+        asked = AskedManager(manager, now)
+        for report in asked.applications():
+            if report.app_id not in self.jobs:  # the last moment of a killed process is lost
+                self.jobs[report.app_id] = (asked.job(report.app_id), report.submitted_s)
+            if report.finished_s > 0:
+                self.ended[report.app_id] = (report.final_status, report.finished_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Jct:
+    """One job: completion times in s, as it was and as simulated; negative: it did not end."""
+
+    app: AppId
+    name: str
+    recorded_s: float
+    same_s: float
+    changed_s: float
+
+
+def look(tapes: Sequence[Iterable[Row]]) -> Seen:
+    """What the tapes of a manager's processes, the oldest first, tell; raises InputError."""
+    seen = Seen()
+    for rows in tapes:
+        run = Replay(on_answer=seen.listen).run(_noting(rows, seen))
+        manager = run.cores.get(MANAGER)
+        if isinstance(manager, ResourceManager):
+            seen.close(manager, run.now)
+    if seen.parts is None or not seen.nodes or not seen.jobs:
+        raise InputError("TAPE", "tells of no job that ran: nothing to simulate")
+    return seen
+
+
+def _noting(rows: Iterable[Row], seen: Seen) -> Iterable[Row]:
+    for row in rows:
+        if isinstance(row, CoreAdded):
+            seen.parts = from_data(ManagerParts, row.made)
+        yield row
+
+
+def first_core(rows: Iterable[Row]) -> Mapping[str, Any] | None:
+    """What the first core of a tape was made with."""
+    return next((row.made for row in rows if isinstance(row, CoreAdded)), None)
+
+
+def settings_of(
+    manager: ManagerParts, master: Mapping[str, Any] | None, node: Mapping[str, Any] | None
+) -> SimSettings:
+    """The recorded run's settings for a simulation; raises InputError without a master's.
+
+    `master` and `node` are what cores of theirs were made with.
+    """
+    if master is None:
+        raise InputError("TAPE", "no master's tape is there, which tells planner and asker")
+    own = from_data(MasterParts, master)
+    scheduler = Preset(
+        manager.matcher, own.settings.planner, own.asker, "",
+        manager.matcher_options, own.settings.planner_options, own.asker_options,
+    )  # fmt: skip
+    nodes = NodeSettings()
+    if node is not None:
+        nodes = replace(from_data(NodeParts, node).settings, mode=Mode.EMULATED)
+    return SimSettings(
+        scheduler,
+        prompt=manager.settings.prompt,
+        node=nodes,
+        manager=_held(manager.settings, _ELSEWHERE),
+        master=_held(own.settings, _PLANNED),
+    )
+
+
+def exchanged(recorded: Preset, scheduler: str, parts: Mapping[str, str]) -> Preset:
+    """The recorded scheduler, or a preset by name, with some of its parts exchanged.
+
+    Raises InputError for an unknown preset. An exchanged part forgets its options.
+    """
+    chosen = preset(scheduler) if scheduler else recorded
+    for part in PARTS:
+        given = parts.get(part)
+        if given and given != getattr(chosen, part):
+            forgets: dict[str, Any] = {part: given, f"{part}_options": {}}
+            chosen = replace(chosen, **forgets)
+    return chosen
+
+
+def _held(settings: Any, leave_out: frozenset[str]) -> dict[str, Any]:
+    names = [one.name for one in fields(settings) if one.name not in leave_out]
+    return {name: getattr(settings, name) for name in names}
+
+
+def cluster_of(seen: Seen) -> ClusterSpec:
+    """The nodes that registered, with the manager's queues."""
+    assert seen.parts is not None
+    return ClusterSpec(seen.parts.types, tuple(seen.nodes.values()), seen.parts.queues)
+
+
+def jobs_of(seen: Seen, measured: bool) -> list[Job]:
+    """The jobs by application, with arrivals from WARM_S on.
+
+    `measured`: tasks take what they took, contention of then included; else what their file says.
+    """
+    first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
+    jobs = []
+    for app, (job, arrival_s) in seen.jobs.items():
+        stages = job.stages
+        if measured:
+            stages = tuple(_measured(stage, i, app, seen) for i, stage in enumerate(job.stages))
+        jobs.append(replace(job, stages=stages, arrival_s=arrival_s - first_s + WARM_S))
+    return jobs
+
+
+def _measured(stage: Stage, place: int, app: AppId, seen: Seen) -> Stage:
+    """A stage whose tasks take what they took; those that did not end, the median of the others."""
+    found = [seen.run_s.get((app, place, task)) for task in range(stage.tasks)]
+    known = [one for one in found if one is not None]
+    usual = median(known) if known else None
+    took = tuple(
+        usual if one is None and usual is not None else stage.duration_of(task) if one is None
+        else one
+        for task, one in enumerate(found)
+    )  # fmt: skip
+    overrides = tuple(replace(one, actual_duration_s=None) for one in stage.overrides)
+    return replace(stage, actual_duration_s=took, overrides=overrides)
+
+
+def completion_times(
+    cluster: ClusterSpec, jobs: Sequence[Job], settings: SimSettings
+) -> list[float]:
+    """JCTs of the jobs in virtual time, s; negative: it was refused or did not end."""
+    rows = Simulation(cluster, jobs, settings).run().jobs
+    return [
+        row.finish_s - row.job.arrival_s if row.final_status == "SUCCEEDED" else -1.0
+        for row in rows
+    ]
+
+
+def compare(
+    seen: Seen, same: SimSettings, changed: SimSettings, cluster: ClusterSpec, measured: bool
+) -> list[Jct]:
+    """Every job as it was, simulated as it was, and simulated with what is changed."""
+    jobs = jobs_of(seen, measured)
+    before = completion_times(cluster_of(seen), jobs, same)
+    after = completion_times(cluster, jobs, changed)
+    return [
+        Jct(app, job.name, _recorded(seen, app, arrival_s), before[i], after[i])
+        for i, (app, (job, arrival_s)) in enumerate(seen.jobs.items())
+    ]
+
+
+def _recorded(seen: Seen, app: AppId, arrival_s: float) -> float:
+    status, ended_s = seen.ended.get(app, ("", 0.0))
+    return ended_s - arrival_s if status == "SUCCEEDED" else -1.0
