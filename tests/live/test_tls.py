@@ -2,6 +2,8 @@
 
 import json
 import os
+import socket
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -9,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
-from testkit.live import Cluster, assert_ran_right, chain, wait_for_nodes
+from testkit.live import Cluster, assert_ran_right, chain, until, wait_for_nodes
 from weft.client.api import Client
 from weft.client.certificates import make
 from weft.client.local import LocalCluster, LocalSettings
@@ -68,6 +71,48 @@ def test_jobs_run_over_mutual_tls(cluster: Cluster, files: dict[str, Path], laun
     for part in cluster.parts:
         assert part.stop() == 0
     assert_ran_right(cluster.events(), app, job, MEMORY_MB)
+
+
+def test_renewed_certificates_are_taken_up_under_load_without_a_failed_call(
+    cluster: Cluster, files: dict[str, Path]
+) -> None:
+    """Every part shows the new one to who connects; jobs before, meanwhile and after end well."""
+    flags = [f"--tls-{what}={path}" for what, path in files.items()]
+    manager = cluster.manager(*flags)
+    host = cluster.host(manager, *flags)
+    nodes = cluster.nodes(
+        manager, f"--am-host={host.address}", "--nodes=2", NODE, *flags,
+    )  # fmt: skip
+
+    def shown(address: str) -> int:
+        place, _, port = address.rpartition(":")
+        context = ssl.create_default_context(cafile=files["ca"])
+        context.load_cert_chain(files["cert"], files["key"])
+        with (
+            socket.create_connection((place, int(port)), 20) as plain,
+            context.wrap_socket(plain, server_hostname=place) as secure,
+        ):
+            told = secure.getpeercert(binary_form=True)
+        assert told is not None
+        return x509.load_der_x509_certificate(told).serial_number
+
+    before = x509.load_pem_x509_certificate(files["cert"].read_bytes()).serial_number
+    assert {shown(part.address) for part in (manager, host, nodes)} == {before}
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 2)
+        apps = [client.submit(chain(f"before{i}", 4, 8, 0.3)) for i in range(3)]
+        files["cert"].unlink()
+        make(files["ca"].parent, [], others={"emulator": ["n1"], "manager": ["n1"]})
+        after = x509.load_pem_x509_certificate(files["cert"].read_bytes()).serial_number
+        assert after != before
+        for part in (manager, host, nodes):
+            until(lambda part=part: shown(part.address) == after, f"{part.role} shows the new one")
+        manager_log = manager.log
+        until(lambda: "renewed certificates" in manager_log.read_text(), "it is said")
+        apps += [client.submit(chain(f"after{i}", 2, 8, 0.05)) for i in range(3)]
+        assert {one.final_status for one in client.wait(apps).values()} == {"SUCCEEDED"}
+    for part in (host, nodes):
+        assert "no Resource Manager" not in part.log.read_text()
 
 
 def test_the_environment_names_the_files_once_for_all_roles(

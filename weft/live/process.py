@@ -54,6 +54,7 @@ class Process:
         self._ended = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._error: BaseException | None = None
+        self.on_renewed: list[Callable[[], None]] = []  # called when certificates were renewed
 
     def record(self, name: str, **says: Any) -> Tape | None:
         """Begin the tape, where one is wanted; raises WeftError for a folder that takes none."""
@@ -157,6 +158,8 @@ class Process:
             self.spawn(self._watch_parent())
         if self._events is not None or self.tape is not None:
             self.spawn(self._flush())
+        if tls.current() is not None:
+            self.spawn(self._follow_identity())
         await self._ended.wait()
         if self._error is not None:
             raise self._error
@@ -170,6 +173,17 @@ class Process:
             self._events.close()
         if self.tape is not None:
             self.tape.close()
+
+    async def _follow_identity(self) -> None:
+        """Say when renewed certificates are taken up, and tell who keeps a copy."""
+        known = tls.current()
+        while True:
+            await asyncio.sleep(tls.LOOK_S)
+            if (now := tls.current()) != known:
+                known = now
+                self.log.info("renewed certificates are taken up")
+                for tell in self.on_renewed:
+                    tell()
 
     async def _watch_parent(self) -> None:
         while os.getppid() == self._parent:

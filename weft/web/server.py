@@ -147,6 +147,8 @@ async def serve(settings: WebSettings) -> None:
     )  # fmt: skip
     await runner.setup()
     context = visitors.server_context(settings) if settings.https else None
+    if context is not None:
+        process.on_renewed.append(partial(visitors.load, context, settings))
     site = web.TCPSite(runner, settings.host, settings.port, ssl_context=context)
     try:
         try:

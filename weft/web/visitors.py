@@ -31,10 +31,17 @@ def server_context(settings: WebSettings) -> ssl.SSLContext:
         raise InputError("--https", "takes --tls-ca, --tls-cert and --tls-key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    context.load_verify_locations(settings.tls_ca)
+    load(context, settings)
     context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+def load(context: ssl.SSLContext, settings: WebSettings) -> None:
+    """Have new visitors shown what is in the files now."""
+    assert settings.tls_ca is not None
+    assert settings.tls_cert is not None
+    context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    context.load_verify_locations(settings.tls_ca)
 
 
 @web.middleware

@@ -3,8 +3,8 @@
 import asyncio
 import random
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
 import grpc
 import grpc.aio
@@ -14,11 +14,14 @@ from weft.wire import tls
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # of one message: a job of 100,000 told tasks is about 15 MB
 SPARE_BYTES = 1024  # of it, for what gRPC and the enclosing message add
+OLD_S = 600.0  # calls over a connection with an identity that was renewed end by then
 BACKOFF_S = 0.05  # before the first retry; doubles up to BACKOFF_S_MAX
 BACKOFF_S_MAX = 2.0
 
 PLACE_KEY = "weft-place-bin"  # trailing metadata of a refused request
 PROBLEM_KEY = "weft-problem-bin"
+
+Stub = TypeVar("Stub")
 
 _LIMITS = [
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -66,6 +69,38 @@ def dial(address: str) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
     credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.cert)
     return grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+
+
+class Dialled(Generic[Stub]):
+    """A channel to host:port, made anew on the next use when this process's identity is."""
+
+    def __init__(self, address: str, stub: Callable[[grpc.aio.Channel], Stub]) -> None:
+        """`stub` is the generated class of a service's calls."""
+        self._address = address
+        self._make = stub
+        self._identity = tls.current()
+        self._channel = dial(address)
+        self._stub = stub(self._channel)
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def stub(self) -> Stub:
+        """What to make the next call by; calls under way go on for a while."""
+        identity = tls.current() if self._identity is not None and self._identity.files else None
+        if identity is not None and identity.files and identity != self._identity:
+            self._identity = identity
+            old, self._channel = self._channel, dial(self._address)
+            self._stub = self._make(self._channel)
+            task = asyncio.get_running_loop().create_task(old.close(OLD_S))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        return self._stub
+
+    async def close(self) -> None:
+        """Close what is open."""
+        for task in self._closing:
+            task.cancel()
+        await self._channel.close()
 
 
 def backoffs() -> Iterator[float]:

@@ -40,12 +40,11 @@ class ManagerConnection:
         self.address = address
         self.deadline_s = deadline_s
         self.patience_s = patience_s
-        self._channel = wire.dial(address)
-        self._stub = ResourceManagerClientStub(self._channel)
+        self._dialled = wire.Dialled(address, ResourceManagerClientStub)
 
     async def close(self) -> None:
         """Close the connection; calls under way are cancelled."""
-        await self._channel.close()
+        await self._dialled.close()
 
     async def ask(self, request: ClientRequest, patience_s: float = 0.0) -> ClientAnswer:
         """Ask and wait for the answer; raises WeftError if there is none in time.
@@ -56,7 +55,7 @@ class ManagerConnection:
         message = row.encode_request(request)
         what = "job" if isinstance(request, SubmitApplication) else row.method
         wire.check_size(message, what)
-        method = getattr(self._stub, row.method)
+        method = getattr(self._dialled.stub, row.method)
         try:
             answer = await wire.call(
                 method, message, _MANAGER, self.address, self.deadline_s,
@@ -89,7 +88,9 @@ class ManagerConnection:
         `after`: the facts with larger numbers that are still kept come first; 0: none. Ends with
         WeftError when the connection breaks.
         """
-        stream = self._stub.WatchEvents(WatchEventsRequest(after=after), metadata=self._metadata)
+        stream = self._dialled.stub.WatchEvents(
+            WatchEventsRequest(after=after), metadata=self._metadata
+        )
         try:
             while True:
                 batch = await stream.read()

@@ -37,9 +37,9 @@ def tracker_stream(
     greeting: Greeting | None = None,
 ) -> Stream:
     """Node Manager -> Resource Manager; `on_batch` gets lists of messages to nodes."""
-    stub = NodeTrackerStub(wire.dial(address))
+    dialled = wire.Dialled(address, NodeTrackerStub)
     return Stream(
-        stub.Track,
+        lambda: dialled.stub.Track(),  # noqa: PLW0108 - the stub may be another by then
         codec.encode_node_reports,
         codec.decode_node_orders,
         on_batch,
@@ -57,9 +57,9 @@ def master_stream(
     greeting: Greeting | None = None,
 ) -> Stream:
     """Application Master -> Resource Manager; `on_batch` gets lists of messages to masters."""
-    stub = ApplicationMasterProtocolStub(wire.dial(address))
+    dialled = wire.Dialled(address, ApplicationMasterProtocolStub)
     return Stream(
-        stub.Allocate,
+        lambda: dialled.stub.Allocate(),  # noqa: PLW0108
         codec.encode_master_reports,
         codec.decode_master_orders,
         on_batch,
@@ -79,8 +79,14 @@ def host_stream(address: str, on_batch: OnBatch, on_state: OnState) -> Stream:
             [token for _, _, tokens in orders for token in tokens],
         )
 
-    stub = MasterHostStub(wire.dial(address))
-    return Stream(stub.HostMasters, encode, codec.decode_ends, on_batch, on_state)
+    dialled = wire.Dialled(address, MasterHostStub)
+    return Stream(
+        lambda: dialled.stub.HostMasters(),  # noqa: PLW0108
+        encode,
+        codec.decode_ends,
+        on_batch,
+        on_state,
+    )
 
 
 class NodeLink:
@@ -102,14 +108,12 @@ class NodeLink:
         self._bin = bin_
         self._busy = 0
         self._down_since_s: float | None = None
-        self._channel = wire.dial(address)
-        stub = ContainerManagerStub(self._channel)
-        self._stub = stub
+        self._dialled = wire.Dialled(address, ContainerManagerStub)
         self._lanes = {kind: Lane(bin_) for kind in ("start", "stop", "query")}
         methods: dict[str, Any] = {
-            "start": (stub.StartContainers, codec.encode_starts),
-            "stop": (stub.StopContainers, codec.encode_containers),
-            "query": (stub.GetContainerStatuses, codec.encode_containers),
+            "start": ("StartContainers", codec.encode_starts),
+            "stop": ("StopContainers", codec.encode_containers),
+            "query": ("GetContainerStatuses", codec.encode_containers),
         }
         self._tasks = [
             asyncio.create_task(self._calls(self._lanes[kind], *methods[kind])) for kind in methods
@@ -139,9 +143,9 @@ class NodeLink:
         """End the calls and the channel."""
         for task in self._tasks:
             await cancel(task)
-        await self._channel.close()
+        await self._dialled.close()
 
-    async def _calls(self, lane: Lane, method: Any, encode: Callable[..., Any]) -> None:
+    async def _calls(self, lane: Lane, method: str, encode: Callable[..., Any]) -> None:
         while True:
             batch = await lane.take()
             self._busy += 1
@@ -152,12 +156,12 @@ class NodeLink:
             finally:
                 self._busy -= 1
 
-    async def _call(self, method: Any, request: Any, count: int) -> None:
+    async def _call(self, method: str, request: Any, count: int) -> None:
         if request is None:
             self._bin(count)
             return
         try:
-            response = await method(request, timeout=DEADLINE_S)
+            response = await getattr(self._dialled.stub, method)(request, timeout=DEADLINE_S)
             self._on_batch(codec.decode_answers(response))
         except (grpc.aio.AioRpcError, codec.CodecError):
             self._bin(count)
@@ -166,7 +170,7 @@ class NodeLink:
         """Ends of tasks inside reusable containers, over a stream that is dialled again."""
         waits = wire.backoffs()
         while True:
-            call = self._stub.FollowTasks(FollowTasksRequest(follower=self._follower))
+            call = self._dialled.stub.FollowTasks(FollowTasksRequest(follower=self._follower))
             with contextlib.suppress(grpc.aio.AioRpcError, codec.CodecError):
                 await call.wait_for_connection()
                 self._down_since_s = None

@@ -20,6 +20,11 @@ from weft.wire.channel import SERVER_OPTIONS
 from weft.wire.metering import Metering, OnCall
 
 
+def _configuration(identity: tls.Identity) -> grpc.ServerCertificateConfiguration:
+    pair = [(identity.key, identity.cert)]
+    return grpc.ssl_server_certificate_configuration(pair, identity.ca)
+
+
 class Server:
     """Services of one process on one port."""
 
@@ -67,8 +72,21 @@ class Server:
         identity = self._identity
         if identity is None:
             return self._server.add_insecure_port(place)
-        credentials = grpc.ssl_server_credentials(
-            [(identity.key, identity.cert)], identity.ca, require_client_auth=True
+        shown = identity
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            """What new connections are shown, where it changed; called on a thread of gRPC's."""
+            nonlocal shown
+            now = tls.current() if shown.files else shown
+            if now is None or now == shown or not now.files:
+                return None
+            shown = now
+            return _configuration(now)
+
+        credentials = grpc.dynamic_ssl_server_credentials(
+            _configuration(identity),
+            renewed,  # type: ignore[arg-type] # None: nothing changed
+            require_client_authentication=True,
         )
         return self._server.add_secure_port(place, credentials)
 

@@ -1,12 +1,14 @@
 """Who this process is to the others: mutual TLS by three files, or plain text without them.
 
-A process has one identity. It dials with it, serves with it, and trusts only what its authority
-signed; so a cluster either speaks TLS throughout or not at all. The pages and the Prometheus
-endpoints are HTTP and not part of this.
+Renewed files are taken up while the process runs: by connections that are made from then on, to it
+and by it. A process has one identity. It dials with it, serves with it, and trusts only what its
+authority signed; so a cluster either speaks TLS throughout or not at all. The Prometheus endpoints
+are HTTP and not part of this, and so are the pages unless they are told otherwise (`--https`).
 """
 
 import os
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ class Identity:
     ca: bytes
     cert: bytes
     key: bytes = field(repr=False)
+    files: tuple[Path, ...] = field(default=(), repr=False, compare=False)  # where they are
 
 
 def read(ca: Path | None, cert: Path | None, key: Path | None) -> Identity | None:
@@ -37,8 +40,10 @@ def read(ca: Path | None, cert: Path | None, key: Path | None) -> Identity | Non
     if not any(files):
         return None
     texts = [_text(flag, file) for flag, file in zip(FLAGS, files, strict=True)]
-    _check(*(Path(file or "") for file in files))
-    return Identity(*texts)
+    given = [Path(file or "") for file in files]
+    _check(*given)
+    authority, own, key_text = texts
+    return Identity(authority, own, key_text, tuple(file.absolute() for file in given))
 
 
 def from_environment() -> Identity | None:
@@ -47,21 +52,47 @@ def from_environment() -> Identity | None:
     return read(*files)
 
 
+LOOK_S = 1.0  # between looks at the files
 _UNSET = object()
 _identity: object = _UNSET
+_seen: tuple[object, float] = ((), 0.0)  # how the files were when last looked at, and when that was
 
 
 def use(identity: Identity | None) -> None:
     """Be this from now on: for connections and servers that are made later."""
-    global _identity  # noqa: PLW0603 - a process has one identity
+    global _identity, _seen  # noqa: PLW0603 - a process has one identity
     _identity = identity
+    _seen = (_stamps(identity), time.monotonic())
 
 
 def current() -> Identity | None:
-    """What this process is: what `use` was told, else what the environment says."""
+    """What this process is: what `use` was told, as its files say now, else the environment's."""
+    global _seen  # noqa: PLW0603
     found = _identity if _identity is not _UNSET else from_environment()
     assert found is None or isinstance(found, Identity)
-    return found
+    now_s = time.monotonic()
+    if found is None or found is not _identity or now_s - _seen[1] < LOOK_S:
+        return found
+    stamps = _stamps(found)
+    if stamps == _seen[0]:
+        _seen = (stamps, now_s)
+        return found
+    _seen = (_seen[0], now_s)
+    try:
+        fresh = read(*found.files)
+    except InputError:  # half written: the files that were good are used until these fit
+        return found
+    use(fresh)
+    return fresh
+
+
+def _stamps(identity: Identity | None) -> object:
+    """What tells files from those that replaced them; empty where one is not there."""
+    try:
+        found = [file.stat() for file in (identity.files if identity is not None else ())]
+    except OSError:
+        return ()
+    return tuple((one.st_mtime_ns, one.st_ino, one.st_size) for one in found)
 
 
 @contextmanager
