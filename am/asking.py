@@ -33,13 +33,16 @@ class Row:
 class AskBook:
     """Every row of one attempt, by ask id and by (lot, kind)."""
 
-    __slots__ = ("_acks", "_dirty", "_next", "_outbox", "epoch", "rows")
+    __slots__ = ("_acks", "_dirty", "_lossless", "_next", "_outbox", "epoch", "rows")
 
-    def __init__(self, resend_after_s: float) -> None:
+    def __init__(self, resend_after_s: float, *, lossless: bool = False) -> None:
+        self._lossless = lossless
         self.epoch = 0  # of the manager that knows these rows
         self.rows: dict[int, Row] = {}
         self._dirty: dict[int, Row] = {}
-        self._outbox: Outbox[int, Ask | ContainerId | tuple[NodeId, ...]] = Outbox(resend_after_s)
+        self._outbox: Outbox[int, Ask | ContainerId | tuple[NodeId, ...]] = Outbox(
+            resend_after_s, lossless=lossless
+        )
         self._acks: list[int] = []
         self._next = 1
 
@@ -102,6 +105,8 @@ class AskBook:
 
     def received(self, response_id: int, acks: tuple[int, ...]) -> None:
         """A response arrived: acknowledge it, and forget the requests that it acknowledges."""
+        if self._lossless:
+            return
         self._acks.append(response_id)
         if acks:
             self._outbox.acknowledge(acks)

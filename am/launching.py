@@ -92,17 +92,19 @@ class Truth:
         task: int,
         attempt: int,
         reusable: Vector = (),
+        tasks: tuple[int, ...] = (),
     ) -> TaskLaunch:
         """The order for one task; `remote` when its preferred nodes do not include the node.
 
-        `reusable`: what the container holds, when it outlives the task.
+        `reusable`: what the container holds, when it outlives the task. `tasks`: of a run, which
+        only plain ones make.
         """
         remote = bool(lot.nodes) and node not in lot.nodes
         granted = reusable or lot.grant
         if self.plain:
             return TaskLaunch(
                 container_id, lot.stage, task, attempt, self.duration_s, self.demand,
-                (), (), bool(reusable), remote, granted,
+                (), (), bool(reusable), remote, granted, tasks,
             )  # fmt: skip
         stage = self._stage
         demand = self.demand or self._types.vector(stage.actual_demand_of(task))
@@ -118,23 +120,44 @@ class Truth:
         )  # fmt: skip
 
 
+class Order:
+    """Like tasks to start in containers with consecutive ids of one node; not sent yet."""
+
+    __slots__ = ("held", "tasks")
+
+    def __init__(self, held: Held) -> None:
+        self.held = held  # the first
+        self.tasks = [held.task]
+
+    def takes(self, held: Held) -> bool:
+        """Whether another task is one more of these."""
+        first = self.held
+        return (
+            held.container_id == first.container_id + len(self.tasks)
+            and held.lot is first.lot
+            and held.attempt == first.attempt
+            and not held.size
+        )
+
+
 class Launcher:
     """Held containers by id; start orders are repeated until the node answers."""
 
     __slots__ = (
-        "_attempt", "_batches", "_queries", "_stops", "asked", "held", "stopped", "truths",
-        "unanswered",
+        "_attempt", "_batches", "_queries", "_stops", "asked", "held", "lossless", "stopped",
+        "truths", "unanswered",
     )  # fmt: skip
 
-    def __init__(self, attempt_id: AttemptId) -> None:
+    def __init__(self, attempt_id: AttemptId, *, lossless: bool = False) -> None:
         self._attempt = attempt_id
+        self.lossless = lossless  # then a node answers for reusable containers, and refusals
         self.truths: list[Truth] = []
         self.held: dict[Hashable, Held] = {}
         self.unanswered: dict[Hashable, Held] = {}  # in the order of sending
         # stops and queries that no node has answered yet: the node, when it was told last
         self.stopped: dict[ContainerId, tuple[NodeId, float]] = {}
         self.asked: dict[ContainerId, tuple[NodeId, float]] = {}
-        self._batches: dict[tuple[NodeId, int], list[TaskLaunch]] = {}  # by node and process
+        self._batches: dict[tuple[NodeId, int], list[Order]] = {}  # by node and process
         self._queries: dict[NodeId, list[ContainerId]] = {}
         self._stops: dict[NodeId, list[ContainerId]] = {}
 
@@ -145,19 +168,26 @@ class Launcher:
     def start(self, held: Held) -> None:
         """Order one task; the order leaves with the next `flush`."""
         self.held[held.key] = held
-        self.unanswered[held.key] = held
+        if held.size or not self.lossless:
+            self.unanswered[held.key] = held
         self._order(held)
 
     def _order(self, held: Held) -> None:
-        launch = self.truths[held.lot.stage].launch(
-            held.container_id, held.node, held.lot, held.task, held.attempt, held.size
-        )
         to = (held.node, held.boot)
         batch = self._batches.get(to)
         if batch is None:
-            self._batches[to] = [launch]
+            self._batches[to] = [Order(held)]
+        elif self.truths[held.lot.stage].plain and batch[-1].takes(held):
+            batch[-1].tasks.append(held.task)
         else:
-            batch.append(launch)
+            batch.append(Order(held))
+
+    def _launch(self, order: Order) -> TaskLaunch:
+        held = order.held
+        return self.truths[held.lot.stage].launch(
+            held.container_id, held.node, held.lot, held.task, held.attempt, held.size,
+            tuple(order.tasks) if len(order.tasks) > 1 else (),
+        )  # fmt: skip
 
     @property
     def waits(self) -> bool:
@@ -220,7 +250,8 @@ class Launcher:
         """Turn the collected orders into one message per node."""
         if self._batches:
             for (node, boot), batch in self._batches.items():
-                message = StartContainers(self._attempt, node, tuple(batch), boot)
+                items = tuple([self._launch(order) for order in batch])
+                message = StartContainers(self._attempt, node, items, boot)
                 effects.append(Send(node_address(node), message))
             self._batches = {}
         if self._stops:

@@ -36,5 +36,6 @@ class MasterSettings:
     node_ends_within_s: float = 3600.0  # of its start; later its node ended by itself
     speculate: bool = False
     buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
+    lossless: bool = False  # links lose and delay nothing, so nothing is acknowledged
     straggler_factor: float = 1.5
     straggler_finished_min: float = 0.75

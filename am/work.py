@@ -3,7 +3,7 @@
 One task per container here; `am.reuse` keeps containers for several tasks (COBRA).
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -33,6 +33,7 @@ from weft.messages import (
     ContainerEnd,
     ContainersAsked,
     FinishedTask,
+    ItemAnswer,
     Outcome,
     Preemption,
     StartAnswered,
@@ -44,6 +45,14 @@ from weft.resources import Vector
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _BY_TASK = (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS)  # a task waits for tasks, not for a stage
 TELL_BELOW = 0.9  # remaining work is told again when it fell below this part of the last told
+
+
+def _answered(item: ItemAnswer, waiting: Mapping[Hashable, Held]) -> Iterable[Hashable]:
+    """The containers that an answer is for, at most as many as wait for one."""
+    numbers = range(item.container_id, item.container_id + item.count)
+    if item.count > len(waiting) + 1:
+        return [key for key in waiting if isinstance(key, int) and key in numbers]
+    return numbers
 
 
 class Work:
@@ -69,9 +78,9 @@ class Work:
         self.estimates = Estimates(job, settings.history, settings.estimates)
         self.progress = Progress(job, accepted.finished, self.estimates.factor)
         self.path = RemainingPath(job, self.estimates.base_s)
-        self.book = AskBook(settings.resend_s)
+        self.book = AskBook(settings.resend_s, lossless=settings.lossless)
         self.gangs = Gangs(job, self.progress, self.book)
-        self.launcher = Launcher(attempt_id)
+        self.launcher = Launcher(attempt_id, lossless=settings.lossless)
         self.launcher.prepare(job, accepted.types)
         nodes = sum(count for _, count in accepted.machines)
         self.nodes = NodeFailures(nodes, settings.node_failures_max, settings.avoided_share_max)
@@ -296,10 +305,13 @@ class Work:
         for item in event.items:
             if item.stage < 0:
                 self.launcher.answered(item.container_id)
-            held = unanswered.pop(item.container_id, None)
-            if held is not None and item.error:
-                self._give_up(held)
-                self._refused(held.node, item.error)
+            for number in _answered(item, unanswered):
+                held = unanswered.pop(number, None)
+                if item.error and self.launcher.lossless:
+                    held = held or self.launcher.held.get(number)
+                if held is not None and item.error:
+                    self._give_up(held)
+                    self._refused(held.node, item.error)
 
     def _refused(self, node: NodeId, error: str) -> None:
         """A node that has less room than the manager believes is as bad as one that fails tasks."""

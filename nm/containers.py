@@ -7,7 +7,15 @@ from nm.emulation import Work
 from nm.lifecycle import CONTAINER, ContainerEvent, ContainerState
 from weft.errors import InvariantError
 from weft.ids import ContainerId
-from weft.messages import ContainerEnd, ContainerUse, Outcome, RunningContainer, TaskEnd
+from weft.messages import (
+    ContainerEnd,
+    ContainerUse,
+    Outcome,
+    RunningContainer,
+    TaskEnd,
+    TaskLaunch,
+    end_of,
+)
 from weft.resources import Vector
 
 TaskKey = tuple[int, int, int]  # stage, task, attempt
@@ -20,15 +28,19 @@ RIGID_SLACK = 1e-7  # relative, docs/rules.md rule 2
 
 
 class Held:
-    """One container on this node with the tasks inside."""
+    """One container on this node with the tasks inside.
 
-    __slots__ = ("_one", "_several", "container_id", "ended", "granted", "master", "metered",
-                 "reusable", "state", "used")  # fmt: skip
+    Or `count` of them with consecutive ids that began alike, each with one task: `Book.add_run`.
+    """
+
+    __slots__ = ("_one", "_several", "container_id", "count", "ended", "granted", "master",
+                 "metered", "reusable", "state", "used")  # fmt: skip
 
     def __init__(
         self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool
     ) -> None:
         self.container_id = container_id
+        self.count = 1
         self.state = _LAUNCHED
         self.granted = granted
         self.reusable = reusable
@@ -48,6 +60,18 @@ class Held:
         if one is None:
             return self._several
         return {(one.item.stage, one.item.task, one.item.attempt): one}
+
+    @property
+    def work(self) -> Work | None:
+        """The task, or the run of tasks, of what is not reusable."""
+        return self._one
+
+    def tasks_in(self, container_id: ContainerId) -> tuple[TaskKey, ...]:
+        """What runs in one container of a run."""
+        if self.count == 1 or self._one is None:
+            return tuple(self.tasks)
+        item = self._one.item
+        return ((item.stage, item.tasks[container_id - self.container_id], item.attempt),)
 
     def begin(self, key: TaskKey, work: Work) -> None:
         """A task runs inside from now on."""
@@ -91,15 +115,17 @@ class Book:
     """The containers of one node, by id, and for `tombstone_s` after their end."""
 
     __slots__ = (
-        "_buried", "_buried_s", "_rigid", "containers", "granted", "tombstone_s", "tombstones",
+        "_buried", "_buried_n", "_buried_s", "_rigid", "_tombstones", "containers", "granted",
+        "tombstone_s",
     )  # fmt: skip
 
     def __init__(self, tombstone_s: float) -> None:
         self.tombstone_s = tombstone_s
         self.containers: dict[ContainerId, Held] = {}
-        self.tombstones: dict[ContainerId, ContainerEnd] = {}
+        self._tombstones: dict[ContainerId, ContainerEnd] = {}  # of a run: one for all of its ids
         self.granted: list[float] = []  # of rigid resources, by position
         self._buried: deque[ContainerId] = deque()  # in the order of their ends, and ...
+        self._buried_n: deque[int] = deque()  # ... how many ids in a row, and ...
         self._buried_s: deque[float] = deque()  # ... when that was
         self._rigid: list[tuple[int, float]] = []  # (position, limit)
 
@@ -119,13 +145,35 @@ class Book:
                     for r, _ in self._rigid:
                         self.granted[r] += held.granted[r]
 
-    def fits(self, granted: Vector) -> bool:
-        """Whether the rigid part of a grant fits beside all others."""
+    def fits(self, granted: Vector, count: int = 1) -> bool:
+        """Whether the rigid part of `count` like grants fits beside all others."""
         if granted:
             for r, limit in self._rigid:
-                if self.granted[r] + granted[r] > limit:
+                total = self.granted[r]
+                for _ in range(count):
+                    total += granted[r]
+                if total > limit:
                     return False
         return True
+
+    def has_run(self, item: TaskLaunch) -> bool:
+        """Whether a run began as it is ordered, and is whole still, or ended so."""
+        held = self.containers.get(item.container_id)
+        work = None if held is None else held.work
+        if held is not None and work is not None and held.count > 1:
+            same = (held.container_id, work.item.stage, work.item.attempt, work.item.tasks)
+            return same == (item.container_id, item.stage, item.attempt, item.tasks)
+        end = self._tombstones.get(item.container_id)
+        if end is None or not end.tasks:
+            return False
+        return (end.container_id, end.tasks) == (item.container_id, item.tasks)
+
+    def is_new(self, first: ContainerId, count: int) -> bool:
+        """Whether none of so many ids in a row was ever heard of."""
+        numbers = range(first, first + count)
+        return self.containers.keys().isdisjoint(numbers) and self._tombstones.keys().isdisjoint(
+            numbers
+        )
 
     def add(self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool) -> Held:
         """Hold a new container."""
@@ -136,38 +184,83 @@ class Book:
                 self.granted[r] += granted[r]
         return held
 
+    def add_run(self, first: ContainerId, granted: Vector, work: Work) -> Held:
+        """Hold as many new containers as tasks began in one `work`."""
+        held = Held(first, granted, False, False)
+        count = held.count = work.count
+        held.begin((-1, -1, 0), work)
+        self.containers.update(dict.fromkeys(range(first, first + count), held))
+        if granted:
+            for r, _ in self._rigid if self.granted else ():
+                for _ in range(count):
+                    self.granted[r] += granted[r]
+        return held
+
+    def one(self, container_id: ContainerId) -> Held | None:
+        """A container by itself: a run in which it was is one no more.
+
+        The works of the run must have been taken apart (`Emulation.take_apart`).
+        """
+        held = self.containers.get(container_id)
+        if held is None or held.count == 1:
+            return held
+        run = held.work
+        assert run is not None
+        for part in run.parts:
+            item = part.item
+            single = Held(item.container_id, held.granted, False, False)
+            single.begin((item.stage, item.task, item.attempt), part)
+            self.containers[item.container_id] = single
+        return self.containers[container_id]
+
     def close(self, held: Held, end: ContainerEnd, now: float) -> None:
-        """Let a container go and remember its end."""
+        """Let a container, or a run of them, go and remember its end."""
         held.step(ContainerEvent.EXIT)
-        del self.containers[held.container_id]
+        first, count, containers = held.container_id, held.count, self.containers
+        for number in range(first, first + count):
+            del containers[number]
         if not self.containers:
             self.granted = [0.0] * len(self.granted)  # forget what rounding left over
         elif held.granted:
             for r, _ in self._rigid:
-                self.granted[r] -= held.granted[r]
+                for _ in range(count):
+                    self.granted[r] -= held.granted[r]
         self.bury(end, now)
 
     def bury(self, end: ContainerEnd, now: float) -> None:
-        """Remember that a container ended, or must never start."""
-        buried, buried_s, number = self._buried, self._buried_s, end.container_id
-        self.tombstones[number] = end
-        buried.append(number)
+        """Remember that a container ended, or must never start; or all of a run."""
+        buried_s, number, count = self._buried_s, end.container_id, len(end.tasks) or 1
+        if count == 1:
+            self._tombstones[number] = end
+        else:
+            self._tombstones.update(dict.fromkeys(range(number, number + count), end))
+        self._buried.append(number)
+        self._buried_n.append(count)
         buried_s.append(now)
         before = now - self.tombstone_s
         while buried_s[0] < before:
             buried_s.popleft()
-            self.tombstones.pop(buried.popleft(), None)
+            number, count = self._buried.popleft(), self._buried_n.popleft()
+            for old in range(number, number + count):
+                self._tombstones.pop(old, None)
+
+    def end_of(self, container_id: ContainerId) -> ContainerEnd | None:
+        """How a container ended; None where that is not known (any more)."""
+        end = self._tombstones.get(container_id)
+        if end is None or not end.tasks:
+            return end
+        return end_of(end, container_id - end.container_id)
 
     def running(self) -> tuple[RunningContainer, ...]:
         """What a registration carries."""
         return tuple(
-            RunningContainer(held.container_id, held.granted, tuple(held.tasks))
-            for held in self.containers.values()
+            RunningContainer(number, held.granted, held.tasks_in(number))
+            for number, held in self.containers.items()
         )
 
     def check(self) -> None:
         """Raise InvariantError where the books contradict the containers."""
-        both = self.containers.keys() & self.tombstones.keys()
+        both = self.containers.keys() & self._tombstones.keys()
         if both:
             raise InvariantError(f"node: containers {sorted(both)} both run and ended")
         for held in self.containers.values():

@@ -45,6 +45,7 @@ from weft.messages import (
     StopContainers,
     TaskEnd,
     TasksEnded,
+    launches_of,
 )
 from weft.outbox import Outbox
 from weft.resources import ResourceTypes, Vector
@@ -169,7 +170,8 @@ class NodeManager:
         self.state = NODE.next(self.state, NodeEvent.STARTED)
         self._heard_s = now
         first = 1 + (self._boot % BOOTS << REPORT_BITS)  # not the numbers of a past life
-        self._outbox = Outbox(self._settings.resend_after_s, first)
+        lossless = self._settings.lossless
+        self._outbox = Outbox(self._settings.resend_after_s, first, lossless=lossless)
         self._runner.outbox = self._outbox
         self._request = (first, now)
         self._register(effects)
@@ -286,7 +288,8 @@ class NodeManager:
             event.start or event.stop or event.over or event.spare
         ) and self._types is not None:  # else it is said again
             if not event.start or self._may_start(now):
-                self._acks.append(event.response_id)
+                if not self._settings.lossless:
+                    self._acks.append(event.response_id)
                 for launch in event.start:
                     runner.start_master(launch, now, effects)
             for container in event.stop:
@@ -326,11 +329,20 @@ class NodeManager:
     def _on_start(self, event: StartContainers, now: float, effects: list[Effect]) -> None:
         if self._types is None or not self._may_start(now):
             return  # the sender repeats
-        answers = []
-        for item in event.items:
-            error = self._runner.start(item, now, effects, known=event.boot in (0, self._boot))
-            answers.append(ItemAnswer(item.container_id, item.stage, item.task, error))
-        if self._rarely("a start is not answered"):
+        answers: list[ItemAnswer] = []
+        lossless = self._settings.lossless  # then who hears nothing knows that it runs
+        known = event.boot in (0, self._boot)
+        for order in event.items:
+            if order.tasks and self._runner.start_run(order, now, effects, known=known):
+                if not lossless:
+                    first, count = order.container_id, len(order.tasks)
+                    answers.append(ItemAnswer(first, order.stage, order.task, count=count))
+                continue
+            for item in launches_of(order):
+                error = self._runner.start(item, now, effects, known=known)
+                if error or item.reusable or not lossless:
+                    answers.append(ItemAnswer(item.container_id, item.stage, item.task, error))
+        if not answers or self._rarely("a start is not answered"):
             return
         message = StartAnswered(self.node_id, event.attempt_id, tuple(answers))
         effects.append(Send(self._runner.master(event.attempt_id), message))
@@ -339,7 +351,7 @@ class NodeManager:
         if self._types is None:
             return
         for container in event.containers:
-            if container not in self._runner.book.tombstones:
+            if self._runner.book.end_of(container) is None:
                 self._runner.stop(container, now, effects)
         answers = tuple(ItemAnswer(container) for container in event.containers)
         message = StartAnswered(self.node_id, event.attempt_id, answers)
@@ -349,7 +361,7 @@ class NodeManager:
         answers: list[ItemAnswer] = []
         ended: list[TaskEnd] = []
         for container in event.containers:
-            held = self._runner.book.containers.get(container)
+            held = self._runner.held(container)
             if held is None:
                 answers.append(ItemAnswer(container, error="no such container runs here"))
                 continue

@@ -12,16 +12,22 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 from weft.errors import InvariantError
-from weft.messages import TaskLaunch
+from weft.messages import TaskLaunch, launches_of
 from weft.resources import Vector
 
 SLACK = 1e-9  # relative; sums of floats must not count as contention
 
 
 class Work:
-    """One running task; it has done `work_s - (end_s - now) * rate` of its work."""
+    """One running task; it has done `work_s - (end_s - now) * rate` of its work.
 
-    __slots__ = ("demand", "end_s", "item", "rate", "serial", "start_s", "work_s")
+    Or `count` like ones that began together, as long as they run at full rate
+    (`Emulation.start_run`).
+    """
+
+    __slots__ = (
+        "count", "demand", "end_s", "item", "parts", "rate", "serial", "start_s", "work_s",
+    )  # fmt: skip
 
     def __init__(
         self, item: TaskLaunch, demand: Vector, work_s: float, start_s: float, serial: int
@@ -31,6 +37,8 @@ class Work:
         self.work_s = work_s
         self.start_s = start_s
         self.serial = serial  # of its entry in the heap; -1 once it ended
+        self.count = 1
+        self.parts: list[Work] = []  # of a run that was taken apart
         self.rate = 1.0
         self.end_s = start_s + work_s  # at the present rate
 
@@ -50,6 +58,7 @@ class Emulation:
         "_limits",
         "_rigid",
         "_running",
+        "_runs",
         "_serial",
         "_speed",
         "_totals",
@@ -65,12 +74,13 @@ class Emulation:
         self._heap: list[tuple[float, int, Work]] = []
         self._running: dict[int, Work] = {}  # by serial: the order of starts
         self._serial = 0
+        self._runs = 0  # entries of `_running` that are of more than one task
         self._speed = speed
         self._contended = False
         self._use: Vector | None = None  # until a sum or a rate changes
 
     def __len__(self) -> int:
-        return len(self._running)
+        return sum(work.count for work in self._running.values())
 
     @property
     def totals(self) -> Vector:
@@ -132,6 +142,54 @@ class Emulation:
             heappush(self._heap, (work.end_s, serial, work))
         return work
 
+    def start_run(self, item: TaskLaunch, demand: Vector, work_s: float, now: float) -> Work | None:
+        """Start every task of a run; None, and nothing is changed, where one would not run alone.
+
+        Float sums are taken one by one, and every task has its serial, so that the outcome is the
+        very same as that of one start after the other.
+        """
+        if self._contended or self._speed != 1.0:
+            return None
+        count, totals, limits = len(item.tasks), self._totals.copy(), self._limits
+        for r, amount in enumerate(demand):
+            if amount:
+                total = totals[r]
+                for _ in range(count):
+                    total += amount
+                if total > limits[r]:
+                    return None
+                totals[r] = total
+        self._totals = totals
+        self._use = None
+        serial = self._serial + 1
+        self._serial += count
+        work = Work(item, demand, work_s, now, serial)
+        work.count = count
+        self._running[serial] = work
+        self._runs += 1
+        heappush(self._heap, (work.end_s, serial, work))
+        return work
+
+    def take_apart(self) -> None:
+        """Make every task of a run an entry of its own: something is to happen to one of them."""
+        if not self._runs:
+            return
+        running: dict[int, Work] = {}
+        for work in self._running.values():
+            if work.count == 1:
+                running[work.serial] = work
+                continue
+            for place, item in enumerate(launches_of(work.item)):
+                serial = work.serial + place
+                part = Work(item, work.demand, work.work_s, work.start_s, serial)
+                work.parts.append(part)
+                running[serial] = part
+            work.serial = -1
+        self._running = running
+        self._heap = [(work.end_s, work.serial, work) for work in running.values()]
+        heapify(self._heap)
+        self._runs = 0
+
     def stop(self, work: Work, now: float) -> None:
         """End a task before its time."""
         self._remove(work)
@@ -167,12 +225,14 @@ class Emulation:
         if live != {work.serial for work in self._running.values()}:
             raise InvariantError("emulation: the heap and the running tasks differ")
         for r, total in enumerate(self._totals):
-            exact = sum(work.demand[r] for work in self._running.values())
+            exact = sum(work.demand[r] * work.count for work in self._running.values())
             if abs(exact - total) > 1e-6 * max(1.0, exact):
                 raise InvariantError(f"emulation: resource {r} sums to {exact}, not {total}")
             if self._rigid[r] and exact > self.capacity[r] * (1 + 1e-6):
                 raise InvariantError(f"emulation: rigid resource {r} is over capacity")
         for work in self._running.values():
+            if work.count > 1 and (self._contended or self._speed != 1.0):
+                raise InvariantError("emulation: a run of tasks shares what is scarce")
             if work.rate > self._speed * (1 + SLACK):
                 raise InvariantError(f"emulation: a task runs at {work.rate} of its pace")
 
@@ -180,22 +240,28 @@ class Emulation:
         del self._running[work.serial]
         work.serial = -1
         self._use = None
-        totals = self._totals
+        count, totals = work.count, self._totals
+        if count > 1:
+            self._runs -= 1
         if not self._running:  # forget what rounding left over
             self._totals = [0.0] * len(totals)
             return
         for r, amount in enumerate(work.demand):
             if amount:
-                totals[r] -= amount
+                total = totals[r]
+                for _ in range(count):
+                    total -= amount
+                totals[r] = total
 
     def _sum_up(self) -> None:
         """Sum the demands afresh, so that rounding never accumulates."""
-        demands = [work.demand for work in self._running.values()]
+        demands = [work.demand for work in self._running.values() for _ in range(work.count)]
         sums = [sum(column) for column in zip(*demands, strict=True)]
         self._totals = sums or [0.0] * len(self.capacity)
 
     def _rate(self, now: float) -> None:
         """Work out every task's rate at `now`; tasks whose rate stays keep their exact end."""
+        self.take_apart()
         self._sum_up()
         self._use = None
         factors = [

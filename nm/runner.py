@@ -81,14 +81,14 @@ class Runner:
         book = self.book
         if len(item.demand) != self._d or len(item.granted) not in (0, self._d):
             return f"refused: its demand has not {self._d} amounts"
-        held = book.containers.get(container)
+        held = self.held(container)
         if held is not None:
             if key in held.tasks or key in held.ended:
                 return ""  # the same order again
             if not held.reusable or held.state is not ContainerState.RUNNING:
                 return "the container is in use" if not held.reusable else "it is being stopped"
         else:
-            end = book.tombstones.get(container)
+            end = book.end_of(container)
             if end is not None:
                 return "stopped before it was started" if never_started(end) else ""
             if not known:  # it may have run, and ended, before this process
@@ -109,6 +109,54 @@ class Runner:
             effects.append(Note(TaskStarted(container, self.node_id, *key, item.demand)))
             effects.append(Launch(item))
         return ""
+
+    def start_run(
+        self, item: TaskLaunch, now: float, effects: list[Effect], *, known: bool
+    ) -> bool:
+        """Start a run of like tasks as one; False, and nothing is done, where it is no plain case:
+        then one start after the other says what is to become of each.
+        """
+        first, count, book, d = item.container_id, len(item.tasks), self.book, self._d
+        if (
+            count == 1
+            or not (known and self.emulated)
+            or item.reusable
+            or item.duration_s <= 0.0
+            or len(item.demand) != d
+            or len(item.granted) not in (0, d)
+        ):
+            return False
+        if book.has_run(item):
+            return True  # the same order again
+        if not book.is_new(first, count) or self._refuses():
+            return False
+        if self.life and (
+            granted_before(first, self.life - 1) or granted_before(first + count - 1, self.life - 1)
+        ):
+            return False
+        granted = item.granted or item.demand
+        if not book.fits(item.granted, count):
+            return False
+        demand = item.demand
+        if item.remote and self._remote >= 0:
+            demand = self._from_afar(demand)
+        work = self.emulation.start_run(item, demand, item.duration_s, now)
+        if work is None:
+            return False
+        book.add_run(first, granted, work)
+        node_id, stage, attempt = self.node_id, item.stage, item.attempt
+        for place, task in enumerate(item.tasks):
+            fact = TaskStarted(first + place, node_id, stage, task, attempt, demand)
+            effects.append(Note(fact))
+        return True
+
+    def held(self, container: ContainerId) -> Held | None:
+        """A container by itself: a run in which it was is taken apart."""
+        held = self.book.containers.get(container)
+        if held is None or held.count == 1:
+            return held
+        self.emulation.take_apart()
+        return self.book.one(container)
 
     def found(self, event: ProcessesFound, now: float, effects: list[Effect]) -> None:
         """Hold what an earlier process of this node started: it runs, or its end follows."""
@@ -160,7 +208,7 @@ class Runner:
         container, book = launch.container_id, self.book
         if container in book.containers or len(launch.demand) != self._d:
             return
-        end = book.tombstones.get(container)
+        end = book.end_of(container)
         if end is not None:
             self.outbox.put(container, end)
         elif not book.fits(launch.demand):
@@ -187,7 +235,23 @@ class Runner:
         containers = self.book.containers
         for work, end_s in self.emulation.due(now):
             held = containers[work.item.container_id]
+            if work.count > 1:
+                self._end_run(held, work, end_s, effects)
+                continue
+            if held.count > 1:
+                held = self.held(work.item.container_id) or held
             self._end_task(held, work, _SUCCEEDED, end_s, effects)
+
+    def _end_run(self, held: Held, work: Work, now: float, effects: list[Effect]) -> None:
+        """Book the ends of tasks that began together, and end together."""
+        item, node_id, run_s = work.item, self.node_id, now - work.start_s
+        first, stage, attempt, tasks = item.container_id, item.stage, item.attempt, item.tasks
+        for place, task in enumerate(tasks):
+            fact = TaskStopped(first + place, node_id, stage, task, attempt, _SUCCEEDED, run_s)
+            effects.append(Note(fact))
+        end = ContainerEnd(first, _SUCCEEDED, 0, stage, tasks[0], attempt, run_s, "", tasks)
+        self.book.close(held, end, now)
+        self.outbox.put(first, end)
 
     def _end_task(
         self,
@@ -230,14 +294,14 @@ class Runner:
 
     def report_again(self, container: ContainerId) -> bool:
         """Owe the end of a container that ended; False where it has not."""
-        end = self.book.tombstones.get(container)
+        end = self.book.end_of(container)
         if end is not None:
             self.outbox.put(container, end)
         return end is not None
 
     def stop(self, container: ContainerId, now: float, effects: list[Effect]) -> None:
         """Stop a container; one that is not known here must never start later."""
-        held = self.book.containers.get(container)
+        held = self.held(container)
         if held is None:
             self._bury(container, now)
             return
@@ -271,7 +335,7 @@ class Runner:
 
     def process_ended(self, event: ProcessEnded, now: float, effects: list[Effect]) -> None:
         """A real process (or a master) is gone; what was told to stop counts as killed."""
-        held = self.book.containers.get(event.container_id)
+        held = self.held(event.container_id)
         if held is None:
             return
         stopping = held.state is ContainerState.STOPPING

@@ -24,5 +24,6 @@ class NodeSettings:
     remote_amount: float = 0.0  # what a task whose input is remote uses of it on top, and ...
     remote_of: str = "disk_mbps"  # ... as much as it uses of this: what it reads comes from afar
     buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
+    lossless: bool = False  # links lose and delay nothing, so nothing is acknowledged
     lease: bool = True  # start nothing when no report was answered for the manager's expiry
     report_use: bool = True  # heartbeats carry the node's measured use when it changed

@@ -416,7 +416,8 @@ class Books:
 
     def outbox(self) -> Outbox[Any, Any]:
         """An outbox whose numbers were never used by an earlier life of the manager."""
-        return Outbox(self.settings.resend_after_s, (self.epoch << 32) + 1)
+        settings, first = self.settings, (self.epoch << 32) + 1
+        return Outbox(settings.resend_after_s, first, lossless=settings.lossless)
 
     def label_bit(self, label: str) -> int:
         """The bit that an ask's label needs, 0 for none; one that no node ever had uses up none."""

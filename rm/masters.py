@@ -123,7 +123,8 @@ def asked(books: Books, event: ContainersAsked) -> None:
             books.out.append(Send(master_address(attempt.attempt_id), answer))
         return
     attempt.outbox.acknowledge(event.acks)
-    attempt.acks.append(event.request_id)
+    if not books.settings.lossless:
+        attempt.acks.append(event.request_id)
     for ask in event.asks:
         _ask(books, attempt, ask, event.request_id)
     for number in event.releases:
@@ -186,6 +187,9 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
         else:
             ended.append(item)
     share, headroom = books.share_of(attempt.app), books.headroom_of(attempt.app)
+    same = share == attempt.share and headroom == attempt.headroom
+    if same and not items and books.settings.lossless:
+        return
     again = number % _SAY_AGAIN == 0  # an answer may be lost, so do not rely on the last one
     answer = ContainersGranted(
         attempt.attempt_id,

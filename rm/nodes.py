@@ -37,6 +37,7 @@ from weft.messages import (
     NodeUnregistered,
     Outcome,
     RunningContainer,
+    ends_of,
     node_address,
 )
 from weft.outbox import Outbox
@@ -110,7 +111,8 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     books.ledger.nodes.w["seen_s"][node.slot] = books.now
     if event.acks:
         node.outbox.acknowledge(event.acks)
-    node.acks.append(event.request_id)
+    if not books.settings.lossless:
+        node.acks.append(event.request_id)
     if event.use:
         node.use = event.use
     if event.request_id > node.unhealthy_at:  # a late one says how it was before
@@ -120,13 +122,8 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     for done in event.tasks_ended:
         relay_task(books, done)
     for end in event.ended:
-        holding = books.holdings.get(end.container_id)
-        if holding is not None and holding.node is node:
-            if holding.attempt is None:
-                late_success(books, end)
-            container_ended(books, holding, end)
-        elif holding is None:
-            _unknown_ended(books, node, end)
+        for one in ends_of(end):
+            _ended(books, node, one)
     for number, _ in event.container_use:
         if number not in books.holdings:  # nobody would ever free it
             node.outbox.put(number, number)
@@ -142,6 +139,16 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
     if not books.rarely("a node is answered late"):
         answer_node(books, node)
+
+
+def _ended(books: Books, node: Node, end: ContainerEnd) -> None:
+    holding = books.holdings.get(end.container_id)
+    if holding is not None and holding.node is node:
+        if holding.attempt is None:
+            late_success(books, end)
+        container_ended(books, holding, end)
+    elif holding is None:
+        _unknown_ended(books, node, end)
 
 
 def unregister(books: Books, event: NodeUnregistered) -> None:
@@ -223,6 +230,8 @@ def answer_node(books: Books, node: Node) -> None:
         answer = NodeAnswered(
             node.node_id, number, acks, start, stop, life=life, over=over, spare=spare
         )
+    elif books.settings.lossless:
+        return
     else:
         answer = NodeAnswered(node.node_id, number, acks, life=books.epoch + 1)
     books.out.append(Send(node_address(node.node_id), answer))

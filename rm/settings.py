@@ -49,4 +49,5 @@ class ManagerSettings:
     gone_nodes_max: int = 1000  # nodes that are LOST or left and are kept for reports
     completed_apps_max: int = 10_000  # ended applications kept for reports
     buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
+    lossless: bool = False  # links lose and delay nothing, so nothing is acknowledged
     recovery: bool = True  # write what a restarted manager needs

@@ -80,7 +80,10 @@ class Simulation:
         skip = settings.skip_idle and not self._lossy
         self._idle = IdleBeats(self.engine, self._hand_over, skip=skip)
         # beats that are left out are not answered, which is no reason to stand still
-        self._node_settings = replace(settings.node, lease=False) if skip else settings.node
+        self._node_settings = settings.node
+        if skip:
+            self._node_settings = replace(settings.node, lease=False, lossless=True)
+        self._lossless = skip
         self._specs = {spec.node_id: spec for spec in cluster.nodes}
         self._hosts: dict[Address, NodeId] = {}  # masters -> the node that they run on
         self._masters: dict[ContainerId, Actor] = {}
@@ -249,7 +252,7 @@ class Simulation:
             self.cluster.types,
             self.cluster.queues,
             make_matcher(scheduler.matcher, scheduler.matcher_options),
-            manager_settings(settings),
+            manager_settings(settings, lossless=self._lossless),
             np.random.default_rng([settings.seed, 1, self._lives]),
         )
         self.manager = manager
@@ -287,7 +290,7 @@ class Simulation:
         scheduler = self.settings.scheduler
         core = ApplicationMaster(
             item.attempt_id,
-            master_settings(self.settings),
+            master_settings(self.settings, lossless=self._lossless),
             asker(scheduler.asker, scheduler.asker_options),
             np.random.default_rng([self.settings.seed, 3, item.attempt_id]),
         )

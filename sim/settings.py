@@ -17,8 +17,9 @@ from weft.presets import Preset, preset
 class SimSettings:
     """One run's settings; the same settings, cluster, jobs and seed give the same run.
 
-    `skip_idle` leaves out heartbeats that would change nothing (`sim.idle`): the result is the
-    same, only faster. `manager` and `master` override fields of the roles' own settings.
+    `skip_idle` leaves out heartbeats that would change nothing (`sim.idle`) and, as then no message
+    is lost, acknowledgements: the result is the same, only faster. `manager` and `master` override
+    fields of the roles' own settings.
     """
 
     scheduler: Preset = field(default_factory=lambda: preset("capacity"))
@@ -35,16 +36,20 @@ class SimSettings:
     events_max: float = float("inf")  # more are a storm that never ends
 
 
-def manager_settings(settings: SimSettings) -> ManagerSettings:
+def manager_settings(settings: SimSettings, *, lossless: bool = False) -> ManagerSettings:
     """The Resource Manager's settings in a simulation."""
-    base = ManagerSettings(prompt=settings.prompt, recovery=settings.faults.restarts)
+    base = ManagerSettings(
+        prompt=settings.prompt, recovery=settings.faults.restarts, lossless=lossless
+    )
     return replace(base, **settings.manager)
 
 
-def master_settings(settings: SimSettings) -> MasterSettings:
+def master_settings(settings: SimSettings, *, lossless: bool = False) -> MasterSettings:
     """A master's settings in a simulation."""
     chosen = settings.scheduler
-    base = MasterSettings(planner=chosen.planner, planner_options=chosen.planner_options)
+    base = MasterSettings(
+        planner=chosen.planner, planner_options=chosen.planner_options, lossless=lossless
+    )
     return replace(base, **settings.master)
 
 
@@ -53,9 +58,9 @@ _ROLES: Mapping[str, Any] = {
 }  # fmt: skip
 # what has a flag of its own, or is told by the scheduler
 _ELSEWHERE = {
-    "manager": ("prompt", "recovery", "buggify"),
-    "master": ("planner", "planner_options", "history", "address", "buggify"),
-    "node": ("mode", "launch", "buggify"),
+    "manager": ("prompt", "recovery", "buggify", "lossless"),
+    "master": ("planner", "planner_options", "history", "address", "buggify", "lossless"),
+    "node": ("mode", "launch", "buggify", "lossless"),
 }
 _ABOVE_ZERO = ("heartbeat_s", "master_heartbeat_s", "resend_after_s", "resend_s", "speed")
 

@@ -32,6 +32,7 @@ from weft.messages import (
     TaskEnd,
     TaskLaunch,
     TasksEnded,
+    launches_of,
 )
 from weft.outbox import Outbox
 from weft.plan import Plan
@@ -251,7 +252,7 @@ class PretendedCluster:
 
     def _start(self, message: StartContainers) -> None:
         answers = []
-        for launch in message.items:
+        for launch in (one for item in message.items for one in launches_of(item)):
             container = launch.container_id
             ran = container in self._ran
             gone = container in self._dead and (launch.reusable or not ran)

@@ -29,6 +29,7 @@ INTEGERS = {
     "exit_code": SIGNED,
     "priority": SIGNED,
     "containers": COUNT,
+    "count": st.integers(1, 2**31 - 1),
 }
 
 

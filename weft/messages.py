@@ -7,7 +7,7 @@ cluster's resource types.
 """
 
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from weft.ids import AppId, AttemptId, ContainerId, NodeId
@@ -100,8 +100,10 @@ class Preemption(NamedTuple):
 
 @record
 class TaskLaunch:
-    """Task number `task` of a stage, to run in a container.
+    """Task number `task` of a stage, to run in a container; or a run of like ones.
 
+    A run starts `tasks` (the first of which is `task`) in as many containers with consecutive ids,
+    the first of which is `container_id`. It is what as many orders in a row are (`launches_of`).
     `duration_s` and `demand` are the truth: emulated nodes run them, schedulers never see them.
     """
 
@@ -116,6 +118,28 @@ class TaskLaunch:
     reusable: bool = False  # the container outlives the task until it is stopped (COBRA)
     remote: bool = False  # the input is read over the network
     granted: Vector = ()  # what the container holds in the scheduler's books; empty: not told
+    tasks: tuple[int, ...] = ()  # of a run; empty: a single task
+
+
+def started_by(item: TaskLaunch) -> range:
+    """The ids of the containers that an order is for."""
+    return range(item.container_id, item.container_id + (len(item.tasks) or 1))
+
+
+def launches_of(item: TaskLaunch) -> tuple[TaskLaunch, ...]:
+    """The order for each container of a run; the order itself, if it is for one."""
+    first = item.container_id
+    return (
+        tuple([
+            TaskLaunch(
+                first + place, item.stage, task, item.attempt, item.duration_s, item.demand,
+                item.command, item.environment, item.reusable, item.remote, item.granted,
+            )
+            for place, task in enumerate(item.tasks)
+        ])
+        if item.tasks
+        else (item,)
+    )  # fmt: skip
 
 
 @record
@@ -146,7 +170,11 @@ class TaskEnd:
 
 @record
 class ContainerEnd:
-    """A container that ended, with the task that ended it (stage -1: a master or no task)."""
+    """A container that ended, with the task that ended it (stage -1: a master or no task).
+
+    Or a run of containers with consecutive ids in which `tasks` ended alike and at once: what as
+    many ends in a row are (`ends_of`).
+    """
 
     container_id: ContainerId
     outcome: Outcome
@@ -156,6 +184,20 @@ class ContainerEnd:
     attempt: int = 0
     run_s: float = 0.0
     message: str = ""
+    tasks: tuple[int, ...] = ()  # of a run, the first of which is `task`; empty: a single container
+
+
+def ends_of(end: ContainerEnd) -> tuple[ContainerEnd, ...]:
+    """The end of each container of a run; the end itself, if it is of one."""
+    return tuple(map(partial(end_of, end), range(len(end.tasks)))) if end.tasks else (end,)
+
+
+def end_of(end: ContainerEnd, place: int) -> ContainerEnd:
+    """The end of the container at a place of a run."""
+    return ContainerEnd(
+        end.container_id + place, end.outcome, end.exit_code, end.stage, end.tasks[place],
+        end.attempt, end.run_s, end.message,
+    )  # fmt: skip
 
 
 class ContainerUse(NamedTuple):
@@ -394,6 +436,7 @@ NODE_FULL = "a rigid resource of the node would be over capacity"
 class ItemAnswer:
     """The answer for one item of a bulk call; an empty error means done.
 
+    One for a run of containers says how many there are (`count`), and names the first.
     The answer to a stop or a query names no task; that to a query is followed by one for each task
     that runs in the container.
     """
@@ -402,6 +445,7 @@ class ItemAnswer:
     stage: int = -1
     task: int = -1
     error: str = ""
+    count: int = 1
 
 
 @record

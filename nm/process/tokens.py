@@ -6,7 +6,15 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.ids import AttemptId, ContainerId, NodeId
-from weft.messages import ItemAnswer, QueryContainers, StartAnswered, StartContainers
+from weft.messages import (
+    ItemAnswer,
+    QueryContainers,
+    StartAnswered,
+    StartContainers,
+    TaskLaunch,
+    launches_of,
+    started_by,
+)
 from weft.wire import tokens
 from weft.wire.tokens import KeyTold, Kind, Shown
 
@@ -89,8 +97,11 @@ class NodeTokens:
     ) -> tuple[Any, list[ItemAnswer]]:
         starts = isinstance(order, StartContainers)
         items = order.items if starts else order.containers
+        singles: Sequence[Any] = items
+        if starts:
+            singles = self._apart(order, keys, by_container)
         kept, refused = [], []
-        for item in items:
+        for item in singles:
             container = item.container_id if starts else item
             token = by_container.get(container, b"")
             held = self._holds(order.node_id, container)
@@ -105,13 +116,30 @@ class NodeTokens:
             refuse(type(order).__name__, problem)
             stage, task = (item.stage, item.task) if starts else (-1, -1)
             refused.append(ItemAnswer(container, stage, task, f"refused: {problem}"))
-        if len(kept) == len(items):
+        if len(kept) == len(singles) == len(items):
             return order, refused
         if not kept:
             return None, refused
         kind = type(order)
         more = (order.boot,) if starts else ()
         return kind(order.attempt_id, order.node_id, tuple(kept), *more), refused
+
+    def _apart(
+        self, order: StartContainers, keys: dict[int, bytes], shown: dict[ContainerId, bytes]
+    ) -> list[TaskLaunch]:
+        """What an order starts: runs of which every container may start, and all else singly."""
+
+        def passes(number: ContainerId) -> bool:
+            held = self._holds(order.node_id, number)
+            return not self._problem(shown.get(number, b""), number, keys, held)
+
+        items: list[TaskLaunch] = []
+        for item in order.items:
+            if item.tasks and all(map(passes, started_by(item))):
+                items.append(item)
+            else:
+                items.extend(launches_of(item))
+        return items
 
     def _problem(
         self, token: bytes, container: ContainerId, keys: dict[int, bytes], held: bool

@@ -190,7 +190,7 @@ class LiveCluster:
 
     def launch(self, node: Address, item: MasterLaunch) -> None:
         sent = codec.encode_launches([item], []).SerializeToString()
-        [item], _ = codec.decode_launches(codec.encode_launches([item], []).FromString(sent))
+        [item], _, _ = codec.decode_launches(codec.encode_launches([item], []).FromString(sent))
         preset, address = self.settings.scheduler, master_address(item.attempt_id)
         core = ApplicationMaster(
             item.attempt_id,

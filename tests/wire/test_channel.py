@@ -37,6 +37,7 @@ from weft.requests import (
 from weft.resources import Kind, ResourceType, ResourceTypes
 from weft.wire import channel
 from weft.wire.client import ManagerConnection
+from weft.wire.codec_containers import no_tokens
 from weft.wire.lanes import Lane, Stream
 from weft.wire.links import NodeLink, master_stream, tracker_stream
 from weft.wire.server import Server
@@ -329,7 +330,7 @@ def test_calls_to_a_node_manager_leave_in_parts_that_fit() -> None:
         server = Server("127.0.0.1", 0)
         add_container_service(server, Containers())  # type: ignore[arg-type]
         lost: list[int] = []
-        link = NodeLink(await server.start(), "master", lambda batch: None, lost.append)
+        link = NodeLink(await server.start(), "master", lambda batch: None, lost.append, no_tokens)
         words = [f"{n}" * 9_000_000 for n in range(8)]
         items = [TaskLaunch(2**40, 0, 0, 0, 1.0, (1.0,), (word,)) for word in words]
         link.send([StartContainers(256 + n, "n1", (item,)) for n, item in enumerate(items)])

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from nm.process.tokens import NOT_HELD, NodeTokens
 from weft.errors import InputError
-from weft.messages import ItemAnswer, QueryContainers, StartContainers, StopContainers, TaskLaunch
+from weft.messages import (
+    ItemAnswer,
+    QueryContainers,
+    StartContainers,
+    StopContainers,
+    TaskLaunch,
+    started_by,
+)
 from weft.wire import tokens
 from weft.wire.tokens import ACTIVATE_S, Keys, Shown
 from weft.wire.wallet import Wallet
@@ -103,6 +110,17 @@ def test_a_node_starts_only_what_it_is_shown_a_token_of() -> None:
         assert node.sift([start(C1)], [token], lambda *_: None)[0] == []
     late, ours = holder((), 1e9)
     assert late.sift([start(C1)], [ours.container(C1, "n1", 0.0)], lambda *_: None)[0] == []
+
+
+def test_of_a_run_only_the_containers_start_whose_tokens_are_shown() -> None:
+    node, ours = holder((), 100.0)
+    item = TaskLaunch(C1, 0, 4, 0, 1.0, (1.0,), tasks=(4, 5, 6))
+    whole = StartContainers(C1 >> 32, "n1", (item,))
+    shown = [ours.container(number, "n1", 100.0) for number in started_by(item)]
+    assert node.sift([whole], shown, lambda *_: None) == ([whole], [])
+    (good,), (answer,) = node.sift([whole], [shown[0], shown[2]], lambda *_: None)
+    assert [(one.container_id, one.task) for one in good.items] == [(C1, 4), (C1 + 2, 6)]
+    assert [(one.container_id, one.task) for one in answer.items] == [(C1 + 1, 5)]
 
 
 def test_a_container_that_runs_is_stopped_by_its_token_though_it_ended() -> None:

@@ -14,6 +14,7 @@ from weft.messages import (
     StopContainers,
     TaskLaunch,
     TasksEnded,
+    started_by,
 )
 from weft.wire import containers_pb2 as pb
 from weft.wire import host_pb2 as host
@@ -76,12 +77,13 @@ def encode_starts(
                     reusable=item.reusable,
                     remote=item.remote,
                     granted=demands[item.granted],
+                    tasks=item.tasks,
                 )
                 for item in message.items
             ],
             boot=message.boot,
         )
-        request.tokens.extend(tokens([item.container_id for item in message.items]))
+        request.tokens.extend(tokens([n for item in message.items for n in started_by(item)]))
     request.demands.extend([words.Vector(amount=demand) for demand in demands])
     request.commands.extend([pb.Words(words=command) for command in commands])
     for variables in environments:
@@ -114,6 +116,7 @@ def decode_starts(request: pb.StartContainersRequest) -> list[StartContainers]:
                         item.reusable,
                         item.remote,
                         _at(demands, item.granted),
+                        tuple(item.tasks),
                     )
                     for item in start.items
                 ]
@@ -177,6 +180,7 @@ def encode_answers(messages: Iterable[NodeAnswer]) -> pb.ContainersResponse:
                         stage=item.stage,
                         task=item.task,
                         error=item.error,
+                        count=item.count,
                     )
                     for item in message.items
                 ],
@@ -200,7 +204,9 @@ def decode_answers(response: pb.ContainersResponse) -> list[NodeAnswer]:
             answer.attempt_id,
             tuple(
                 [
-                    ItemAnswer(item.container_id, item.stage, item.task, item.error)
+                    ItemAnswer(
+                        item.container_id, item.stage, item.task, item.error, item.count or 1
+                    )
                     for item in answer.items
                 ]
             ),

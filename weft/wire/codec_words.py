@@ -116,6 +116,7 @@ def encode_container_ends(ends: Iterable[ContainerEnd]) -> list[pb.ContainerEnd]
             attempt=end.attempt,
             run_s=end.run_s,
             message=end.message,
+            tasks=end.tasks,
         )
         for end in ends
     ]
@@ -134,6 +135,7 @@ def decode_container_ends(items: Iterable[pb.ContainerEnd]) -> tuple[ContainerEn
                 item.attempt,
                 item.run_s,
                 item.message,
+                tuple(item.tasks),
             )
             for item in items
         ]

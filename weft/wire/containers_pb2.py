@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft.wire import words_pb2 as words__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x10\x63ontainers.proto\x12\x04weft\x1a\x0bwords.proto\"\xc1\x01\n\x16StartContainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12 \n\x06starts\x18\x02 \x03(\x0b\x32\x10.weft.NodeStarts\x12\x1d\n\x07\x64\x65mands\x18\x03 \x03(\x0b\x32\x0c.weft.Vector\x12\x1d\n\x08\x63ommands\x18\x04 \x03(\x0b\x32\x0b.weft.Words\x12%\n\x0c\x65nvironments\x18\x05 \x03(\x0b\x32\x0f.weft.Variables\x12\x0e\n\x06tokens\x18\x06 \x03(\x0c\"`\n\nNodeStarts\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.TaskLaunch\x12\x0c\n\x04\x62oot\x18\x04 \x01(\x06\"\xcd\x01\n\nTaskLaunch\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x12\n\nduration_s\x18\x05 \x01(\x01\x12\x0e\n\x06\x64\x65mand\x18\x06 \x01(\r\x12\x0f\n\x07\x63ommand\x18\x07 \x01(\r\x12\x13\n\x0b\x65nvironment\x18\x08 \x01(\r\x12\x10\n\x08reusable\x18\t \x01(\x08\x12\x0e\n\x06remote\x18\n \x01(\x08\x12\x0f\n\x07granted\x18\x0b \x01(\r\"\x16\n\x05Words\x12\r\n\x05words\x18\x01 \x03(\t\".\n\tVariables\x12!\n\tvariables\x18\x01 \x03(\x0b\x32\x0e.weft.Variable\"Z\n\x11\x43ontainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12#\n\x05nodes\x18\x02 \x03(\x0b\x32\x14.weft.NodeContainers\x12\x0e\n\x06tokens\x18\x03 \x03(\x0c\"I\n\x0eNodeContainers\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x12\n\ncontainers\x18\x03 \x03(\x06\"W\n\x12\x43ontainersResponse\x12\"\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x11.weft.StartAnswer\x12\x1d\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x0e.weft.TasksEnd\"S\n\x0bStartAnswer\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.ItemAnswer\"N\n\nItemAnswer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x88\x01\n\x08TasksEnd\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1c\n\x05\x65nded\x18\x03 \x03(\x0b\x32\r.weft.TaskEnd\x12)\n\rcontainer_use\x18\x04 \x03(\x0b\x32\x12.weft.ContainerUse\x12\x0e\n\x06sent_s\x18\x05 \x01(\x01\"&\n\x12\x46ollowTasksRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\"f\n\x0eReadLogRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0e\n\x06stream\x18\x03 \x01(\t\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\r\n\x05token\x18\x05 \x01(\x0c\"\x18\n\x08LogChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xe5\x02\n\x10\x43ontainerManager\x12I\n\x0fStartContainers\x12\x1c.weft.StartContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0eStopContainers\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12I\n\x14GetContainerStatuses\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0b\x46ollowTasks\x12\x18.weft.FollowTasksRequest\x1a\x18.weft.ContainersResponse0\x01\x12\x31\n\x07ReadLog\x12\x14.weft.ReadLogRequest\x1a\x0e.weft.LogChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x10\x63ontainers.proto\x12\x04weft\x1a\x0bwords.proto\"\xc1\x01\n\x16StartContainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12 \n\x06starts\x18\x02 \x03(\x0b\x32\x10.weft.NodeStarts\x12\x1d\n\x07\x64\x65mands\x18\x03 \x03(\x0b\x32\x0c.weft.Vector\x12\x1d\n\x08\x63ommands\x18\x04 \x03(\x0b\x32\x0b.weft.Words\x12%\n\x0c\x65nvironments\x18\x05 \x03(\x0b\x32\x0f.weft.Variables\x12\x0e\n\x06tokens\x18\x06 \x03(\x0c\"`\n\nNodeStarts\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.TaskLaunch\x12\x0c\n\x04\x62oot\x18\x04 \x01(\x06\"\xdc\x01\n\nTaskLaunch\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x12\n\nduration_s\x18\x05 \x01(\x01\x12\x0e\n\x06\x64\x65mand\x18\x06 \x01(\r\x12\x0f\n\x07\x63ommand\x18\x07 \x01(\r\x12\x13\n\x0b\x65nvironment\x18\x08 \x01(\r\x12\x10\n\x08reusable\x18\t \x01(\x08\x12\x0e\n\x06remote\x18\n \x01(\x08\x12\x0f\n\x07granted\x18\x0b \x01(\r\x12\r\n\x05tasks\x18\x0c \x03(\x11\"\x16\n\x05Words\x12\r\n\x05words\x18\x01 \x03(\t\".\n\tVariables\x12!\n\tvariables\x18\x01 \x03(\x0b\x32\x0e.weft.Variable\"Z\n\x11\x43ontainersRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\x12#\n\x05nodes\x18\x02 \x03(\x0b\x32\x14.weft.NodeContainers\x12\x0e\n\x06tokens\x18\x03 \x03(\x0c\"I\n\x0eNodeContainers\x12\x12\n\nattempt_id\x18\x01 \x01(\x04\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x12\n\ncontainers\x18\x03 \x03(\x06\"W\n\x12\x43ontainersResponse\x12\"\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x11.weft.StartAnswer\x12\x1d\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x0e.weft.TasksEnd\"S\n\x0bStartAnswer\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1f\n\x05items\x18\x03 \x03(\x0b\x32\x10.weft.ItemAnswer\"]\n\nItemAnswer\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\r\n\x05stage\x18\x02 \x01(\x11\x12\x0c\n\x04task\x18\x03 \x01(\x11\x12\r\n\x05\x65rror\x18\x04 \x01(\t\x12\r\n\x05\x63ount\x18\x05 \x01(\r\"\x88\x01\n\x08TasksEnd\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x12\n\nattempt_id\x18\x02 \x01(\x04\x12\x1c\n\x05\x65nded\x18\x03 \x03(\x0b\x32\r.weft.TaskEnd\x12)\n\rcontainer_use\x18\x04 \x03(\x0b\x32\x12.weft.ContainerUse\x12\x0e\n\x06sent_s\x18\x05 \x01(\x01\"&\n\x12\x46ollowTasksRequest\x12\x10\n\x08\x66ollower\x18\x01 \x01(\t\"f\n\x0eReadLogRequest\x12\x14\n\x0c\x63ontainer_id\x18\x01 \x01(\x06\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x0e\n\x06stream\x18\x03 \x01(\t\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\r\n\x05token\x18\x05 \x01(\x0c\"\x18\n\x08LogChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xe5\x02\n\x10\x43ontainerManager\x12I\n\x0fStartContainers\x12\x1c.weft.StartContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0eStopContainers\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12I\n\x14GetContainerStatuses\x12\x17.weft.ContainersRequest\x1a\x18.weft.ContainersResponse\x12\x43\n\x0b\x46ollowTasks\x12\x18.weft.FollowTasksRequest\x1a\x18.weft.ContainersResponse0\x01\x12\x31\n\x07ReadLog\x12\x14.weft.ReadLogRequest\x1a\x0e.weft.LogChunk0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,29 +37,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODESTARTS']._serialized_start=235
   _globals['_NODESTARTS']._serialized_end=331
   _globals['_TASKLAUNCH']._serialized_start=334
-  _globals['_TASKLAUNCH']._serialized_end=539
-  _globals['_WORDS']._serialized_start=541
-  _globals['_WORDS']._serialized_end=563
-  _globals['_VARIABLES']._serialized_start=565
-  _globals['_VARIABLES']._serialized_end=611
-  _globals['_CONTAINERSREQUEST']._serialized_start=613
-  _globals['_CONTAINERSREQUEST']._serialized_end=703
-  _globals['_NODECONTAINERS']._serialized_start=705
-  _globals['_NODECONTAINERS']._serialized_end=778
-  _globals['_CONTAINERSRESPONSE']._serialized_start=780
-  _globals['_CONTAINERSRESPONSE']._serialized_end=867
-  _globals['_STARTANSWER']._serialized_start=869
-  _globals['_STARTANSWER']._serialized_end=952
-  _globals['_ITEMANSWER']._serialized_start=954
-  _globals['_ITEMANSWER']._serialized_end=1032
-  _globals['_TASKSEND']._serialized_start=1035
-  _globals['_TASKSEND']._serialized_end=1171
-  _globals['_FOLLOWTASKSREQUEST']._serialized_start=1173
-  _globals['_FOLLOWTASKSREQUEST']._serialized_end=1211
-  _globals['_READLOGREQUEST']._serialized_start=1213
-  _globals['_READLOGREQUEST']._serialized_end=1315
-  _globals['_LOGCHUNK']._serialized_start=1317
-  _globals['_LOGCHUNK']._serialized_end=1341
-  _globals['_CONTAINERMANAGER']._serialized_start=1344
-  _globals['_CONTAINERMANAGER']._serialized_end=1701
+  _globals['_TASKLAUNCH']._serialized_end=554
+  _globals['_WORDS']._serialized_start=556
+  _globals['_WORDS']._serialized_end=578
+  _globals['_VARIABLES']._serialized_start=580
+  _globals['_VARIABLES']._serialized_end=626
+  _globals['_CONTAINERSREQUEST']._serialized_start=628
+  _globals['_CONTAINERSREQUEST']._serialized_end=718
+  _globals['_NODECONTAINERS']._serialized_start=720
+  _globals['_NODECONTAINERS']._serialized_end=793
+  _globals['_CONTAINERSRESPONSE']._serialized_start=795
+  _globals['_CONTAINERSRESPONSE']._serialized_end=882
+  _globals['_STARTANSWER']._serialized_start=884
+  _globals['_STARTANSWER']._serialized_end=967
+  _globals['_ITEMANSWER']._serialized_start=969
+  _globals['_ITEMANSWER']._serialized_end=1062
+  _globals['_TASKSEND']._serialized_start=1065
+  _globals['_TASKSEND']._serialized_end=1201
+  _globals['_FOLLOWTASKSREQUEST']._serialized_start=1203
+  _globals['_FOLLOWTASKSREQUEST']._serialized_end=1241
+  _globals['_READLOGREQUEST']._serialized_start=1243
+  _globals['_READLOGREQUEST']._serialized_end=1345
+  _globals['_LOGCHUNK']._serialized_start=1347
+  _globals['_LOGCHUNK']._serialized_end=1371
+  _globals['_CONTAINERMANAGER']._serialized_start=1374
+  _globals['_CONTAINERMANAGER']._serialized_end=1731
 # @@protoc_insertion_point(module_scope)

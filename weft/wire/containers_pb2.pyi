@@ -113,6 +113,7 @@ class TaskLaunch(_message.Message):
     REUSABLE_FIELD_NUMBER: _builtins.int
     REMOTE_FIELD_NUMBER: _builtins.int
     GRANTED_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     stage: _builtins.int
     task: _builtins.int
@@ -131,6 +132,10 @@ class TaskLaunch(_message.Message):
     """the input is read over the network"""
     granted: _builtins.int
     """position in `demands`: what the container holds in the scheduler's books"""
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """a run: these tasks, in containers with consecutive ids"""
+
     def __init__(
         self,
         *,
@@ -145,10 +150,11 @@ class TaskLaunch(_message.Message):
         reusable: _builtins.bool = ...,
         remote: _builtins.bool = ...,
         granted: _builtins.int = ...,
+        tasks: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "command", b"command", "container_id", b"container_id", "demand", b"demand", "duration_s", b"duration_s", "environment", b"environment", "granted", b"granted", "remote", b"remote", "reusable", b"reusable", "stage", b"stage", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "command", b"command", "container_id", b"container_id", "demand", b"demand", "duration_s", b"duration_s", "environment", b"environment", "granted", b"granted", "remote", b"remote", "reusable", b"reusable", "stage", b"stage", "task", b"task", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -308,6 +314,7 @@ class ItemAnswer(_message.Message):
     STAGE_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     stage: _builtins.int
     """-1: the container as a whole"""
@@ -315,6 +322,8 @@ class ItemAnswer(_message.Message):
     """-1: the container as a whole"""
     error: _builtins.str
     """empty: done"""
+    count: _builtins.int
+    """containers with consecutive ids that it is for; 0: one"""
     def __init__(
         self,
         *,
@@ -322,10 +331,11 @@ class ItemAnswer(_message.Message):
         stage: _builtins.int = ...,
         task: _builtins.int = ...,
         error: _builtins.str = ...,
+        count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "error", b"error", "stage", b"stage", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "count", b"count", "error", b"error", "stage", b"stage", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

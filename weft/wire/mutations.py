@@ -75,6 +75,8 @@ _MAKERS: Mapping[str, Maker] = {
     "app": lambda rng, pool: rng.choice(pool.apps),
     "count": lambda rng, pool: rng.choice((0, 1, 2, 7, *pool.epochs)),
     "stage": lambda rng, pool: rng.choice((-1, 0, 0, 0, 1, 2, 9)),
+    "many": lambda rng, pool: rng.choice((1, 1, 2, 5)),
+    "position": lambda rng, pool: rng.choice((0, 1, 2, 9)),
     "exit": lambda rng, pool: rng.choice((0, 1, -9, 137)),
     "duration": lambda rng, pool: rng.choice((0.0, 0.01, 1.0, 1e6, 2.0**53)),
     "pace": lambda rng, pool: rng.choice((0.5, 1.0, 60.0)),

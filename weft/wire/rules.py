@@ -112,8 +112,9 @@ def _list(item: "Rule | type", most: int = ITEMS_MAX) -> Rule:
         return ""
 
     quick = "not {v} or not {check}({v}, d)"
-    if item is ID or item is CONTAINER:  # whole numbers on the wire, so none is a NaN
-        low, high = (0 if item is ID else CONTAINER_MIN), ID_MAX
+    if item in (ID, CONTAINER, POSITION):  # whole numbers on the wire, so none is a NaN
+        low = CONTAINER_MIN if item is CONTAINER else 0
+        high = STAGE_MAX if item is POSITION else ID_MAX
         quick = (
             f"not {{v}} or (len({{v}}) <= {most} and min({{v}}) >= {low} and max({{v}}) <= {high})"
         )
@@ -151,6 +152,8 @@ CONTAINER = _number("container", CONTAINER_MIN, ID_MAX, "a container's id from 2
 ATTEMPT = _number("attempt", 1, ATTEMPT_MAX, f"an attempt's id from 1 to {ATTEMPT_MAX}")
 APP = _number("app", 0, APP_MAX, f"an application's number of at most {APP_MAX}")
 COUNT = _number("count", 0, EXACT, "a whole number from 0 to 2^53")
+MANY = _number("many", 1, ITEMS_MAX, f"a number of containers from 1 to {ITEMS_MAX}")
+POSITION = _number("position", 0, STAGE_MAX, "a position from 0 on")
 STAGE = _number("stage", -1, STAGE_MAX, "a position from 0 on, or -1 for none")
 EXIT = _number("exit", -(2**31), 2**31 - 1, "an exit code")
 DURATION = _number("duration", 0, EXACT, "a finite time from 0 to 2^53 s")
@@ -168,6 +171,7 @@ CAPACITY = Rule("capacity", _amounts)
 IDS = _list(ID)
 CONTAINERS = _list(CONTAINER)
 APPS = _list(APP)
+TASKS = _list(POSITION)
 NAMES = _list(NAMED)
 LABELS = _list(NAMED, LABELS_MAX)
 BLACKLIST = Rule("blacklist", _blacklist, quick="not {v} or not {check}({v}, d)")
@@ -192,7 +196,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.TaskLaunch: {
         "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "attempt": COUNT,
         "duration_s": DURATION, "demand": DEMAND, "command": WORDS, "environment": WORDS,
-        "reusable": GIVEN, "remote": GIVEN, "granted": GRANTED,
+        "reusable": GIVEN, "remote": GIVEN, "granted": GRANTED, "tasks": TASKS,
     },
     messages.MasterLaunch: {
         "container_id": CONTAINER, "attempt_id": ATTEMPT, "demand": DEMAND, "command": WORDS,
@@ -204,7 +208,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     },
     messages.ContainerEnd: {
         "container_id": CONTAINER, "outcome": GIVEN, "exit_code": EXIT, "stage": STAGE,
-        "task": STAGE, "attempt": COUNT, "run_s": DURATION, "message": TEXT,
+        "task": STAGE, "attempt": COUNT, "run_s": DURATION, "message": TEXT, "tasks": TASKS,
     },
     messages.ContainerUse: {"container_id": CONTAINER, "use": USE},
     messages.RunningContainer: {
@@ -212,7 +216,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     },
     messages.FinishedTask: {"stage": STAGE, "task": STAGE, "run_s": DURATION},
     messages.ItemAnswer: {
-        "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "error": TEXT,
+        "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "error": TEXT, "count": MANY,
     },
     messages.AttemptRegistered: {
         "attempt_id": ATTEMPT, "address": NAME, "held": _row(CONTAINER, NAMED),

@@ -301,6 +301,7 @@ class ContainerEnd(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     RUN_S_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     outcome: Global___Outcome.ValueType
     exit_code: _builtins.int
@@ -312,6 +313,10 @@ class ContainerEnd(_message.Message):
     run_s: _builtins.float
     """measured run time of the task, s"""
     message: _builtins.str
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """a run: these tasks ended alike, in containers with consecutive ids"""
+
     def __init__(
         self,
         *,
@@ -323,10 +328,11 @@ class ContainerEnd(_message.Message):
         attempt: _builtins.int = ...,
         run_s: _builtins.float = ...,
         message: _builtins.str = ...,
+        tasks: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "container_id", b"container_id", "exit_code", b"exit_code", "message", b"message", "outcome", b"outcome", "run_s", b"run_s", "stage", b"stage", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "container_id", b"container_id", "exit_code", b"exit_code", "message", b"message", "outcome", b"outcome", "run_s", b"run_s", "stage", b"stage", "task", b"task", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
