@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.errors import InputError
 from weft.ids import AttemptId, ContainerId, NodeId
 from weft.messages import (
     ItemAnswer,
@@ -20,7 +19,6 @@ from weft.wire.tokens import KeyTold, Kind, Shown
 
 MASTERS_MAX = 20_000  # tokens of masters that are kept
 NOT_HELD = "no such container runs here"
-_FOR_CONTAINERS = (Kind.CONTAINER,)
 
 Holds = Callable[[NodeId, ContainerId], bool]
 
@@ -69,12 +67,7 @@ class NodeTokens:
         A container needs its token; one that a node neither holds nor shall start needs none, as
         nothing is done there. Nodes that were told no key (a manager of an older version) take all.
         """
-        by_container: dict[ContainerId, bytes] = {}
-        for token in shown:
-            try:
-                by_container[tokens.read(token).number] = token
-            except InputError as error:
-                refuse("Token", str(error))
+        by_container = {tokens.numbered(token)[1]: token for token in shown}
         good, answers = [], []
         for order in orders:
             keys = self._keys.get(order.node_id)
@@ -147,8 +140,4 @@ class NodeTokens:
         """What is wrong with a container's token; one that runs may outlive it."""
         if not token:
             return f"no token of container {container} was shown"
-        try:
-            claim = tokens.check(token, _FOR_CONTAINERS, keys, 0.0 if held else self._clock())
-        except InputError as error:
-            return f"the token of container {container} {error.problem}"
-        return "" if claim.number == container else f"the token is of container {claim.number}"
+        return tokens.container_problem(token, container, keys, 0.0 if held else self._clock())

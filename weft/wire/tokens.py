@@ -30,6 +30,9 @@ KEYS_MAX = LASTS + 2  # kept: those, the one that signs, the one that does next
 CONTAINER_S = 600.0  # a container is started so long after it was granted, at most
 _HEAD = struct.Struct(">BId")
 _NUMBER = struct.Struct(">Q")
+_NUMBERED = struct.Struct(">BIdQ")  # a whole token for a number, but for its signature
+_NUMBERED_BYTES = _NUMBERED.size + MAC_BYTES
+DERIVED_MAX = 100_000  # nodes' keys that are remembered
 _TOKEN_MAX = 2_000  # bytes
 
 
@@ -110,6 +113,32 @@ def check(token: bytes, kinds: tuple[Kind, ...], keys: Mapping[int, bytes], now_
     return claim
 
 
+def numbered(token: bytes) -> tuple[int, int]:
+    """Kind and number of a token for a number; (0, 0) for any other."""
+    if len(token) != _NUMBERED_BYTES:
+        return 0, 0
+    kind, _, _, number = _NUMBERED.unpack_from(token)
+    return kind, number
+
+
+def container_problem(
+    token: bytes, container: ContainerId, keys: Mapping[int, bytes], now_s: float
+) -> str:
+    """What keeps a token from being a container's; empty: nothing. As `check`, for the many."""
+    if len(token) == _NUMBERED_BYTES:
+        kind, key, ends_s, number = _NUMBERED.unpack_from(token)
+        secret = keys.get(key)
+        if kind == Kind.CONTAINER and number == container and secret is not None and now_s < ends_s:
+            signature = hmac.digest(secret, token[:-MAC_BYTES], "sha256")
+            if hmac.compare_digest(signature, token[-MAC_BYTES:]):
+                return ""
+    try:
+        claim = check(token, (Kind.CONTAINER,), keys, now_s)
+    except InputError as error:
+        return f"the token of container {container} {error.problem}"
+    return f"the token is of container {claim.number}"
+
+
 def node_secret(secret: bytes, node: NodeId) -> bytes:
     """The key of one node: it can sign for no other."""
     return hmac.digest(secret, b"node " + node.encode(), "sha256")
@@ -137,6 +166,7 @@ class Keys:
         self._rotate_s = rotate_s
         self._activate_s = min(ACTIVATE_S, rotate_s / 2)
         self._keys: list[_Key] = []
+        self._derived: dict[tuple[int, NodeId], bytes] = {}  # nodes' own keys
         if saved is not None:
             try:
                 self._keys = [
@@ -187,8 +217,13 @@ class Keys:
     def container(self, container: ContainerId, node: NodeId, now_s: float) -> bytes:
         """The token of a container, which its node checks."""
         key = self._signs(now_s)
-        secret = node_secret(key.secret, node)
-        return sign(secret, Kind.CONTAINER, key.number, now_s + CONTAINER_S, container)
+        secret = self._derived.get((key.number, node))
+        if secret is None:
+            if len(self._derived) >= DERIVED_MAX:
+                self._derived.clear()
+            secret = self._derived[key.number, node] = node_secret(key.secret, node)
+        said = _NUMBERED.pack(Kind.CONTAINER, key.number, now_s + CONTAINER_S, container)
+        return said + hmac.digest(secret, said, "sha256")
 
     def user(self, role: Role, name: str, now_s: float, lasts_s: float) -> str:
         """The token of a user or operator, as text."""

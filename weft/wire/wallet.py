@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from weft.errors import InputError
 from weft.ids import AppId, AttemptId, ContainerId, app_of_attempt, app_of_container
 from weft.wire import tokens
 from weft.wire.tokens import Kind, Shown
@@ -18,15 +17,15 @@ class Wallet:
     def take(self, shown: Shown) -> None:
         """Keep tokens; what is none is left out."""
         for token in shown.tokens:
-            try:
-                claim = tokens.read(token)
-            except InputError:
-                continue
-            if claim.kind == Kind.ATTEMPT:
-                self._attempts[claim.number] = token
-            elif claim.kind == Kind.CONTAINER:
-                app = app_of_container(claim.number)
-                self._containers.setdefault(app, {})[claim.number] = token
+            kind, number = tokens.numbered(token)
+            if kind == Kind.ATTEMPT:
+                self._attempts[number] = token
+            elif kind == Kind.CONTAINER:
+                app = app_of_container(number)
+                known = self._containers.get(app)
+                if known is None:
+                    known = self._containers[app] = {}
+                known[number] = token
 
     def greeting(self) -> list[Shown]:
         """What a new stream to the manager begins with."""
