@@ -345,6 +345,10 @@ class NodeService(Outside):
         """Tell a caller what happens in its containers without being asked."""
         self._followers[follower] = lane
 
+    def may_read(self, node: str, container: ContainerId, token: bytes) -> str:
+        """Why a token is no leave to read what a container wrote; empty: it is."""
+        return self._tokens.may_read(node, container, token)
+
     async def read_log(
         self, node: str, container: ContainerId, stream: str, skip: int = 0
     ) -> AsyncIterator[bytes]:

@@ -59,6 +59,11 @@ class NodeTokens:
         """The token of a master that is to start; empty: none was given."""
         return self._masters.get(attempt, b"")
 
+    def may_read(self, node: NodeId, container: ContainerId, token: bytes) -> str:
+        """Why a token is no leave to read a container's logs; empty: it is."""
+        keys = self._keys.get(node, {})
+        return tokens.container_problem(token, container, keys, self._clock(), Kind.LOG)
+
     def sift(
         self, orders: Sequence[Any], shown: Sequence[bytes], refuse: Callable[[str, str], None]
     ) -> tuple[list[Any], list[StartAnswered]]:

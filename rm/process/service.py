@@ -88,7 +88,7 @@ class ManagerService(Outside):
         # of the newest fact; a restarted manager goes on above, as no facts come one a microsecond
         self._number = int(time.time() * 1e6)
         self._shell: Shell | None = None
-        add_client_service(server, self.ask, self.watch, gate)
+        add_client_service(server, self.ask, self.watch, gate, trust.logs)
         add_tracker_service(server, self._from_nodes, self._closed, gate)
         add_master_service(server, self._from_masters, self._closed, gate)
 

@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from weft.messages import (
     NodeAnswered,
     NodeRegistered,
 )
+from weft.requests import ContainerReport
 from weft.wire.lanes import Lane
 from weft.wire.tokens import FILE, Keys, KeyTold, Kind, Shown
 
@@ -159,6 +160,11 @@ class Trust:
             for one in (() if app is None else app.attempts)
             for number, held in one.holdings.items()
         ]
+
+    def logs(self, reports: Sequence[ContainerReport]) -> list[bytes]:
+        """Leave to read the logs of containers, for whoever may see them."""
+        now_s, sign = time.time(), self.keys.container
+        return [sign(one.container_id, one.node_id, now_s, Kind.LOG) for one in reports]
 
     def of_node(self, node: NodeId) -> list[Shown | KeyTold]:
         """A node's token and keys."""

@@ -50,6 +50,11 @@ class Peer:
             return TRUSTED
         return Caller(next((name for role, name in self.roles if role is Role.CLIENT), ""))
 
+    @property
+    def is_user(self) -> bool:
+        """Whether it is a user and nothing more."""
+        return self.known and not (self.has(Role.ADMIN) or self.has(Role.GATEWAY))
+
     def may_be(self, node: NodeId) -> bool:
         """Whether it may speak for this node."""
         if not self.known:

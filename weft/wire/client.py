@@ -16,8 +16,10 @@ from weft.wire.client_pb2_grpc import ResourceManagerClientStub
 from weft.wire.codec import CALLS
 from weft.wire.containers_pb2 import LogChunk, ReadLogRequest
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
+from weft.wire.tokens import numbered
 
 _MANAGER = "Resource Manager"
+LOGS_MAX = 100_000  # containers whose logs a connection has leave to read
 
 
 class ManagerConnection:
@@ -36,6 +38,7 @@ class ManagerConnection:
     ) -> None:
         """`user`, or the user whose `token` it is, is whom a gateway calls for."""
         said = ((USER_KEY, user), (TOKEN_KEY, token))
+        self._logs: dict[int, bytes] = {}  # leave to read what containers wrote
         self._metadata = tuple((key, value) for key, value in said if value)
         self.address = address
         self.deadline_s = deadline_s
@@ -63,7 +66,15 @@ class ManagerConnection:
             )  # fmt: skip
         except grpc.aio.AioRpcError as error:
             return self._refused(error, what)
+        for token in getattr(answer, "tokens", ()):
+            self._logs[numbered(token)[1]] = token
+        while len(self._logs) > LOGS_MAX:
+            del self._logs[next(iter(self._logs))]
         return row.decode_answer(answer)  # type: ignore[no-any-return]
+
+    def log_token(self, container: int) -> bytes:
+        """The leave to read what a container wrote, which came with its newest report."""
+        return self._logs.get(container, b"")
 
     def _refused(self, error: grpc.aio.AioRpcError, what: str) -> Refused:
         metadata = dict(error.trailing_metadata() or ())
@@ -117,13 +128,17 @@ async def read_log(
     stream: str = "stdout",
     deadline_s: float = 30.0,
     skip: int = 0,
+    token: bytes = b"",
 ) -> AsyncIterator[bytes]:
     """What a container's command wrote so far, in chunks, from its node manager at host:port.
 
-    `skip` bytes at the beginning are left out.
+    `skip` bytes at the beginning are left out. A user shows the `token` that came with the
+    container's report.
     """
     async with wire.dial(address) as connection:
-        request = ReadLogRequest(container_id=container, node_id=node, stream=stream, offset=skip)
+        request = ReadLogRequest(
+            container_id=container, node_id=node, stream=stream, offset=skip, token=token
+        )
         chunks = ContainerManagerStub(connection).ReadLog(request, timeout=deadline_s)
         try:
             while True:
@@ -134,6 +149,8 @@ async def read_log(
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise InputError("container", error.details() or "no log") from None
+            if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+                raise InputError("container", error.details() or "may not be read") from None
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 raise wire.unreachable("Node Manager", address, error) from None
             raise WeftError(f"the Node Manager at {address} failed: {error.details()}") from None

@@ -997,18 +997,24 @@ class ContainerReports(_message.Message):
 
     ITEMS_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
     next: _builtins.str
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerReport]: ...
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """leave to read what each container wrote"""
+
     def __init__(
         self,
         *,
         items: _abc.Iterable[Global___ContainerReport] | None = ...,
         next: _builtins.str = ...,
+        tokens: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next", b"next"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next", b"next", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,7 +17,7 @@ from weft.messages import (
     StartAnswered,
     StartContainers,
 )
-from weft.requests import ClientRequest, Refused
+from weft.requests import ClientRequest, ContainerReport, ListContainers, Refused
 from weft.wire import (
     auth,
     client_pb2,
@@ -43,8 +43,17 @@ OnClosed = Callable[[Lane], None]
 _STATUS = {code.name.lower(): code for code in grpc.StatusCode}
 
 
-def add_client_service(server: Server, ask: Ask, watch: Watch, gate: Gate | None = None) -> None:
-    """Serve ResourceManagerClient: `ask` answers requests, `watch` numbered lines of JSON."""
+def add_client_service(
+    server: Server,
+    ask: Ask,
+    watch: Watch,
+    gate: Gate | None = None,
+    leave: Callable[[Sequence[ContainerReport]], Sequence[bytes]] = lambda reports: (),
+) -> None:
+    """Serve ResourceManagerClient: `ask` answers requests, `watch` numbered lines of JSON.
+
+    `leave` gives the tokens by which the logs of reported containers are read.
+    """
     gate = gate or Gate()
 
     def method(kind: type, row: codec.Call) -> Callable[[Any, Any], Awaitable[Any]]:
@@ -63,6 +72,8 @@ def add_client_service(server: Server, ask: Ask, watch: Watch, gate: Gate | None
                 await _refuse(context, got)
             try:
                 message = row.encode_answer(got)
+                if kind is ListContainers:
+                    message.tokens.extend(leave(got.items))
                 wire.check_size(message, row.method)
                 return message
             except InputError as error:
@@ -183,6 +194,10 @@ class Containers(Protocol):
         """What a container wrote after `skip` bytes; raises InputError if there is no such log."""
         ...
 
+    def may_read(self, node: str, container: int, token: bytes) -> str:
+        """Why a token is no leave to read what a container wrote; empty: it is."""
+        ...
+
 
 def _refused_order(order: Any, error: InputError) -> StartAnswered:
     """The answer to an order that was refused: an error for each of its items."""
@@ -241,6 +256,11 @@ def add_container_service(server: Server, containers: Containers, gate: Gate | N
             lane.close()
 
     async def read_log(request: Any, context: Any) -> None:
+        if auth.peer().is_user:
+            problem = containers.may_read(request.node_id, request.container_id, request.token)
+            if problem:
+                gate.refuse("ReadLogRequest", context.peer(), InputError("token", problem))
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, problem)
         try:
             async for data in containers.read_log(
                 request.node_id, request.container_id, request.stream, max(0, request.offset)

@@ -42,6 +42,7 @@ class Kind(IntEnum):
     ATTEMPT = 1  # speak for one attempt of an application
     NODE = 2  # speak for one node
     CONTAINER = 3  # start, stop and ask for one container on its node
+    LOG = 4  # read what one container wrote
     USER = 5  # be a user: `client/NAME` or `admin/NAME`
 
 
@@ -122,18 +123,22 @@ def numbered(token: bytes) -> tuple[int, int]:
 
 
 def container_problem(
-    token: bytes, container: ContainerId, keys: Mapping[int, bytes], now_s: float
+    token: bytes,
+    container: ContainerId,
+    keys: Mapping[int, bytes],
+    now_s: float,
+    wanted: Kind = Kind.CONTAINER,
 ) -> str:
     """What keeps a token from being a container's; empty: nothing. As `check`, for the many."""
     if len(token) == _NUMBERED_BYTES:
         kind, key, ends_s, number = _NUMBERED.unpack_from(token)
         secret = keys.get(key)
-        if kind == Kind.CONTAINER and number == container and secret is not None and now_s < ends_s:
+        if kind == wanted and number == container and secret is not None and now_s < ends_s:
             signature = hmac.digest(secret, token[:-MAC_BYTES], "sha256")
             if hmac.compare_digest(signature, token[-MAC_BYTES:]):
                 return ""
     try:
-        claim = check(token, (Kind.CONTAINER,), keys, now_s)
+        claim = check(token, (wanted,), keys, now_s)
     except InputError as error:
         return f"the token of container {container} {error.problem}"
     return f"the token is of container {claim.number}"
@@ -214,15 +219,17 @@ class Keys:
         key = self._signs(now_s)
         return sign(key.secret, Kind.NODE, key.number, now_s + self.lasts_s(), node)
 
-    def container(self, container: ContainerId, node: NodeId, now_s: float) -> bytes:
-        """The token of a container, which its node checks."""
+    def container(
+        self, container: ContainerId, node: NodeId, now_s: float, kind: Kind = Kind.CONTAINER
+    ) -> bytes:
+        """The token of a container, or to read its logs, which its node checks."""
         key = self._signs(now_s)
         secret = self._derived.get((key.number, node))
         if secret is None:
             if len(self._derived) >= DERIVED_MAX:
                 self._derived.clear()
             secret = self._derived[key.number, node] = node_secret(key.secret, node)
-        said = _NUMBERED.pack(Kind.CONTAINER, key.number, now_s + CONTAINER_S, container)
+        said = _NUMBERED.pack(kind, key.number, now_s + CONTAINER_S, container)
         return said + hmac.digest(secret, said, "sha256")
 
     def user(self, role: Role, name: str, now_s: float, lasts_s: float) -> str:
