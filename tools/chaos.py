@@ -12,6 +12,7 @@ a broken promise. `--keep FOLDER` keeps logs and events.
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -22,7 +23,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -168,7 +169,8 @@ class Chaos:
         total = twice = 0
         closed: dict[int, dict[str, Any]] = {}  # the first end of a container that was heard of
         placed: dict[int, float] = {}
-        for event in self.cluster.events():
+        events = self.cluster.events()
+        for event in events:
             if event["fact"] == "Closed":
                 closed.setdefault(event["container"], event)
             elif event["fact"] == "Placed":
@@ -185,14 +187,13 @@ class Chaos:
                     if not mine:
                         wrong.append(f"application {app}: {name} never finished")
                     for end, later in pairwise(mine):
-                        heard = closed.get(end.container)
+                        heard = closed.get(end.container) or unheard(end, events)
                         cause = why(end, heard)
                         self.causes.append(f"application {app}, {name}: {cause}")
-                        if heard is not None and not excused(heard):
+                        if not excused(heard):
                             wrong.append(f"application {app}: {name} finished again: {cause}")
                         if (
-                            heard is not None
-                            and heard["outcome"] == "SUCCEEDED"
+                            heard["outcome"] == "SUCCEEDED"
                             and placed.get(later.container, 0.0) > heard["now_s"]
                         ):
                             wrong.append(f"application {app}: {name} after its success was heard")
@@ -216,18 +217,33 @@ class End(NamedTuple):
         return cls(float(at), task, (int(app) << 8 | int(attempt)) << 32 | int(number))
 
 
+def unheard(end: End, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a manager that started anew would have said of a container which it never knew: its node
+    was back too late, or in time.
+    """
+    nodes = (e["node"] for e in events if e["fact"] == "TaskStarted")
+    started = (e["container"] for e in events if e["fact"] == "TaskStarted")
+    node = dict(zip(started, nodes, strict=True)).get(end.container, "?")
+    back = (
+        e["now_s"] for e in events
+        if e["fact"] == "NodeChanged" and e["node"] == node and e["state"] == "RUNNING"
+    )  # fmt: skip
+    back_s = next((at_s for at_s in back if at_s > end.at_s), math.inf)
+    late = "was silent for" if back_s - end.at_s >= EXPIRY_S else "came back within"
+    text = f"its node {late} {back_s - end.at_s:.1f} s, to a manager that started anew"
+    return {"node": node, "outcome": "LOST", "message": text, "now_s": back_s}
+
+
 def excused(heard: Mapping[str, Any]) -> bool:
-    """Whether a container was given up with a node that was silent for longer than the expiry.
+    """Whether a container that was lost was so with a node silent for longer than the expiry.
 
     Node Managers that were killed are back before, and know how their tasks ended.
     """
-    return heard["outcome"] == "LOST" and "was silent for" in heard["message"]
+    return heard["outcome"] != "LOST" or "was silent for" in heard["message"]
 
 
-def why(end: End, heard: Mapping[str, Any] | None) -> str:
+def why(end: End, heard: Mapping[str, Any]) -> str:
     """Why a task that finished was run again."""
-    if heard is None:
-        return "no end of its container was heard of"
     before_s = end.at_s - heard["now_s"]
     when = "after" if before_s > 0 else "before"
     text = f"{heard['node']}: finished {abs(before_s):.2f} s {when} the manager heard"
