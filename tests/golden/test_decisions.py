@@ -131,6 +131,20 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
     "carbyne, mix": ("carbyne", {"leftover": "mix", "leftover_mix": 0.3}, False, True, {}),
     "carbyne, least share": ("carbyne", {"leftover": "least_share"}, True, True, {}),
     "carbyne, packing": ("carbyne", {"leftover": "packing", "packing": False}, False, False, {}),
+    "carbyne, half altruism": (
+        "carbyne", {"asker.altruism": 0.5, "asker.slack_s": 1.0, "leftover": "srtf"}, False, True, {},
+    ),
+    "carbyne, refreshed": (
+        "carbyne", {"asker.refresh_s": 4.0, "asker.promise": 0.5, "asker.packer": "plan"}, True,
+        False, {},
+    ),
+    "cobra, short periods": (
+        "cobra", {"asker.period_s": 2.0, "asker.surplus_release": True, "asker.tau": 0.5}, False,
+        True, {},
+    ),
+    "cobra, what is needed": ("cobra", {"asker.needed_only": True}, True, False, {}),
+    "drs, soon idle": ("drs", {"asker.idle_s": 2.0, "asker.backlog_s": 0.5}, False, True, {}),
+    "sjf, two a node": ("sjf", {}, True, True, {"node_containers_max": 2}),
     "capacity, preemption": (
         "capacity", {}, False, True,
         {"preemption": True, "preemption_intra_queue": True, "preemption_grace_s": 3.0},
@@ -153,7 +167,8 @@ def check(group: str, name: str, found: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_cluster_decides_as_recorded(name: str) -> None:
     chosen, options, prompt, tree, manager = CASES[name]
-    scheduler = with_options(preset(chosen), {f"matcher.{k}": v for k, v in options.items()})
+    named = {key if "." in key else f"matcher.{key}": value for key, value in options.items()}
+    scheduler = with_options(preset(chosen), named)
     plain = preset(chosen).asker not in ("all_ready", "carbyne")
     settings = SimSettings(scheduler, seed=5, prompt=prompt, manager=manager, until_s=5000.0)
     recorder = Recorder()
@@ -223,6 +238,7 @@ def test_a_planner_plans_as_recorded(name: str, where: str) -> None:
         rng = np.random.default_rng(seed)
         plan = planner(chosen)(PlanRequest(dag(seed), MACHINES[where], rng, options))
         text = f"{plan.order.tolist()} {plan.machine.tolist()} {np.round(plan.start_s, 6).tolist()}"
+        text += json.dumps(plan.explain, sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         found.append([round(plan.makespan_s, 6), digest])
     check("plans", f"{name} on {where}", {"makespan_s, digest": found})
