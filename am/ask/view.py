@@ -157,12 +157,12 @@ class HoldView:
     `pool_max` is the number of containers of the job's size that the cluster could hold.
     """
 
-    waiting: Sequence[WaitingTasks] = ()
-    containers: Sequence[ContainerView] = ()
-    size: Vector = ()  # of a new container
-    pool_max: int = 1
-    pending: int = 0  # containers asked for and not granted
-    racks: Mapping[NodeId, str] = field(default_factory=dict)  # where known; none: there is one
+    waiting: Sequence[WaitingTasks]
+    containers: Sequence[ContainerView]
+    size: Vector  # of a new container
+    pool_max: int
+    pending: int  # containers asked for and not granted
+    racks: Mapping[NodeId, str]  # where known; none: there is one
 
 
 class HoldWish(NamedTuple):

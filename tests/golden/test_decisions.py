@@ -132,7 +132,7 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
     "carbyne, least share": ("carbyne", {"leftover": "least_share"}, True, True, {}),
     "carbyne, packing": ("carbyne", {"leftover": "packing", "packing": False}, False, False, {}),
     "carbyne, half altruism": (
-        "carbyne", {"asker.altruism": 0.5, "asker.slack_s": 1.0, "leftover": "srtf"}, False, True, {},
+        "carbyne", {"asker.altruism": 0.5, "asker.slack_s": 1.0}, False, True, {},
     ),
     "carbyne, refreshed": (
         "carbyne", {"asker.refresh_s": 4.0, "asker.promise": 0.5, "asker.packer": "plan"}, True,

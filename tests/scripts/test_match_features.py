@@ -315,3 +315,37 @@ def test_sjf_goes_by_the_path_not_by_the_work() -> None:
     rig.beat()
     rig.allocate(wide)
     assert len(wide.containers) == 1
+
+
+def test_the_head_of_a_strict_line_is_found_wherever_it_was_asked_for() -> None:
+    """The largest priScore goes first, also behind asks that go after the first one looked at."""
+    rig = Rig("fifo", FREE)
+    rig.add_node("n1", vcores=2.0)
+    master = rig.start(job("j", *(stage(f"s{i}", tasks=1) for i in range(4))))
+    scores = (0.5, 0.1, 0.9, 0.7)
+    asks = [ask(i + 1, 1, stage=i, pri_score=score) for i, score in enumerate(scores)]
+    rig.allocate(master, *asks)
+    rig.beat()
+    placed = [fact.ask for fact in noted(rig.effects, Placed)]
+    assert placed == [3, 4]
+
+
+def test_half_a_fairness_knob_holds_only_those_behind_the_neediest_half() -> None:
+    """Of four applications the two with the least share compete under f = 0.5."""
+    rig = Rig(make_matcher("tetris", {"fairness": 0.5}), FREE)
+    rig.add_node("n1", vcores=10.0, memory_mb=20480.0)
+    masters = [rig.start(job(f"j{i}", stage(tasks=99))) for i in range(4)]
+    for held, master in enumerate(masters):
+        rig.allocate(master, ask(1, held, (1.0, 1024.0)))
+        rig.beat()
+    for held, master in enumerate(masters):
+        rig.allocate(master, ask(1, held + 1, (1.0, 1024.0)))
+    books = rig.manager.books
+    rows = {e.app: e.row for e in books.rows.entries if e is not None}
+    why = [
+        books.matcher.why_not(books.view, 0, rows[slot])
+        for slot in sorted(rows, key=lambda slot: books.ledger.apps.held[slot, 0])
+    ]
+    assert why == ["", "", *(
+        f"held by fairness: {n} applications have a smaller share" for n in (2, 3)
+    )]  # fmt: skip

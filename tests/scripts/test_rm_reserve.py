@@ -50,3 +50,25 @@ def test_a_reservation_goes_with_its_application() -> None:
     before = len(rig.manager.books.holdings)
     rig.beat("n1", succeeded(running.pop(0), 0, 99), later_s=2.0)
     assert len(rig.manager.books.holdings) >= before
+
+
+def test_a_large_task_gets_a_node_kept_though_its_turn_never_comes() -> None:
+    """Under sjf the long job is never the first in turn; its queue's guarantee could hold it."""
+    rig = Rig("sjf", ManagerSettings(master_demand=NO_MASTER, reserve_after_s=10.0))
+    rig.add_node("n1")
+    big = rig.start(job("big", stage(tasks=1, demand={"vcores": 4})))
+    small = rig.start(job("small", stage(tasks=1000)))
+    rig.allocate(small, ask(1, 1000), remaining_path_s=10.0)
+    rig.beat()
+    rig.allocate(big, ask(1, 1, (4.0, 1024.0)), remaining_path_s=1000.0)
+    rig.allocate(small)
+    running = list(small.containers)
+    for tick in range(60):
+        rig.beat("n1", succeeded(running.pop(0), 0, tick), later_s=1.0)
+        placed = [p for p in noted(rig.effects, Placed) if p.demand == (1.0, 1024.0)]
+        running.extend(p.container for p in placed)
+        rig.allocate(small, remaining_path_s=10.0)
+        rig.allocate(big, remaining_path_s=1000.0)
+        if big.containers or not running:
+            break
+    assert big.containers
