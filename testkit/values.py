@@ -6,7 +6,7 @@ import typing
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 import numpy as np
 from hypothesis import strategies as st
@@ -15,6 +15,7 @@ from weft import requests
 from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
 from weft.plan import Plan, pri_scores
 from weft.resources import Kind, ResourceType, ResourceTypes
+from weft.tape.records import hints_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAME = st.text("abcdefgh_é", min_size=1, max_size=6)
@@ -144,6 +145,6 @@ WIDE_FIELDS = {"acks", "releases", "stop", "cluster_ts", "seed", "response_id", 
 
 def own_fields(kind: Any, leave_out: set[str] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
     """A strategy for each field of a record."""
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)
     names = [f.name for f in fields(kind)] if is_dataclass(kind) else kind._fields
     return {n: strategy(hints[n], n) for n in names if n not in leave_out}

@@ -5,12 +5,15 @@ in the last record of the same sender. Decoding gives what was encoded, bit by b
 a field of floats come back as floats.
 """
 
+import ast
 import json
+import sys
 import types
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -173,7 +176,7 @@ def codec_of(kind: Any, name: str = "", context: Context | None = None) -> Codec
 
 def record_of(kind: type, outer: Context | None, inner: Context | None) -> Codec:
     """The codec of a record; with `outer` it is compared with the last one of its sender."""
-    hints = dict(_hints(kind))
+    hints = dict(hints_of(kind))
     names = [field.name for field in fields(kind)] if is_dataclass(kind) else _named(kind)
     if kind is ClientRequested:
         hints["request"] = ClientRequest
@@ -182,8 +185,23 @@ def record_of(kind: type, outer: Context | None, inner: Context | None) -> Codec
 
 
 @cache
-def _hints(kind: type) -> Mapping[str, Any]:
-    return get_type_hints(kind)
+def hints_of(kind: type) -> Mapping[str, Any]:
+    """The types of a record's fields, by name, in order.
+
+    A compiled class has forgotten what its tuples hold; its source, which lies beside, has not.
+    """
+    module = sys.modules[kind.__module__]
+    file = Path(str(module.__file__))
+    if file.suffix == ".py":
+        return get_type_hints(kind)
+    tree = ast.parse(file.with_name(f"{kind.__module__.rpartition('.')[2]}.py").read_text())
+    (found,) = (
+        one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == kind.__name__
+    )
+    said = [one for one in found.body if isinstance(one, ast.AnnAssign)]
+    return {
+        ast.unparse(one.target): eval(ast.unparse(one.annotation), vars(module)) for one in said
+    }
 
 
 def _named(kind: type) -> list[str]:

@@ -10,7 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Any, Final, NamedTuple
 
 from weft import effects, messages, requests
 from weft.effects import ClientRequested, Effect, Note
@@ -30,7 +30,7 @@ from weft.requests import (
     ListQueues,
 )
 from weft.tape.columns import Context, Source, put_uint
-from weft.tape.records import codec_of, record_of
+from weft.tape.records import codec_of, hints_of, record_of
 
 EVENTS: Final[tuple[type, ...]] = (
     effects.TimerFired,
@@ -168,7 +168,7 @@ def schema() -> str:
             look(one)
         if getattr(kind, "__module__", "") not in modules or kind.__name__ in seen:
             return
-        hints = get_type_hints(kind)
+        hints = hints_of(kind)
         seen[kind.__name__] = repr([(field, str(hint)) for field, hint in hints.items()])
         for hint in hints.values():
             look(hint)
