@@ -67,6 +67,7 @@ def _record(cluster: Cluster, case: Case) -> list[Job]:
     scale = 1.0 if real else SCALE
     shared = (
         f"--tape={cluster.folder / 'tapes'}", f"--time-scale={scale}", f"--epoch-s={time.time()}",
+        "--no-check",  # which takes its time: fewer messages would share a batch
     )  # fmt: skip
     keeps = (
         *shared, f"--pace={case.pace}", f"--scheduler={case.preset}",

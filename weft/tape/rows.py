@@ -146,9 +146,10 @@ def check_of(orders: Sequence[Effect]) -> int:
     Of a long answer it covers the length and CHECKED_MAX orders all over it.
     """
     count = len(orders)
-    some = [orders[i * count // CHECKED_MAX] for i in range(CHECKED_MAX)]
-    text = f"{count}{orders if count <= CHECKED_MAX else some!r}"
-    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
+    some = list(orders)
+    if count > CHECKED_MAX:
+        some = [orders[i * count // CHECKED_MAX] for i in range(CHECKED_MAX)]
+    return zlib.crc32(f"{count}{some!r}".encode("utf-8", "surrogatepass"))
 
 
 def placed_of(orders: Sequence[Effect]) -> tuple[Placing, ...]:
