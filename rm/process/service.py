@@ -217,13 +217,15 @@ class ManagerService(Outside):
         finally:
             self._watchers.discard(watcher)
 
-    async def turn_keys(self, save: Callable[[Keys], None], every_s: float) -> None:
+    async def turn_keys(self, save: Callable[[Keys], str], every_s: float) -> None:
         """Make new keys when it is time, and give whoever is connected what it needs of them."""
         while True:
             await asyncio.sleep(every_s)
-            if not self._trust.keys.turn(time.time()):
+            turned = self._trust.keys.turn(time.time())
+            if why := save(self._trust.keys):
+                self._process.log.warning("after a restart tokens do not hold", reason=why)
+            if not turned:
                 continue
-            save(self._trust.keys)
             self._process.log.info("a new key signs tokens soon")
             for lane, addresses in list(self._behind.items()):
                 lane.send([each for one in addresses for each in self._trust.renewed(one)])

@@ -32,23 +32,36 @@ from weft.wire.tokens import FILE, Keys, KeyTold, Kind, Shown
 SUBJECTS_MAX = 100_000  # of one stream
 
 
-def open_keys(folder: Path | None, rotate_s: float) -> tuple[Keys, Callable[[Keys], None]]:
-    """The keys in a state folder, or new ones, and how to keep them; raises InputError."""
+def open_keys(folder: Path | None, rotate_s: float) -> tuple[Keys, Callable[[Keys], str]]:
+    """The keys in a state folder, or new ones, and how to keep them; raises InputError.
+
+    To keep them answers why that cannot be done now (a full disk); empty: they are kept. Keys that
+    are not hold all the same, until the manager ends.
+    """
     if folder is None:
-        return Keys(time.time(), secrets.token_bytes, rotate_s), lambda keys: None
+        return Keys(time.time(), secrets.token_bytes, rotate_s), lambda keys: ""
     path = folder / FILE
-
-    def save(keys: Keys) -> None:
-        fresh = path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            json.dump(keys.data(), file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-
     saved = None
+
+    def save(keys: Keys) -> str:
+        nonlocal saved
+        data = keys.data()
+        if data == saved:
+            return ""
+        fresh = path.with_suffix(".new")
+        try:
+            fresh.unlink(missing_ok=True)
+            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "w") as file:
+                json.dump(data, file)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        except OSError as error:
+            return f"cannot write {path}: {error.strerror}"
+        saved = data
+        return ""
+
     if path.exists():
         try:
             saved = json.loads(path.read_text("utf-8"))
