@@ -5,6 +5,7 @@ import base64
 import contextlib
 import json
 import ssl
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -77,7 +78,7 @@ class Live:
         file = f"--cluster={folder / 'cluster.json'}"
         self.cluster = Cluster(folder)
         self.manager = self.cluster.manager(
-            *self.flags("rm1"), file, f"--state-dir={folder / 'state'}"
+            *self.flags("rm1"), file, f"--state-dir={folder / 'state'}", "--metrics-tls"
         )
         self.host = self.cluster.host(self.manager, *self.flags("rm1"))
         self.nodes = self.cluster.nodes(
@@ -397,6 +398,25 @@ def test_pages_and_rest_know_their_visitors(live: Live, app: int) -> None:
     asyncio.run(main())
     until(lambda: live.state(app)[0] == "KILLED", "its owner killed it")
     assert live.state(app)[1:3] == before[:2]
+
+
+def test_metrics_are_read_by_who_shows_a_certificate(live: Live) -> None:
+    def read(certificate: str) -> str:
+        at = live.folder / ("theirs" if certificate == "stranger" else "tls")
+        context = ssl.create_default_context(cafile=live.folder / "tls" / "ca.pem")
+        if certificate:
+            context.load_cert_chain(at / f"{certificate}.pem", at / f"{certificate}-key.pem")
+        where = f"https://{live.manager.ready['metrics']}/metrics"
+        with urllib.request.urlopen(where, timeout=30, context=context) as answer:
+            return str(answer.read().decode())
+
+    assert "weft_grpc_calls_total" in read("alice")
+    for certificate in ("", "stranger", "old"):
+        with pytest.raises(OSError):  # noqa: PT011 - how a hand-shake fails differs
+            read(certificate)
+    with pytest.raises(OSError):  # noqa: PT011
+        urllib.request.urlopen(f"http://{live.manager.ready['metrics']}/metrics", timeout=30)
+    assert "weft_grpc_calls_total" in read("root")
 
 
 def test_a_certificate_without_a_role_is_told_how_to_get_one(live: Live) -> None:

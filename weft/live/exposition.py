@@ -5,6 +5,7 @@ bound. What is a state and not an event is looked up when somebody asks (`sample
 """
 
 import asyncio
+import ssl
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
@@ -208,16 +209,17 @@ class Exposition:
             lines += write.family(kind, name, text, list(series.items()))
         return ("\n".join(lines) + "\n").encode() + generate_latest(self._process)
 
-    def serve(self, host: str, port: int) -> str:
-        """Serve `/metrics`; returns host:port. Raises WeftError when the port is in use.
+    def serve(self, host: str, port: int, secured: ssl.SSLContext | None = None) -> str:
+        """Serve `/metrics`, `secured` by TLS; returns host:port.
 
-        Call it on the loop's thread if anything is to be sampled.
+        Raises WeftError when the port is in use. Call it on the loop's thread if anything is to be
+        sampled.
         """
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             self._loop = None
-        return serve(host, port, self.text)
+        return serve(host, port, self.text, secured)
 
 
 def _histograms(

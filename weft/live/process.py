@@ -5,11 +5,14 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from weft.errors import WeftError
+from weft.errors import InputError, WeftError
 from weft.facts import Fact
 from weft.live import exposure, log
 from weft.live.clock import Clock
@@ -131,10 +134,22 @@ class Process:
     def serve_metrics(self) -> None:
         """Start the Prometheus endpoint, unless it is switched off."""
         if self.settings.metrics_port >= 0:
+            secured = None
+            if self.settings.metrics_tls:
+                files = self.tls_files("--metrics-tls")
+                secured = tls.server_context(files, ssl.CERT_REQUIRED)
+                self.on_renewed.append(partial(tls.load, files, secured))
             self.metrics_address = self.exposition.serve(
-                self.settings.host, self.settings.metrics_port
+                self.settings.host, self.settings.metrics_port, secured
             )
             self.spawn(self.exposition.measure_lag())
+
+    def tls_files(self, why: str) -> tuple[Path, Path, Path]:
+        """Authority, certificate and key; raises InputError where they are not there for `why`."""
+        settings = self.settings
+        if not (settings.tls_ca and settings.tls_cert and settings.tls_key):
+            raise InputError(why, f"takes {', '.join(tls.FLAGS)}")
+        return settings.tls_ca, settings.tls_cert, settings.tls_key
 
     def ready(self, **what: Any) -> None:
         """Say in one line of JSON that the process serves, and where."""

@@ -42,6 +42,9 @@ class ProcessSettings(BaseSettings):
         le=65535,
         description="Port of the Prometheus endpoint; 0: any free one, -1: none.",
     )
+    metrics_tls: bool = Field(
+        False, description="Metrics by TLS, for readers with a certificate of the authority."
+    )
     epoch_s: float = Field(
         0.0,
         ge=0,

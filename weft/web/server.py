@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from functools import partial
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ from weft.web.keeping import Keeper
 from weft.web.patience import PatientRunner
 from weft.web.plans import Plans
 from weft.web.source import Source
+from weft.wire import tls
 
 BODY_MAX = 64 << 20  # bytes: as large as one job may be on the wire
 ENDING_S = 1.0  # open live streams get no longer to end
@@ -146,9 +148,11 @@ async def serve(settings: WebSettings) -> None:
         handler_cancellation=True,
     )  # fmt: skip
     await runner.setup()
-    context = visitors.server_context(settings) if settings.https else None
-    if context is not None:
-        process.on_renewed.append(partial(visitors.load, context, settings))
+    context = None
+    if settings.https:
+        files = process.tls_files("--https")
+        context = tls.server_context(files, ssl.CERT_OPTIONAL)
+        process.on_renewed.append(partial(tls.load, files, context))
     site = web.TCPSite(runner, settings.host, settings.port, ssl_context=context)
     try:
         try:

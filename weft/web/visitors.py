@@ -7,7 +7,6 @@ those who may see the application.
 
 import base64
 import binascii
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,33 +14,12 @@ from aiohttp import web
 
 from weft.access import Role, role_of
 from weft.client.api import AsyncClient
-from weft.errors import InputError
-from weft.live.settings import WebSettings
 from weft.web.answers import Handler, remote_exception
 from weft.web.context import SETTINGS, SOURCE, VISITOR, parse_app
 from weft.web.source import Source
 
 SOURCES_MAX = 200  # visitors whose reads are shared for half a second
 SOURCES: "web.AppKey[dict[tuple[str, str], Source]]" = web.AppKey("sources", dict)
-
-
-def server_context(settings: WebSettings) -> ssl.SSLContext:
-    """TLS of the pages: visitors may show a certificate of the authority; raises InputError."""
-    if not (settings.tls_ca and settings.tls_cert and settings.tls_key):
-        raise InputError("--https", "takes --tls-ca, --tls-cert and --tls-key")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load(context, settings)
-    context.verify_mode = ssl.CERT_OPTIONAL
-    return context
-
-
-def load(context: ssl.SSLContext, settings: WebSettings) -> None:
-    """Have new visitors shown what is in the files now."""
-    assert settings.tls_ca is not None
-    assert settings.tls_cert is not None
-    context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    context.load_verify_locations(settings.tls_ca)
 
 
 @web.middleware

@@ -52,6 +52,22 @@ def from_environment() -> Identity | None:
     return read(*files)
 
 
+def server_context(files: tuple[Path, Path, Path], visitors: ssl.VerifyMode) -> ssl.SSLContext:
+    """TLS for a server that is not gRPC's: with authority, certificate and key of `files`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load(files, context)
+    context.verify_mode = visitors
+    return context
+
+
+def load(files: tuple[Path, Path, Path], context: ssl.SSLContext) -> None:
+    """Have a server show from now on what is in the files."""
+    authority, cert, key = files
+    context.load_cert_chain(cert, key)
+    context.load_verify_locations(authority)
+
+
 LOOK_S = 1.0  # between looks at the files
 _UNSET = object()
 _identity: object = _UNSET
