@@ -6,6 +6,7 @@ from testkit.manager import Rig
 from weft.facts import Placed
 
 NO_MASTER = {"vcores": 0.0}
+LITTLE = {"vcores": 0.1}
 
 
 def test_a_large_ask_gets_a_node_kept_when_small_ones_pass_it() -> None:
@@ -72,3 +73,29 @@ def test_a_large_task_gets_a_node_kept_though_its_turn_never_comes() -> None:
         if big.containers or not running:
             break
     assert big.containers
+
+
+def test_the_node_is_kept_where_room_comes_soonest_whatever_runs_on_there() -> None:
+    """Half of n1 is free in 12 s and half in 500 s; all of n2 in 60 s: two cores come first on n1."""
+    rig = Rig("sjf", ManagerSettings(master_demand=NO_MASTER, reserve_after_s=4.0))
+    rig.add_node("masters", vcores=0.5)
+    other = rig.start(job("other", *(stage(f"s{i}", tasks=9, demand=LITTLE) for i in range(4))))
+    rig.add_node("n1")
+    rig.allocate(other, ask(1, 2, duration_s=12.0), ask(2, 2, duration_s=500.0, stage=1))
+    rig.beat()
+    rig.add_node("n2")
+    rig.allocate(other, ask(3, 4, duration_s=60.0, stage=2))
+    rig.beat()
+    big = rig.start(job("big", stage(tasks=1, demand=LITTLE)))
+    rig.allocate(big, ask(1, 1, (2.0, 1024.0)), remaining_path_s=1.0)
+    rig.allocate(other, ask(4, 9, duration_s=60.0, stage=3), remaining_path_s=99.0)
+    ended = next(n for n, c in other.containers.items() if c.ask_id == 3)
+    rig.beat("n2", succeeded(ended, 2), later_s=1.0)  # somebody else is served
+    for _ in range(20):
+        rig.beat("n1", later_s=1.0)
+        rig.allocate(other, remaining_path_s=99.0)
+        rig.allocate(big, remaining_path_s=1.0)
+        if rig.manager.books.reserved:
+            break
+    ((_, slots),) = rig.manager.books.reserved.values()
+    assert [rig.manager.books.node_at[slot].node_id for slot in slots] == ["n1"]
