@@ -1,6 +1,6 @@
 """What the schedulers decide on small runs, recorded: no decision changes unnoticed.
 
-`data/decisions.json` says nothing about what is right; other tests do. Where a change of a decision
+`recorded/decisions.json` says nothing about what is right; other tests do. Where a change of a decision
 is meant, WEFT_RECORD=1 records anew, and the CHANGELOG says why.
 """
 
@@ -25,7 +25,7 @@ from weft.job import Edge, EdgeKind, Job, Preference, Stage
 from weft.presets import PRESETS, preset, with_options
 from weft.resources import DEFAULT_RESOURCE_TYPES
 
-FILE = Path(__file__).parent / "data" / "decisions.json"
+FILE = Path(__file__).parent / "recorded" / "decisions.json"
 RECORD = os.environ.get("WEFT_RECORD", "0") not in ("", "0")
 KNOWN: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
 

@@ -71,3 +71,46 @@ def test_an_early_end_of_a_task_that_is_not_the_job_s_counts_nothing() -> None:
     assert progress.finish_early(0, 1)
     assert not progress.finish_early(0, 1)
     assert progress.finished == 1
+
+
+def one_stage(duration: list[float], demand: list[float]) -> Dag:
+    rows = np.array(demand).reshape(-1, 1)
+    first = np.array([0, len(duration)])
+    return Dag(("r",), ("s",), first, np.array(duration), rows, ())
+
+
+@pytest.mark.parametrize("name", ["graphene", "graphene_plus"])
+def test_tasks_without_a_duration_take_no_time(name: str) -> None:
+    """Five of a whole machine each, one after another at one instant, then one of 2 s."""
+    dag = one_stage([0.0] * 5 + [2.0], [1.0] * 6)
+    options = {"iterations": 3} if name == "graphene_plus" else {}
+    request = PlanRequest(dag, Machines.alike(1, [1.0]), np.random.default_rng(1), options)
+    plan = planner(name)(request)
+    assert plan.makespan_s == 2.0
+    assert (plan.end_s - plan.start_s).tolist() == [0.0] * 5 + [2.0]
+
+
+@pytest.mark.parametrize(("duration", "bypass"), [([2.0] * 4, True), ([1.0, 2.0, 3.0, 4.0], False)])
+def test_only_a_stage_of_equal_tasks_is_placed_without_a_search(
+    duration: list[float], bypass: bool
+) -> None:
+    """Whoever starts first of equal, free tasks is no matter; of unlike ones it is."""
+    dag = one_stage(duration, [0.4] * 4)
+    request = PlanRequest(
+        dag, Machines.alike(1, [1.0]), np.random.default_rng(1), {"early_stop": False}
+    )
+    (part,) = planner("graphene")(request).explain["parts"]
+    assert part.get("bypass", False) is bypass
+
+
+def test_who_watches_the_search_is_told_each_better_plan_to_the_last() -> None:
+    told: list[tuple[float, float]] = []
+    dag = one_stage([3.0, 5.0, 7.0, 11.0, 2.0], [0.5, 0.6, 0.3, 0.4, 0.2])
+    request = PlanRequest(
+        dag, Machines.alike(1, [1.0]), np.random.default_rng(1), {"iterations": 10},
+        watch=lambda makespan_s, bound_s: told.append((makespan_s, bound_s)),
+    )  # fmt: skip
+    plan = planner("graphene_plus")(request)
+    assert told[-1][0] == pytest.approx(plan.makespan_s)
+    assert all(after[0] <= before[0] for before, after in zip(told, told[1:], strict=False))
+    assert all(bound <= makespan * (1 + 1e-9) for makespan, bound in told)
