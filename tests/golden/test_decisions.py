@@ -1,7 +1,7 @@
 """What the schedulers decide on small runs, recorded: no decision changes unnoticed.
 
-`recorded/decisions.json` says nothing about what is right; other tests do. Where a change of a decision
-is meant, WEFT_RECORD=1 records anew, and the CHANGELOG says why.
+`recorded/decisions.json` says nothing about what is right; other tests do. Where a change of a
+decision is meant, WEFT_RECORD=1 records anew, and the CHANGELOG says why.
 """
 
 import hashlib

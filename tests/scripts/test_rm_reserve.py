@@ -76,7 +76,7 @@ def test_a_large_task_gets_a_node_kept_though_its_turn_never_comes() -> None:
 
 
 def test_the_node_is_kept_where_room_comes_soonest_whatever_runs_on_there() -> None:
-    """Half of n1 is free in 12 s and half in 500 s; all of n2 in 60 s: two cores come first on n1."""
+    """Half of n1 is free in 12 s and half in 500 s; all of n2 in 60 s: two come first on n1."""
     rig = Rig("sjf", ManagerSettings(master_demand=NO_MASTER, reserve_after_s=4.0))
     rig.add_node("masters", vcores=0.5)
     other = rig.start(job("other", *(stage(f"s{i}", tasks=9, demand=LITTLE) for i in range(4))))

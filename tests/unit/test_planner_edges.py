@@ -1,5 +1,6 @@
 """Where rounding decides: one event or two, whole ticks, and what counts as known."""
 
+import itertools
 import math
 
 import numpy as np
@@ -112,5 +113,5 @@ def test_who_watches_the_search_is_told_each_better_plan_to_the_last() -> None:
     )  # fmt: skip
     plan = planner("graphene_plus")(request)
     assert told[-1][0] == pytest.approx(plan.makespan_s)
-    assert all(after[0] <= before[0] for before, after in zip(told, told[1:], strict=False))
+    assert all(after[0] <= before[0] for before, after in itertools.pairwise(told))
     assert all(bound <= makespan * (1 + 1e-9) for makespan, bound in told)
