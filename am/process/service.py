@@ -15,7 +15,7 @@ from am.process.planning import Planning
 from am.process.shelf import DiskShelf
 from am.settings import MasterSettings
 from weft.effects import MakePlan, Started
-from weft.errors import WeftError
+from weft.errors import InputError, WeftError
 from weft.facts import Fact
 from weft.ids import AttemptId, ContainerId
 from weft.live.process import Process
@@ -38,7 +38,7 @@ from weft.wire.lanes import Lane
 from weft.wire.links import NodeLink, master_stream
 from weft.wire.server import Server
 from weft.wire.services import add_host_service
-from weft.wire.tokens import Shown
+from weft.wire.tokens import Shown, numbered
 from weft.wire.wallet import Wallet
 
 KILLED, BUG = 137, 70  # exit codes: as a shell shows SIGKILL; EX_SOFTWARE
@@ -271,14 +271,26 @@ class HostService:
         self, lane: Lane, batch: tuple[list[MasterLaunch], list[ContainerId], list[bytes]]
     ) -> None:
         launch, kill, tokens = batch
-        self.masters.wallet.take(Shown(tuple(tokens)))
-        for item in self.masters.gate.sift(launch, 0, lane.peer):
+        gate = self.masters.gate
+        given = {numbered(token)[1]: token for token in tokens}
+        for item in gate.sift(launch, 0, lane.peer):
+            _, holder = self._containers.get(item.attempt_id, (0, lane))
+            if holder is not lane and not holder.closed:
+                problem = f"the master of attempt {item.attempt_id} runs for another node manager"
+                gate.refuse("MasterLaunch", lane.peer, InputError("attempt_id", problem))
+                continue
+            if item.attempt_id in given:
+                self.masters.wallet.take(Shown((given[item.attempt_id],)))
             self._containers[item.attempt_id] = (item.container_id, lane)
             self.masters.add(item.attempt_id)
         for container in kill:
-            attempt = next((a for a, (c, _) in self._containers.items() if c == container), None)
-            if attempt is not None:
-                self.masters.end_now(attempt, "killed by its node")
+            found = [(a, of) for a, (c, of) in self._containers.items() if c == container]
+            for attempt, holder in found:
+                if holder is lane:
+                    self.masters.end_now(attempt, "killed by its node")
+                else:
+                    problem = f"container {container} is another node manager's"
+                    gate.refuse("KillMaster", lane.peer, InputError("container_id", problem))
 
     def _closed(self, lane: Lane) -> None:
         """The nodes are gone, and so are the masters that ran on them."""

@@ -18,6 +18,7 @@ from weft.messages import (
     AttemptFinished,
     ContainerEnd,
     ContainersAsked,
+    MasterLaunch,
     NodeHeartbeated,
     NodeRegistered,
     NodeUnregistered,
@@ -28,6 +29,7 @@ from weft.messages import (
 )
 from weft.wire import channel, codec
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
+from weft.wire.host_pb2_grpc import MasterHostStub
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
@@ -123,6 +125,36 @@ def test_nobody_speaks_for_another(busy: tuple[Cluster, Client, int]) -> None:
     )
     assert client.kill(app) in ("KILLING", "KILLED")
     until(lambda: client.application(app).state == "KILLED", "the rightful parts go on")
+
+
+def test_nobody_starts_or_kills_anothers_master(busy: tuple[Cluster, Client, int]) -> None:
+    cluster, client, app = busy
+    host = cluster.parts[1]
+    before = state(client, app)
+    attempt = client.application(app).attempt_id
+    master = next(one for one in client.containers(app) if not one.stage)
+    launch = MasterLaunch(master.container_id, attempt, (1.0, 1.0))
+
+    async def order() -> None:
+        dialled = channel.dial(host.address)
+        call = MasterHostStub(dialled).HostMasters()
+        await call.write(codec.encode_launches([launch], [], [b"nonsense"]))
+        await call.write(codec.encode_launches([], [master.container_id]))
+        await asyncio.sleep(0.3)
+        call.cancel()
+        await dialled.close()
+
+    asyncio.run(order())
+    until(
+        lambda: (
+            {"MasterLaunch.attempt_id", "KillMaster.container_id"}
+            <= set(refusals(host.ready["metrics"]))
+        ),
+        "both are refused",
+        20,
+    )
+    assert state(client, app) == before
+    client.kill(app)
 
 
 def test_a_node_that_was_killed_is_followed_by_another_process(cluster: Cluster) -> None:
