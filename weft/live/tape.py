@@ -118,11 +118,11 @@ class Tape:
             return
         block = self._rows.take()
         if block:
-            packed = self._zlib.compress(block) + self._zlib.flush(zlib.Z_SYNC_FLUSH)
-            if self._bytes + len(packed) > self._bytes_max:
-                self._close(f"it would be longer than {self._bytes_max / 1e6:g} MB")
-                return
-            self._write(packed)
+            self._write(self._zlib.compress(block) + self._zlib.flush(zlib.Z_SYNC_FLUSH))
+            if self._bytes >= self._bytes_max and self._file >= 0:
+                reason = f"it has {self._bytes_max / 1e6:g} MB"
+                self._warn(f"the tape {self.path} ends: {reason}")
+                self._end(reason)
 
     def close(self) -> None:
         """The process ends in order."""
@@ -138,18 +138,14 @@ class Tape:
             os.close(self._file)
             self._file = -1
 
-    def _close(self, reason: str) -> None:
-        self._warn(f"the tape {self.path} ends: {reason}")
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         try:
             while view:
                 view = view[os.write(self._file, view) :]
         except OSError as error:
-            self._close(str(error.strerror))
+            self._warn(f"the tape {self.path} ends: {error.strerror}")
+            os.close(self._file)
+            self._file = -1
             return
         self._bytes += len(data)

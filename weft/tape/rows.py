@@ -315,7 +315,7 @@ class TapeReader:
             try:
                 while source.at < size:
                     yield from self._row(source)
-            except (IndexError, KeyError, ValueError, struct.error) as error:
+            except (LookupError, ValueError, TypeError, ArithmeticError, struct.error) as error:
                 raise WeftError(f"the tape is damaged: {type(error).__name__}: {error}") from None
         self._rest = data[at:]
 

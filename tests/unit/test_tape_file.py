@@ -1,0 +1,93 @@
+"""A tape on disk ends where it must, and the process that keeps it goes on."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from sim.replay import make_core
+from weft.effects import TimerFired
+from weft.errors import InputError, WeftError
+from weft.live.tape import Tape
+from weft.live.tapefile import find_tapes, open_tape
+from weft.messages import NodeHeartbeated
+from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.tape.rows import Ended, Handled
+
+
+def begun(folder: Path, bytes_max: int, said: list[str]) -> Tape:
+    tape = Tape(folder, "nm-rack/1", {"role": "nm"}, bytes_max, said.append)
+    tape.add("node:n1", DEFAULT_RESOURCE_TYPES)  # any dataclass
+    return tape
+
+
+def test_it_is_for_its_owner_only_and_named_after_its_process(tmp_path: Path) -> None:
+    said: list[str] = []
+    tape = begun(tmp_path / "tapes", 10**6, said)
+    tape.handled("node:n1", TimerFired("tasks"), 1.5, [])
+    tape.close()
+    tape.handled("node:n1", TimerFired("tasks"), 2.5, [])  # nobody keeps it any more
+    (found,) = find_tapes(tmp_path / "tapes")
+    assert found.path.name.startswith("nm-rack_1-")
+    assert stat.S_IMODE(found.path.stat().st_mode) == 0o600
+    assert list(found.rows())[1:] == [
+        Handled("node:n1", TimerFired("tasks"), 1.5),
+        Ended("the process ended"),
+    ]
+    assert not said
+
+
+def test_it_ends_at_its_limit_with_one_word(tmp_path: Path) -> None:
+    said: list[str] = []
+    tape = begun(tmp_path, 3000, said)
+    for number in range(3000):
+        tape.handled("node:n1", NodeHeartbeated("n1", number**5), number * 0.37, [])
+        if number % 50 == 0:
+            tape.flush()
+    tape.close()
+    (found,) = find_tapes(tmp_path)
+    rows = list(found.rows())
+    assert rows[-1] == Ended("it has 0.003 MB")
+    assert 100 < len(rows) < 2000
+    assert found.path.stat().st_size < 5000
+    assert said == [f"the tape {found.path} ends: it has 0.003 MB"]
+
+
+def test_a_full_disk_ends_the_tape_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    tape = begun(tmp_path, 10**6, said)
+    tape.flush()
+
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("weft.live.tape.os.write", full)
+    for _ in range(3):
+        tape.handled("node:n1", TimerFired("tasks"), 1.0, [])
+        tape.flush()
+    tape.close()
+    assert said == [f"the tape {tape.path} ends: No space left on device"]
+    monkeypatch.undo()
+    assert len(list(open_tape(tape.path).rows())) == 1  # what was written before is whole
+
+
+def test_what_is_no_tape_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(WeftError, match="cannot write a tape"):
+        begun(tmp_path / "file", 10**6, [])
+    with pytest.raises(InputError, match="is no tape"):
+        open_tape(tmp_path / "file")
+    tape = begun(tmp_path, 10**6, [])
+    tape.close()
+    first, _, rest = tape.path.read_bytes().partition(b"\n")
+    tape.path.write_bytes(first + b"\nxxxx" + rest[4:])
+    with pytest.raises(InputError, match="is damaged"):
+        list(open_tape(tape.path).rows())
+    older = first.replace(b'"schema": "', b'"schema": "0')
+    tape.path.write_bytes(older + b"\n" + rest)
+    with pytest.raises(InputError, match="replay it with that version"):
+        list(open_tape(tape.path).rows())
+    with pytest.raises(WeftError, match="unknown kind"):
+        make_core({"kind": "Unheard"}, {})
