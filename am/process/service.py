@@ -28,6 +28,7 @@ from weft.messages import (
     ContainersGranted,
     MasterLaunch,
     Outcome,
+    StartContainers,
     TasksEnded,
     master_address,
 )
@@ -204,6 +205,10 @@ class MasterService(Outside):
             if to == MANAGER:
                 to_manager.append(message)
             elif (place := self._nodes.get(to)) is not None:
+                if isinstance(message, StartContainers):
+                    for item in message.items:
+                        if item.reusable:
+                            self.wallet.lasts(item.container_id)
                 to_nodes.setdefault(place, []).append(message)
             else:
                 self._bin(1)

@@ -152,5 +152,8 @@ def test_a_wallet_forgets_with_the_last_master_of_an_application() -> None:
     assert len(wallet.of([C1])) == len(wallet.greeting()[0].tokens) == 1
     wallet.ended(C1)
     assert wallet.of([C1]) == []
+    wallet.lasts(C2)
+    wallet.ended(C2)
+    assert len(wallet.of([C2])) == 1, "a task of a reusable container ended, not the container"
     wallet.gone(258)
     assert wallet.of([C2]) == wallet.greeting() == []

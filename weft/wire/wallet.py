@@ -13,6 +13,7 @@ class Wallet:
     def __init__(self) -> None:
         self._attempts: dict[AttemptId, bytes] = {}
         self._containers: dict[AppId, dict[ContainerId, bytes]] = {}
+        self._lasting: dict[AppId, set[ContainerId]] = {}  # containers that outlive their tasks
 
     def take(self, shown: Shown) -> None:
         """Keep tokens; what is none is left out."""
@@ -45,9 +46,15 @@ class Wallet:
                 found.append(token)
         return found
 
+    def lasts(self, container: ContainerId) -> None:
+        """A container is reusable: the end of a task in it is not its own."""
+        self._lasting.setdefault(app_of_container(container), set()).add(container)
+
     def ended(self, container: ContainerId) -> None:
-        """Nothing will be asked of this container any more."""
-        self._containers.get(app_of_container(container), {}).pop(container, None)
+        """A task ended in a container, and the container with it unless it is reusable."""
+        app = app_of_container(container)
+        if container not in self._lasting.get(app, ()):
+            self._containers.get(app, {}).pop(container, None)
 
     def gone(self, attempt: AttemptId) -> None:
         """A master left this process."""
@@ -55,3 +62,4 @@ class Wallet:
         app = app_of_attempt(attempt)
         if not any(app_of_attempt(other) == app for other in self._attempts):
             self._containers.pop(app, None)
+            self._lasting.pop(app, None)
