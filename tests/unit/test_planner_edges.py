@@ -9,7 +9,10 @@ import pytest
 from am.plan import optimal
 from am.plan.exact_model import _whole_ticks
 from am.plan.list_schedule import in_order
+from am.plan.part import Grid
+from am.plan.part_kernels import longest
 from am.plan.registry import PlanRequest, planner
+from am.plan.search import Field
 from am.plan.validate import violations
 from am.progress import Progress
 from testkit.examples import Table, load, read_dag, read_machines
@@ -115,3 +118,20 @@ def test_who_watches_the_search_is_told_each_better_plan_to_the_last() -> None:
     assert told[-1][0] == pytest.approx(plan.makespan_s)
     assert all(after[0] <= before[0] for before, after in itertools.pairwise(told))
     assert all(bound <= makespan * (1 + 1e-9) for makespan, bound in told)
+
+
+def test_the_longest_path_goes_through_gates_links_and_pairs() -> None:
+    """a (1 s, 3 s), all to all b (2 s, 2 s), one to one c (1 s, 4 s), one pair d (1 s, 1 s)."""
+    duration = np.array([1.0, 3.0, 2.0, 2.0, 1.0, 4.0, 1.0, 1.0])
+    edges = (
+        StageEdge(0, 1, Link.ALL), StageEdge(1, 2, Link.ONE),
+        StageEdge(2, 3, Link.SOME, np.array([[5, 6]])),
+    )  # fmt: skip
+    dag = Dag(("r",), tuple("abcd"), np.arange(0, 9, 2), duration, np.full((8, 1), 0.1), edges)
+    machines = Machines.alike(1, [1.0])
+    yard = Field.of(dag, machines, Grid.of(dag, machines))
+    ahead, behind = np.empty_like(yard.part.length), np.empty_like(yard.part.length)
+    longest(yard.part, behind)
+    longest(yard.back, ahead)
+    assert (behind * yard.grid.tick_s).tolist() == [1.0, 3.0, 5.0, 5.0, 6.0, 9.0, 10.0, 1.0]
+    assert (ahead * yard.grid.tick_s).tolist() == [8.0, 10.0, 3.0, 7.0, 1.0, 5.0, 1.0, 1.0]
