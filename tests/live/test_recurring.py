@@ -37,6 +37,7 @@ def test_the_second_run_starts_without_planning(tmp_path: Path) -> None:
         scheduler="graphene",
         time_scale=10.0,
         events=True,
+        flags={"am": ["plan_wait_s=3600"]},  # loading kernels on a busy machine takes seconds
     )
     with LocalCluster(settings, tmp_path / "c") as cluster:
         apps = []
