@@ -42,6 +42,7 @@ from weft.messages import (
     FinishedTask,
     StartAnswered,
     TasksEnded,
+    ends_of,
 )
 
 _RUNNING: Final = MasterState.RUNNING
@@ -236,7 +237,8 @@ class ApplicationMaster:
         if event.containers and not work.gangs.stages:
             work.take(event.containers, now)
         for end in event.ended:
-            work.container_ended(end, now)
+            for one in ends_of(end):
+                work.container_ended(one, now)
         if event.containers and work.gangs.stages:  # what ended already spoils a gang's start
             work.take(event.containers, now)
         if event.preempt:

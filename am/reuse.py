@@ -32,6 +32,7 @@ from weft.messages import (
     StartAnswered,
     TaskEnd,
     TasksEnded,
+    containers_of,
 )
 from weft.plan import Plan
 from weft.resources import Vector
@@ -286,6 +287,7 @@ class HoldingWork(Work):
     def take(self, containers: tuple[Container, ...], now: float) -> None:
         """Add new containers to the pool; the asker fills them."""
         self.progress.now = now
+        containers = containers_of(containers)
         if self.gangs.stages:
             own = [c for c in containers if self._is_gangs(c.ask_id)]
             super().take(tuple(own), now)

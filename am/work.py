@@ -38,6 +38,7 @@ from weft.messages import (
     Preemption,
     StartAnswered,
     TasksEnded,
+    containers_of,
 )
 from weft.plan import Plan
 from weft.resources import Vector
@@ -248,9 +249,11 @@ class Work:
         seen, book, progress, launcher = self._seen, self.book, self.progress, self.launcher
         avoided = self.nodes.avoided
         spoilt = (
-            self.gangs.spoilt(containers, avoided, self._ended_first) if self.gangs.stages else ()
+            self.gangs.spoilt(containers_of(containers), avoided, self._ended_first)
+            if self.gangs.stages
+            else ()
         )
-        for container in containers:
+        for container in containers_of(containers):
             container_id, node, ask_id = container.container_id, container.node_id, container.ask_id
             if container_id in seen:
                 self._granted_late(container_id, ask_id)

@@ -30,6 +30,7 @@ from weft.messages import (
     NodeHeartbeated,
     NodeRegistered,
     Outcome,
+    containers_of,
 )
 from weft.requests import SubmitApplication
 from weft.resources import DEFAULT_RESOURCE_TYPES
@@ -75,7 +76,7 @@ class LoadedManager:
         effects = self.manager.handle(event, self.now)
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, ContainersGranted):
-                for container in effect.message.containers:
+                for container in containers_of(effect.message.containers):
                     self.held.setdefault(container.node_id, []).append(container.container_id)
                     self.granted[container.container_id] = container.ask_id
         return effects

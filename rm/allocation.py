@@ -6,7 +6,7 @@ import numpy as np
 
 from rm.applications import move_attempt, persist_attempt
 from rm.books import Attempt, Books, Node
-from rm.containers import Demand, count_master, full_of_masters, hold, next_ids
+from rm.containers import Demand, count_master, full_of_masters, hold, hold_run, next_ids
 from rm.gang_room import spoils
 from rm.hosting import hosts
 from rm.ledger.ledger_kernels import TOLERANCE, too_small
@@ -119,9 +119,14 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     node_id, ask_id, stage, scores = node.node_id, ask.ask_id, ask.stage, placement.scores
     first = next_ids(books, attempt, count)
     owe, note = attempt.outbox.put, books.out.append
+    as_run = count > 1 and app.job.master is None and not app.job.unmanaged
+    if as_run:
+        hold_run(books, first, count, node, attempt, entry, demand)
+        owe(first, Container(first, node_id, ask_id, node.boot, count))
     for number in range(first, first + count):
-        hold(books, number, node, attempt, entry, demand)
-        owe(number, Container(number, node_id, ask_id, node.boot))
+        if not as_run:
+            hold(books, number, node, attempt, entry, demand)
+            owe(number, Container(number, node_id, ask_id, node.boot))
         note(Note(Placed(number, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores)))
     if ask.stage >= 0:
         app.running[ask.stage] += count

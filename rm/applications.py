@@ -4,8 +4,8 @@ from collections import deque
 from math import inf
 from typing import Any
 
-from rm.books import App, ApplicationOver, Attempt, Books, Holding
-from rm.containers import close, order_spare, order_stop
+from rm.books import App, ApplicationOver, Attempt, Books, Holding, Holdings
+from rm.containers import close, close_run, order_spare, order_stop
 from rm.lifecycle import (
     APP,
     ATTEMPT,
@@ -80,7 +80,8 @@ def work_of(types: ResourceTypes, job: Job) -> Vector:
 def new_attempt(books: Books, app: App, number: int) -> Attempt:
     """Make the application's next attempt its current one."""
     vector = books.demand_of_master(app.job)
-    attempt = Attempt(attempt_id(app.app_id, number), app, books.outbox(), vector)
+    holdings = Holdings(books.holdings)
+    attempt = Attempt(attempt_id(app.app_id, number), app, books.outbox(), vector, holdings)
     attempt.seed = int(books.rng.integers(2**31))
     attempt.created_s = attempt.seen_s = books.now
     attempt.avoid = frozenset(one.failed_on for one in app.attempts if one.failed_on)
@@ -308,6 +309,13 @@ def shorten(app: App) -> None:
     app.finished_by_stage = [sum(app.finished_by_stage)]
     app.running, app.failed = [0], [sum(app.failed)]
     app.diagnostics = app.diagnostics[:DIAGNOSTICS_MAX]
+
+
+def run_ended(books: Books, run: Holding, end: ContainerEnd) -> None:
+    """Every container of a run ended alike: as if their ends had come one after the other."""
+    close_run(books, run, end)
+    assert run.attempt is not None
+    settle(books, run.attempt.app)
 
 
 def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:

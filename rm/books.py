@@ -5,7 +5,7 @@ Functions of the sibling modules take the `Books` first, change them, and append
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from math import inf
 from typing import Any, NamedTuple
 
@@ -38,12 +38,16 @@ LEAST = 0.001  # of the first type, where the cluster has none of `min_demand`
 
 
 class Holding:
-    """A container in the books; `attempt` None: nobody's, until its node says that it ended."""
+    """A container in the books; `attempt` None: nobody's, until its node says that it ended.
+
+    Or `count` like ones with consecutive ids, granted at once, of which nothing else is known yet.
+    """
 
     __slots__ = (
         "adopted",
         "attempt",
         "container_id",
+        "count",
         "demand",
         "end_s",
         "ended_node",
@@ -69,6 +73,7 @@ class Holding:
         state: ContainerState,
     ) -> None:
         self.container_id = container_id
+        self.count = 1
         self.node = node
         self.attempt = attempt
         self.entry = entry
@@ -82,6 +87,109 @@ class Holding:
         self.preempted = False  # it was stopped for another queue or application
         self.lost = ""  # why it was stopped, where that is no fault of its own
         self.ended_node = False  # its node's process ended under it
+
+    def part(self, number: ContainerId) -> "Holding":
+        """One container of a run."""
+        one = Holding(
+            number, self.node, self.attempt, self.entry, self.demand, self.vector, self.started_s,
+            self.state,
+        )  # fmt: skip
+        return one
+
+
+class Holdings:
+    """Containers by id: all, or those of a node or an attempt.
+
+    A run is one `Holding` under all of its ids. Whoever looks at a container finds it by itself, as
+    what is to happen to it need not happen to the others: the run is taken apart. `peek` finds the
+    run. No subclass of `dict`, of which compiled code would not call the methods.
+    """
+
+    __slots__ = ("_all", "_by_id")
+
+    def __init__(self, all_held: "Holdings | None" = None) -> None:
+        self._all = all_held
+        self._by_id: dict[ContainerId, Holding] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._by_id
+
+    def __iter__(self) -> Iterator[ContainerId]:
+        return iter(self._by_id)
+
+    def keys(self) -> KeysView[ContainerId]:
+        """The ids."""
+        return self._by_id.keys()
+
+    def __setitem__(self, number: ContainerId, holding: Holding) -> None:
+        self._by_id[number] = holding
+
+    def __delitem__(self, number: ContainerId) -> None:
+        del self._by_id[number]
+
+    def hold_run(self, run: Holding) -> None:
+        """Have a run under all of its ids."""
+        first = run.container_id
+        self._by_id.update(dict.fromkeys(range(first, first + run.count), run))
+
+    def drop_run(self, run: Holding) -> None:
+        """Have a run no more."""
+        first, held = run.container_id, self._by_id
+        for number in range(first, first + run.count):
+            del held[number]
+
+    def peek(self, number: ContainerId) -> Holding | None:
+        """A container, or the run that it is part of."""
+        return self._by_id.get(number)
+
+    def runs(self) -> ItemsView[ContainerId, Holding]:
+        """Every id with what `peek` finds."""
+        return self._by_id.items()
+
+    def get(self, number: ContainerId) -> Holding | None:
+        """A container by itself."""
+        held = self._by_id.get(number)
+        if held is not None and held.count > 1:
+            self._take_apart(held)
+            return self._by_id[number]
+        return held
+
+    def __getitem__(self, number: ContainerId) -> Holding:
+        held = self._by_id[number]
+        if held.count > 1:
+            self._take_apart(held)
+            return self._by_id[number]
+        return held
+
+    def values(self) -> ValuesView[Holding]:
+        """Every container by itself."""
+        self._take_all_apart()
+        return self._by_id.values()
+
+    def items(self) -> ItemsView[ContainerId, Holding]:
+        """Every container by itself, with its id."""
+        self._take_all_apart()
+        return self._by_id.items()
+
+    def _take_all_apart(self) -> None:
+        runs = {held.container_id: held for held in self._by_id.values() if held.count > 1}
+        for run in runs.values():
+            self._take_apart(run)
+
+    def _take_apart(self, run: Holding) -> None:
+        books = self if self._all is None else self._all
+        first, attempt = run.container_id, run.attempt
+        parts = {number: run.part(number) for number in range(first, first + run.count)}
+        books._by_id.update(parts)
+        run.node.holdings._by_id.update(parts)
+        if attempt is not None:
+            attempt.holdings._by_id.update(parts)
 
 
 class Attempt:
@@ -118,7 +226,12 @@ class Attempt:
     )
 
     def __init__(
-        self, attempt_id: AttemptId, app: "App", outbox: Outbox[Any, Any], vector: Vector
+        self,
+        attempt_id: AttemptId,
+        app: "App",
+        outbox: Outbox[Any, Any],
+        vector: Vector,
+        holdings: Holdings,
     ) -> None:
         self.attempt_id = attempt_id
         self.app = app
@@ -131,7 +244,7 @@ class Attempt:
         self.outbox: Outbox[int | tuple[int, ...], Container | ContainerEnd | Preemption] = outbox
         self.master: Holding | None = None
         self.master_id: ContainerId = 0
-        self.holdings: dict[ContainerId, Holding] = {}
+        self.holdings = holdings
         self.entries: dict[int, AskEntry] = {}
         self.acks: list[int] = []
         self.blacklist: tuple[NodeId, ...] = ()
@@ -266,7 +379,9 @@ class Node:
         "use",
     )
 
-    def __init__(self, node_id: NodeId, slot: int, outbox: Outbox[Any, Any], d: int) -> None:
+    def __init__(
+        self, node_id: NodeId, slot: int, outbox: Outbox[Any, Any], d: int, holdings: Holdings
+    ) -> None:
         self.node_id = node_id
         self.slot = slot
         self.runs: Runs | None = None  # kept once a policy has asked for them
@@ -282,7 +397,7 @@ class Node:
         self.boot = 0  # names the node manager's process
         self.challenge = (0, 0)  # which other process says to be this node, what it must answer
         self.sure = False  # it registered for this life of the manager, not by a late copy
-        self.holdings: dict[ContainerId, Holding] = {}
+        self.holdings = holdings
         self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them
         self.unhealthy = ""  # why it is not fit for new work, and ...
         self.unhealthy_at = 0  # ... the number of the report that says so
@@ -335,7 +450,7 @@ class Books:
         self.submissions: dict[str, AppId] = {}
         self.nodes: dict[NodeId, Node] = {}
         self.node_at: list[Node] = []
-        self.holdings: dict[ContainerId, Holding] = {}
+        self.holdings = Holdings()
         # held before a restart and not seen since, by node: whose, waited for since
         self.missing: dict[NodeId, dict[ContainerId, tuple[Attempt, float]]] = {}
         self.expected: dict[NodeId, list[Attempt]] = {}  # masters that lived before a restart

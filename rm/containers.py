@@ -30,6 +30,7 @@ _ENDED: Final = ContainerEvent.ENDED
 _START: Final = ContainerEvent.START
 _RECOVER: Final = ContainerEvent.RECOVER
 _RUNNING: Final = AttemptState.RUNNING
+_LIVE: Final = (AttemptState.RUNNING, AttemptState.FINISHING)
 _ALLOCATED: Final = AttemptState.ALLOCATED
 _BEGUN = {event: CONTAINER.next(ContainerState.NEW, event) for event in (_START, _RECOVER)}
 
@@ -108,6 +109,69 @@ def hold(
         if attempt.app.job.master is not None:
             attempt.app.nodes[node.node_id] = node
     return holding
+
+
+def hold_run(
+    books: Books,
+    first: ContainerId,
+    count: int,
+    node: Node,
+    attempt: Attempt,
+    entry: AskEntry,
+    demand: Demand,
+) -> None:
+    """Write a run of like containers into the books; their demand is booked by the caller."""
+    array, vector = demand
+    run = Holding(first, node, attempt, entry, array, vector, books.now, _BEGUN[_START])
+    run.count = count
+    books.holdings.hold_run(run)
+    node.holdings.hold_run(run)
+    attempt.holdings.hold_run(run)
+    if node.runs is not None:
+        node.runs.add(first, count, run.end_s, array)
+
+
+def is_end_of(run: Holding, end: ContainerEnd) -> bool:
+    """Whether an end is that of every container of a run, and of no others."""
+    return (
+        run.count > 1
+        and run.count == len(end.tasks)
+        and run.container_id == end.container_id
+        and end.outcome is _SUCCEEDED
+        and run.attempt is not None
+        and run.attempt.state in _LIVE
+    )
+
+
+def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
+    """Every container of a run ended alike: what `close` does with each."""
+    first, count, node, attempt = run.container_id, run.count, run.node, run.attempt
+    assert attempt is not None
+    app, slot, demand = attempt.app, attempt.app.slot, run.demand
+    run.state = CONTAINER.next(run.state, _ENDED)
+    books.holdings.drop_run(run)
+    node.holdings.drop_run(run)
+    attempt.holdings.drop_run(run)
+    lasted_s, held_s, out = books.now - run.started_s, app.held_s, books.out
+    stage, tasks, run_s, tried = end.stage, end.tasks, end.run_s, end.attempt
+    for place in range(count):
+        if node.runs is not None:
+            node.runs.drop(first + place)
+        books.ledger.free(node.slot, slot, demand)
+        books.version += 1
+        for r, amount in enumerate(run.vector):
+            held_s[r] += amount * lasted_s
+        journal(books, app, stage, tasks[place], run_s)
+        books.matcher.ended(books.view, node.slot, slot, demand, books.now)
+        closed = Closed(
+            first + place, node.node_id, _SUCCEEDED, stage, tasks[place], tried, end.exit_code,
+            run_s, end.message[:MESSAGE_MAX],
+        )  # fmt: skip
+        out.append(Note(closed))
+    app.closed.append((run, end, books.now))
+    if run.stage >= 0:
+        app.running[run.stage] -= count
+    relay(books, attempt, end)
 
 
 def order_stop(books: Books, holding: Holding) -> None:

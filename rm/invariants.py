@@ -31,7 +31,7 @@ def _check_node(books: Books, node: Node) -> None:
     here = running or node.state is NodeState.UNHEALTHY
     if node.state not in LEAVING and node.present is not here:
         raise InvariantError(f"{node.node_id} is {node.state.name}, but present: {node.present}")
-    if left and any(holding.attempt is not None for holding in node.holdings.values()):
+    if left and any(held.attempt is not None for _, held in node.holdings.runs()):
         raise InvariantError(
             f"{node.node_id} is DECOMMISSIONED, but an application's containers run"
         )
@@ -40,11 +40,11 @@ def _check_node(books: Books, node: Node) -> None:
 def _check_containers(books: Books) -> None:
     held = []
     masters = np.zeros_like(books.masters)
-    for number, holding in books.holdings.items():
-        if holding.node.holdings.get(number) is not holding:
+    for number, holding in books.holdings.runs():
+        if holding.node.holdings.peek(number) is not holding:
             raise InvariantError(f"container {number} is not on its node")
         attempt = holding.attempt
-        if attempt is not None and attempt.holdings.get(number) is not holding:
+        if attempt is not None and attempt.holdings.peek(number) is not holding:
             raise InvariantError(f"container {number} is not with its attempt")
         slot = -1 if attempt is None else attempt.app.slot
         if attempt is not None and slot < 0:
@@ -59,7 +59,7 @@ def _check_containers(books: Books) -> None:
     if on_nodes != len(books.holdings):
         raise InvariantError(f"{on_nodes} containers on nodes, {len(books.holdings)} in all")
     # what a node brought along is booked as it is, so such a node is not held to its capacity
-    given = {h.node.slot for h in books.holdings.values() if h.adopted}
+    given = {h.node.slot for _, h in books.holdings.runs() if h.adopted}
     books.ledger.check(held, 1.0 + books.slack, given)
 
 

@@ -179,9 +179,7 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
             addresses[item.node_id] = node.address
             if several_racks:
                 racks[item.node_id] = node.rack
-            holding = attempt.holdings.get(item.container_id)
-            if holding is not None and holding.state is _UNTOLD:
-                holding.state = _TOLD
+            _told(attempt, item)
         elif isinstance(item, Preemption):
             notices.append(item)
         else:
@@ -206,6 +204,19 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
     attempt.share, attempt.headroom = share, headroom
     attempt.acks.clear()
     books.out.append(Send(master_address(attempt.attempt_id), answer))
+
+
+def _told(attempt: Attempt, item: Container) -> None:
+    """A master hears of a container, or of a run of them."""
+    run = attempt.holdings.peek(item.container_id)
+    if run is not None and (run.container_id, run.count) == (item.container_id, item.count):
+        if run.state is _UNTOLD:
+            run.state = _TOLD
+        return
+    for number in range(item.container_id, item.container_id + item.count):
+        holding = attempt.holdings.get(number)
+        if holding is not None and holding.state is _UNTOLD:
+            holding.state = _TOLD
 
 
 def expire(books: Books) -> None:

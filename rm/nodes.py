@@ -5,12 +5,13 @@ from typing import Final
 import numpy as np
 
 from rm.allocation import match_node
-from rm.applications import DEAD, container_ended, fail_attempt, hands_over
-from rm.books import ApplicationOver, Attempt, Books, Holding, Node, Order, Spared
+from rm.applications import DEAD, container_ended, fail_attempt, hands_over, run_ended
+from rm.books import ApplicationOver, Attempt, Books, Holding, Holdings, Node, Order, Spared
 from rm.containers import (
     Demand,
     count_master,
     hold,
+    is_end_of,
     journal,
     late_success,
     order_stop,
@@ -122,6 +123,10 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     for done in event.tasks_ended:
         relay_task(books, done)
     for end in event.ended:
+        run = books.holdings.peek(end.container_id) if end.tasks else None
+        if run is not None and run.node is node and is_end_of(run, end):
+            run_ended(books, run, end)
+            continue
         for one in ends_of(end):
             _ended(books, node, one)
     for number, _ in event.container_use:
@@ -252,7 +257,8 @@ def recover_leaving(books: Books, name: NodeId, state: str, until_s: float) -> N
 def _new_node(books: Books, name: NodeId) -> Node:
     outbox: Outbox[int, Order] = books.outbox()
     slot = slot_of_forgotten(books)
-    node = Node(name, books.ledger.add_node() if slot < 0 else slot, outbox, len(books.types))
+    at = books.ledger.add_node() if slot < 0 else slot
+    node = Node(name, at, outbox, len(books.types), Holdings(books.holdings))
     books.nodes[name] = node
     if slot < 0:
         books.node_at.append(node)

@@ -6,7 +6,7 @@ from sim.cluster import Simulation
 from weft.errors import InvariantError
 from weft.facts import Closed, NodeChanged, TaskStarted
 from weft.ids import AppId, ContainerId, NodeId, app_of_attempt
-from weft.messages import Address, AttemptAccepted, ContainersGranted, Outcome
+from weft.messages import Address, AttemptAccepted, ContainersGranted, Outcome, ends_of
 
 
 class Promises:
@@ -32,7 +32,7 @@ class Promises:
         """Somebody sends a message."""
         if isinstance(message, ContainersGranted):
             app = app_of_attempt(message.attempt_id)
-            for end in message.ended:
+            for end in (one for told in message.ended for one in ends_of(told)):
                 if end.outcome is Outcome.SUCCEEDED and end.stage >= 0:
                     self._told.setdefault(app, set()).add((end.stage, end.task))
         elif isinstance(message, AttemptAccepted):

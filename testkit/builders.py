@@ -21,6 +21,7 @@ from weft.messages import (
     NodeRegistered,
     Outcome,
     RunningContainer,
+    containers_of,
 )
 from weft.resources import Kind, ResourceType, ResourceTypes
 
@@ -166,7 +167,7 @@ class FakeMaster:
             self.resync |= message.resync
             if message.response_id:
                 self.acks.append(message.response_id)
-            for container in message.containers:
+            for container in containers_of(message.containers):
                 self.containers.setdefault(container.container_id, container)
             for end in message.ended:
                 self.ended.setdefault(end.container_id, end)

@@ -6,6 +6,7 @@ changes the outcome. Times are in s on the cluster's clock, demands in absolute 
 cluster's resource types.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -83,12 +84,25 @@ class Ask:
 
 @record
 class Container:
-    """A container granted to an attempt."""
+    """A container granted to an attempt; or `count` of them with consecutive ids.
+
+    An open job's own master is told each by itself.
+    """
 
     container_id: ContainerId
     node_id: NodeId
     ask_id: int
     boot: int = 0  # names the process of the node that it was granted on; 0: not told
+    count: int = 1
+
+
+def containers_of(granted: Iterable[Container]) -> tuple[Container, ...]:
+    """Every container of a list by itself."""
+    return tuple([
+        one if one.count == 1 else Container(number, one.node_id, one.ask_id, one.boot)
+        for one in granted
+        for number in range(one.container_id, one.container_id + one.count)
+    ])  # fmt: skip
 
 
 class Preemption(NamedTuple):

@@ -30,6 +30,7 @@ from weft.messages import (
     Outcome,
     StartContainers,
     TasksEnded,
+    ends_of,
     master_address,
 )
 from weft.presets import Preset, choose, with_options
@@ -177,7 +178,8 @@ class MasterService(Outside):
         for message in self.gate.sift(told, 0, self._stream_to):
             if isinstance(message, ContainersGranted):
                 for end in message.ended:
-                    self.wallet.ended(end.container_id)
+                    for one in ends_of(end):
+                        self.wallet.ended(one.container_id)
             if isinstance(message, ContainersGranted | AttemptAccepted):
                 for node, address in message.addresses:
                     self._nodes[f"node:{node}"] = address

@@ -24,6 +24,7 @@ from weft.messages import (
     NodeAccepted,
     NodeAnswered,
     NodeRegistered,
+    containers_of,
 )
 from weft.requests import ContainerReport
 from weft.wire.lanes import Lane
@@ -147,7 +148,7 @@ class Trust:
         now_s = time.time()
         if isinstance(message, ContainersGranted):
             return self._of_containers(
-                [(one.container_id, one.node_id) for one in message.containers]
+                [(one.container_id, one.node_id) for one in containers_of(message.containers)]
             )
         if isinstance(message, AttemptAccepted):
             granted = [(one.container_id, one.node_id) for one in message.held]

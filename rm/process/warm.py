@@ -21,6 +21,7 @@ from weft.messages import (
     NodeHeartbeated,
     NodeRegistered,
     Outcome,
+    containers_of,
 )
 from weft.requests import SubmitApplication
 from weft.resources import ResourceTypes
@@ -58,11 +59,11 @@ def warm(matcher: Matcher, types: ResourceTypes) -> int:
     for beat in range(2, 2 + _TASKS):
         tell(NodeHeartbeated(_NODE, beat, ended=_ends(granted)), float(beat))
         tell(ContainersAsked(attempt, beat), float(beat))
-    return sum(len(answer.containers) for answer in granted)
+    return sum(len(containers_of(answer.containers)) for answer in granted)
 
 
 def _ends(granted: list[ContainersGranted]) -> tuple[ContainerEnd, ...]:
     return tuple(
         ContainerEnd(c.container_id, Outcome.SUCCEEDED, 0, 0, number, 0, 1.0)
-        for number, c in enumerate(c for answer in granted for c in answer.containers)
+        for number, c in enumerate(c for one in granted for c in containers_of(one.containers))
     )

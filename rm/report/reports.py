@@ -11,12 +11,12 @@ import numpy as np
 
 from rm.access import sees
 from rm.applications import attempts_max, held_until_now
-from rm.books import App, Books, Holding, Node
+from rm.books import ENDED_SHOWN_MAX, App, Books, Holding, Node
 from rm.lifecycle import AppState, reported
 from rm.report.pages import number_of, page
 from weft.access import TRUSTED, Caller
 from weft.dag import Floats
-from weft.messages import ContainerEnd
+from weft.messages import ContainerEnd, ends_of
 from weft.requests import (
     ApplicationReport,
     ClusterMetrics,
@@ -224,7 +224,7 @@ def metrics(books: Books) -> ClusterMetrics:
 def containers(books: Books, app: App, request: ListContainers) -> Page[ContainerReport]:
     """A page of an application's containers: those held, then the last ended, the newest first."""
     held = sorted(number for attempt in app.attempts for number in attempt.holdings)
-    ended = list(reversed(app.closed))
+    ended = _ended_last(app)
     which, last = request.page[:1], request.page[1:]
     if which == ENDED:
         numbers = [holding.container_id for holding, *_ in ended]
@@ -245,6 +245,18 @@ def containers(books: Books, app: App, request: ListContainers) -> Page[Containe
         return f"{HELD if row[1] is None else ENDED}{row[0].container_id}"
 
     return page(rows, report, key, request.limit)
+
+
+def _ended_last(app: App) -> list[tuple[Holding, ContainerEnd, float]]:
+    """The containers that ended last, each by itself, the newest first."""
+    rows: list[tuple[Holding, ContainerEnd, float]] = []
+    for holding, end, ended_s in reversed(app.closed):
+        for one in reversed(ends_of(end)):
+            own = holding if holding.count == 1 else holding.part(one.container_id)
+            rows.append((own, one, ended_s))
+        if len(rows) >= ENDED_SHOWN_MAX:
+            break
+    return rows[:ENDED_SHOWN_MAX]
 
 
 def _ended(app: App, holding: Holding, end: ContainerEnd, ended_s: float) -> ContainerReport:

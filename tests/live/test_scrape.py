@@ -33,6 +33,7 @@ from weft.messages import (
     NodeRegistered,
     NodeUnregistered,
     Outcome,
+    containers_of,
 )
 from weft.requests import SubmitApplication
 
@@ -74,7 +75,9 @@ class Churning:
                     self.masters[launch.attempt_id] = place
             elif isinstance(effect, Send) and isinstance(effect.message, ContainersGranted):
                 attempt = effect.message.attempt_id
-                self.granted.setdefault(attempt, []).extend(effect.message.containers)
+                self.granted.setdefault(attempt, []).extend(
+                    containers_of(effect.message.containers)
+                )
 
     def add_nodes(self, count: int) -> None:
         """Hosts whose names were never seen before."""

@@ -40,6 +40,7 @@ from weft.messages import (
     Outcome,
     RunningContainer,
     TaskEnd,
+    containers_of,
 )
 from weft.outbox import Outbox
 from weft.requests import ApplicationReport, GetApplication, KillApplication, SubmitApplication
@@ -236,7 +237,7 @@ class Master:
             if message.response_id:
                 self.acks.append(message.response_id)
             self.outbox.acknowledge(message.acks)
-            for container in message.containers:
+            for container in containers_of(message.containers):
                 self.start(container)
             for end in message.ended:
                 self.orders.pop(end.container_id, None)

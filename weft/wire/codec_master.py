@@ -216,7 +216,13 @@ def _fill_granted(to: pb.AllocateResponse, message: ContainersGranted) -> None:
         make = pb.Container
         to.containers.extend(
             [
-                make(container_id=c.container_id, node_id=c.node_id, ask_id=c.ask_id, boot=c.boot)
+                make(
+                    container_id=c.container_id,
+                    node_id=c.node_id,
+                    ask_id=c.ask_id,
+                    boot=c.boot,
+                    count=c.count,
+                )
                 for c in message.containers
             ]
         )
@@ -234,12 +240,16 @@ def _fill_granted(to: pb.AllocateResponse, message: ContainersGranted) -> None:
         to.preempt.add(container_id=container, by_s=by_s)
 
 
+def _decode_container(item: pb.Container) -> Container:
+    return Container(item.container_id, item.node_id, item.ask_id, item.boot, item.count or 1)
+
+
 def _decode_granted(item: pb.AllocateResponse) -> ContainersGranted:
     return ContainersGranted(
         item.attempt_id,
         item.response_id,
         tuple(item.acks),
-        tuple([Container(c.container_id, c.node_id, c.ask_id, c.boot) for c in item.containers]),
+        tuple([_decode_container(c) for c in item.containers]),
         decode_container_ends(item.ended),
         tuple(item.share),
         tuple(item.headroom),
@@ -267,7 +277,11 @@ def _encode_accepted(message: AttemptAccepted) -> pb.ApplicationMasterRegistered
         racks=[pb.NodeRack(node_id=node, rack=rack) for node, rack in message.racks],
         held=[
             pb.Container(
-                container_id=c.container_id, node_id=c.node_id, ask_id=c.ask_id, boot=c.boot
+                container_id=c.container_id,
+                node_id=c.node_id,
+                ask_id=c.ask_id,
+                boot=c.boot,
+                count=c.count,
             )
             for c in message.held
         ],
@@ -289,6 +303,6 @@ def _decode_accepted(item: pb.ApplicationMasterRegistered) -> AttemptAccepted:
         item.seed,
         item.epoch,
         tuple([(r.node_id, r.rack) for r in item.racks]),
-        tuple([Container(c.container_id, c.node_id, c.ask_id, c.boot) for c in item.held]),
+        tuple([_decode_container(c) for c in item.held]),
         tuple([(a.node_id, a.address) for a in item.addresses]),
     )

@@ -632,11 +632,14 @@ class Container(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     ASK_ID_FIELD_NUMBER: _builtins.int
     BOOT_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     node_id: _builtins.str
     ask_id: _builtins.int
     boot: _builtins.int
     """names the process of the node that it was granted on"""
+    count: _builtins.int
+    """containers with consecutive ids; 0: one"""
     def __init__(
         self,
         *,
@@ -644,10 +647,11 @@ class Container(_message.Message):
         node_id: _builtins.str = ...,
         ask_id: _builtins.int = ...,
         boot: _builtins.int = ...,
+        count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_id", b"ask_id", "boot", b"boot", "container_id", b"container_id", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_id", b"ask_id", "boot", b"boot", "container_id", b"container_id", "count", b"count", "node_id", b"node_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

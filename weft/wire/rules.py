@@ -149,6 +149,8 @@ NAMED = Rule("named", _named, quick="{v} in known or is_known({v}, {check})")
 TEXT = Rule("text", _text, quick=f"len({{v}}) <= {TEXT_BYTES_MAX // 4} or not {{check}}({{v}}, d)")
 ID = _number("id", 0, ID_MAX, "an id below 2^63")
 CONTAINER = _number("container", CONTAINER_MIN, ID_MAX, "a container's id from 2^32 to 2^63 - 1")
+# the first of a run, whose last is one as well
+FIRST = _number("container", CONTAINER_MIN, ID_MAX - ITEMS_MAX, "a container's id from 2^32 on")
 ATTEMPT = _number("attempt", 1, ATTEMPT_MAX, f"an attempt's id from 1 to {ATTEMPT_MAX}")
 APP = _number("app", 0, APP_MAX, f"an application's number of at most {APP_MAX}")
 COUNT = _number("count", 0, EXACT, "a whole number from 0 to 2^53")
@@ -190,11 +192,11 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "label": NAME, "gang": GIVEN, "strict": GIVEN,
     },
     messages.Container: {
-        "container_id": CONTAINER, "node_id": NAMED, "ask_id": ID, "boot": ID,
+        "container_id": FIRST, "node_id": NAMED, "ask_id": ID, "boot": ID, "count": MANY,
     },
     messages.Preemption: {"container_id": CONTAINER, "by_s": MOMENT},
     messages.TaskLaunch: {
-        "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "attempt": COUNT,
+        "container_id": FIRST, "stage": STAGE, "task": STAGE, "attempt": COUNT,
         "duration_s": DURATION, "demand": DEMAND, "command": WORDS, "environment": WORDS,
         "reusable": GIVEN, "remote": GIVEN, "granted": GRANTED, "tasks": TASKS,
     },
