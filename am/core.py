@@ -185,8 +185,12 @@ class ApplicationMaster:
         if work is None or self.state not in (MasterState.PLANNING, MasterState.RUNNING):
             return
         self._out.append(SetTimer(None, PLAN))
+        error = event.error
+        if plan is not None and len(plan.pri_score) != work.progress.tasks:
+            error = f"a plan of {len(plan.pri_score)} tasks for {work.progress.tasks}"
+            plan = None
         if plan is None:
-            text = f"planner {self._settings.planner} failed, breadth first instead: {event.error}"
+            text = f"planner {self._settings.planner} failed, breadth first instead: {error}"
             self._out.append(Note(Remark("warning", text)))
             if self.state is MasterState.PLANNING:
                 self._adopt(work, None)
@@ -195,9 +199,8 @@ class ApplicationMaster:
             self.attempt_id, plan.planner, plan.makespan_s, event.planning_time_s, plan.candidates
         )
         self._out.append(Note(planned))
-        if len(plan.pri_score) == work.progress.tasks:
-            self._move(MasterEvent.PLAN)
-            work.adopt(plan)
+        self._move(MasterEvent.PLAN)
+        work.adopt(plan)
 
     def _adopt(self, work: Work, plan: None) -> None:
         self._move(MasterEvent.PLAN)

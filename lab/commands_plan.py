@@ -225,7 +225,7 @@ class _Progress:
         self._began = time.monotonic()
         self._best_s = math.inf
         self._bar: Any = None
-        self._wanted = sys.stderr.isatty()
+        self._wanted = sys.stderr is not None and sys.stderr.isatty()
 
     def __call__(self, done: int, total: int) -> None:
         if not self._wanted or time.monotonic() - self._began < _SHOW_PROGRESS_AFTER_S:
@@ -243,14 +243,22 @@ class _Progress:
         """Take note of a plan that is shorter, or of a bound that is higher."""
         if makespan_s >= self._best_s and bound_s <= self._bound_s:
             return
-        if self._watch and self._best_s == math.inf:
-            click.echo(f"{'time s':>10} {'makespan s':>14} {'bound s':>14} {'gap':>8}", err=True)
+        if self._best_s == math.inf:
+            self._tell(f"{'time s':>10} {'makespan s':>14} {'bound s':>14} {'gap':>8}")
         self._best_s = min(self._best_s, makespan_s)
         self._bound_s = max(self._bound_s, bound_s)
-        if self._watch:
-            passed_s = time.monotonic() - self._began
-            told = f"{passed_s:>10.3f} {self._best_s:>14,.6g} {self._bound_s:>14,.6g}"
-            click.echo(f"{told} {self._gap():>8}", err=True)
+        passed_s = time.monotonic() - self._began
+        told = f"{passed_s:>10.3f} {self._best_s:>14,.6g} {self._bound_s:>14,.6g}"
+        self._tell(f"{told} {self._gap():>8}")
+
+    def _tell(self, line: str) -> None:
+        """Say a line to who watches; nobody there any more is no reason to give up the search."""
+        if not self._watch or sys.stderr is None:
+            return
+        try:
+            click.echo(line, err=True)
+        except OSError:
+            self._watch = False
 
     def close(self) -> None:
         if self._bar is not None:

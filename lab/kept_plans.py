@@ -37,7 +37,7 @@ class KeptPlans:
         try:
             text = self._path(dag, machines, planner, options).read_text(encoding="utf-8")
             plan = plan_from_data(json.loads(text))
-        except (OSError, ValueError, InputError):
+        except (OSError, ValueError, TypeError, RecursionError, InputError):
             return None
         if violations(dag, machines, plan.machine, plan.start_s, plan.end_s):
             return None

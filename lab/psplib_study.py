@@ -72,10 +72,10 @@ def run(folder: Path, quick: bool = False, cores: int | None = None) -> list[dic
 
 def _cases(folder: Path) -> Iterator[tuple[str, str, Dag, Machines, float]]:
     """(set, name, DAG, machine, best known) of every instance in a folder and its archives."""
-    best: dict[str, Any] = {}
+    best: dict[str, float] = {}
     known = folder / "best_known.json"
     if known.is_file():
-        best = json.loads(known.read_text(encoding="utf-8"))
+        best = _best_known(known)
     files = [p for p in expand([folder]) if p.name.endswith((".sm", ".tar", ".tar.gz", ".tgz"))]
     if not files:
         raise InputError(str(folder), "holds no .sm file and no archive of them")
@@ -86,8 +86,17 @@ def _cases(folder: Path) -> Iterator[tuple[str, str, Dag, Machines, float]]:
             machine = Machines.alike(1, [instance.capacity[n] for n in names])
             dag = dag_of_job(instance.job, types)
             name = instance.job.name
-            best_s = float(best.get(name, {}).get("best", 0.0))
+            best_s = best.get(name, 0.0)
             yield _group(path, dag.tasks), name, dag, machine, best_s
+
+
+def _best_known(path: Path) -> dict[str, float]:
+    """The best known makespan of each instance, by its name; raises InputError."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): float(row["best"]) for name, row in data.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(str(path), f'expected {{"NAME": {{"best": S}}}}: {error!r}') from None
 
 
 def _group(path: Path, tasks: int) -> str:

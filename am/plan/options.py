@@ -3,6 +3,7 @@
 What each chooses between: docs/rules.md, rules 17 to 32.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -83,8 +84,11 @@ def read_options(given: Mapping[str, Any], also: tuple[str, ...] = ()) -> Search
     for name, choices in _CHOICES.items():
         if getattr(options, name) not in choices:
             raise InputError(f"options.{name}", f"expected one of {', '.join(choices)}")
-    if options.thresholds < 1:
-        raise InputError("options.thresholds", "expected at least 1")
+    for name, low, high in (
+        ("thresholds", 1, 1_000_000), ("t_share_max", 0.0, 1.0), ("bypass_s", 0.0, math.inf),
+    ):  # fmt: skip
+        if not low <= getattr(options, name) <= high:
+            raise InputError(f"options.{name}", f"expected a number from {low:g} to {high:g}")
     for order in options.orders.split(","):
         if order not in _ORDERS:
             raise InputError("options.orders", f"unknown order {order!r}; {', '.join(_ORDERS)}")

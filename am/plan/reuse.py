@@ -15,6 +15,8 @@ from weft.dag import Dag, Machines
 from weft.errors import InputError
 from weft.plan import Plan, pri_scores
 
+SEARCH = 2  # counts up when planners answer differently: plans of the older ones are not theirs
+
 
 def plan_key(
     history_key: str, dag: Dag, machines: Machines, planner: str, options: Mapping[str, Any]
@@ -23,7 +25,7 @@ def plan_key(
 
     `options` holds whatever else the planner is given: its parameters, the seed, a time limit.
     """
-    mixed = hashlib.sha256(f"{history_key}\0{planner}\0".encode())
+    mixed = hashlib.sha256(f"{SEARCH}\0{history_key}\0{planner}\0".encode())
     mixed.update(repr(sorted((name, str(value)) for name, value in options.items())).encode())
     mixed.update(dag.digest().encode())
     mixed.update(np.ascontiguousarray(machines.capacity).tobytes())
@@ -118,9 +120,23 @@ def plan_from_data(data: Mapping[str, Any]) -> Plan:
             candidates=int(data["candidates"]),
             explain=dict(data["explain"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError("plan", f"is not a kept plan: {error!r}") from None
-    shapes = {len(plan.machine), len(plan.start_s), len(plan.end_s), len(plan.order)}
-    if len(shapes) != 1:
-        raise InputError("plan", "is not a kept plan: its lists differ in length")
+    problem = fault_of(plan)
+    if problem:
+        raise InputError("plan", f"is not a kept plan: {problem}")
     return plan
+
+
+def fault_of(plan: Plan) -> str:
+    """What makes a plan none at all, whatever its job; "" where nothing does."""
+    shapes = {
+        each.shape for each in (plan.machine, plan.start_s, plan.end_s, plan.order, plan.pri_score)
+    }
+    if len(shapes) != 1 or plan.order.ndim != 1:
+        return "its lists differ in length"
+    if not (np.isfinite(plan.start_s).all() and np.isfinite(plan.end_s).all()):
+        return "a time in it is no number"
+    if not np.array_equal(np.sort(plan.order), np.arange(len(plan.order))):
+        return "its order does not name every task once"
+    return ""

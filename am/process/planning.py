@@ -79,7 +79,7 @@ class Planning:
 
     async def make(self, order: MakePlan) -> PlanReady:
         """The plan kept for a recurring job at once, else one built elsewhere."""
-        key, digest = "", ""
+        key, digest, dag_tasks = "", "", order.job.task_count
         if order.job.history_key and order.planner not in QUICK:
             with contextlib.suppress(WeftError):
                 dag, machines = _read(order)
@@ -87,6 +87,8 @@ class Planning:
                 name = order.job.history_key
                 key = structure_key(name, dag, machines, order.planner, order.options)
         kept = self._shelf.find(key)
+        if kept is not None and len(kept.plan.order) != dag_tasks:
+            kept = None  # somebody else's file
         if kept is None:
             ready = await self._build(order, self._limit_s)
             if ready.plan is not None:
@@ -102,8 +104,8 @@ class Planning:
     async def improve(self) -> bool:
         """Spend a moment on one kept plan: on new estimates, or for a shorter one; False: none due.
 
-        `graphene` is improved by `graphene_plus`, which begins with the same search; other planners
-        are only asked again where the estimates have changed.
+        `graphene` is improved by `graphene_plus`, which begins with the same search. Others, and
+        one that was told its candidates, are asked again only where estimates have changed.
         """
         if not self._due:
             return False
@@ -111,7 +113,8 @@ class Planning:
         due = self._due.pop(key)
         kept = self._shelf.find(key)
         fresh = kept is None or kept.digest != due.digest
-        better = due.order.planner in _IMPROVED
+        wanted = due.order.options.get("candidates", "all")
+        better = due.order.planner in _IMPROVED and wanted == "all"
         if fresh or better:
             order = due.order
             if better and not fresh:

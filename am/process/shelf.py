@@ -23,7 +23,7 @@ class DiskShelf(PlanShelf):
         try:
             data = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
             return Kept(plan_from_data(data["plan"]), str(data["digest"]))
-        except (OSError, ValueError, KeyError, TypeError, InputError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, InputError):
             return super().find(key)
 
     def keep(self, key: str, plan: Plan, digest: str) -> bool:

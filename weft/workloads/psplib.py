@@ -101,7 +101,9 @@ def parse(text: str, name: str, place: str) -> Instance:
         stages.append(Stage(f"a{number}", 1, float(row[2]), demand, above))
     rows.find("RESOURCEAVAILABILITIES:", 2)
     row = rows.numbers(len(names))
-    capacity = {key: float(most) for key, most in zip(names, row, strict=False)}
+    if len(row) != len(names):
+        raise InputError(place, f"{len(row)} availabilities for {len(names)} resources")
+    capacity = {key: float(most) for key, most in zip(names, row, strict=True)}
     for stage in stages:
         for key, need in stage.demand.items():
             if need > capacity[key]:
