@@ -12,11 +12,13 @@ from weft.messages import NodeAnswered, NodeHeartbeated, NodeRegistered
 from weft.wire.lanes import Lane
 
 NODES_MAX = 100_000  # beyond it nobody is told apart: who would be, would be hostile
+RIVALS_MAX = 8  # for one node; who comes after them takes the place of the first
 
 
 class Rival(NamedTuple):
     """Another process that registers under the same name."""
 
+    lane: Lane
     boot: int
     since_s: float
 
@@ -24,13 +26,13 @@ class Rival(NamedTuple):
 class Owner:
     """The stream that a node was last heard on."""
 
-    __slots__ = ("boot", "heard_s", "lane", "rival")
+    __slots__ = ("boot", "heard_s", "lane", "rivals")
 
     def __init__(self, lane: Lane, boot: int, heard_s: float) -> None:
         self.lane = lane
         self.boot = boot  # 0: not known since this manager started
         self.heard_s = heard_s
-        self.rival: Rival | None = None
+        self.rivals: list[Rival] = []
 
 
 class Owners:
@@ -62,9 +64,11 @@ class Owners:
             # who comes back on a new stream registers again, and is known by its boot
             resync = NodeAnswered(message.node_id, 0, resync=True)
             return resync if type(message) is NodeHeartbeated else False
-        rival = owner.rival
-        if rival is None or rival.boot != boot:
-            owner.rival = Rival(boot, now_s)
+        # a process may come on other streams, and name another boot on the same one
+        same = (r for r in owner.rivals if r.lane is lane or r.boot == boot)
+        rival = next(same, None)
+        if rival is None:
+            owner.rivals = [*owner.rivals[1 - RIVALS_MAX :], Rival(lane, boot, now_s)]
         elif owner.heard_s - rival.since_s > self._silence_s:  # both live
             why = (
                 f"node {message.node_id!r} is at {owner.lane.peer} already, which is alive; "

@@ -9,10 +9,12 @@ nobody was told: it is dropped, with a word. Anything else is damage, which is a
 the line: nothing is started on half of the truth. What was durable is also known from a mark beside
 the journal (`rm.process.durable`), which tells zeros at the end, or an end that is missing, apart
 from a torn batch. Compaction writes a new file beside the journal and renames it, so a crash leaves
-one of the two.
+one of the two; until the folder is synced that may be the former one, so nothing is added to the
+new one before.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -20,6 +22,8 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
+
+import structlog
 
 from rm.process.durable import Durable
 from rm.process.journal_lines import Record, Sound, line_of, problem_of, sound
@@ -31,6 +35,8 @@ Compact: TypeAlias = Callable[[Iterable[Record]], list[Record]]
 VERSION = 3
 GROWTH_BYTES = 32 * 1024 * 1024  # the journal is compacted again after growing by so much
 _HEADER, _NAME = "weft_journal", "name"
+_ADD = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_log = structlog.get_logger()
 
 
 class Journal:
@@ -49,7 +55,9 @@ class Journal:
         _only_ours(self._durable.path, 0o600)
         self._file = self._open()
         self._name = ""  # of the file; empty: it has no header yet
-        self._torn = 0  # bytes at its end that are no records
+        self._cut_to = -1  # its size without the bytes at its end that are no records; -1: none
+        self._folder_due = True  # the folder is to be synced before anything is added
+        self._folder_syncs = True  # whether the file system can sync a folder
         self._next = -1  # number of the next record; below 0: not known yet
         self._compacted_bytes = 0
         self.dropped = ""  # what `read` left out, if anything
@@ -74,6 +82,7 @@ class Journal:
         try:
             _write(fresh_path, [f"{fresh}\n".encode()])
             fresh_path.replace(path)
+            self._folder_due = True
         except OSError as error:
             raise WeftError(f"cannot write {path}: {error.strerror}") from None
         return fresh
@@ -95,20 +104,23 @@ class Journal:
             if old:
                 why = f"version 1 cannot be migrated to {VERSION}: {error.strerror}"
                 raise WeftError(f"{self._path}: {why}") from None
-            self._cut(os.fstat(self._file).st_size - self._torn)
-            self._torn = 0
+            with contextlib.suppress(OSError):  # `append` tries again, and says why it cannot
+                self._cut()
         return fewer
 
     def append(self, records: Sequence[Record]) -> None:
         """Write records and wait until they are on the disk.
 
-        Raises StoreUnavailableError, and leaves the file as it was, where the disk takes nothing.
+        Raises StoreUnavailableError, and leaves the file as it was, where the disk takes nothing;
+        what it could not put back then is put back before anything else is written.
         """
         if self._next < 0:
             self._records()
-        if self._torn:
-            self._cut(os.fstat(self._file).st_size - self._torn)
-            self._torn = 0
+        try:
+            self._cut()
+            self._sync_folder()
+        except OSError as error:
+            raise self._unavailable(error) from None
         size = os.fstat(self._file).st_size
         first = max(self._next, 1)
         lines = [line_of(first + n, record, n) for n, record in enumerate(records)]
@@ -121,9 +133,10 @@ class Journal:
                 view = view[os.write(self._file, view) :]
             os.fdatasync(self._file)
         except OSError as error:
+            self._cut_to = size  # half a record would be in the way of the next one
             with contextlib.suppress(OSError):
-                self._cut(size)  # half a record would be in the way of the next one
-            raise StoreUnavailableError(f"cannot write {self._path}: {error.strerror}") from None
+                self._cut()
+            raise self._unavailable(error) from None
         self._next = first + len(records)
         size = os.fstat(self._file).st_size
         self._durable.write(self._name, size)
@@ -135,21 +148,49 @@ class Journal:
 
     def close(self) -> None:
         """Close the files; another Resource Manager may use the folder then."""
+        with contextlib.suppress(OSError):  # what is left is a torn batch to who reads it
+            self._cut()
         os.close(self._file)
         self._durable.close()
         os.close(self._lock)
 
     def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
-            file = os.open(self._path, flags, 0o600)
+            file = os.open(self._path, _ADD | os.O_CREAT, 0o600)
         except OSError as error:
             raise WeftError(f"cannot open {self._path}: {error.strerror}") from None
         _only_ours(self._path, 0o600)
         return file
 
-    def _cut(self, size: int) -> None:
-        os.ftruncate(self._file, size)
+    def _cut(self) -> None:
+        """Take away what is no record at the file's end; raises OSError, and it is still due."""
+        if self._cut_to < 0:
+            return
+        if os.fstat(self._file).st_size > self._cut_to:
+            os.ftruncate(self._file, self._cut_to)
+        self._cut_to = -1
+
+    def _sync_folder(self) -> None:
+        """Make the names of files durable where due; raises OSError, and it is still due."""
+        if self._folder_due and self._folder_syncs:
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                    raise
+                self._folder_syncs = False
+                _log.warning(
+                    "the file system of the state folder cannot sync folders: if the machine goes "
+                    "down, the names of files in it are as durable as it makes them",
+                    folder=str(self._path.parent),
+                )
+            finally:
+                os.close(folder)
+        self._folder_due = False
+
+    def _unavailable(self, error: OSError) -> StoreUnavailableError:
+        return StoreUnavailableError(f"cannot write {self._path}: {error.strerror}")
 
     def _records(self) -> tuple[list[Record], bool]:
         """All records, and whether the version is an earlier one; raises WeftError for damage."""
@@ -170,8 +211,9 @@ class Journal:
         if problem := problem_of(data, kept):
             raise self._damaged(len(kept.records), problem)
         self._check_durable(data, kept)
-        self._torn = len(data) - kept.size
-        self.dropped = f"a torn last write ({self._torn} bytes)" if self._torn else ""
+        torn = len(data) - kept.size
+        self._cut_to = kept.size if torn else -1
+        self.dropped = f"a torn last write ({torn} bytes)" if torn else ""
         self._next = max(1, len(kept.records))
         return kept.records[1:], version != VERSION
 
@@ -199,7 +241,6 @@ class Journal:
     def _records_of_version_1(self, data: bytes) -> list[Record]:
         whole = data.rstrip(b"\0")  # a crash may leave a file longer than what was written
         *lines, torn = whole.split(b"\n")
-        self._torn = len(data) - len(whole) + len(torn)
         self.dropped = f"a torn last line ({len(torn)} bytes)" if torn else ""
         records: list[Record] = []
         for number, line in enumerate(lines, 1):
@@ -220,21 +261,28 @@ class Journal:
         fresh = self._path.with_suffix(".new")
         name = secrets.token_hex(8)
         header = line_of(0, {_HEADER: VERSION, _NAME: name})
+        file = -1
         try:
             _write(fresh, [header, *(line_of(n, record) for n, record in enumerate(records, 1))])
+            file = os.open(fresh, _ADD)
+            fresh.replace(self._path)
         except OSError:
-            fresh.unlink(missing_ok=True)
+            if file >= 0:
+                os.close(file)
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
             raise
-        fresh.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
-        os.close(self._file)
-        self._file = self._open()
-        self._name, self._torn = name, 0
+        # from here on the former file has no name: whatever fails, this is the journal
+        former, self._file = self._file, file
+        self._name, self._cut_to = name, -1
         self._next = len(records) + 1
         self._compacted_bytes = os.fstat(self._file).st_size
         self._durable.write(name, self._compacted_bytes)
+        self._folder_due = True
+        with contextlib.suppress(OSError):
+            os.close(former)
+        with contextlib.suppress(OSError):  # `append` tries again, and says why it cannot
+            self._sync_folder()
 
 
 def _write(path: Path, parts: Iterable[bytes]) -> None:

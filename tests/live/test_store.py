@@ -1,5 +1,6 @@
 """The journal keeps what it said is durable, whatever happens to its last line."""
 
+import errno
 import json
 import os
 import random
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from rm.process.store import Journal
 from rm.recovery import compact
@@ -260,6 +262,130 @@ def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for name in ("journal.jsonl", "cluster_ts", "durable", "lock"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
+
+
+class Faults:
+    """What the operating system is made to fail with, while set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = 0  # error number of the sync of a folder
+        self.cut = 0  # of a truncation
+        self.half = 0  # of a write, of which a few bytes arrive
+        self._fsync, self._cut, self._write = os.fsync, os.ftruncate, os.write
+        monkeypatch.setattr(os, "fsync", self.fsync)
+        monkeypatch.setattr(os, "ftruncate", self.ftruncate)
+        monkeypatch.setattr(os, "write", self.write)
+
+    def fsync(self, file: int) -> None:
+        if self.folder and stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(self.folder, os.strerror(self.folder))
+        self._fsync(file)
+
+    def ftruncate(self, file: int, size: int) -> None:
+        if self.cut:
+            raise OSError(self.cut, os.strerror(self.cut))
+        self._cut(file, size)
+
+    def write(self, file: int, data: memoryview) -> int:
+        if not self.half:
+            return self._write(file, data)
+        if len(data) > 5:
+            self._write(file, data[:5])
+        raise OSError(self.half, os.strerror(self.half))
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
+    return Faults(monkeypatch)
+
+
+def added(journal: Journal, count: int, accepted: list[int]) -> int:
+    """Add so many records, numbered on from those that were accepted; returns how many were not."""
+    refused = 0
+    for _ in range(count):
+        try:
+            journal.append([{"n": len(accepted), "text": "x" * 100}])
+            accepted.append(len(accepted))
+        except StoreUnavailableError:
+            refused += 1
+    return refused
+
+
+def kept_in(folder: Path) -> list[int]:
+    journal = Journal(folder)
+    try:
+        return [record["n"] for record in journal.read()]
+    finally:
+        journal.close()
+
+
+def test_a_folder_that_cannot_be_synced_after_compaction_loses_nothing_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: Faults
+) -> None:
+    monkeypatch.setattr("rm.process.store.GROWTH_BYTES", 1_000)
+    journal, accepted = Journal(tmp_path), list[int]()
+    journal.read()
+    faults.folder = errno.EIO
+    refused = added(journal, 60, accepted)
+    assert accepted, "what was written before the compaction is durable in both files"
+    assert refused == 60 - len(accepted) > 0, "and nothing is accepted after it"
+    assert journal.read()[-1]["n"] == accepted[-1]
+    assert added(journal, 1, accepted) == 1
+    faults.folder = 0
+    assert added(journal, 60, accepted) == 0
+    journal.close()
+    assert kept_in(tmp_path) == accepted
+    faults.folder = errno.EIO  # also from the start on
+    again = Journal(tmp_path)
+    assert [record["n"] for record in again.read()] == accepted
+    assert added(again, 3, accepted) == 3
+    faults.folder = 0
+    assert added(again, 3, accepted) == 0
+    again.close()
+    assert kept_in(tmp_path) == accepted
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_without_sync_of_folders_is_said_once_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: Faults, number: int
+) -> None:
+    monkeypatch.setattr("rm.process.store.GROWTH_BYTES", 1_000)
+    faults.folder = number
+    with capture_logs() as said:
+        journal, accepted = Journal(tmp_path), list[int]()
+        journal.read()
+        assert added(journal, 60, accepted) == 0
+        journal.close()
+    assert [s["folder"] for s in said if "cannot sync folders" in s["event"]] == [str(tmp_path)]
+    assert kept_in(tmp_path) == accepted
+
+
+def test_nothing_is_written_behind_half_a_record_that_could_not_be_cut(
+    tmp_path: Path, faults: Faults
+) -> None:
+    journal, accepted = Journal(tmp_path), list[int]()
+    assert added(journal, 2, accepted) == 0
+    faults.half = faults.cut = errno.EIO
+    assert added(journal, 1, accepted) == 1
+    faults.half = 0
+    assert added(journal, 3, accepted) == 3, "half a record is in the way"
+    faults.cut = 0
+    assert added(journal, 3, accepted) == 0
+    faults.half = faults.cut = errno.EIO
+    assert added(journal, 1, accepted) == 1
+    journal.close()  # the half stays
+    faults.half = 0
+    again = Journal(tmp_path)
+    in_the_way = tmp_path / "journal.new"
+    in_the_way.mkdir()  # nor can a second file be written
+    assert [record["n"] for record in again.read()] == accepted
+    assert again.dropped == "a torn last write (5 bytes)"
+    assert added(again, 2, accepted) == 2
+    faults.cut = 0
+    assert added(again, 2, accepted) == 0
+    again.close()
+    in_the_way.rmdir()
+    assert kept_in(tmp_path) == accepted
 
 
 @pytest.fixture

@@ -55,3 +55,22 @@ def test_the_same_process_on_a_new_stream_is_itself() -> None:
     owners.closed(first)
     assert owners.hear(second, BEAT, 0.3) is True
     assert owners.hear(Lane(), replace(HOST, boot=8), 0.4) is False
+
+
+def test_rivals_are_told_whatever_boot_they_name_and_however_many_they_are() -> None:
+    owners, first = Owners(3.0), Lane(peer="ipv4:1.1.1.1:1")
+    rivals = [Lane(peer=f"ipv4:2.2.2.{n}:1") for n in range(3)]
+    assert owners.hear(first, HOST, 0.0) is True
+    told: set[Lane] = set()
+    for at in range(20):
+        assert owners.hear(first, BEAT, float(at)) is True
+        for n, lane in enumerate(rivals):
+            answer = owners.hear(lane, replace(HOST, boot=100 + 10 * at + n), at + 0.5)
+            assert answer is not True
+            if isinstance(answer, NodeAnswered) and answer.shutdown:
+                assert at > 3, "the first may have ended just now"
+                told.add(lane)
+    assert told == set(rivals)
+    started_anew = Lane()  # the first, once its former stream is silent
+    assert owners.hear(started_anew, replace(HOST, boot=9), 20.0) is False
+    assert owners.hear(started_anew, replace(HOST, boot=9), 22.5) is True
