@@ -251,7 +251,8 @@ class Runner:
             effects.append(Note(fact))
         end = ContainerEnd(first, _SUCCEEDED, 0, stage, tasks[0], attempt, run_s, "", tasks)
         self.book.close(held, end, now)
-        self.outbox.put(first, end)
+        # a key of its own: the end of its first container alone must not stand in for the run's
+        self.outbox.put((first, len(tasks)), end)
 
     def _end_task(
         self,

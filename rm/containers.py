@@ -298,6 +298,8 @@ def relay_lost(books: Books, attempt: Attempt, number: ContainerId) -> None:
 def relay(books: Books, attempt: Attempt, end: ContainerEnd) -> None:
     """Owe a live master the end of a container."""
     if attempt.state is _RUNNING or attempt.state is _ALLOCATED:
-        attempt.outbox.put(-end.container_id, end)
+        number = end.container_id
+        # a run's end is not replaced by what is told again of its first container
+        attempt.outbox.put((number, len(end.tasks)) if end.tasks else -number, end)
         if attempt.attempt_id not in books.dirty_attempts:
             books.dirty_attempts[attempt.attempt_id] = attempt

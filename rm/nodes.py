@@ -1,5 +1,6 @@
 """What node managers say, and what silence means."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -38,6 +39,7 @@ from weft.messages import (
     NodeUnregistered,
     Outcome,
     RunningContainer,
+    end_of,
     ends_of,
     node_address,
 )
@@ -127,7 +129,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         if run is not None and run.node is node and is_end_of(run, end):
             run_ended(books, run, end)
             continue
-        for one in ends_of(end):
+        for one in _each_of(books, node, end):
             _ended(books, node, one)
     for number, _ in event.container_use:
         if number not in books.holdings:  # nobody would ever free it
@@ -144,6 +146,32 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
     if not books.rarely("a node is answered late"):
         answer_node(books, node)
+
+
+def _each_of(books: Books, node: Node, end: ContainerEnd) -> Iterable[ContainerEnd]:
+    """Return the end of each container of a run.
+
+    Of a run with more tasks than its stage has, which no master can have started, only those of
+    containers that the node is known to hold: all others would be looked up for nothing.
+    """
+    count = len(end.tasks)
+    if not count:
+        return (end,)
+    app = books.apps.get(app_of_container(end.container_id))
+    most = 0
+    if app is not None:
+        stages = app.job.stages
+        most = books.settings.node_containers_max
+        if 0 <= end.stage < len(stages):
+            most = stages[end.stage].tasks
+    if count <= most:
+        return ends_of(end)
+    first = end.container_id
+    numbers = range(first, first + count)
+    known = node.holdings.keys() & numbers
+    if claimed := books.missing.get(node.node_id):
+        known |= claimed.keys() & numbers
+    return [end_of(end, number - first) for number in sorted(known)]
 
 
 def _ended(books: Books, node: Node, end: ContainerEnd) -> None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.ids import AttemptId, ContainerId, NodeId
+from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt, app_of_container
 from weft.messages import (
     ItemAnswer,
     QueryContainers,
@@ -93,6 +93,8 @@ class NodeTokens:
         by_container: dict[ContainerId, bytes],
         refuse: Callable[[str, str], None],
     ) -> tuple[Any, list[ItemAnswer]]:
+        # a master may order what an earlier attempt of its application left running
+        app = app_of_attempt(order.attempt_id)
         starts = isinstance(order, StartContainers)
         items = order.items if starts else order.containers
         singles: Sequence[Any] = items
@@ -108,6 +110,8 @@ class NodeTokens:
                 refused.append(ItemAnswer(container, error=error))
                 continue
             problem = self._problem(token, container, keys, held)
+            if not problem and app_of_container(container) != app:
+                problem = f"container {container} is not of the application that orders it"
             if not problem:
                 kept.append(item)
                 continue
@@ -127,9 +131,13 @@ class NodeTokens:
     ) -> list[TaskLaunch]:
         """What an order starts: runs of which every container may start, and all else singly."""
 
+        app = app_of_attempt(order.attempt_id)
+
         def passes(number: ContainerId) -> bool:
             held = self._holds(order.node_id, number)
-            return not self._problem(shown.get(number, b""), number, keys, held)
+            return app_of_container(number) == app and not self._problem(
+                shown.get(number, b""), number, keys, held
+            )
 
         items: list[TaskLaunch] = []
         for item in order.items:

@@ -14,10 +14,12 @@ from weft.messages import (
     AskType,
     ContainerEnd,
     ContainersAsked,
+    ItemAnswer,
     NodeHeartbeated,
     NodeRegistered,
     Outcome,
     RunningContainer,
+    StartAnswered,
     StartContainers,
     TaskLaunch,
 )
@@ -44,6 +46,7 @@ def test_every_field_of_every_message_and_request_has_a_rule() -> None:
 C = 1 << 40 | 7
 ASK = Ask(1, 2, (1.0, 2.0), 3.0, 0.5, AskType.DEFAULT, 0)
 END = ContainerEnd(C, Outcome.SUCCEEDED)
+LONG_END = replace(END, tasks=(0,) * 90_000)
 LAUNCH = TaskLaunch(C, 0, 0, 0, 1.0, (1.0, 1.0))
 INF, NAN = math.inf, math.nan
 
@@ -106,6 +109,9 @@ def test_what_keeps_the_rules_passes() -> None:
         (NodeHeartbeated("n", 1, use=(1.0,)), "use"),
         (NodeHeartbeated("n", 1, ended=(END, replace(END, run_s=NAN))), "ended[1].run_s"),
         (NodeHeartbeated("n", 1, ended=(replace(END, message="x" * 70_000),)), "ended[0].message"),
+        (NodeHeartbeated("n", 1, ended=(LONG_END,) * 3), "ended"),
+        (StartContainers(1, "n", (replace(LAUNCH, tasks=LONG_END.tasks),) * 3), "items"),
+        (StartAnswered("n", 1, (ItemAnswer(C, 0, 0, count=80_000),) * 3), "items"),
         (StartContainers(1, "n", (replace(LAUNCH, duration_s=1e300),)), "items[0].duration_s"),
         (StartContainers(1, "n", (replace(LAUNCH, granted=(1.0,)),)), "items[0].granted"),
         (DecommissionNode("n", 1e308), "timeout_s"),
@@ -116,6 +122,10 @@ def test_what_breaks_a_rule_is_named(message: Any, place: str) -> None:
     with pytest.raises(InputError) as caught:
         rules.check(message, 2)
     assert caught.value.place == place
+
+
+def test_runs_of_as_many_as_a_list_may_hold_pass() -> None:
+    assert rules.problem_of(NodeHeartbeated("n", 1, ended=(LONG_END,) * 2 + (END,) * 9), 2) is None
 
 
 def test_a_gate_tells_like_refusals_once_and_counts_all() -> None:

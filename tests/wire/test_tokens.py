@@ -123,6 +123,23 @@ def test_of_a_run_only_the_containers_start_whose_tokens_are_shown() -> None:
     assert [(one.container_id, one.task) for one in answer.items] == [(C1 + 1, 5)]
 
 
+def test_an_order_is_for_containers_of_its_own_application() -> None:
+    """An earlier attempt's may be ordered by a later one, which takes them over."""
+    node, ours = holder((C2,), 5.0)
+    app, run = C1 >> 40, TaskLaunch(C1, 0, 4, 0, 1.0, (1.0,), tasks=(4, 5))
+    shown = [ours.container(number, "n1", 0.0) for number in (C1, C2)]
+    for attempt, passes in ((app << 8 | 1, True), (app << 8 | 2, True), (app + 1 << 8 | 1, False)):
+        orders = [
+            StartContainers(attempt, "n1", (run,)), StopContainers(attempt, "n1", (C2,)),
+            QueryContainers(attempt, "n1", (C2,)),
+        ]  # fmt: skip
+        good, answers = node.sift(orders, shown, lambda *_: None)
+        assert good == (orders if passes else [])
+        errors = [item.error for answer in answers for item in answer.items]
+        assert len(errors) == (0 if passes else 4)
+        assert all("not of the application" in error for error in errors)
+
+
 def test_a_container_that_runs_is_stopped_by_its_token_though_it_ended() -> None:
     node, ours = holder((C1,), 1e9)
     orders = [StopContainers(257, "n1", (C1,)), QueryContainers(257, "n1", (C1,))]

@@ -29,7 +29,7 @@ ATTEMPT_MAX = 2**31 - 1  # its containers' ids are then below ID_MAX
 APP_MAX = ATTEMPT_MAX >> 8
 STAGE_MAX = 2**31 - 1
 TEXT_BYTES_MAX = 64 * 1024  # diagnostics: the end of a command's output, a reason
-ITEMS_MAX = 200_000  # of one list in one message
+ITEMS_MAX = 200_000  # of one list in one message, a run being as many as it stands for
 LABELS_MAX = 16  # of one node
 
 
@@ -97,7 +97,10 @@ def _amounts(value: Mapping[str, float], d: int) -> str:
     return "" if value else "expected at least one resource"
 
 
-def _list(item: "Rule | type", most: int = ITEMS_MAX) -> Rule:
+def _list(
+    item: "Rule | type", most: int = ITEMS_MAX, counts: Callable[[Any], int] | None = None
+) -> Rule:
+    """A list; `counts` says for how many an item stands that is a run."""
     check = item.check if isinstance(item, Rule) else None
 
     def each(value: tuple[Any, ...], d: int) -> str:
@@ -105,6 +108,8 @@ def _list(item: "Rule | type", most: int = ITEMS_MAX) -> Rule:
             return ""
         if len(value) > most:
             return f"{len(value)} items are more than {most}"
+        if counts is not None and (total := sum(map(counts, value))) > most:
+            return f"runs of {total} are more than {most}"
         if check is not None:
             for position, one in enumerate(value):
                 if problem := check(one, d):
@@ -119,6 +124,15 @@ def _list(item: "Rule | type", most: int = ITEMS_MAX) -> Rule:
             f"not {{v}} or (len({{v}}) <= {most} and min({{v}}) >= {low} and max({{v}}) <= {high})"
         )
     return Rule("list", each, item, quick=quick)
+
+
+def _tasks(value: Any) -> int:
+    return len(value.tasks) or 1
+
+
+def _count(value: Any) -> int:
+    count: int = value.count
+    return max(1, count)
 
 
 def _row(*rules: Rule, most: int = ITEMS_MAX) -> Rule:
@@ -253,7 +267,8 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "request_id": ID, "unhealthy": TEXT,
     },
     messages.NodeHeartbeated: {
-        "node_id": NAMED, "request_id": ID, "acks": IDS, "ended": _list(messages.ContainerEnd),
+        "node_id": NAMED, "request_id": ID, "acks": IDS,
+        "ended": _list(messages.ContainerEnd, counts=_tasks),
         "tasks_ended": _list(messages.TaskEnd), "use": USE,
         "container_use": _list(messages.ContainerUse),
         "unhealthy": TEXT,
@@ -269,8 +284,8 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "life": COUNT, "token": ID, "over": APPS, "spare": CONTAINERS,
     },
     messages.StartContainers: {
-        "attempt_id": ATTEMPT, "node_id": NAMED, "items": _list(messages.TaskLaunch),
-        "boot": ID,
+        "attempt_id": ATTEMPT, "node_id": NAMED, "boot": ID,
+        "items": _list(messages.TaskLaunch, counts=_tasks),
     },
     messages.StopContainers: {
         "attempt_id": ATTEMPT, "node_id": NAMED, "containers": CONTAINERS,
@@ -279,7 +294,8 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "attempt_id": ATTEMPT, "node_id": NAMED, "containers": CONTAINERS,
     },
     messages.StartAnswered: {
-        "node_id": NAMED, "attempt_id": ATTEMPT, "items": _list(messages.ItemAnswer),
+        "node_id": NAMED, "attempt_id": ATTEMPT,
+        "items": _list(messages.ItemAnswer, counts=_count),
     },
     messages.TasksEnded: {
         "node_id": NAMED, "attempt_id": ATTEMPT, "ended": _list(messages.TaskEnd),
