@@ -26,6 +26,7 @@ from weft.facts import Fact, Remark
 from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
 from weft.job import EdgeKind
 from weft.messages import (
+    NO_TOKEN,
     NODE_ENDED,
     NODE_FULL,
     AttemptAccepted,
@@ -317,9 +318,12 @@ class Work:
                     self._refused(held.node, item.error)
 
     def _refused(self, node: NodeId, error: str) -> None:
-        """A node that has less room than the manager believes is as bad as one that fails tasks."""
-        if error == NODE_FULL and self.nodes.count(node):
-            self._avoid(node, "refused starts")
+        """A node that has less room than the manager believes, or that takes no tokens, is as bad
+        as one that fails tasks.
+        """
+        untrusting = error.startswith(NO_TOKEN)
+        if (untrusting or error == NODE_FULL) and self.nodes.count(node):
+            self._avoid(node, f"refused starts ({error})" if untrusting else "refused starts")
 
     def _avoid(self, node: NodeId, what: str) -> None:
         self.book.blacklist(tuple(sorted(self.nodes.avoided)))

@@ -444,6 +444,7 @@ class QueryContainers:
 
 
 NODE_FULL = "a rigid resource of the node would be over capacity"
+NO_TOKEN = "refused for want of a token"  # how the error begins where a token was not valid
 
 
 @record

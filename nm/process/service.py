@@ -55,7 +55,7 @@ from weft.wire.lanes import Lane
 from weft.wire.links import tracker_stream
 from weft.wire.server import Server
 from weft.wire.services import add_container_service
-from weft.wire.tokens import KeyTold, Shown
+from weft.wire.tokens import KeysTold, Shown, TimeTold
 
 FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
 MEASURE_S = 1.0  # wall clock, between looks at what containers use
@@ -273,9 +273,9 @@ class NodeService(Outside):
 
     def _from_manager(self, batch: list[Any]) -> None:
         for given in batch:
-            if isinstance(given, Shown | KeyTold):
+            if isinstance(given, Shown | KeysTold | TimeTold):
                 self._tokens.take(given)
-        told = [message for message in batch if not isinstance(message, Shown | KeyTold)]
+        told = [one for one in batch if not isinstance(one, Shown | KeysTold | TimeTold)]
         for message in self._gate.sift(told, 0, self._settings.manager):
             if isinstance(message, NodeAccepted) and self._processes is not None:
                 self._processes.follow(message.cluster_ts, message.types.names)

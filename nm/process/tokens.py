@@ -1,21 +1,22 @@
 """The tokens of a node manager process: its nodes', its masters', and keys to check orders by."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt, app_of_container
 from weft.messages import (
+    NO_TOKEN,
     ItemAnswer,
     QueryContainers,
     StartAnswered,
     StartContainers,
     TaskLaunch,
-    launches_of,
     started_by,
 )
 from weft.wire import tokens
-from weft.wire.tokens import KeyTold, Kind, Shown
+from weft.wire.tokens import KeysTold, Kind, Shown, TimeTold
 
 MASTERS_MAX = 20_000  # tokens of masters that are kept
 NOT_HELD = "no such container runs here"
@@ -26,21 +27,30 @@ Holds = Callable[[NodeId, ContainerId], bool]
 class NodeTokens:
     """What the Resource Manager gave this process."""
 
-    def __init__(self, holds: Holds, clock: Callable[[], float] = time.time) -> None:
-        """`holds` says whether a node holds a container now; `clock` is unix time, s."""
+    def __init__(
+        self,
+        holds: Holds,
+        clock: Callable[[], float] = time.time,
+        since_start: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`holds` says whether a node holds a container now; `clock` is unix time, s, and counts
+        only until the manager told its own: hosts' clocks differ. `since_start` never jumps.
+        """
         self._holds = holds
         self._clock = clock
+        self._since_start = since_start
+        self._began_s: float | None = None  # the manager's time when `since_start` was 0
         self._nodes: dict[NodeId, bytes] = {}
         self._masters: dict[AttemptId, bytes] = {}
         self._keys: dict[NodeId, dict[int, bytes]] = {}
 
-    def take(self, given: Shown | KeyTold) -> None:
-        """Keep what the manager gives."""
-        if isinstance(given, KeyTold):
-            known = self._keys.setdefault(given.node_id, {})
-            known[given.number] = given.secret
-            while len(known) > tokens.KEYS_MAX:
-                del known[min(known)]
+    def take(self, given: Shown | KeysTold | TimeTold) -> None:
+        """Keep what the manager gives. Keys are all there are: it may have lost those before."""
+        if isinstance(given, TimeTold):
+            self._began_s = given.now_s - self._since_start()
+            return
+        if isinstance(given, KeysTold):
+            self._keys[given.node_id] = dict(given.keys)
             return
         for token in given.tokens:
             claim = tokens.read(token)
@@ -55,6 +65,10 @@ class NodeTokens:
         """What a new stream to the manager begins with."""
         return [Shown(tuple(self._nodes.values()))] if self._nodes else []
 
+    def _now_s(self) -> float:
+        """The manager's time, unix, s."""
+        return self._clock() if self._began_s is None else self._began_s + self._since_start()
+
     def master(self, attempt: AttemptId) -> bytes:
         """The token of a master that is to start; empty: none was given."""
         return self._masters.get(attempt, b"")
@@ -62,7 +76,7 @@ class NodeTokens:
     def may_read(self, node: NodeId, container: ContainerId, token: bytes) -> str:
         """Why a token is no leave to read a container's logs; empty: it is."""
         keys = self._keys.get(node, {})
-        return tokens.container_problem(token, container, keys, self._clock(), Kind.LOG)
+        return tokens.container_problem(token, container, keys, self._now_s(), Kind.LOG)
 
     def sift(
         self, orders: Sequence[Any], shown: Sequence[bytes], refuse: Callable[[str, str], None]
@@ -73,13 +87,14 @@ class NodeTokens:
         nothing is done there. Nodes that were told no key (a manager of an older version) take all.
         """
         by_container = {tokens.numbered(token)[1]: token for token in shown}
+        numbers = sorted(by_container)
         good, answers = [], []
         for order in orders:
             keys = self._keys.get(order.node_id)
             if keys is None:
                 good.append(order)
                 continue
-            kept, refused = self._split(order, keys, by_container, refuse)
+            kept, refused = self._split(order, keys, by_container, numbers, refuse)
             if kept is not None:
                 good.append(kept)
             if refused:
@@ -91,17 +106,21 @@ class NodeTokens:
         order: Any,
         keys: dict[int, bytes],
         by_container: dict[ContainerId, bytes],
+        numbers: list[ContainerId],
         refuse: Callable[[str, str], None],
     ) -> tuple[Any, list[ItemAnswer]]:
         # a master may order what an earlier attempt of its application left running
         app = app_of_attempt(order.attempt_id)
         starts = isinstance(order, StartContainers)
         items = order.items if starts else order.containers
-        singles: Sequence[Any] = items
-        if starts:
-            singles = self._apart(order, keys, by_container)
-        kept, refused = [], []
-        for item in singles:
+        kept: list[Any] = []
+        refused: list[ItemAnswer] = []
+        changed = False
+        for item in items:
+            if starts and item.tasks:
+                whole = self._run(order, item, keys, by_container, numbers, kept, refused, refuse)
+                changed = changed or not whole
+                continue
             container = item.container_id if starts else item
             token = by_container.get(container, b"")
             held = self._holds(order.node_id, container)
@@ -111,14 +130,14 @@ class NodeTokens:
                 continue
             problem = self._problem(token, container, keys, held)
             if not problem and app_of_container(container) != app:
-                problem = f"container {container} is not of the application that orders it"
+                problem = _not_of(container)
             if not problem:
                 kept.append(item)
                 continue
             refuse(type(order).__name__, problem)
             stage, task = (item.stage, item.task) if starts else (-1, -1)
-            refused.append(ItemAnswer(container, stage, task, f"refused: {problem}"))
-        if len(kept) == len(singles) == len(items):
+            refused.append(ItemAnswer(container, stage, task, f"{NO_TOKEN}: {problem}"))
+        if not changed and len(kept) == len(items):
             return order, refused
         if not kept:
             return None, refused
@@ -126,26 +145,47 @@ class NodeTokens:
         more = (order.boot,) if starts else ()
         return kind(order.attempt_id, order.node_id, tuple(kept), *more), refused
 
-    def _apart(
-        self, order: StartContainers, keys: dict[int, bytes], shown: dict[ContainerId, bytes]
-    ) -> list[TaskLaunch]:
-        """What an order starts: runs of which every container may start, and all else singly."""
+    def _run(
+        self,
+        order: StartContainers,
+        item: TaskLaunch,
+        keys: dict[int, bytes],
+        shown: dict[ContainerId, bytes],
+        numbers: list[ContainerId],
+        kept: list[Any],
+        refused: list[ItemAnswer],
+        refuse: Callable[[str, str], None],
+    ) -> bool:
+        """Whether a run may start whole; else what of it may, and an answer for each gap between.
 
-        app = app_of_attempt(order.attempt_id)
-
-        def passes(number: ContainerId) -> bool:
-            held = self._holds(order.node_id, number)
-            return app_of_container(number) == app and not self._problem(
-                shown.get(number, b""), number, keys, held
-            )
-
-        items: list[TaskLaunch] = []
-        for item in order.items:
-            if item.tasks and all(map(passes, started_by(item))):
-                items.append(item)
+        The work is by the tokens that were shown, not by the length of the run: whoever has none
+        may ask for as long a run as it likes.
+        """
+        run, app = started_by(item), app_of_attempt(order.attempt_id)
+        good, bad = [], ""
+        for number in numbers[bisect_left(numbers, run.start) : bisect_left(numbers, run.stop)]:
+            if app_of_container(number) != app:
+                problem = _not_of(number)
             else:
-                items.extend(launches_of(item))
-        return items
+                held = self._holds(order.node_id, number)
+                problem = self._problem(shown[number], number, keys, held)
+            bad = bad or problem
+            if not problem:
+                good.append(number)
+        if len(good) == len(run):
+            kept.append(item)
+            return True
+        after = run.start
+        for number in (*good, run.stop):
+            if number > after:
+                problem = bad or self._problem(b"", after, keys, held=False)
+                refuse(type(order).__name__, problem)
+                task, text = item.tasks[after - run.start], f"{NO_TOKEN}: {problem}"
+                refused.append(ItemAnswer(after, item.stage, task, text, number - after))
+            if number < run.stop:
+                kept.append(_single(item, number))
+            after = number + 1
+        return False
 
     def _problem(
         self, token: bytes, container: ContainerId, keys: dict[int, bytes], held: bool
@@ -153,4 +193,17 @@ class NodeTokens:
         """What is wrong with a container's token; one that runs may outlive it."""
         if not token:
             return f"no token of container {container} was shown"
-        return tokens.container_problem(token, container, keys, 0.0 if held else self._clock())
+        return tokens.container_problem(token, container, keys, 0.0 if held else self._now_s())
+
+
+def _not_of(container: ContainerId) -> str:
+    return f"container {container} is not of the application that orders it"
+
+
+def _single(item: TaskLaunch, number: ContainerId) -> TaskLaunch:
+    """The order for one container of a run."""
+    task = item.tasks[number - item.container_id]
+    return TaskLaunch(
+        number, item.stage, task, item.attempt, item.duration_s, item.demand,
+        item.command, item.environment, item.reusable, item.remote, item.granted,
+    )  # fmt: skip

@@ -28,9 +28,10 @@ from weft.messages import (
 )
 from weft.requests import ContainerReport
 from weft.wire.lanes import Lane
-from weft.wire.tokens import FILE, Keys, KeyTold, Kind, Shown
+from weft.wire.tokens import FILE, Keys, KeysTold, Kind, Shown
 
 SUBJECTS_MAX = 100_000  # of one stream
+BOUND_MAX = 100_000  # names of nodes; beyond, those whose stream is closed are forgotten
 
 
 def open_keys(folder: Path | None, rotate_s: float) -> tuple[Keys, Callable[[Keys], str]]:
@@ -70,7 +71,15 @@ def open_keys(folder: Path | None, rotate_s: float) -> tuple[Keys, Callable[[Key
             raise InputError(
                 str(path), "cannot be read as keys; without it new ones are made"
             ) from None
-    keys = Keys(time.time(), secrets.token_bytes, rotate_s, saved)
+        try:
+            keys = Keys(time.time(), secrets.token_bytes, rotate_s, saved if saved else {})
+        except InputError as error:
+            where = f"{path}: {error.place}"
+            raise InputError(
+                where, f"{error.problem}; without the file new ones are made"
+            ) from None
+    else:
+        keys = Keys(time.time(), secrets.token_bytes, rotate_s)
     save(keys)
     return keys, save
 
@@ -82,6 +91,7 @@ class Trust:
         self.keys = keys
         self._books = books
         self._bound: dict[NodeId, Lane] = {}  # the stream that speaks for a node
+        self._sweep_at = BOUND_MAX
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -135,6 +145,9 @@ class Trust:
             old.subjects.pop(name, None)
         self._bound[name] = lane
         self._add(lane, name)
+        if len(self._bound) > self._sweep_at:
+            self._bound = {name: of for name, of in self._bound.items() if not of.closed}
+            self._sweep_at = max(BOUND_MAX, 2 * len(self._bound))
 
     def _add(self, lane: Lane, subject: Any) -> None:
         lane.subjects[subject] = None
@@ -143,7 +156,7 @@ class Trust:
 
     # -- giving ------------------------------------------------------------------------------------
 
-    def along(self, message: Any) -> list[Shown | KeyTold]:
+    def along(self, message: Any) -> list[Shown | KeysTold]:
         """What goes before a message on its stream."""
         now_s = time.time()
         if isinstance(message, ContainersGranted):
@@ -160,7 +173,7 @@ class Trust:
             return [Shown(tuple(self.keys.attempt(one, now_s) for one in own))] if own else []
         return []
 
-    def _of_containers(self, held: list[tuple[ContainerId, NodeId]]) -> list[Shown | KeyTold]:
+    def _of_containers(self, held: list[tuple[ContainerId, NodeId]]) -> list[Shown | KeysTold]:
         now_s = time.time()
         if not held:
             return []
@@ -180,11 +193,11 @@ class Trust:
         now_s, sign = time.time(), self.keys.container
         return [sign(one.container_id, one.node_id, now_s, Kind.LOG) for one in reports]
 
-    def of_node(self, node: NodeId) -> list[Shown | KeyTold]:
+    def of_node(self, node: NodeId) -> list[Shown | KeysTold]:
         """A node's token and keys."""
-        return [Shown((self.keys.node(node, time.time()),)), *self.keys.of_node(node)]
+        return [Shown((self.keys.node(node, time.time()),)), self.keys.of_node(node)]
 
-    def renewed(self, address: Address) -> list[Shown | KeyTold]:
+    def renewed(self, address: Address) -> list[Shown | KeysTold]:
         """What a node or master is given when there is a new key."""
         kind, _, name = address.partition(":")
         if kind == "node":

@@ -1,8 +1,10 @@
 """Strangers where there are no certificates: who speaks for another is refused and counted."""
 
 import asyncio
+import json
 import os
 import re
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +17,7 @@ import pytest
 from testkit.live import Cluster, chain, until, wait_for_nodes
 from weft.client.api import Client
 from weft.messages import (
+    NO_TOKEN,
     AttemptFinished,
     ContainerEnd,
     ContainersAsked,
@@ -31,6 +34,7 @@ from weft.wire import channel, codec
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.host_pb2_grpc import MasterHostStub
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
+from weft.wire.tokens import FIRST_MAX, KEYS_MAX
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
 pytestmark = pytest.mark.xdist_group("live")
@@ -111,9 +115,9 @@ def test_nobody_speaks_for_another(busy: tuple[Cluster, Client, int]) -> None:
 
     launch = TaskLaunch(attempt << 32 | 999, 0, 0, 0, 1.0, (1.0, 1.0), ("touch", "/tmp/never"))
     start = asyncio.run(order(StartContainers(attempt, task.node_id, (launch,))))
-    assert start.error == f"refused: no token of container {attempt << 32 | 999} was shown"
+    assert start.error == f"{NO_TOKEN}: no token of container {attempt << 32 | 999} was shown"
     stop = asyncio.run(order(StopContainers(attempt, task.node_id, (task.container_id,))))
-    assert stop.error.startswith("refused: no token of container")
+    assert stop.error.startswith(f"{NO_TOKEN}: no token of container")
     assert state(client, app) == before
     found = refusals(manager.ready["metrics"])
     assert {
@@ -191,6 +195,34 @@ def test_keys_change_under_load_and_over_a_restart_and_nothing_is_refused(
         until(lambda: "a new key" in again.log.read_text(), "a key was made")
         assert before == refusals(again.ready["metrics"]) == {}
         assert refusals(nodes.ready["metrics"]) == {}
+
+
+def test_after_the_keys_are_lost_new_jobs_run_on_the_nodes_that_stayed_up(
+    cluster: Cluster,
+) -> None:
+    """They know as many keys as they keep, all of higher numbers than a new manager's first."""
+    state = cluster.folder / "state"
+    state.mkdir()
+    now_s = time.time()
+    keys = [
+        {"number": FIRST_MAX + 10 + i, "from_s": now_s + i - KEYS_MAX, "secret": f"{i + 1:064x}"}
+        for i in range(KEYS_MAX)
+    ]
+    (state / "keys.json").write_text(json.dumps({"keys": keys}))
+    manager = cluster.manager(f"--state-dir={state}")
+    host = cluster.host(manager)
+    nodes = cluster.nodes(manager, f"--am-host={host.address}", "--nodes=2", NODE)
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 2)
+        app = client.submit(chain("before", 1, 2, 0.05))
+        assert client.wait([app])[app].final_status == "SUCCEEDED"
+        manager.kill()
+        (state / "keys.json").unlink()
+        cluster.manager(f"--state-dir={state}", f"--port={manager.address.rpartition(':')[2]}")
+        wait_for_nodes(client, 2)
+        app = client.submit(chain("after", 2, 4, 0.05))
+        assert client.wait([app])[app].final_status == "SUCCEEDED"
+        assert "StartContainers.token" not in refusals(nodes.ready["metrics"])
 
 
 def test_no_secret_is_where_others_read(busy: tuple[Cluster, Client, int]) -> None:

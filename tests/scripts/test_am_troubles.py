@@ -18,12 +18,13 @@ from testkit.master import (
     stage,
 )
 from weft.dag import dag_of_job
-from weft.effects import MakePlan, SetTimer, Started, Stop, TimerFired
+from weft.effects import MakePlan, Note, SetTimer, Started, Stop, TimerFired
 from weft.errors import InputError, InvariantError
 from weft.facts import MasterPlanned, Remark
 from weft.ids import attempt_id, container_id
 from weft.job import Edge, Job, Preference, TaskOverride
 from weft.messages import (
+    NO_TOKEN,
     AttemptFinished,
     AttemptRegistered,
     AttemptStopped,
@@ -153,6 +154,22 @@ def test_a_refused_start_is_tried_elsewhere() -> None:
     assert message.asks[0].total == 2
     assert message.releases == (container_id(ATTEMPT, 2),)
     master.check()
+
+
+def test_a_node_that_takes_no_tokens_is_avoided_and_that_is_told_once() -> None:
+    master = begun(Job("j", (stage("a", 9),)))
+    asked(master)
+    notes = []
+    for number in range(2, 8):
+        master.handle(granted(grant(number), response=number - 1), 1.0)
+        why = f"{NO_TOKEN}: the token of container {container_id(ATTEMPT, number)} has expired"
+        refused = ItemAnswer(container_id(ATTEMPT, number), 0, number - 2, why)
+        effects = master.handle(StartAnswered("n1", ATTEMPT, (refused,)), 1.0)
+        notes += [one.fact.text for one in effects if isinstance(one, Note)]
+    assert asked(master, 1.0).blacklist == ("n1",)
+    (note,) = [text for text in notes if "avoided" in text]
+    assert "node n1 is avoided after 3 refused starts (refused for want of a token: " in note
+    assert "has expired" in note
 
 
 def test_an_unanswered_start_is_repeated_and_a_doubled_grant_is_not_used_twice() -> None:

@@ -17,7 +17,7 @@ from weft.wire import codec, codec_job, containers_pb2, host_pb2, master_pb2, ru
 from weft.wire.codec_containers import NodeAnswer
 from weft.wire.codec_master import MasterOrder, MasterReport
 from weft.wire.codec_tracker import NodeOrder, NodeReport
-from weft.wire.tokens import KeyTold, Shown
+from weft.wire.tokens import KeysTold, Shown, TimeTold
 
 WAYS: list[tuple[Any, Any, Any, Any]] = [
     (NodeReport, codec.encode_node_reports, codec.decode_node_reports, tracker_pb2.TrackerReports),
@@ -133,9 +133,11 @@ def test_orders_to_an_am_host_come_back(
 @pytest.mark.parametrize("way", WAYS[:4], ids=lambda way: way[3].__name__)
 def test_tokens_and_keys_come_before_the_messages(way: Any) -> None:
     _, encode, decode, wire = way
-    given = [Shown((b"one", b"two"))]
+    given: list[Any] = [Shown((b"one", b"two"))]
     if wire is tracker_pb2.TrackerOrders:
-        given.append(KeyTold("n1", 3, b"secret"))
+        sets = [("n1", (3, 4)), ("n2", (3, 4)), ("n2", (4, 5)), ("n2", (1,))]
+        given = [TimeTold(7.5), *given]
+        given += [KeysTold(node, tuple((n, b"secret") for n in told)) for node, told in sets]
     assert decode(wire.FromString(encode(given).SerializeToString())) == given
     assert "secret" not in repr(given)
 

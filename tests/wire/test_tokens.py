@@ -1,16 +1,20 @@
 """Tokens: what was signed is true until it ends, and nothing else is; keys change while in use."""
 
 import json
+import secrets
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nm.process.tokens import NOT_HELD, NodeTokens
+from rm.process.trust import open_keys
 from weft.errors import InputError
 from weft.messages import (
+    NO_TOKEN,
     ItemAnswer,
     QueryContainers,
     StartContainers,
@@ -19,7 +23,7 @@ from weft.messages import (
     started_by,
 )
 from weft.wire import tokens
-from weft.wire.tokens import ACTIVATE_S, Keys, Shown
+from weft.wire.tokens import ACTIVATE_S, CONTAINER_S, KEYS_MAX, Keys, Shown, TimeTold
 from weft.wire.wallet import Wallet
 
 C1, C2 = (1 << 40) | (1 << 32) | 2, (1 << 40) | (1 << 32) | 3
@@ -65,7 +69,7 @@ def test_tokens_outlive_the_change_of_keys(waits: list[float], at: int) -> None:
     for step, wait_s in enumerate(waits):
         now_s += wait_s
         ours.turn(now_s)
-        told = {one.number for one in ours.of_node("n1")}
+        told = {number for number, _ in ours.of_node("n1").keys}
         assert tokens.read(ours.node("n1", now_s)).key in told
         if step == at:
             token, given_at = ours.attempt(257, now_s), now_s
@@ -78,16 +82,16 @@ def test_a_new_key_is_known_before_it_signs() -> None:
     ours = keys(rotate_s=1_000.0)
     assert not ours.turn(999.0)
     assert ours.turn(1_000.0)
-    assert [one.number for one in ours.of_node("n1")] == [1, 2]
-    assert tokens.read(ours.attempt(1, 1_001.0)).key == 1
-    assert tokens.read(ours.attempt(1, 1_000.0 + ACTIVATE_S)).key == 2
+    old, new = [number for number, _ in ours.of_node("n1").keys]
+    assert new == old + 1
+    assert tokens.read(ours.attempt(1, 1_001.0)).key == old
+    assert tokens.read(ours.attempt(1, 1_000.0 + ACTIVATE_S)).key == new
 
 
 def holder(held: Sequence[int], now_s: float, node: str = "n1") -> tuple[NodeTokens, Keys]:
     ours = keys()
     made = NodeTokens(lambda node, container: container in held, lambda: now_s)
-    for told in ours.of_node(node):
-        made.take(told)
+    made.take(ours.of_node(node))
     return made, ours
 
 
@@ -104,7 +108,7 @@ def test_a_node_starts_only_what_it_is_shown_a_token_of() -> None:
     )
     assert good == [start(C1)]
     assert [(item.container_id, item.stage) for item in answers[0].items] == [(C2, 0)]
-    assert answers[0].items[0].error == f"refused: no token of container {C2} was shown"
+    assert answers[0].items[0].error == f"{NO_TOKEN}: no token of container {C2} was shown"
     assert refused == [("StartContainers", f"no token of container {C2} was shown")]
     for token in (ours.container(C1, "n2", 0.0), ours.attempt(C1, 0.0), b"x" * 60):
         assert node.sift([start(C1)], [token], lambda *_: None)[0] == []
@@ -135,8 +139,9 @@ def test_an_order_is_for_containers_of_its_own_application() -> None:
         ]  # fmt: skip
         good, answers = node.sift(orders, shown, lambda *_: None)
         assert good == (orders if passes else [])
-        errors = [item.error for answer in answers for item in answer.items]
-        assert len(errors) == (0 if passes else 4)
+        items = [item for answer in answers for item in answer.items]
+        errors = [item.error for item in items]
+        assert sum(item.count for item in items) == (0 if passes else 4)
         assert all("not of the application" in error for error in errors)
 
 
@@ -174,3 +179,81 @@ def test_a_wallet_forgets_with_the_last_master_of_an_application() -> None:
     assert len(wallet.of([C2])) == 1, "a task of a reusable container ended, not the container"
     wallet.gone(258)
     assert wallet.of([C2]) == wallet.greeting() == []
+
+
+@pytest.mark.parametrize("turns", [0, 1, KEYS_MAX - 1, 40])
+def test_a_node_that_stayed_up_takes_the_keys_of_a_manager_that_lost_its_own(turns: int) -> None:
+    now_s = 1e6
+    node = NodeTokens(lambda *_: False, lambda: now_s)
+    lost = Keys(now_s, secrets.token_bytes, 100.0)
+    node.take(lost.of_node("n1"))
+    for _ in range(turns):
+        now_s += 200.0
+        assert lost.turn(now_s)
+        node.take(lost.of_node("n1"))
+    now_s += 60.0
+    before = lost.container(C1, "n1", now_s)
+    assert node.sift([start(C1)], [before], lambda *_: None) == ([start(C1)], [])
+    fresh, _ = open_keys(None, 100.0)  # a manager without a state folder
+    node.take(fresh.of_node("n1"))
+    after = fresh.container(C1, "n1", now_s)
+    assert node.sift([start(C1)], [after], lambda *_: None) == ([start(C1)], [])
+    assert node.sift([start(C1)], [before], lambda *_: None)[0] == [], "the lost key holds no more"
+
+
+@pytest.mark.parametrize("ahead_s", [-1e6, 700.0, 1e6])
+def test_tokens_end_by_the_managers_clock(ahead_s: float) -> None:
+    """However wrong the clock of the node's host is, once the manager said what time it is."""
+    up_s = 50.0
+    node = NodeTokens(lambda *_: False, lambda: 2e6 + ahead_s, lambda: up_s)
+    ours = keys(2e6)
+    node.take(ours.of_node("n1"))
+    node.take(TimeTold(2e6))
+    token = ours.container(C1, "n1", 2e6)
+    for later_s, starts in ((0.0, True), (CONTAINER_S - 1.0, True), (CONTAINER_S + 1.0, False)):
+        up_s = 50.0 + later_s
+        good, _ = node.sift([start(C1)], [token], lambda *_: None)
+        assert bool(good) == starts, later_s
+
+
+def test_a_long_run_without_tokens_is_refused_as_one() -> None:
+    node, ours = holder((), 5.0)
+    run = TaskLaunch(C1, 3, 0, 0, 1.0, (1.0,), tasks=tuple(range(200_000)))
+    order = StartContainers(257, "n1", (run,), 9)
+    said: list[tuple[str, str]] = []
+    good, (answer,) = node.sift([order], [], lambda *one: said.append(one))
+    why = f"{NO_TOKEN}: no token of container {C1} was shown"
+    assert (good, len(said)) == ([], 1)
+    assert answer.items == (ItemAnswer(C1, 3, 0, why, 200_000),)
+    good, (answer,) = node.sift([order], [ours.container(C1 + 7, "n1", 0.0)], lambda *_: None)
+    assert [(one.container_id, one.task) for one in good[0].items] == [(C1 + 7, 7)]
+    assert [(one.container_id, one.task, one.count) for one in answer.items] == [
+        (C1, 0, 7), (C1 + 8, 8, 199_992),
+    ]  # fmt: skip
+
+
+ONE = {"number": 1, "from_s": 0.0, "secret": "00" * 32}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("null", "are not what this version wrote"),
+        ('{"keys": []}', "expected 1 to 7"),
+        ('{"keys": "ab"}', "are not what"),
+        (json.dumps({"keys": [ONE | {"secret": ""}]}), r"keys\[0\].secret: has not 32 bytes"),
+        (json.dumps({"keys": [ONE | {"from_s": float("nan")}]}), "from_s: is no time"),
+        (json.dumps({"keys": [ONE | {"number": -1}]}), "number: is -1: expected 1"),
+        (json.dumps({"keys": [ONE | {"number": 2**32}]}), "number: is 4294967296"),
+        (json.dumps({"keys": [ONE, ONE]}), r"keys\[1\].number: is 1: expected 2"),
+        ("", "cannot be read as keys"),
+    ],
+)
+def test_a_file_that_holds_no_keys_is_refused_in_one_line(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    (tmp_path / tokens.FILE).write_text(text)
+    with pytest.raises(InputError, match=why) as refused:
+        open_keys(tmp_path, 100.0)
+    assert str(tmp_path) in str(refused.value)
+    assert (tmp_path / tokens.FILE).read_text() == text, "it is left for its owner to look at"

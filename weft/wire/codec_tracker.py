@@ -29,7 +29,7 @@ from weft.wire.codec_words import (
     encode_uses,
     shown,
 )
-from weft.wire.tokens import KeyTold, Shown
+from weft.wire.tokens import KeysTold, Shown, TimeTold
 
 NodeReport = NodeRegistered | NodeHeartbeated | NodeUnregistered
 NodeOrder = NodeAccepted | NodeAnswered
@@ -70,15 +70,21 @@ def _decode_report(item: pb.TrackerReport) -> NodeReport:
     raise CodecError("a report of a node that says nothing: another version?")
 
 
-def encode_orders(messages: Iterable[NodeOrder | Shown | KeyTold]) -> pb.TrackerOrders:
+def encode_orders(
+    messages: Iterable[NodeOrder | Shown | KeysTold | TimeTold],
+) -> pb.TrackerOrders:
     """A batch of what nodes are told."""
     batch = pb.TrackerOrders()
     for message in messages:
         if isinstance(message, Shown):
             batch.tokens.extend(message.tokens)
             continue
-        if isinstance(message, KeyTold):
-            batch.keys.add(node_id=message.node_id, number=message.number, secret=message.secret)
+        if isinstance(message, KeysTold):
+            for number, secret in message.keys:
+                batch.keys.add(node_id=message.node_id, number=number, secret=secret)
+            continue
+        if isinstance(message, TimeTold):
+            batch.now_s = message.now_s
             continue
         item = batch.items.add()
         if isinstance(message, NodeAnswered):
@@ -101,10 +107,27 @@ def encode_orders(messages: Iterable[NodeOrder | Shown | KeyTold]) -> pb.Tracker
 
 def decode_orders(
     batch: pb.TrackerOrders, refuse: Refuse | None = None
-) -> list[NodeOrder | Shown | KeyTold]:
+) -> list[NodeOrder | Shown | KeysTold | TimeTold]:
     """A batch of what nodes are told; raises CodecError, or tells `refuse` (`decode_each`)."""
-    told = [KeyTold(key.node_id, key.number, key.secret) for key in batch.keys]
-    return [*shown(batch.tokens), *told, *decode_each(batch.items, _decode_order, refuse)]
+    time = [TimeTold(batch.now_s)] if batch.now_s > 0.0 else []
+    return [
+        *time,
+        *shown(batch.tokens),
+        *_keys(batch.keys),
+        *decode_each(batch.items, _decode_order, refuse),
+    ]
+
+
+def _keys(told: Iterable[pb.NodeKey]) -> list[KeysTold]:
+    """The keys of each node in turn; its numbers ascend, so a lower one begins another set."""
+    sets: list[KeysTold] = []
+    for key in told:
+        one = (key.number, key.secret)
+        if sets and sets[-1].node_id == key.node_id and sets[-1].keys[-1][0] < key.number:
+            sets[-1] = KeysTold(key.node_id, (*sets[-1].keys, one))
+        else:
+            sets.append(KeysTold(key.node_id, (one,)))
+    return sets
 
 
 def _decode_order(item: pb.TrackerOrder) -> NodeOrder:

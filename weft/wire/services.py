@@ -3,6 +3,7 @@
 A service of a role gives functions over messages; nothing here decides anything.
 """
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -35,6 +36,7 @@ from weft.wire.codec import CodecError
 from weft.wire.gate import Gate
 from weft.wire.lanes import Lane, serve
 from weft.wire.server import Server
+from weft.wire.tokens import TimeTold
 
 Ask = Callable[[ClientRequest, Caller], Awaitable[Any]]
 Watch = Callable[[int], AsyncIterator[tuple[int, list[str]]]]
@@ -121,8 +123,11 @@ def add_tracker_service(
         def decode(batch: Any) -> Any:
             return codec.decode_node_reports(batch, refused)
 
+        def encode(orders: list[Any]) -> Any:
+            return codec.encode_node_orders([TimeTold(time.time()), *orders])
+
         refused = _refuser(gate, "TrackerReport", context)
-        await _stream(context, codec.encode_node_orders, decode, on_batch, on_closed)
+        await _stream(context, encode, decode, on_batch, on_closed)
 
     add = tracker_pb2_grpc.add_NodeTrackerServicer_to_server
     server.add(add, SimpleNamespace(Track=track), "weft.NodeTracker")

@@ -10,6 +10,7 @@ Nothing here looks at a clock or draws a number: time (unix, s) and secrets are 
 
 import base64
 import hmac
+import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ ACTIVATE_S = 30.0  # a new key is known for so long before anything is signed wi
 LASTS = 5  # changes of keys that tokens of masters and nodes outlive, should nobody renew them
 KEYS_MAX = LASTS + 2  # kept: those, the one that signs, the one that does next
 CONTAINER_S = 600.0  # a container is started so long after it was granted, at most
+FIRST_MAX = 2**30 - 1  # the first key's number is drawn: 1 to one more than this
+NUMBER_MAX = 2**32 - 1
 _HEAD = struct.Struct(">BId")
 _NUMBER = struct.Struct(">Q")
 _NUMBERED = struct.Struct(">BIdQ")  # a whole token for a number, but for its signature
@@ -52,15 +55,20 @@ class Shown(NamedTuple):
     tokens: tuple[bytes, ...]
 
 
-class KeyTold(NamedTuple):
-    """A node's own key, by which it checks tokens of its containers."""
+class KeysTold(NamedTuple):
+    """All of a node's own keys, by which it checks tokens of its containers: no other holds."""
 
     node_id: NodeId
-    number: int
-    secret: bytes
+    keys: tuple[tuple[int, bytes], ...]  # number and secret, ascending
 
     def __repr__(self) -> str:
-        return f"KeyTold({self.node_id!r}, {self.number})"
+        return f"KeysTold({self.node_id!r}, {[number for number, _ in self.keys]})"
+
+
+class TimeTold(NamedTuple):
+    """What time it is where tokens are made: unix, s."""
+
+    now_s: float
 
 
 class Claim(NamedTuple):
@@ -156,6 +164,30 @@ class _Key:
     secret: bytes
 
 
+def _saved(data: Any) -> list[_Key]:
+    """The keys that `Keys.data` gave; raises InputError."""
+    try:
+        keys = [
+            _Key(int(one["number"]), float(one["from_s"]), bytes.fromhex(one["secret"]))
+            for one in data["keys"]
+        ]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise InputError("keys", "are not what this version wrote") from None
+    if not 1 <= len(keys) <= KEYS_MAX:
+        raise InputError("keys", f"are {len(keys)}: expected 1 to {KEYS_MAX}")
+    last = 0
+    for place, one in enumerate(keys):
+        if not last < one.number < NUMBER_MAX:
+            text = f"is {one.number}: expected {last + 1} to {NUMBER_MAX - 1}, ascending"
+            raise InputError(f"keys[{place}].number", text)
+        if not math.isfinite(one.from_s):
+            raise InputError(f"keys[{place}].from_s", "is no time")
+        if len(one.secret) != SECRET_BYTES:
+            raise InputError(f"keys[{place}].secret", f"has not {SECRET_BYTES} bytes")
+        last = one.number
+    return keys
+
+
 class Keys:
     """The Resource Manager's keys, the newest last."""
 
@@ -173,15 +205,11 @@ class Keys:
         self._keys: list[_Key] = []
         self._derived: dict[tuple[int, NodeId], bytes] = {}  # nodes' own keys
         if saved is not None:
-            try:
-                self._keys = [
-                    _Key(int(one["number"]), float(one["from_s"]), bytes.fromhex(one["secret"]))
-                    for one in saved["keys"]
-                ]
-            except (KeyError, TypeError, ValueError):
-                raise InputError("keys", "are not what this version wrote") from None
+            self._keys = _saved(saved)
         if not self._keys:
-            self._keys = [_Key(1, now_s, draw(SECRET_BYTES))]
+            # by its number a token of other keys, which were lost, is told from one of these
+            first = 1 + (int.from_bytes(draw(4), "big") & FIRST_MAX)
+            self._keys = [_Key(first, now_s, draw(SECRET_BYTES))]
 
     def data(self) -> dict[str, Any]:
         """The keys as plain data, for their file."""
@@ -251,9 +279,10 @@ class Keys:
             raise InputError("token", "is no user's")
         return found
 
-    def of_node(self, node: NodeId) -> tuple[KeyTold, ...]:
+    def of_node(self, node: NodeId) -> KeysTold:
         """What a node must know to check its containers' tokens."""
-        return tuple(KeyTold(node, one.number, node_secret(one.secret, node)) for one in self._keys)
+        told = tuple((one.number, node_secret(one.secret, node)) for one in self._keys)
+        return KeysTold(node, told)
 
     def true(self, token: bytes, now_s: float) -> Claim:
         """What a true token of a master or node says; raises InputError."""

@@ -86,6 +86,9 @@ class TrackerOrders(_message.Message):
     ITEMS_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    NOW_S_FIELD_NUMBER: _builtins.int
+    now_s: _builtins.float
+    """unix, s, when this was sent: by it the node judges when tokens end; 0: not told"""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrackerOrder]: ...
     @_builtins.property
@@ -93,17 +96,20 @@ class TrackerOrders(_message.Message):
         """of nodes that registered, and of the masters that start here"""
 
     @_builtins.property
-    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeKey]: ...
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeKey]:
+        """of each node that is named all there are, ascending"""
+
     def __init__(
         self,
         *,
         items: _abc.Iterable[Global___TrackerOrder] | None = ...,
         tokens: _abc.Iterable[_builtins.bytes] | None = ...,
         keys: _abc.Iterable[Global___NodeKey] | None = ...,
+        now_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "keys", b"keys", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "keys", b"keys", "now_s", b"now_s", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
