@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -84,7 +85,8 @@ def test_a_task_reaches_no_key_no_journal_no_other_task_and_no_node(open_folder,
     root = open_folder / "work"
     script = (
         f"cat {key} {journal}/journal; cat {root}/*/*/mine; ls -A {root}/*; "
-        f"kill -9 {os.getpid()} && echo KILLED; id -u; grep NoNewPrivs /proc/self/status; "
+        f"kill -9 {os.getpid()} && echo KILLED; echo uid $(id -u); "
+        "grep NoNewPrivs /proc/self/status; "
         "echo private > /tmp/weft-isolation-seen 2>/dev/null; echo end"
     )
 
@@ -106,8 +108,8 @@ def test_a_task_reaches_no_key_no_journal_no_other_task_and_no_node(open_folder,
         assert "secret" not in text
     assert "KILLED" not in text
     assert "end" in said[2]["stdout"]
-    if user:
-        assert "0" not in said[2]["stdout"].split()[:1]
+    uid = pwd.getpwnam(user).pw_uid if user else os.geteuid()
+    assert f"uid {uid}\n" in said[2]["stdout"]
     assert "NoNewPrivs:\t1" in said[2]["stdout"]
     if sandbox == "on":
         assert not Path("/tmp/weft-isolation-seen").exists()
