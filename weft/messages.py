@@ -142,17 +142,14 @@ def started_by(item: TaskLaunch) -> range:
 
 def launches_of(item: TaskLaunch) -> tuple[TaskLaunch, ...]:
     """The order for each container of a run; the order itself, if it is for one."""
-    first = item.container_id
-    return (
-        tuple([
-            TaskLaunch(
-                first + place, item.stage, task, item.attempt, item.duration_s, item.demand,
-                item.command, item.environment, item.reusable, item.remote, item.granted,
-            )
-            for place, task in enumerate(item.tasks)
-        ])
-        if item.tasks
-        else (item,)
+    return tuple(map(partial(launch_of, item), range(len(item.tasks)))) if item.tasks else (item,)
+
+
+def launch_of(item: TaskLaunch, place: int) -> TaskLaunch:
+    """The order for the container at a place of a run."""
+    return TaskLaunch(
+        item.container_id + place, item.stage, item.tasks[place], item.attempt, item.duration_s,
+        item.demand, item.command, item.environment, item.reusable, item.remote, item.granted,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from weft.messages import (
     StartAnswered,
     StartContainers,
     TaskLaunch,
+    launch_of,
     started_by,
 )
 from weft.wire import tokens
@@ -183,7 +184,7 @@ class NodeTokens:
                 task, text = item.tasks[after - run.start], f"{NO_TOKEN}: {problem}"
                 refused.append(ItemAnswer(after, item.stage, task, text, number - after))
             if number < run.stop:
-                kept.append(_single(item, number))
+                kept.append(launch_of(item, number - item.container_id))
             after = number + 1
         return False
 
@@ -198,12 +199,3 @@ class NodeTokens:
 
 def _not_of(container: ContainerId) -> str:
     return f"container {container} is not of the application that orders it"
-
-
-def _single(item: TaskLaunch, number: ContainerId) -> TaskLaunch:
-    """The order for one container of a run."""
-    task = item.tasks[number - item.container_id]
-    return TaskLaunch(
-        number, item.stage, task, item.attempt, item.duration_s, item.demand,
-        item.command, item.environment, item.reusable, item.remote, item.granted,
-    )  # fmt: skip

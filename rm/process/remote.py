@@ -12,7 +12,8 @@ from weft.errors import InputError, PolicyError, WeftError
 from weft.wire.matching import MatcherChannel, Offer, Offers
 
 FIRST_PATIENCE_S = 10.0  # a matcher that starts beside the manager is waited for
-PAUSE_S = 1.0  # one that did not answer is not asked again for so long
+PAUSE_S = 1.0  # one that did not answer is not asked again for so long, then for twice as long
+PAUSE_MAX_S = 30.0
 COPIES_MAX = 1 << 31
 
 log = structlog.get_logger("rm")
@@ -54,6 +55,8 @@ class RemoteMatcher(BaseMatcher):
         self._unanswered = self._refused = 0
         self._channel = MatcherChannel(address, timeout_s)
         self._known = False
+        self._patience_s, self._pause_s = FIRST_PATIENCE_S, PAUSE_S
+        self._timeout_s = timeout_s
         self._quiet_until = 0.0
 
     def match(self, view: View, node: int, now: float) -> Match:
@@ -81,14 +84,18 @@ class RemoteMatcher(BaseMatcher):
             try:
                 if not self._known:
                     told = self._channel.describe(
-                        view.types.names, view.queues.paths, FIRST_PATIENCE_S
+                        view.types.names, view.queues.paths, self._patience_s
                     )
                     log.info("matcher found", address=self.address, name=told)
                     self._known = True
-                return self._channel.match(_offers(view, node, now, choices, shown))
+                answer = self._channel.match(_offers(view, node, now, choices, shown))
+                self._pause_s = PAUSE_S
+                return answer
             except WeftError as error:
                 problem = str(error)
-                self._quiet_until = time.monotonic() + PAUSE_S
+                self._patience_s = self._timeout_s  # whoever waits here, the manager waits with
+                self._quiet_until = time.monotonic() + self._pause_s
+                self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
                 log.warning("matcher does not answer", address=self.address, problem=problem)
         if self.otherwise == "fail":
             raise PolicyError(problem)

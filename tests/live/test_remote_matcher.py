@@ -25,7 +25,7 @@ from sim.settings import SimSettings
 from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.errors import InputError, PolicyError
+from weft.errors import InputError, PolicyError, WeftError
 from weft.job import Job, Stage
 from weft.presets import choose, with_options
 from weft.wire import matcher_pb2, matcher_pb2_grpc
@@ -190,6 +190,24 @@ def test_a_study_ends_where_nobody_answers(monkeypatch):
     monkeypatch.setattr("rm.process.remote.FIRST_PATIENCE_S", 0.3)
     with pytest.raises(PolicyError, match="no answer of the matcher at 127"):
         run("remote", address=f"127.0.0.1:{free_port()}", otherwise="fail")
+
+
+def test_who_is_not_there_is_waited_for_once(monkeypatch):
+    """The manager does nothing else while it waits, so later it waits for an answer's time only."""
+    waited: list[float] = []
+
+    def nobody(channel, resources, queues, patience_s):
+        waited.append(patience_s)
+        raise WeftError("nobody there")
+
+    monkeypatch.setattr(MatcherChannel, "describe", nobody)
+    monkeypatch.setattr("rm.process.remote.PAUSE_S", 0.0)
+    monkeypatch.setattr("rm.process.remote.FIRST_PATIENCE_S", 7.0)
+    recorder = run("remote", address="127.0.0.1:1", timeout_s="0.25")
+    assert {row.final_status for row in recorder.jobs} == {"SUCCEEDED"}
+    assert len(waited) > 2
+    assert waited[0] == 7.0
+    assert set(waited[1:]) == {0.25}
 
 
 @pytest.mark.parametrize(
