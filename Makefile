@@ -34,7 +34,7 @@ check: $(VENV)/.dev ## format, lint, types, walls, stubs, diagrams
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/make_proto.py --check
-	$(BIN)/python tools/draw_lifecycles.py --check
+	$(BIN)/python -m tools.draw_lifecycles --check
 	$(BIN)/python -m tools.draw_settings --check
 	$(BIN)/python tools/make_dashboards.py --check
 
@@ -56,7 +56,7 @@ gangs: $(VENV)/.dev ## does every gang start whole? 1,000 random workloads under
 	$(BIN)/python -m sim gangs 0 1000
 
 diagrams: $(VENV)/.dev ## redraw the life cycles and the settings in docs/
-	$(BIN)/python tools/draw_lifecycles.py
+	$(BIN)/python -m tools.draw_lifecycles
 	$(BIN)/python -m tools.draw_settings
 
 dashboards: $(VENV)/.dev ## rewrite the Grafana dashboards

@@ -266,19 +266,9 @@ def _changed(
     same: SimSettings, scheduler: Preset, options: Mapping[str, str], cluster: ClusterSpec
 ) -> SimSettings:
     """The recorded settings with what is set anew."""
-    from sim.command import qualified
-    from sim.settings import role_settings
+    from sim.command import read_options
 
-    given: dict[str, dict[str, str]] = {"manager": {}, "master": {}, "node": {}}
-    policy: dict[str, str] = {}
-    for key, value in options.items():
-        part, dot, name = key.partition(".")
-        if dot and part in given:
-            given[part][name] = value
-        else:
-            policy[qualified(key, scheduler)] = value
-    names = cluster.types.names
-    roles = {role: role_settings(role, values, names) for role, values in given.items()}
+    policy, roles = read_options(options, scheduler, cluster)
     return replace(
         same,
         scheduler=with_options(scheduler, policy),

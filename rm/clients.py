@@ -23,6 +23,7 @@ from weft.job import Job, Stage
 from weft.jobfile import job_to_dict
 from weft.messages import client_address
 from weft.requests import (
+    READS,
     ApplicationAccepted,
     ApplicationJob,
     ApplicationReserved,
@@ -305,19 +306,6 @@ def _containers(books: Books, request: ListContainers) -> Any:
     return reports.containers(books, _find(books, request.app_id), request)
 
 
-# what these do changes nothing, so that a failure of one is no reason to end
-READS = frozenset(
-    {
-        GetApplication,
-        GetJob,
-        ListApplications,
-        ListNodes,
-        ListQueues,
-        GetMetrics,
-        Explain,
-        ListContainers,
-    }
-)
 _HANDLERS: dict[type, Callable[[Books, Any], Any]] = {
     NewApplication: _new,
     SubmitApplication: _submit,

@@ -168,16 +168,7 @@ def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSetti
     scheduler = choose(
         request.scheduler, matcher=request.matcher, planner=request.planner, asker=request.asker
     )
-    given: dict[str, dict[str, str]] = {"manager": {}, "master": {}, "node": {}}
-    options: dict[str, str] = {}
-    for key, value in request.options.items():
-        part, dot, name = key.partition(".")
-        if dot and part in given:
-            given[part][name] = value
-        else:
-            options[qualified(key, scheduler)] = value
-    names = cluster.types.names
-    roles = {role: role_settings(role, values, names) for role, values in given.items()}
+    options, roles = read_options(request.options, scheduler, cluster)
     settings = SimSettings(
         scheduler=with_options(scheduler, options),
         seed=request.seed,
@@ -192,7 +183,26 @@ def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSetti
     return settings
 
 
-def qualified(key: str, scheduler: Preset) -> str:
+def read_options(
+    given: Mapping[str, str], scheduler: Preset, cluster: ClusterSpec
+) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """What `--set` says of the scheduler's parts, and of each role's settings (read).
+
+    Raises InputError for what is not known.
+    """
+    roles: dict[str, dict[str, str]] = {"manager": {}, "master": {}, "node": {}}
+    options: dict[str, str] = {}
+    for key, value in given.items():
+        part, dot, name = key.partition(".")
+        if dot and part in roles:
+            roles[part][name] = value
+        else:
+            options[_qualified(key, scheduler)] = value
+    names = cluster.types.names
+    return options, {role: role_settings(role, values, names) for role, values in roles.items()}
+
+
+def _qualified(key: str, scheduler: Preset) -> str:
     """A parameter with its part: `fairness` is the matcher's if it has such a one.
 
     Raises InputError for one of nobody.

@@ -57,7 +57,7 @@ _ROLES: Mapping[str, Any] = {
     "manager": ManagerSettings, "master": MasterSettings, "node": NodeSettings,
 }  # fmt: skip
 # what has a flag of its own, or is told by the scheduler
-_ELSEWHERE = {
+ELSEWHERE = {
     "manager": ("prompt", "recovery", "buggify", "lossless"),
     "master": ("planner", "planner_options", "history", "address", "buggify", "lossless"),
     "node": ("mode", "launch", "buggify", "lossless"),
@@ -73,7 +73,7 @@ def role_settings(
     `resources` are the cluster's, for `manager.master_demand`.
     """
     for key in given:
-        if key.partition(".")[0] in _ELSEWHERE[role]:
+        if key.partition(".")[0] in ELSEWHERE[role]:
             raise InputError(
                 f"--set {role}.{key}", "is not set here: it follows from other options"
             )

@@ -2,12 +2,11 @@
 
 import importlib
 import sys
-from pathlib import Path
 
+from tools import drawn
 from weft.lifecycle import mermaid
 
 ROLES = {"rm": "Resource Manager", "am": "Application Master", "nm": "Node Manager"}
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "lifecycles.md"
 
 
 def draw() -> str:
@@ -31,17 +30,5 @@ def draw() -> str:
     return "\n".join(parts)
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or with `--check` compare it; answers the exit code."""
-    page = draw()
-    if "--check" in arguments:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
-            print(f"{PAGE.name} is not what the tables say: run `make diagrams`", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(page, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(drawn.main("lifecycles.md", draw(), sys.argv[1:]))

@@ -16,10 +16,10 @@ from am.settings import MasterSettings
 from nm.settings import NodeSettings
 from rm.match.registry import MATCHERS, Parameter
 from rm.settings import ManagerSettings
-from sim.settings import _ELSEWHERE
+from sim.settings import ELSEWHERE
+from tools import drawn
 from weft.live.settings import AmSettings, HadoopSettings, NmSettings, RmSettings, WebSettings
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 PROCESSES = {
     "Resource Manager": ("rm", RmSettings),
     "Node Manager": ("nm", NmSettings),
@@ -60,7 +60,7 @@ def draw() -> str:
         rows = [
             (f"`{role}.{each.name}`", _default(each), said.get(each.name, ""))
             for each in fields(cls)
-            if each.name not in _ELSEWHERE[role]
+            if each.name not in ELSEWHERE[role]
         ]
         parts.append(_table(rows))
     parts.append("## Matchers\n\n`--set matcher.NAME=VALUE`\n")
@@ -136,17 +136,5 @@ def _comments(cls: type) -> dict[str, str]:
     return found
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or with `--check` compare it; returns the exit code."""
-    page = draw()
-    if "--check" in arguments:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
-            print(f"{PAGE.name} is not what the code takes: run `make diagrams`", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(page, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(drawn.main("settings.md", draw(), sys.argv[1:]))

@@ -154,6 +154,19 @@ ClientRequest = (
     | Explain
     | ListContainers
 )
+# They change nothing: a failure of one is no reason to end, and no tape keeps one.
+READS = frozenset(
+    {
+        GetApplication,
+        GetJob,
+        ListApplications,
+        ListNodes,
+        ListQueues,
+        GetMetrics,
+        Explain,
+        ListContainers,
+    }
+)
 
 Report = TypeVar("Report")
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rm.clients import READS
 from rm.process.metrics import ManagerMetrics
 from rm.process.owners import Owners
 from rm.process.rate import Rate
@@ -33,7 +32,7 @@ from weft.messages import (
     master_address,
     node_address,
 )
-from weft.requests import ClientRequest, NewApplication, Refused, SubmitApplication
+from weft.requests import READS, ClientRequest, NewApplication, Refused, SubmitApplication
 from weft.wire import rules
 from weft.wire.gate import Gate
 from weft.wire.lanes import Lane

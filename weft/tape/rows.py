@@ -19,17 +19,7 @@ from weft.facts import Placed
 from weft.ids import ContainerId, NodeId
 from weft.messages import Address, ContainersGranted, containers_of, ends_of
 from weft.record import changed
-from weft.requests import (
-    ClientRequest,
-    Explain,
-    GetApplication,
-    GetJob,
-    GetMetrics,
-    ListApplications,
-    ListContainers,
-    ListNodes,
-    ListQueues,
-)
+from weft.requests import READS, ClientRequest
 from weft.tape.columns import Context, Source, put_uint
 from weft.tape.records import codec_of, hints_of, record_of
 
@@ -68,18 +58,6 @@ _LENGTH, _SUM = struct.Struct("<I"), struct.Struct("<I")
 FORMAT = 1  # changes with the way in which values are written
 CHECK_EVERY = 16  # events with effects: so often what a core ordered is summed up ...
 CHECKED_MAX = 8  # ... all of it, or so many orders of a longer answer
-READS = frozenset(
-    {
-        GetApplication,
-        GetJob,
-        ListApplications,
-        ListNodes,
-        ListQueues,
-        GetMetrics,
-        Explain,
-        ListContainers,
-    }
-)  # requests that change nothing: they are not kept
 
 
 class Placing(NamedTuple):
