@@ -90,7 +90,7 @@ def _parameters(read: Any, name: str) -> dict[str, Any]:
 
 
 def _table(
-    rows: list[tuple[str, str, str]], head: tuple[str, str, str] = ("name", "default", "")
+    rows: list[tuple[str, str, str]], head: tuple[str, str, str] = ("name", "default", "what it is")
 ) -> str:
     lines = ["| " + " | ".join(head) + " |", "|---|---|---|"]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
