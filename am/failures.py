@@ -5,6 +5,8 @@ from collections.abc import Set
 from weft.ids import NodeId
 from weft.messages import Outcome
 
+REFUSED_MIN = 10  # fewer starts refused in a row say nothing, however long they take
+
 
 class NodeFailures:
     """Counts failed tasks by node; a node with too many is avoided from then on.
@@ -44,6 +46,31 @@ class NodeFailures:
     def failures_on(self, node: NodeId) -> int:
         """Failed tasks of a node so far."""
         return self._counts.get(node, 0)
+
+
+class Refusals:
+    """Starts refused for want of a token, in a row: nothing that was started lies between."""
+
+    __slots__ = ("_patience_s", "_since_s", "count")
+
+    def __init__(self, patience_s: float) -> None:
+        self.count = 0
+        self._patience_s = patience_s
+        self._since_s = 0.0
+
+    def one_more(self, now: float) -> bool:
+        """Count one; True when they are too many, for too long."""
+        if not self.count:
+            self._since_s = now
+        self.count += 1
+        return self.count >= REFUSED_MIN and now - self._since_s >= self._patience_s
+
+    def why(self, node: NodeId, error: str, now: float) -> str:
+        """Why a job failed that could start nothing, in one line."""
+        return (
+            f"nothing could be started for {now - self._since_s:.0f} s: {self.count} starts in a "
+            f"row were refused, the last by {node} ({error})"
+        )
 
 
 class NodeEnds:

@@ -224,7 +224,7 @@ class HoldingWork(Work):
     @property
     def wants_to_ask(self) -> bool:
         """Whether there is something to tell the manager before the next heartbeat."""
-        return self.book.owes
+        return self.book.owes and not self.refusals.count
 
     @property
     def silent(self) -> bool:
@@ -332,9 +332,10 @@ class HoldingWork(Work):
                 continue
             if item.error:
                 self._give_back(pooled)
-                self._refused(pooled.node, item.error)
+                self._refused(pooled.node, item.error, now)
                 continue
             pooled.confirmed = True
+            self.refusals.count = 0
             held = pooled.tasks.get((item.stage, item.task))
             if held is not None and (item.stage, item.task) not in pooled.before:
                 self.launcher.unanswered.pop(held.key, None)

@@ -16,7 +16,8 @@ class MasterSettings:
     plan the master asks breadth first and adopts the plan when it comes. `resend_s` is the time
     after which something unanswered is sent again. A node is avoided after `node_failures_max`
     failed tasks, unless more than `avoided_share_max` of the nodes would be. What an earlier
-    attempt left running is waited for for `takeover_wait_s`, then given back. With `speculate`, a
+    attempt left running is waited for for `takeover_wait_s`, then given back. A job of which nodes
+    start nothing for `refused_wait_s`, for want of tokens, has failed. With `speculate`, a
     task that runs `straggler_factor` times longer than expected gets a second copy once nothing
     else of its stage waits and `straggler_finished_min` of the stage is done.
     """
@@ -32,6 +33,7 @@ class MasterSettings:
     node_failures_max: int = 3
     avoided_share_max: float = 0.33
     takeover_wait_s: float = 10.0
+    refused_wait_s: float = 600.0
     node_ends_max: int = 4  # times that a task may end with its node; 0: any number
     node_ends_within_s: float = 3600.0  # of its start; later its node ended by itself
     speculate: bool = False

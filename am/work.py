@@ -12,7 +12,7 @@ from am.ask.registry import Asker
 from am.ask.view import JobView, RunningTask
 from am.asking import AskBook
 from am.estimates import Estimates
-from am.failures import NodeEnds, NodeFailures, blame, diagnose
+from am.failures import NodeEnds, NodeFailures, Refusals, blame, diagnose
 from am.gangs import Gangs
 from am.launching import Held, Launcher
 from am.lots import Lot, build_lots
@@ -87,6 +87,7 @@ class Work:
         nodes = sum(count for _, count in accepted.machines)
         self.nodes = NodeFailures(nodes, settings.node_failures_max, settings.avoided_share_max)
         self.node_ends = NodeEnds(settings.node_ends_max)
+        self.refusals = Refusals(settings.refused_wait_s)
         self.notes: list[Fact] = []
         self.verdict: tuple[bool, str] | None = None
         self.review = False  # the asker must look again whatever the lots say
@@ -135,6 +136,8 @@ class Work:
         progress = self.progress
         if self.takeover.waiting:
             return self.book.owes
+        if self.refusals.count:
+            return False  # asking again at once would be refused as fast
         if self.review or progress.changed or self.book.owes:
             return True
         return progress.remaining_work < TELL_BELOW * self._told_work
@@ -315,13 +318,17 @@ class Work:
                     held = held or self.launcher.held.get(number)
                 if held is not None and item.error:
                     self._give_up(held)
-                    self._refused(held.node, item.error)
+                    self._refused(held.node, item.error, now)
+                elif held is not None:
+                    self.refusals.count = 0
 
-    def _refused(self, node: NodeId, error: str) -> None:
+    def _refused(self, node: NodeId, error: str, now: float) -> None:
         """A node that has less room than the manager believes, or that takes no tokens, is as bad
-        as one that fails tasks.
+        as one that fails tasks. Where no node takes them there is no end but this.
         """
         untrusting = error.startswith(NO_TOKEN)
+        if untrusting and self.refusals.one_more(now) and self.verdict is None:
+            self.verdict = (False, self.refusals.why(node, error, now))
         if (untrusting or error == NODE_FULL) and self.nodes.count(node):
             self._avoid(node, f"refused starts ({error})" if untrusting else "refused starts")
 

@@ -238,8 +238,8 @@ def held_until_now(books: Books, app: App) -> list[float]:
     """Amount x s of all that an application held so far, masters included; in the types' order."""
     held_s = list(app.held_s)
     for attempt in app.attempts:
-        for holding in attempt.holdings.values():
-            lasted_s = books.now - holding.started_s
+        for holding in attempt.holdings.once():
+            lasted_s = holding.count * (books.now - holding.started_s)
             for r, amount in enumerate(holding.vector):
                 held_s[r] += amount * lasted_s
     return held_s

@@ -5,7 +5,7 @@ Functions of the sibling modules take the `Books` first, change them, and append
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from math import inf
 from typing import Any, NamedTuple
 
@@ -151,6 +151,10 @@ class Holdings:
     def runs(self) -> ItemsView[ContainerId, Holding]:
         """Every id with what `peek` finds."""
         return self._by_id.items()
+
+    def once(self) -> Iterable[Holding]:
+        """Every container, or run of them, once: for those who only look."""
+        return dict.fromkeys(self._by_id.values())
 
     def get(self, number: ContainerId) -> Holding | None:
         """A container by itself."""

@@ -136,7 +136,7 @@ def drains(books: Books, slots: list[int]) -> bool:
     return any(
         holding.entry is not None and holding.end_s > books.now
         for slot in slots
-        for holding in books.node_at[slot].holdings.values()
+        for holding in books.node_at[slot].holdings.once()
     )
 
 

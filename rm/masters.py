@@ -278,7 +278,7 @@ def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
     if books.now - attempt.created_s >= books.settings.takeover_wait_s:
         return False
     earlier = (one for one in attempt.app.attempts if one is not attempt)
-    return any(h.state is Container_.STOPPING for one in earlier for h in one.holdings.values())
+    return any(h.state is Container_.STOPPING for one in earlier for h in one.holdings.once())
 
 
 def _nodes_may_come(books: Books, attempt: Attempt, event: AttemptRegistered) -> bool:

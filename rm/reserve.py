@@ -190,10 +190,10 @@ def _soonest(books: Books, entry: AskEntry, able: Ints) -> int:
     for slot in _nearest(entry, free, able)[:_LOOK_MAX]:
         room = books.ledger.nodes.available[slot] * (1 + TOLERANCE)
         at_s = books.now
-        for holding in sorted(books.node_at[slot].holdings.values(), key=lambda h: h.end_s):
+        for holding in sorted(books.node_at[slot].holdings.once(), key=lambda h: h.end_s):
             if _fits(entry.demand, entry.demand, room):
                 break
-            room = room + holding.demand
+            room = room + holding.demand * holding.count
             at_s = max(at_s, holding.end_s if holding.entry is not None else np.inf)
         if best < 0 or at_s < soonest_s:
             best, soonest_s = slot, at_s

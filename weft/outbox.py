@@ -1,14 +1,16 @@
 """Repeat until acknowledged: what a sender still owes one receiver.
 
 Items are keyed, so the newest value of a key wins. A batch that is not acknowledged within
-`resend_after_s` is sent again under a new number. Over a link that loses nothing (a simulation's)
-nothing is kept, and nobody acknowledges.
+`resend_after_s` is sent again under a new number; it has at most `BATCH_MAX` items. Over a link
+that loses nothing (a simulation's) nothing is kept, and nobody acknowledges.
 """
 
+from itertools import islice
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+BATCH_MAX = 10_000  # items of one message; the rest follows with the next
 
 
 class Outbox(Generic[K, V]):
@@ -62,6 +64,9 @@ class Outbox(Generic[K, V]):
         self._fresh = {}
         if self._lossless:
             return number, list(items.values())
+        if len(items) > BATCH_MAX:  # a message that is too long would be refused for ever
+            self._fresh = dict(islice(items.items(), BATCH_MAX, None))
+            items = dict(islice(items.items(), BATCH_MAX))
         for _, older in self._flying.values():
             if not older.keys().isdisjoint(items):
                 for key in older.keys() & items.keys():

@@ -185,7 +185,7 @@ class Trust:
         return [
             (number, held.node.node_id)
             for one in (() if app is None else app.attempts)
-            for number, held in one.holdings.items()
+            for number, held in one.holdings.runs()
         ]
 
     def logs(self, reports: Sequence[ContainerReport]) -> list[bytes]:

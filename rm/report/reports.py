@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import dropwhile, islice
+from itertools import chain, dropwhile, islice
 from math import inf
 
 import numpy as np
@@ -16,6 +16,7 @@ from rm.lifecycle import AppState, reported
 from rm.report.pages import number_of, page
 from weft.access import TRUSTED, Caller
 from weft.dag import Floats
+from weft.ids import ContainerId
 from weft.messages import ContainerEnd, ends_of
 from weft.requests import (
     ApplicationReport,
@@ -233,16 +234,17 @@ def containers(books: Books, app: App, request: ListContainers) -> Page[Containe
     elif request.page:
         number = number_of(last if which == HELD else "")
         held = held[bisect_right(held, number) :]
-    rows = [*((books.holdings[number], None, 0.0) for number in held), *ended]
+    rows: Iterator[int | tuple[Holding, ContainerEnd, float]] = chain(held, ended)
 
-    def report(row: tuple[Holding, ContainerEnd | None, float]) -> ContainerReport:
-        holding, end, ended_s = row
-        if end is None:
-            return _container(app, holding, holding.stage, holding.state.name)
-        return _ended(app, holding, end, ended_s)
+    def report(row: int | tuple[Holding, ContainerEnd, float]) -> ContainerReport:
+        if isinstance(row, int):
+            holding = books.holdings.peek(row)  # of a run, which stays one
+            assert holding is not None
+            return _container(app, holding, row, holding.stage, holding.state.name)
+        return _ended(app, *row)
 
-    def key(row: tuple[Holding, ContainerEnd | None, float]) -> str:
-        return f"{HELD if row[1] is None else ENDED}{row[0].container_id}"
+    def key(row: int | tuple[Holding, ContainerEnd, float]) -> str:
+        return f"{HELD}{row}" if isinstance(row, int) else f"{ENDED}{row[0].container_id}"
 
     return page(rows, report, key, request.limit)
 
@@ -261,7 +263,7 @@ def _ended_last(app: App) -> list[tuple[Holding, ContainerEnd, float]]:
 
 def _ended(app: App, holding: Holding, end: ContainerEnd, ended_s: float) -> ContainerReport:
     return replace(
-        _container(app, holding, end.stage, end.outcome.name),
+        _container(app, holding, holding.container_id, end.stage, end.outcome.name),
         index=end.task,
         attempt=end.attempt,
         finished_s=ended_s,
@@ -271,9 +273,11 @@ def _ended(app: App, holding: Holding, end: ContainerEnd, ended_s: float) -> Con
     )
 
 
-def _container(app: App, holding: Holding, stage: int, state: str) -> ContainerReport:
+def _container(
+    app: App, holding: Holding, number: ContainerId, stage: int, state: str
+) -> ContainerReport:
     return ContainerReport(
-        container_id=holding.container_id,
+        container_id=number,
         node_id=holding.node.node_id,
         stage=app.job.stages[stage].name if 0 <= stage < len(app.job.stages) else "",
         index=-1,

@@ -61,6 +61,13 @@ def asked(master: ApplicationMaster, now: float = 0.0) -> ContainersAsked:
     return message
 
 
+def heartbeat(master: ApplicationMaster, now: float) -> ContainersAsked:
+    """What it says at its next heartbeat."""
+    (message,) = messages_of(master.handle(TimerFired("heartbeat"), now), ContainersAsked)
+    assert isinstance(message, ContainersAsked)
+    return message
+
+
 def grant(number: int, ask: int = 1, node: str = "n1") -> Container:
     return Container(container_id(ATTEMPT, number), node, ask)
 
@@ -166,10 +173,49 @@ def test_a_node_that_takes_no_tokens_is_avoided_and_that_is_told_once() -> None:
         refused = ItemAnswer(container_id(ATTEMPT, number), 0, number - 2, why)
         effects = master.handle(StartAnswered("n1", ATTEMPT, (refused,)), 1.0)
         notes += [one.fact.text for one in effects if isinstance(one, Note)]
-    assert asked(master, 1.0).blacklist == ("n1",)
+    assert heartbeat(master, 1.0).blacklist == ("n1",)
     (note,) = [text for text in notes if "avoided" in text]
     assert "node n1 is avoided after 3 refused starts (refused for want of a token: " in note
     assert "has expired" in note
+
+
+def refuse(master: ApplicationMaster, number: int, now: float) -> list[object]:
+    """A container is granted, and its node takes no token of it."""
+    master.handle(granted(grant(number), response=number), now)
+    item = ItemAnswer(container_id(ATTEMPT, number), 0, 0, f"{NO_TOKEN}: it was signed long ago")
+    return master.handle(StartAnswered("n1", ATTEMPT, (item,)), now)
+
+
+def test_a_job_whose_only_node_takes_no_tokens_fails_in_the_end_and_says_why() -> None:
+    master = begun(Job("j", (stage("a", 1),)), machines=(((16.0, 65536.0, 800.0, 1000.0), 1),))
+    asked(master)
+    for number in range(2, 62):
+        now = 10.0 * number
+        effects = refuse(master, number, now)
+        assert SetTimer(0.0, "ask") not in effects, "it asks again with its heartbeat, not at once"
+        assert not messages_of(effects, AttemptFinished)
+        heartbeat(master, now + 1.0)
+    (verdict,) = messages_of(refuse(master, 62, 620.0), AttemptFinished)
+    assert not verdict.succeeded
+    assert verdict.diagnostics == (
+        "nothing could be started for 600 s: 61 starts in a row were refused, the last by n1 "
+        f"({NO_TOKEN}: it was signed long ago)"
+    )
+
+
+def test_one_start_that_is_taken_ends_a_row_of_refusals() -> None:
+    master = begun(Job("j", (stage("a", 2),)))
+    asked(master)
+    for number in range(2, 40):
+        refuse(master, number, 10.0 * number)
+        heartbeat(master, 10.0 * number + 1.0)
+    master.handle(granted(grant(40), response=40), 400.0)
+    taken = ItemAnswer(container_id(ATTEMPT, 40), 0, 0)
+    master.handle(StartAnswered("n1", ATTEMPT, (taken,)), 400.0)
+    for number in range(41, 90):
+        effects = refuse(master, number, 10.0 * number)
+        assert not messages_of(effects, AttemptFinished)
+        heartbeat(master, 10.0 * number + 1.0)
 
 
 def test_an_unanswered_start_is_repeated_and_a_doubled_grant_is_not_used_twice() -> None:

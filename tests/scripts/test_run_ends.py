@@ -22,6 +22,15 @@ from weft.messages import (
     TaskLaunch,
     ends_of,
 )
+from weft.requests import (
+    Explain,
+    GetApplication,
+    GetMetrics,
+    ListApplications,
+    ListContainers,
+    ListNodes,
+    ListQueues,
+)
 
 
 class Pair:
@@ -173,3 +182,24 @@ def test_of_a_run_that_no_master_can_have_started_only_what_is_held_ends() -> No
     assert not rig.manager.books.holdings.keys() & set(master.containers)
     told = {one.container_id for one in ends(rig.tell(master.asks()))}
     assert told == set(master.containers)
+
+
+def test_who_only_looks_takes_no_run_apart() -> None:
+    rig = Rig(settings=ManagerSettings(prompt=False, master_demand={}))
+    rig.add_node("n1")
+    master = rig.start(job("j", stage("a", 3)))
+    rig.tell(master.asks(ask(total=3)))
+    rig.beat()
+    rig.tell(master.asks())
+    rig.now += 10.0
+    first, *_ = numbers = sorted(master.containers)
+    listed = rig.ask_manager(ListContainers(1)).items
+    assert [one.container_id for one in listed[1:]] == numbers
+    assert {(one.state, one.stage) for one in listed[1:]} == {("ACQUIRED", "a")}
+    report = rig.ask_manager(GetApplication(1))
+    assert report.held_s["vcores"] == pytest.approx(30.0)
+    for request in (ListApplications(), ListNodes(), ListQueues(), GetMetrics(), Explain(1)):
+        rig.ask_manager(request)
+    whole = rig.manager.books.holdings.peek(first)
+    assert whole is not None
+    assert whole.count == 3

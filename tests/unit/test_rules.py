@@ -12,8 +12,10 @@ from weft.errors import InputError
 from weft.messages import (
     Ask,
     AskType,
+    Container,
     ContainerEnd,
     ContainersAsked,
+    ContainersGranted,
     ItemAnswer,
     NodeHeartbeated,
     NodeRegistered,
@@ -53,6 +55,10 @@ INF, NAN = math.inf, math.nan
 
 def asked(**fields: Any) -> ContainersAsked:
     return ContainersAsked(1, 1, asks=(ASK, replace(ASK, **fields)))
+
+
+def granted(**fields: Any) -> ContainersGranted:
+    return ContainersGranted(1, 1, **fields)
 
 
 def node(**fields: Any) -> NodeRegistered:
@@ -112,6 +118,12 @@ def test_what_keeps_the_rules_passes() -> None:
         (NodeHeartbeated("n", 1, ended=(LONG_END,) * 3), "ended"),
         (StartContainers(1, "n", (replace(LAUNCH, tasks=LONG_END.tasks),) * 3), "items"),
         (StartAnswered("n", 1, (ItemAnswer(C, 0, 0, count=80_000),) * 3), "items"),
+        (granted(containers=(Container(C, "n", 1, 0, 80_000),) * 3), "containers"),
+        (granted(ended=(LONG_END,) * 3), "ended"),
+        (
+            granted(ended=(replace(END, container_id=2**63 - 2, tasks=(0,) * 9),)),
+            "ended[0].container_id",
+        ),
         (StartContainers(1, "n", (replace(LAUNCH, duration_s=1e300),)), "items[0].duration_s"),
         (StartContainers(1, "n", (replace(LAUNCH, granted=(1.0,)),)), "items[0].granted"),
         (DecommissionNode("n", 1e308), "timeout_s"),

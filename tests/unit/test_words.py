@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from weft import ids
 from weft.errors import InputError
 from weft.job import Edge, EdgeKind, Job, Stage, one_to_one_parents
-from weft.outbox import Outbox
+from weft.outbox import BATCH_MAX, Outbox
 from weft.resources import DEFAULT_RESOURCE_TYPES, ResourceType, ResourceTypes, read_amount
 
 
@@ -125,3 +125,17 @@ def test_an_outbox_delivers_the_newest_value_of_every_key(steps: list[tuple[str,
             seen[k] = max(v, seen.get(k, -1))
         box.acknowledge((number,))
     assert seen == newest
+
+
+def test_more_than_one_message_may_hold_goes_in_several() -> None:
+    box: Outbox[int, int] = Outbox(resend_after_s=1.0)
+    for key in range(2 * BATCH_MAX + 5):
+        box.put(key, key)
+    sizes, heard = [], []
+    while box.fresh:
+        number, items = box.take(0.0)
+        box.acknowledge((number,))
+        sizes.append(len(items))
+        heard += items
+    assert sizes == [BATCH_MAX, BATCH_MAX, 5]
+    assert heard == list(range(2 * BATCH_MAX + 5))

@@ -223,7 +223,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "outcome": GIVEN, "exit_code": EXIT, "run_s": DURATION, "message": TEXT, "use": USE,
     },
     messages.ContainerEnd: {
-        "container_id": CONTAINER, "outcome": GIVEN, "exit_code": EXIT, "stage": STAGE,
+        "container_id": FIRST, "outcome": GIVEN, "exit_code": EXIT, "stage": STAGE,
         "task": STAGE, "attempt": COUNT, "run_s": DURATION, "message": TEXT, "tasks": TASKS,
     },
     messages.ContainerUse: {"container_id": CONTAINER, "use": USE},
@@ -251,11 +251,12 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "attempt_id": ATTEMPT, "job": GIVEN, "types": TYPES, "machines": _row(DEMAND, COUNT),
         "share": SHARE, "finished": GIVEN, "heartbeat_s": PACE, "prompt": GIVEN,
         "cluster_ts": ID, "seed": ID, "epoch": COUNT, "racks": _row(NAMED, NAME),
-        "held": _list(messages.Container), "addresses": _row(NAMED, NAME),
+        "held": _list(messages.Container, counts=_count), "addresses": _row(NAMED, NAME),
     },
     messages.ContainersGranted: {
         "attempt_id": ATTEMPT, "response_id": ID, "acks": IDS,
-        "containers": _list(messages.Container), "ended": _list(messages.ContainerEnd),
+        "containers": _list(messages.Container, counts=_count),
+        "ended": _list(messages.ContainerEnd, counts=_tasks),
         "share": SHARE, "headroom": SHARE, "addresses": _row(NAMED, NAME), "resync": GIVEN,
         "epoch": COUNT, "racks": _row(NAMED, NAME), "preempt": _list(messages.Preemption),
     },
