@@ -126,7 +126,7 @@ class Journal:
         lines = [line_of(first + n, record, n) for n, record in enumerate(records)]
         if not size:
             self._name = secrets.token_hex(8)
-            lines.insert(0, line_of(0, {_HEADER: VERSION, _NAME: self._name}))
+            lines.insert(0, header_of(self._name))
         view = memoryview(b"".join(lines))
         try:
             while view:
@@ -260,7 +260,7 @@ class Journal:
         """Put fewer records in the file's place; raises OSError, and the file is as it was."""
         fresh = self._path.with_suffix(".new")
         name = secrets.token_hex(8)
-        header = line_of(0, {_HEADER: VERSION, _NAME: name})
+        header = header_of(name)
         file = -1
         try:
             _write(fresh, [header, *(line_of(n, record) for n, record in enumerate(records, 1))])
@@ -283,6 +283,11 @@ class Journal:
             os.close(former)
         with contextlib.suppress(OSError):  # `append` tries again, and says why it cannot
             self._sync_folder()
+
+
+def header_of(name: str) -> bytes:
+    """The first line of a journal: its version, and a name of its own."""
+    return line_of(0, {_HEADER: VERSION, _NAME: name})
 
 
 def _write(path: Path, parts: Iterable[bytes]) -> None:

@@ -1,0 +1,304 @@
+"""The journal in a real etcd: nothing lost, nothing twice, and nobody writes who does not lead."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm.process import etcd_store
+from rm.process.etcd_store import EtcdJournal, Fence, LeadershipLostError
+from testkit.etcd import EtcdServer
+from weft.errors import InputError, WeftError
+from weft.live.shell import StoreUnavailableError
+from weft.wire.etcd import Etcd, EtcdAwayError, EtcdSettings, delete, get, parse, put
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    server = EtcdServer(tmp_path_factory.mktemp("etcd"))
+    server.await_()
+    yield server
+    server.close()
+
+
+class Place:
+    """Keys of one test."""
+
+    def __init__(self, server: EtcdServer, prefix: str) -> None:
+        self.settings = EtcdSettings((server.address,), prefix)
+        self.etcd = Etcd(self.settings)
+        self.key = f"{prefix}/leader".encode()
+
+    def elect(self) -> Fence:
+        """Put another election key in the place of the one before."""
+        self.etcd.transact([], [delete(self.key, self.key + b"\0")])
+        return Fence(self.key, self.etcd.transact([], [put(self.key, b"somebody")]).revision)
+
+    def journal(self, **more: Any) -> EtcdJournal:
+        return EtcdJournal(self.etcd, self.elect(), **more)
+
+    def names(self) -> list[bytes]:
+        return [
+            k.key for page in self.etcd.pages(self.settings.prefix.encode() + b"/") for k in page
+        ]
+
+
+@pytest.fixture
+def place(server: EtcdServer, request: pytest.FixtureRequest) -> Iterator[Place]:
+    place = Place(server, f"weft/{request.node.name}")
+    yield place
+    place.etcd.close()
+
+
+def test_records_come_back_in_order_over_takeovers(place: Place) -> None:
+    journal = place.journal()
+    assert journal.read() == []
+    assert journal.cluster_ts(123) == 123
+    assert journal.saved_keys() is None
+    journal.save_keys({"keys": [1]})
+    journal.append([{"n": 1}, {"n": 2, "text": "zwei\n"}])
+    journal.append([{"n": 3}])
+    again = place.journal()
+    assert again.cluster_ts(456) == 123
+    assert again.saved_keys() == {"keys": [1]}
+    assert again.read() == [{"n": 1}, {"n": 2, "text": "zwei\n"}, {"n": 3}]
+    again.append([{"n": 4}])
+    last = place.journal()
+    last.append([{"n": 5}])  # without reading first
+    assert [r["n"] for r in last.read()] == [1, 2, 3, 4, 5]
+    assert not last.dropped
+
+
+def test_who_was_replaced_writes_nothing(place: Place) -> None:
+    old = place.journal()
+    old.append([{"n": 1}])
+    new = place.journal()
+    for change in (
+        lambda: old.append([{"n": 2}]),
+        lambda: old.save_keys({"keys": []}),
+        lambda: old.cluster_ts(1),
+        old.read,
+    ):
+        before = place.names()
+        with pytest.raises(LeadershipLostError):
+            change()
+        assert place.names() == before
+    assert new.read() == [{"n": 1}]
+    new.append([{"n": 3}])
+    place.etcd.transact([], [delete(place.key, place.key + b"\0")])  # its lease ended
+    with pytest.raises(LeadershipLostError):
+        new.append([{"n": 4}])
+    assert place.journal().read() == [{"n": 1}, {"n": 3}]
+
+
+def test_records_larger_than_a_request_are_cut_and_a_torn_batch_is_dropped(place: Place) -> None:
+    journal = place.journal()
+    journal.append([{"n": 1}])
+    large = [{"n": 2, "text": "x" * 2_500_000}, {"n": 3}]
+    journal.append(large)
+    assert place.journal().read() == [{"n": 1}, *large]
+    journal = place.journal()
+    journal.read()
+    count = 0
+
+    def dies(change: Any, *more: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise LeadershipLostError("killed")
+        return EtcdJournal._change(journal, change, *more)
+
+    journal._change = dies  # type: ignore[method-assign]
+    with pytest.raises(LeadershipLostError):
+        journal.append([{"n": 4, "text": "y" * 2_500_000}])
+    heir = place.journal()
+    assert heir.read() == [{"n": 1}, *large]
+    assert "a torn last write (2000000 bytes)" in heir.dropped
+    heir.append([{"n": 5}])
+    assert [r["n"] for r in place.journal().read()] == [1, 2, 3, 5]
+
+
+def test_it_is_compacted_when_it_grew_and_keeps_no_more_than_one_generation(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(etcd_store, "GROWTH_BYTES", 1_000)
+    journal = place.journal(compact=lambda records: list(records)[-2:])
+    journal.read()
+    for n in range(200):
+        journal.append([{"n": n}])
+    assert len(place.names()) < 60
+    assert journal.read() == [{"n": 198}, {"n": 199}]
+    generations = {key.split(b"/")[3] for key in place.names() if b"/journal/" in key}
+    assert len(generations) == 1
+    monkeypatch.setattr(etcd_store, "GROWTH_BYTES", 1e9)
+    monkeypatch.setattr(etcd_store, "SEGMENTS_MAX", 10)
+    for n in range(30):
+        journal.append([{"n": n}])
+    assert len(place.names()) < 15
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda key, value: put(key, value.replace(b"n", b"m", 1)), "record 2 cannot be read"),
+        (lambda key, value: delete(key, key + b"\0"), "segment 2 is missing"),
+        (lambda key, value: put(key + b"0", value), "segment 3 is missing"),
+    ],
+    ids=["changed", "missing", "more"],
+)
+def test_damage_is_an_error_that_names_the_place(
+    place: Place, spoil: Callable[[bytes, bytes], Any], told: str
+) -> None:
+    journal = place.journal()
+    for n in range(4):
+        journal.append([{"n": n}])
+    key = next(key for key in place.names() if key.endswith(b"/%016x" % 2))
+    found, _ = place.etcd.get(key)
+    assert found is not None
+    place.etcd.transact([], [spoil(key, bytes(found.value))])
+    with pytest.raises(WeftError, match=told):
+        place.journal().read()
+
+
+class Lossy(Etcd):
+    """Loses answers (the change was made), requests (it was not), and lets some arrive late."""
+
+    def __init__(self, settings: EtcdSettings, rng: random.Random) -> None:
+        super().__init__(settings)
+        self.rng, self.late = rng, []  # type: ignore[var-annotated]
+
+    def transact(self, when: Any, then: Any, otherwise: Any = ()) -> Any:
+        chance = self.rng.random()
+        if chance < 0.1:
+            raise EtcdAwayError("the request was lost")
+        if chance < 0.2:
+            self.late.append((when, then, otherwise))
+            raise EtcdAwayError("it arrives late")
+        answer = super().transact(when, then, otherwise)
+        if chance < 0.3:
+            raise EtcdAwayError("the answer was lost")
+        return answer
+
+    def deliver(self) -> None:
+        for one in self.late:
+            super().transact(*one)
+        self.late.clear()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lost_and_late_answers_lose_nothing_and_write_nothing_twice(
+    place: Place, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the shell does: a batch is tried again until it is taken, then the next one."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(
+        etcd_store, "REQUEST_BYTES_MAX", 50 + 250 * (seed % 2)
+    )  # batches of several segments
+    monkeypatch.setattr(etcd_store, "GROWTH_BYTES", 1000 if seed % 2 else 10**9)
+    etcd = Lossy(place.settings, rng)
+    journal = EtcdJournal(etcd, place.elect())
+    written: list[dict[str, int]] = []
+    for n in range(25):
+        batch = [{"n": n, "place": at} for at in range(rng.randrange(1, 4))]
+        while True:
+            try:
+                journal.append(batch)
+                break
+            except StoreUnavailableError:
+                if rng.random() < 0.5:
+                    etcd.deliver()
+        written += batch
+        etcd.deliver()
+        if seed % 2 and rng.random() < 0.1:
+            etcd.close()
+            heir = EtcdJournal(etcd, place.elect())
+            while True:
+                try:
+                    assert heir.read() == written
+                    break
+                except EtcdAwayError:
+                    etcd.deliver()
+            journal = heir
+    assert place.journal().read() == written
+    etcd.close()
+
+
+def test_etcd_away_is_told_and_comes_back(tmp_path: Path) -> None:
+    server = EtcdServer(tmp_path)
+    server.await_()
+    place = Place(server, "weft")
+    journal = place.journal()
+    journal.append([{"n": 1}])
+    server.kill()
+    with pytest.raises(StoreUnavailableError, match=r"etcd does not answer .*connection refused"):
+        journal.append([{"n": 2}])
+    server.start()
+    server.await_()
+    give_up = time.monotonic() + 30
+    while time.monotonic() < give_up:
+        try:
+            journal.append([{"n": 2}])
+            break
+        except StoreUnavailableError:
+            time.sleep(0.1)
+    assert place.journal().read() == [{"n": 1}, {"n": 2}]
+    server.close()
+
+
+def test_an_endpoint_that_is_not_there_is_left_for_the_next(server: EtcdServer) -> None:
+    etcd = Etcd(EtcdSettings(("127.0.0.1:1", server.address), "two"))
+    assert etcd.get(b"two/x")[0] is None
+    etcd.close()
+    nobody = Etcd(EtcdSettings(("127.0.0.1:1", "127.0.0.1:2"), "two"))
+    with pytest.raises(EtcdAwayError, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
+        nobody.get(b"two/x")
+    nobody.close()
+
+
+def test_leases_end_and_their_keys_with_them(place: Place) -> None:
+    lease = place.etcd.grant(1)
+    place.etcd.transact([], [put(b"leased", b"x", lease)])
+    assert place.etcd.renew(lease) >= 1
+    place.etcd.revoke(lease)
+    assert place.etcd.renew(lease) == 0
+    assert place.etcd.transact([], [get(b"leased")]).found == ((),)
+
+
+def test_two_writers_at_once_and_one_history(place: Place) -> None:
+    """The former leader goes on writing while the next one takes over: its writes end there."""
+    old = place.journal()
+    acknowledged: list[int] = []
+
+    def write() -> None:
+        for n in range(10_000):
+            try:
+                old.append([{"n": n}])
+            except LeadershipLostError:
+                return
+            acknowledged.append(n)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while len(acknowledged) < 20:
+        time.sleep(0.001)
+    heir = place.journal()
+    found = [record["n"] for record in heir.read()]
+    heir.append([{"n": -1}])
+    thread.join(30)
+    assert found[: len(acknowledged)] == acknowledged
+    assert [r["n"] for r in place.journal().read()] == [*found, -1]
+
+
+@pytest.mark.parametrize("text", ["etcd://", "etcd://:1", "etcd://a:0", "etcd://a:b", "http://a:1"])
+def test_a_store_that_is_none_is_told(text: str) -> None:
+    with pytest.raises(InputError, match="--store"):
+        parse(text)
+
+
+def test_a_store_is_read() -> None:
+    assert parse("etcd://a:1,b/x/y") == (("a:1", "b:2379"), "x/y")
+    assert parse("etcd://a") == (("a:2379",), "weft")
