@@ -6,7 +6,7 @@ from pathlib import Path
 from am.process.service import HostService, MasterService
 from weft.errors import InputError, WeftError
 from weft.ids import AttemptId
-from weft.live.process import Process, run
+from weft.live.process import Process, found, run
 from weft.live.settings import AmSettings, fail, load
 from weft.messages import Outcome
 from weft.wire.server import Server
@@ -18,6 +18,7 @@ async def host(settings: AmSettings) -> None:
     process = Process(settings)
     server = Server(settings.host, settings.port, process.exposition.called)
     service = HostService(process, settings, server)
+    service.masters.warm()
     address = await server.start()
     process.serve_metrics()
     service.masters.start()
@@ -67,6 +68,7 @@ def main(arguments: list[str]) -> None:
         settings = load(AmSettings, arguments, "am")
         if bool(settings.attempt) == settings.hosting:
             raise InputError("am", "say either --attempt ID or --hosting")
+        settings.manager = found(settings, settings.manager)
     except WeftError as error:
         fail(error)
     run(lambda: host(settings) if settings.hosting else single(settings))

@@ -8,7 +8,7 @@ from nm.process.isolation import Isolation
 from nm.process.service import NodeService, isolation_of
 from weft.cluster import ClusterSpec, NodeSpec
 from weft.errors import InputError, WeftError
-from weft.live.process import Process, run
+from weft.live.process import Process, found, run
 from weft.live.settings import NmSettings, fail, load
 from weft.wire.server import Server
 from weft.workloads.cluster_file import load_cluster
@@ -66,6 +66,9 @@ def main(arguments: list[str]) -> None:
         if settings.health_script is not None:
             check_script(settings.health_script)
         kept_apart = isolation_of(settings, specs[0].node_id)
+        settings.manager = found(settings, settings.manager)
+        if settings.launch == "hosted":
+            settings.am_host = found(settings, settings.am_host)
     except WeftError as error:
         fail(error)
     run(lambda: serve(settings, specs, cluster, kept_apart))

@@ -118,16 +118,16 @@ async def serve(settings: RmSettings) -> None:
     shell.add(MANAGER, manager, parts)
     shell.post(MANAGER, Recovered(records))
     service.attach(shell)
+    # before anybody is served, or all wait while kernels are loaded or compiled
+    trial = make_matcher(parts.matcher, parts.matcher_options)
+    if isinstance(trial, RemoteMatcher):  # nobody else is asked about a job that is none
+        trial = InOrder()
+    warm(trial, manager.books.types)
     address = await server.start()
     process.serve_metrics()
     loop = process.spawn(shell.run())
     process.spawn(service.turn_keys(save_keys, min(60.0, settings.token_key_s / 4)))
     process.ready(address=address, cluster_ts=cluster_ts)
-    # while nodes start: else the first job waits for the kernels to load
-    trial = make_matcher(parts.matcher, parts.matcher_options)
-    if isinstance(trial, RemoteMatcher):  # nobody else is asked about a job that is none
-        trial = InOrder()
-    warm(trial, manager.books.types)
     try:
         await process.until_end()
     finally:

@@ -74,8 +74,19 @@ class Planning:
         self._limit_s = limit_s
         self._shelf = shelf or PlanShelf()
         self._due: dict[str, _Due] = {}
+        self._begun: set[asyncio.Task[PlanReady]] = set()
         self._thread: Executor | None = None
         self._pool: Executor | None = None
+
+    def elsewhere(self, name: str) -> bool:
+        """Whether a planner's plans are built by other processes."""
+        return name not in QUICK and self._workers > 0
+
+    def begin(self, order: MakePlan) -> None:
+        """Have a worker process load what plans take by building one that nobody waits for."""
+        work = asyncio.get_running_loop().create_task(self._build(order, self._limit_s))
+        self._begun.add(work)
+        work.add_done_callback(self._begun.discard)
 
     async def make(self, order: MakePlan) -> PlanReady:
         """The plan kept for a recurring job at once, else one built elsewhere."""
@@ -136,7 +147,7 @@ class Planning:
             return PlanReady(None, f"planning process ended: {error}")
 
     def _executor(self, name: str) -> Executor:
-        if name in QUICK or self._workers == 0:
+        if not self.elsewhere(name):
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, "planning")
             return self._thread

@@ -13,6 +13,7 @@ from am.process.history import HistoryBook, TapedHistory
 from am.process.metrics import MasterMetrics
 from am.process.planning import Planning
 from am.process.shelf import DiskShelf
+from am.process.warm import order_of, warm
 from am.settings import MasterSettings
 from weft.effects import MakePlan, Started
 from weft.errors import InputError, WeftError
@@ -34,6 +35,7 @@ from weft.messages import (
     master_address,
 )
 from weft.presets import Preset, choose, with_options
+from weft.resources import DEFAULT_RESOURCE_TYPES
 from weft.wire.codec import MasterEnded
 from weft.wire.gate import Gate
 from weft.wire.lanes import Lane
@@ -97,6 +99,17 @@ class MasterService(Outside):
         self._process.spawn(self.shell.run())
         self._process.spawn(self._prune())
         self._process.spawn(self._improve_plans())
+
+    def warm(self) -> None:
+        """Load what masters need, before the first comes; what other processes do is begun."""
+        planner = self.chosen.planner
+        elsewhere = bool(planner) and self._planning.elsewhere(planner)
+        try:
+            warm(self.chosen, DEFAULT_RESOURCE_TYPES, plan=bool(planner) and not elsewhere)
+        except Exception as error:  # another package's policy: its jobs will say so as well
+            self._process.log.warning("no warm start", error=f"{type(error).__name__}: {error}")
+        if elsewhere:
+            self._planning.begin(order_of(self.chosen, DEFAULT_RESOURCE_TYPES))
 
     async def _prune(self) -> None:
         """Forget node managers that are gone, now and then."""

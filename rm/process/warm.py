@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from rm.core import ResourceManager
+from rm.match.candidates import limit_of
 from rm.match.protocol import Matcher
 from rm.settings import ManagerSettings
 from weft.cluster import DEFAULT_QUEUES
@@ -59,6 +60,9 @@ def warm(matcher: Matcher, types: ResourceTypes) -> int:
     for beat in range(2, 2 + _TASKS):
         tell(NodeHeartbeated(_NODE, beat, ended=_ends(granted)), float(beat))
         tell(ContainersAsked(attempt, beat), float(beat))
+    books = manager.books
+    app = next(iter(books.apps.values()))
+    limit_of(books.view, app.slot, np.ones(len(types)))  # what `explain` asks
     return sum(len(containers_of(answer.containers)) for answer in granted)
 
 

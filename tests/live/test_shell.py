@@ -236,3 +236,28 @@ def test_a_collector_takes_the_answer_of_its_own_event_only() -> None:
 
     did = drive(lambda event: [Send("am:1", event), Send("rm", event)], test).did
     assert did == [("send", "rm", 1), ("send", "am:1", 2), ("send", "rm", 2)]
+
+
+def test_beats_keep_their_phase_however_late_each_of_them_is() -> None:
+    """A beat is set by its own firing, which the loop, the work and the grid delay each time."""
+    times: list[float] = []
+    began: list[float] = []
+
+    def script(event: Any) -> list[Effect]:
+        loop = asyncio.get_running_loop()
+        began.extend([] if began else [loop.time()])
+        if event != "go":
+            times.append(loop.time())
+            until = loop.time() + (0.2 if len(times) == 3 else 0.006)
+            while loop.time() < until:
+                pass
+        return [SetTimer(0.08, "heartbeat")]
+
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        shell.post("core", "go")
+        await settle(shell, lambda: len(times) >= 12)
+
+    drive(script, test)
+    late = sorted((at - began[0]) % 0.08 for at in times)
+    assert late[len(late) // 2] < 0.02, late  # of a sum of intervals each would be later yet
+    assert times[-1] - began[0] > 0.08 * (len(times) + 1)  # beats that were missed are left out

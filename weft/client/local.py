@@ -120,18 +120,27 @@ class LocalCluster:
 
     def start(self) -> None:
         """Start every process and wait until all nodes are up; raises WeftError saying why not."""
-        self.start_manager()
+        # all load at once: each finds the others by the files that say where they are
+        self._launch("rm", "rm", self._rm_flags())
         self._launch("am", "am", self._am_flags())
-        self._await("am")
         for number in range(self._nm_count()):
             self._launch(f"nm{number}", "nm", self._nm_flags(number))
+        if self.settings.web:
+            self._launch("web", "weft.web", self._web_flags())
+        self._await("rm")
+        self._await("am")
         for number in range(self._nm_count()):
             self._await(f"nm{number}")
         if self.settings.web:
-            self.start_web()
+            self._await("web")
         self._await_nodes()
         if self.settings.hadoop:
             self.start_hadoop()
+
+    def _place(self, role: str) -> str:
+        """host:port of a role; while that is not known yet, the file that will say it."""
+        known = self.ready.get(role)
+        return str(known["address"]) if known else f"@{(self.folder / f'{role}.ready').absolute()}"
 
     def start_web(self) -> None:
         """Start (or, after it ended, restart) the pages; what they learned outlives them."""
@@ -274,12 +283,12 @@ class LocalCluster:
         return flags
 
     def _am_flags(self) -> list[str]:
-        flags = ["--hosting", "--manager", self.address, *self._parts("planner", "asker")]
+        flags = ["--hosting", "--manager", self._place("rm"), *self._parts("planner", "asker")]
         flags += ["--resend-s", str(3 * max(1.0, self.settings.time_scale))]
         return flags + self._ports("am") + self._common("am", "am")
 
     def _web_flags(self) -> list[str]:
-        flags = ["--manager", self.address, "--scheduler", self.settings.scheduler]
+        flags = ["--manager", self._place("rm"), "--scheduler", self.settings.scheduler]
         ports = self._ports("web")
         if "web" not in self.ready and not _is_free(
             int(ports[1])
@@ -313,8 +322,8 @@ class LocalCluster:
         first = number * all_nodes // count
         nodes = (number + 1) * all_nodes // count - first
         flags = [
-            "--manager", self.address,
-            "--am-host", str(self.ready["am"]["address"]),
+            "--manager", self._place("rm"),
+            "--am-host", self._place("am"),
             "--launch", self.settings.launch,
             "--mode", self.settings.mode,
             "--cluster", self._cluster(),

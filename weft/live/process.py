@@ -7,6 +7,7 @@ import os
 import signal
 import ssl
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ HOW = {
 }
 GRPC_ONLY = ("rm", "nm", "am")  # what they serve asks for a certificate, where there are any
 PARENT_POLL_S = 0.5
+START_S, START_POLL_S = 180.0, 0.01  # for other processes to start
 FLUSH_S = 0.5  # how often the event log is handed to the operating system
 
 
@@ -213,6 +215,24 @@ class Process:
                 self._events.flush()
             if self.tape is not None:
                 self.tape.flush()
+
+
+def found(settings: ProcessSettings, place: str) -> str:
+    """An address as it was told, or, of `@FILE`, what the process that writes that ready file says.
+
+    Waits for the file: processes of one host may start at once. Raises WeftError after `START_S`.
+    """
+    if not place.startswith("@"):
+        return place
+    path, parent, until = Path(place[1:]), os.getppid(), time.monotonic() + START_S
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return str(json.loads(path.read_text("utf-8"))["address"])
+        if time.monotonic() > until:
+            raise WeftError(f"{path} does not say within {START_S:.0f} s where its process serves")
+        if settings.die_with_parent and os.getppid() != parent:
+            raise WeftError("the process that started this is gone")
+        time.sleep(START_POLL_S)
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:

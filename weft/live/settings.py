@@ -207,7 +207,10 @@ class NmSettings(TapedSettings):
     metrics_port: int = Field(
         9102, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
     )
-    manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
+    manager: str = Field(
+        "127.0.0.1:8030",
+        description="host:port of the Resource Manager, or @ and its ready file, waited for.",
+    )
     advertise: str = Field(
         "", description="host:port under which masters reach this process; empty: as it listens."
     )
@@ -227,7 +230,10 @@ class NmSettings(TapedSettings):
     launch: Literal["hosted", "process"] = Field(
         "hosted", description="Masters run in an AM host, or each as a process of its own."
     )
-    am_host: str = Field("127.0.0.1:8050", description="host:port of the AM host (hosted).")
+    am_host: str = Field(
+        "127.0.0.1:8050",
+        description="host:port of the AM host (hosted), or @ and its ready file, waited for.",
+    )
     work_dir: Path = Field(Path("weft-work"), description="Folder of the tasks' files (process).")
     master_args: list[str] = Field(
         [], description="Flag for the masters' processes, as --planner=bfs; may be repeated."
@@ -276,7 +282,10 @@ class AmSettings(TapedSettings):
     metrics_port: int = Field(
         9103, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
     )
-    manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
+    manager: str = Field(
+        "127.0.0.1:8030",
+        description="host:port of the Resource Manager, or @ and its ready file, waited for.",
+    )
     hosting: bool = Field(False, description="Be an AM host: run the masters that nodes send.")
     attempt: int = Field(0, ge=0, description="The one attempt to run, when not hosting.")
     token_file: Path | None = Field(
@@ -318,7 +327,10 @@ class WebSettings(ProcessSettings):
     metrics_port: int = Field(
         -1, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
     )
-    manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
+    manager: str = Field(
+        "127.0.0.1:8030",
+        description="host:port of the Resource Manager, or @ and its ready file, waited for.",
+    )
     deadline_s: float = Field(10.0, gt=0, description="The Resource Manager answers in so long, s.")
     https: bool = Field(
         False, description="Pages over TLS, for visitors with a certificate or a user's token only."

@@ -41,6 +41,9 @@ GATHER_S = 0.002
 GRID_FROM_S, GRID_SHARE, GRID_S_MAX = 0.1, 0.01, 0.02
 # uvloop rounds to whole milliseconds: a timer that fires early only has to be set again.
 ROUNDED_S = 0.001
+# Timers that recur: one set anew by its own firing counts from when it was due, not from when it
+# was looked at, so that beats keep their phase (phase + n x interval) however late each is.
+STEADY = frozenset({"heartbeat"})
 # Loops take no delay of any length; a core whose timer fires early looks at its clock and waits on.
 STORE_RETRY_S = 0.5  # wall clock, between tries to write to a store that takes nothing
 TIMER_S_MAX = 365 * 86_400.0
@@ -156,6 +159,8 @@ class Shell:
         self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | None]] = {}
         self._due: list[tuple[Address, Hashable]] = []  # zero-delay timers of this round
         self._fired: dict[Address, dict[Hashable, float]] = {}  # zero-delay timers, loop time
+        self._firing: tuple[Address, Hashable] | None = None  # the timer whose turn it is
+        self._phases: dict[Address, dict[Hashable, float]] = {}  # when steady ones are due, so, too
         self._held: deque[tuple[list[Mapping[str, Any]], list[_Out]]] = deque()
         self._committing: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
@@ -171,6 +176,7 @@ class Shell:
             self._tape.add(address, made)
         self._timers[address] = {}
         self._fired[address] = {}
+        self._phases[address] = {}
 
     def remove(self, address: Address) -> None:
         """Forget a core with its timers; events for it are dropped from now on."""
@@ -178,6 +184,7 @@ class Shell:
         if self._tape is not None and core is not None:
             self._tape.remove(address)
         self._fired.pop(address, None)
+        self._phases.pop(address, None)
         for handle in self._timers.pop(address, {}).values():
             if handle is not None:
                 handle.cancel()
@@ -247,7 +254,9 @@ class Shell:
             if timers is not None and key in timers and timers[key] is None:
                 del timers[key]
                 self._fired[address][key] = asyncio.get_running_loop().time()
+                self._firing = (address, key)
                 self._handle(address, TimerFired(key), time.perf_counter(), None, out)
+                self._firing = None
         self._do(out)
 
     def _handle(
@@ -314,12 +323,26 @@ class Shell:
             return
         wall_s = min(self.clock.wall_s(delay_s), TIMER_S_MAX)
         at_s = loop.time() + wall_s
+        if key in STEADY:
+            at_s = self._due_next(address, key, loop.time(), wall_s)
         if wall_s >= GRID_FROM_S and not self._exact:
             grid_s = min(wall_s * GRID_SHARE, GRID_S_MAX)
             at_s = math.ceil(at_s / grid_s) * grid_s
         elif not self._exact:
             at_s += ROUNDED_S
         timers[key] = loop.call_at(at_s, self._fire, address, key)
+
+    def _due_next(self, address: Address, key: Hashable, now_s: float, wall_s: float) -> float:
+        """When a steady timer is due: set by its own firing, whole intervals after it was due.
+
+        Intervals that the process slept through are left out.
+        """
+        phases, at_s = self._phases[address], now_s + wall_s
+        if self._firing == (address, key):
+            due_s = phases[key]
+            at_s = due_s + wall_s * (1 + max(0.0, now_s - due_s) // wall_s)
+        phases[key] = at_s
+        return at_s
 
     def _fire(self, address: Address, key: Hashable) -> None:
         """The timer joins the next round; until then it can still be replaced or cancelled."""

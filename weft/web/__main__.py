@@ -3,7 +3,7 @@
 import sys
 
 from weft.errors import WeftError
-from weft.live.process import run
+from weft.live.process import found, run
 from weft.live.settings import WebSettings, fail, load
 from weft.web.server import serve
 
@@ -12,6 +12,7 @@ def main(arguments: list[str]) -> None:
     """Read the settings and serve."""
     try:
         settings = load(WebSettings, arguments, "weft.web")
+        settings.manager = found(settings, settings.manager)
     except WeftError as error:
         fail(error)
     run(lambda: serve(settings))
