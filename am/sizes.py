@@ -4,9 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from weft.errors import InputError
+from weft.job import Job
 from weft.resources import ResourceTypes, Vector, read_amount
 
 Machines = Sequence[tuple[Vector, int]]  # capacity and count
+# one container size for a job -> the part of its tasks that need at most that; 0: each its own
+UNIFORM: Mapping[str, float] = {"task": 0.0, "p75": 0.75, "p90": 0.9, "largest": 1.0}
 
 
 def totals(machines: Machines, types: int) -> Vector:
@@ -45,3 +48,59 @@ def pool_max(size: Vector, machines: Machines) -> int:
 def at_least(size: Vector, demand: Vector) -> Vector:
     """The elementwise larger of both."""
     return tuple(max(s, d) for s, d in zip(size, demand, strict=True))
+
+
+def uniform_size(choice: str, job: Job, types: ResourceTypes) -> Vector:
+    """One container size for all tasks of a job, absolute, shape (d,); zeros for `task`.
+
+    Of every resource the least amount that so many of the tasks need at most (`UNIFORM`): Hive on
+    Tez has one container size for all vertices of a query.
+    """
+    part = UNIFORM[choice]
+    if part <= 0.0:
+        return (0.0,) * len(types)
+    counts: dict[Vector, int] = {}
+    for stage in job.stages:
+        if not stage.overrides:
+            demand = types.vector(stage.demand)
+            counts[demand] = counts.get(demand, 0) + stage.tasks
+            continue
+        for task in range(stage.tasks):
+            demand = types.vector(stage.demand_of(task))
+            counts[demand] = counts.get(demand, 0) + 1
+    rank = math.ceil(part * sum(counts.values()) - 1e-9)  # the so-manieth smallest, from 1
+    return tuple(
+        _ranked([(demand[r], count) for demand, count in counts.items()], rank)
+        for r in range(len(types))
+    )
+
+
+def _ranked(amounts: list[tuple[float, int]], rank: int) -> float:
+    """The amount at a rank, from 1, among amounts that occur so many times each."""
+    passed = 0
+    for amount, count in sorted(amounts):
+        passed += count
+        if passed >= rank:
+            return amount
+    return 0.0
+
+
+def seen_of(size: Vector, names: Sequence[str], types: ResourceTypes) -> Vector:
+    """A container's size as it is asked for by a master that sees these resources only."""
+    for name in names:
+        if name not in types.names:
+            known = ", ".join(types.names)
+            raise InputError("asker.sees", f"unknown resource {name!r}; the cluster has {known}")
+    return tuple(
+        amount if rigid or name in names else 0.0
+        for amount, name, rigid in zip(size, types.names, types.rigid, strict=True)
+    )
+
+
+def held_by_some(size: Vector, machines: Machines) -> bool:
+    """Whether a machine can hold a container of this size, when empty."""
+    return any(
+        all(s <= c * (1 + 1e-9) for s, c in zip(size, capacity, strict=True))
+        for capacity, count in machines
+        if count
+    )

@@ -4,7 +4,7 @@ One task per container here; `am.reuse` keeps containers for several tasks (COBR
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +19,15 @@ from am.lots import Lot, build_lots
 from am.progress import RUNNING, Progress, StageProgress
 from am.remaining_path import RemainingPath
 from am.settings import MasterSettings
-from am.sizes import at_least, container_size, totals
+from am.sizes import (
+    UNIFORM,
+    at_least,
+    container_size,
+    held_by_some,
+    seen_of,
+    totals,
+    uniform_size,
+)
 from am.takeover import Takeover
 from weft.errors import InvariantError
 from weft.facts import Fact, Remark
@@ -117,16 +125,34 @@ class Work:
             self.job, self.accepted.types, self.capacity, plan, self.estimates.base_s,
             self.settings.lots,
         )  # fmt: skip
-        option = getattr(self.asker, "container", None)
-        if option is not None:
-            size = container_size(option, self.accepted.types, self.accepted.machines)
-            # a gang that was accepted fits by what its tasks need, larger containers might not
-            for lot in [lot for stage in lots for lot in stage if not lot.gang]:
-                lot.grant = at_least(size, lot.demand)
+        self._size_containers([lot for stage in lots for lot in stage])
         self.progress.adopt(lots)
         self.planned = True
         self.review = True
         self._judge()
+
+    def _size_containers(self, lots: list[Lot]) -> None:
+        """What a container of each lot is to hold, as the asker chooses."""
+        types, machines = self.accepted.types, self.accepted.machines
+        option: Any = getattr(self.asker, "container", "task")
+        if option != "task":
+            uniform = isinstance(option, str) and option in UNIFORM
+            size = (
+                uniform_size(option, self.job, types)
+                if uniform
+                else container_size(option, types, machines)
+            )
+            for lot in lots:
+                # a gang that was accepted fits by what its tasks need, larger containers might not
+                if lot.gang:
+                    continue
+                grant = at_least(size, lot.demand)
+                if not uniform or (not lot.label and held_by_some(grant, machines)):
+                    lot.grant = grant
+        sees = getattr(self.asker, "sees", ())
+        if sees:
+            for lot in lots:
+                lot.grant = seen_of(lot.grant, sees, types)
 
     # -- asking ------------------------------------------------------------------------------------
 

@@ -3,12 +3,26 @@
 import numpy as np
 
 from am.ask.view import JobView, Wanted, Wish
+from am.sizes import UNIFORM
+from weft.errors import InputError
 
 
 class AllReady:
-    """Asks DEFAULT containers for every ready task of the lots that changed."""
+    """Asks DEFAULT containers for every ready task of the lots that changed.
+
+    `container`: `task`, each task's own demand, or one size for all tasks of the job, as Hive on
+    Tez has it (`am.sizes.uniform_size`): `p75`, `p90` or `largest`. `sees`: the resources that are
+    asked for, as `cpu,memory`; empty: all. Rigid resources are always asked for.
+    """
 
     follows_share = False
+
+    def __init__(self, container: str = "task", sees: str = "") -> None:
+        if container not in UNIFORM:
+            known = ", ".join(UNIFORM)
+            raise InputError("asker.container", f"unknown size {container!r}; known: {known}")
+        self.container = container
+        self.sees = tuple(name.strip() for name in sees.split(",") if name.strip())
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
         """One row per changed lot."""

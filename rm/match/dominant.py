@@ -59,3 +59,12 @@ def entitlements_of(view: View) -> Floats:
         closed = drf_progressive(view.total, work, weight)
     out[active] = closed.allocation
     return out
+
+
+def equal_shares_of(view: View) -> Floats:
+    """Equal parts of every resource for all that are active, by the weight of their queues:
+    absolute, shape (slots, d); zeros for inactive ones.
+    """
+    active = view.apps.active[: view.app_slots]
+    weight = weights(view, active)
+    return weight[:, None] / max(int(active.sum()), 1) * view.total

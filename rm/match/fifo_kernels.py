@@ -8,6 +8,9 @@ from rm.match.score_kernels import fill_part
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
+NOTHING_FILLS, ITS_JOB, ANYTHING = 0, 1, 2  # a node on which the head does not fit
+FILLED_BY = {"none": NOTHING_FILLS, "job": ITS_JOB, "all": ANYTHING}
+
 
 class Line(NamedTuple):
     """What decides who stands where."""
@@ -18,6 +21,7 @@ class Line(NamedTuple):
     priority: Ints  # by application slot, as `order`
     order: Ints
     gate: Gate
+    fill: int  # NOTHING_FILLS, ITS_JOB or ANYTHING
 
 
 class Scratch(NamedTuple):
@@ -32,7 +36,8 @@ class Scratch(NamedTuple):
 def pick(line: Line, left: Ints, scratch: Scratch, picked: Ints, n: int) -> int:
     """Fill `picked` (room, 2) with rows that are served on a node, in order until the head of the
     line does not fit any more, and how many containers of each. Rows that an empty node could not
-    hold, or that a limit holds back, do not wait.
+    hold, or that a limit holds back, do not wait. Where something `fill`s the gap, what does not
+    fit is passed over.
 
     Return how many there are: where that is all that `picked` holds, call again with more room and
     that `n`. `left` (rows,) is what is pending, `scratch.room` (d,) what is available: working
@@ -50,7 +55,10 @@ def pick(line: Line, left: Ints, scratch: Scratch, picked: Ints, n: int) -> int:
         most = 1 if one_by_one else left[head]
         copied = copies(asks.demand[head], room, place.capacity, most)
         if copied == 0:
-            break
+            if line.fill == NOTHING_FILLS:
+                break
+            _pass_over(line, left, head)
+            continue
         left[head] -= copied
         for r in range(room.shape[0]):
             room[r] -= copied * asks.demand[head, r]
@@ -62,9 +70,21 @@ def pick(line: Line, left: Ints, scratch: Scratch, picked: Ints, n: int) -> int:
             continue
         picked[n, 0], picked[n, 1] = head, copied
         n += 1
-        if not one_by_one and left[head] > 0:
-            break  # it is still the head, and no more of it fits
+        if not one_by_one and left[head] > 0:  # it is still the head, and no more of it fits
+            if line.fill == NOTHING_FILLS:
+                break
+            _pass_over(line, left, head)
     return n
+
+
+@kernel
+def _pass_over(line: Line, left: Ints, head: int) -> None:
+    """Take the head, which does not fit, out of the line; with ITS_JOB other applications, too."""
+    left[head] = 0
+    if line.fill == ITS_JOB:
+        for row in range(line.asks.size):
+            if line.asks.app[row] != line.asks.app[head]:
+                left[row] = 0
 
 
 @kernel

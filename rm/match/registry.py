@@ -43,7 +43,18 @@ _DELAYS = {
     ),
 }
 MATCHERS: dict[str, Row] = {
-    "fifo": Row("rm.match.fifo:FifoMatcher", "strict order: the head waits until it fits", {}),
+    "fifo": Row(
+        "rm.match.fifo:FifoMatcher",
+        "strict order: the head waits until it fits",
+        {
+            "fill": Parameter(
+                "none",
+                "what may start while the head does not fit: nothing (gaps), other asks of its "
+                "application, or anything",
+                choices=("none", "job", "all"),
+            ),
+        },
+    ),
     "capacity": Row(
         "rm.match.capacity:CapacityMatcher",
         "hierarchical queues with guarantees and limits (YARN's Capacity Scheduler)",
@@ -53,7 +64,18 @@ MATCHERS: dict[str, Row] = {
         "rm.match.fair:FairMatcher", "fewest containers by weight first (max-min)", _DELAYS
     ),
     "drf": Row(
-        "rm.match.drf:DrfMatcher", "least weighted dominant share first (Ghodsi et al.)", {}
+        "rm.match.drf:DrfMatcher",
+        "least weighted dominant share first (Ghodsi et al.)",
+        {
+            "lend": Parameter(
+                True, "give what some do not ask for to others; false: strict shares"
+            ),
+            "share": Parameter(
+                "closed_form",
+                "of strict shares: DRF over the work of whole jobs, or equal parts of all",
+                choices=("closed_form", "equal"),
+            ),
+        },
     ),
     "sjf": Row("rm.match.sjf:SjfMatcher", "shortest critical path left first", {}),
     "tetris": Row(

@@ -2,12 +2,15 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from rm.match.candidate_kernels import Candidates
 from rm.match.limit_kernels import Gate, admits, keep_guarantees, next_queue, take, used
 from rm.match.score_kernels import FIT, TIE
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
+ANY: Floats = np.zeros(0)  # of `Line.most`: keys may grow without a bound
 ANYBODY, CONTAINERS, DOMINANT = 0, 1, 2  # how queues take turns: not, by containers, by share
 
 
@@ -21,6 +24,7 @@ class Line(NamedTuple):
     pri: Floats  # (k,) the largest goes first inside an application
     pending: Ints  # (k,)
     waiting: Ints  # (k,) 1: a row that lets its turn go by; empty: nobody does
+    most: Floats = ANY  # (applications,) a pick must not make its key grow beyond; empty: it may
 
 
 class Scratch(NamedTuple):
@@ -48,6 +52,8 @@ def picks_by_turn(
     by_queue = line.queues != ANYBODY and gate.several
     while n < picked.shape[0]:
         compete(found, gate, left, value)
+        if line.most.shape[0]:
+            _keep_within(found, line, value)
         _first(found, line, gate, by_queue, value, best)
         chosen = best[0]
         if by_queue:
@@ -82,6 +88,15 @@ def compete(found: Candidates, gate: Gate, left: Ints, value: Floats) -> None:
         else:
             left[i] = 0  # what is free only shrinks
     keep_guarantees(gate, found.app, value)
+
+
+@kernel
+def _keep_within(found: Candidates, line: Line, value: Floats) -> None:
+    """Set `value` (k,) to -1 for rows whose pick would make their application's key too large."""
+    for i in range(value.shape[0]):
+        app = found.app[i]
+        if line.key[app] + line.step[i] > line.most[app] + TIE:
+            value[i] = -1.0
 
 
 @kernel

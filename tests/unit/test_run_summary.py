@@ -104,10 +104,14 @@ def test_a_summary_says_what_was_run_and_its_command_repeats_it(tmp_path: Path) 
     )  # fmt: skip
     summary = main_simulate(request)
     assert summary["scheduler"] == "drf+graphene+all_ready"
-    assert summary["matcher"] == {"name": "drf", "parameters": {}}
+    strict = {"lend": True, "share": "closed_form"}
+    assert summary["matcher"] == {"name": "drf", "parameters": strict}
     assert summary["planner"]["parameters"]["thresholds"] == 4
     assert summary["planner"]["parameters"]["bound"] == "fast"
-    assert summary["asker"] == {"name": "all_ready", "parameters": {}}
+    assert summary["asker"] == {
+        "name": "all_ready",
+        "parameters": {"container": "task", "sees": ""},
+    }
     assert summary["settings"]["manager"]["master_demand"] == {"vcores": 0.5}
     assert summary["settings"]["manager"]["prompt"] is True
     assert summary["workload"]["files"][0]["path"] == str(jobs)
