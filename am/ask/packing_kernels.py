@@ -62,6 +62,23 @@ class Run(NamedTuple):
     start: Floats  # (n,)
 
 
+class Held(NamedTuple):
+    """What is taken for good, in ascending order of time."""
+
+    at: Floats  # (times,) from when on
+    amount: Floats  # (times, d)
+
+
+class Pool(NamedTuple):
+    """The share of the cluster that the job is packed into."""
+
+    capacity: Floats  # (d,)
+    free: Floats  # (d,) now
+    tiny: Floats  # (d,) what counts as nothing
+    held_at: Floats  # (times,)
+    used: Floats  # (times, d) at each of them: held, and by placed tasks
+
+
 @inner_kernel
 def _open(shape: Shape, run: Run, stage: int, reverse: bool, live: int) -> int:
     """Queue the tasks of a stage that wait for nothing else."""
@@ -140,25 +157,23 @@ def _ended(shape: Shape, run: Run, task: int, reverse: bool, live: int) -> int:
 
 @inner_kernel
 def _fits(
-    need: Floats, free: Floats, tiny: Floats, now: float, duration: float,
-    held_at: Floats, used: Floats, capacity: Floats,
+    need: Floats, pool: Pool, now: float, duration: float
 ) -> bool:  # fmt: skip
-    """Whether a demand fits now and beside what is held from `held_at` on."""
+    """Whether a demand fits now and beside what is held later, as long as it lasts."""
     for r in range(len(need)):
-        if need[r] > free[r] + tiny[r]:
+        if need[r] > pool.free[r] + pool.tiny[r]:
             return False
-    for j in range(len(held_at)):
-        if now < held_at[j] < now + duration - TOLERANCE:
+    for j in range(len(pool.held_at)):
+        if now < pool.held_at[j] < now + duration - TOLERANCE:
             for r in range(len(need)):
-                if need[r] + used[j, r] > capacity[r] + tiny[r]:
+                if need[r] + pool.used[j, r] > pool.capacity[r] + pool.tiny[r]:
                     return False
     return True
 
 
 @inner_kernel
 def _choose(
-    shape: Shape, run: Run, live: int, by_rank: bool, free: Floats, tiny: Floats, now: float,
-    held_at: Floats, used: Floats, capacity: Floats, reverse: bool,
+    shape: Shape, run: Run, live: int, by_rank: bool, pool: Pool, now: float, reverse: bool
 ) -> int:  # fmt: skip
     """The place in `live` of the best lot that fits now, -1 for none.
 
@@ -166,6 +181,7 @@ def _choose(
     the preferred order (the latest, reversed).
     """
     best, best_score = -1, -np.inf
+    free, capacity = pool.free, pool.capacity
     for place in range(live):
         lot = run.live[place]
         need = shape.need[lot]
@@ -182,7 +198,7 @@ def _choose(
         equal = best >= 0 and score <= best_score + 1e-12
         if equal and shape.tie[lot] > shape.tie[run.live[best]]:
             continue
-        if _fits(need, free, tiny, now, run.duration[task], held_at, used, capacity):
+        if _fits(need, pool, now, run.duration[task]):
             best, best_score = place, score
     return best
 
@@ -215,19 +231,18 @@ def pack(
     todo: Ints,
     running: Ints,
     capacity: Floats,
-    held_at: Floats,
-    held: Floats,
+    held: Held,
     by_rank: bool,
     reverse: bool,
 ) -> float:
     """List-schedule the tasks marked in `todo`; answers when the last one ends (inf: never).
 
     Forward, `running` tasks hold their demand for `run.duration` from 0. Reversed, what they hold
-    is taken for good: `held[j]` from `held_at[j]` on, in ascending order of time.
+    is taken for good: `held`.
     """
     d = len(capacity)
-    free, tiny = capacity.copy(), capacity * TOLERANCE
-    used = _summed(held)  # at each of `held_at`: held, and by placed tasks
+    pool = Pool(capacity, capacity.copy(), capacity * TOLERANCE, held.at, _summed(held.amount))
+    free, held_at, used = pool.free, pool.held_at, pool.used
     taken, size, live, left = 0, 0, 0, 0
     for task in running:
         free -= shape.need[shape.kind[task]]
@@ -244,12 +259,10 @@ def pack(
     now = 0.0
     while True:
         while taken < len(held_at) and held_at[taken] <= now + TOLERANCE * (1.0 + now):
-            free -= held[taken]
+            free -= held.amount[taken]
             taken += 1
         while live > 0:
-            place = _choose(
-                shape, run, live, by_rank, free, tiny, now, held_at, used, capacity, reverse
-            )
+            place = _choose(shape, run, live, by_rank, pool, now, reverse)
             if place < 0:
                 break
             lot = run.live[place]

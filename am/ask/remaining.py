@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from am.ask.packing_kernels import Run, Shape
+from am.ask.packing_kernels import Held, Run, Shape
 from am.ask.view import JobView
 from weft.dag import Floats, Ints
 from weft.job import TaskPairs
@@ -175,13 +175,13 @@ class Remaining:
             missing += open_links[at[1:]] - open_links[at[:-1]]
         return missing
 
-    def held(self, horizon_s: float, most: int = 64) -> tuple[Floats, Floats]:
+    def held(self, horizon_s: float, most: int = 64) -> Held:
         """What running tasks hold, seen backwards from `horizon_s`: times ascending, demands.
 
         More than `most` different ends are rounded up, so that less is taken for free.
         """
         if len(self.running) == 0:
-            return np.zeros(0), np.zeros((0, self.shape.need.shape[1]))
+            return Held(np.zeros(0), np.zeros((0, self.shape.need.shape[1])))
         residual = self.residual
         distinct = np.unique(residual)
         if len(distinct) > most:
@@ -191,7 +191,7 @@ class Remaining:
         demand = self.shape.need[self.shape.kind[self.running]]
         held = np.zeros((len(distinct), demand.shape[1]))
         np.add.at(held, np.searchsorted(distinct, residual), demand)
-        return horizon_s - distinct[::-1], np.ascontiguousarray(held[::-1])
+        return Held(horizon_s - distinct[::-1], np.ascontiguousarray(held[::-1]))
 
     def release_s(self) -> Floats:
         """When the running parents of each task end, at the earliest; 0 without any."""

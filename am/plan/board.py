@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from am.plan import board_kernels as kernels
 from am.plan.board_kernels import LEVELS, Space
-from am.plan.part import Part
+from am.plan.part_kernels import Part
 from am.plan.placing_kernels import Scratch
 from weft.dag import Ints
 

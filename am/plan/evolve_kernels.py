@@ -5,17 +5,15 @@ bi-population search of Debels and Vanhoucke (2005) schedules pushed to the left
 are pushed to the right, and the other way round: one insertion makes a child and justifies it too.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from am.plan.board_kernels import BEGIN, END, FAR, OVERFLOW, Space, clear
+from am.plan.part_kernels import Part, Ranks
 from am.plan.placing_kernels import Scratch, place
 from weft.compiled import inner_kernel, kernel
-
-if TYPE_CHECKING:
-    from am.plan.part import Part, Ranks
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]
@@ -77,7 +75,7 @@ def _sort(sorter: Sorter, first_key: Ints) -> None:
 
 
 @inner_kernel
-def _rank(sorter: Sorter, first_key: Ints, ranks: "Ranks") -> None:
+def _rank(sorter: Sorter, first_key: Ints, ranks: Ranks) -> None:
     """Fill `ranks` as `part.ranks_of` does: larger keys first, equal tasks of one key together."""
     _sort(sorter, first_key)
     order, same = sorter.order, sorter.same
@@ -93,26 +91,42 @@ def _rank(sorter: Sorter, first_key: Ints, ranks: "Ranks") -> None:
         ranks.slot[at] = len(order)
 
 
+class Desk(NamedTuple):
+    """A board with all that inserting needs; one thread uses it at a time."""
+
+    space: Space
+    scratch: Scratch
+    sorter: Sorter
+    ranks: Ranks
+
+
+class Brood(NamedTuple):
+    """Rows of schedules: starts and machines (rows, n), spans (rows,), ticks."""
+
+    start: Ints
+    machine: Ints
+    span: Ints
+
+
+class Luck(NamedTuple):
+    """What chance decides of a generation."""
+
+    chance: Floats  # (children, CHANCES), each in [0, 1)
+    noise: Floats  # (children, n), ticks
+    wide: Floats  # (2,) the least and most of the span that a window takes
+    noisy: float  # share of the children with noise
+
+
 @kernel
 def insert_all(
-    space: Space,
-    view: "Part",
-    ranks: "Ranks",
-    scratch: Scratch,
-    sorter: Sorter,
-    sign: int,
-    first: int,
-    last: int,
-    keys: Ints,
-    starts: Ints,
-    machines: Ints,
-    spans: Ints,
+    desk: Desk, view: Part, sign: int, first: int, last: int, keys: Ints, brood: Brood
 ) -> int:
-    """Schedules for the rows [first, last) of `keys`; shapes (rows, n), `spans` (rows,).
+    """Schedules for the rows [first, last) of `keys` (rows, n), into `brood`.
 
     `sign` -1 pushes to the right; `view` is then the reversed part. Starts are from 0. Returns the
     row that it stopped at: less than `last` where the pool of the space was too small.
     """
+    space, scratch, sorter, ranks = desk.space, desk.scratch, desk.sorter, desk.ranks
     n = len(sorter.all)
     for row in range(first, last):
         _rank(sorter, keys[row], ranks)
@@ -128,31 +142,21 @@ def insert_all(
         if space.state[OVERFLOW] != 0:
             return row
         begin = space.state[BEGIN]
-        spans[row] = space.state[END] - begin
+        brood.span[row] = space.state[END] - begin
         for v in range(n):
-            starts[row, v] = scratch.start[v] - begin
-            machines[row, v] = scratch.machine[v]
+            brood.start[row, v] = scratch.start[v] - begin
+            brood.machine[row, v] = scratch.machine[v]
     return last
 
 
 @kernel
-def cross(
-    starts: Ints,
-    spans: Ints,
-    length: Ints,
-    sign: int,
-    chance: Floats,
-    noise: Floats,
-    wide: Floats,
-    noisy: float,
-    keys: Ints,
-) -> None:
+def cross(starts: Ints, spans: Ints, length: Ints, sign: int, luck: Luck, keys: Ints) -> None:
     """Fill `keys` (children, n): two children for each of the parents, to be inserted by `sign`.
 
     A child has the father's order outside a window of his time and the mother's inside; the second
-    child of a pair has them swapped. `wide` (2,) are the least and most of the span that a window
-    takes, `noisy` the share of children with noise, `noise` (children, n) in ticks.
+    child of a pair has them swapped.
     """
+    chance, wide = luck.chance, luck.wide
     parents, n = starts.shape
     for c in range(len(keys)):
         father = (c // 2) % parents
@@ -179,9 +183,9 @@ def cross(
                 keys[c, v] = time + far
             else:
                 keys[c, v] = other_time
-        if differ < _KIN * n or chance[c, NOISY] < noisy:
+        if differ < _KIN * n or chance[c, NOISY] < luck.noisy:
             for v in range(n):
-                keys[c, v] += int(noise[c, v])
+                keys[c, v] += int(luck.noise[c, v])
         if sign > 0:
             for v in range(n):
                 keys[c, v] = -keys[c, v]

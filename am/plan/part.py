@@ -2,55 +2,17 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from am.plan.bounds.paths import ties_of
-from am.plan.part_kernels import topological
+from am.plan.part_kernels import Part, Ranks, topological
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.errors import InputError
 
 _SPAN_BITS = 59  # every time of the space stays below 2 ** 60 ticks
 _UNIT_BITS = 40  # the largest machine has 2 ** 40 units of each resource
 _SLACK = 1e-9  # of a machine's capacity, so that ten tenths fit
-
-
-class Part(NamedTuple):
-    """A DAG of n tasks in s stages; times in ticks, demands in units (see `Grid`).
-
-    Barriers are kept by stage: `gate_from[gate_start[x]:gate_start[x + 1]]` are the stages that
-    stage x waits for as a whole, `gate_to` the mirror. Other edges are pairs of tasks, likewise by
-    task. `order` has the tasks, parents first.
-    """
-
-    first: Ints
-    stage_of: Ints
-    length: Ints
-    demand: Ints
-    gate_start: Ints
-    gate_from: Ints
-    gate_stop: Ints
-    gate_to: Ints
-    pair_start: Ints
-    pair_from: Ints
-    pair_stop: Ints
-    pair_to: Ints
-    order: Ints
-
-    def reversed(self) -> "Part":
-        """The same part with time running backwards."""
-        return self._replace(
-            gate_start=self.gate_stop,
-            gate_from=self.gate_to,
-            gate_stop=self.gate_start,
-            gate_to=self.gate_from,
-            pair_start=self.pair_stop,
-            pair_from=self.pair_to,
-            pair_stop=self.pair_start,
-            pair_to=self.pair_from,
-            order=np.ascontiguousarray(self.order[::-1]),
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,16 +104,6 @@ def _rows(owner: Ints, value: Ints, owners: int) -> tuple[Ints, Ints]:
     by_owner = np.argsort(owner, kind="stable")
     start = np.searchsorted(owner[by_owner], np.arange(owners + 1))
     return start.astype(np.int64), np.ascontiguousarray(value[by_owner], dtype=np.int64)
-
-
-class Ranks(NamedTuple):
-    """Who goes first among ready tasks: tasks of one kind are equal to the board, lower goes first.
-
-    `kind` (n,); `slot` (kinds + 1,) is where each kind's queue begins in an array of n.
-    """
-
-    kind: Ints
-    slot: Ints
 
 
 def kinds_of(part: Part) -> Ints:

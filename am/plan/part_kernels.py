@@ -1,18 +1,15 @@
 """Walks over a part of a DAG: an order, longest paths, and who is before or after a set of tasks.
 
-`part` is an `am.plan.part.Part`, either way round; a barrier costs its two stages, not its task
+A part is taken either way round; a barrier costs its two stages, not its task
 edges.
 """
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.compiled import making_kernel
-
-if TYPE_CHECKING:
-    from am.plan.part import Part
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]
@@ -20,8 +17,55 @@ Labels = NDArray[np.int8]
 T, S, P, C = range(4)  # troublesome, siblings, parents, children (Graphene section 4.1)
 
 
+class Part(NamedTuple):
+    """A DAG of n tasks in s stages; times in ticks, demands in units (see `am.plan.part.Grid`).
+
+    Barriers are kept by stage: `gate_from[gate_start[x]:gate_start[x + 1]]` are the stages that
+    stage x waits for as a whole, `gate_to` the mirror. Other edges are pairs of tasks, likewise by
+    task. `order` has the tasks, parents first.
+    """
+
+    first: Ints
+    stage_of: Ints
+    length: Ints
+    demand: Ints
+    gate_start: Ints
+    gate_from: Ints
+    gate_stop: Ints
+    gate_to: Ints
+    pair_start: Ints
+    pair_from: Ints
+    pair_stop: Ints
+    pair_to: Ints
+    order: Ints
+
+    def reversed(self) -> "Part":
+        """The same part with time running backwards."""
+        return self._replace(
+            gate_start=self.gate_stop,
+            gate_from=self.gate_to,
+            gate_stop=self.gate_start,
+            gate_to=self.gate_from,
+            pair_start=self.pair_stop,
+            pair_from=self.pair_to,
+            pair_stop=self.pair_start,
+            pair_to=self.pair_from,
+            order=np.ascontiguousarray(self.order[::-1]),
+        )
+
+
+class Ranks(NamedTuple):
+    """Who goes first among ready tasks: tasks of one kind are equal to the board, lower goes first.
+
+    `kind` (n,); `slot` (kinds + 1,) is where each kind's queue begins in an array of n.
+    """
+
+    kind: Ints
+    slot: Ints
+
+
 @making_kernel
-def topological(part: "Part", order: Ints) -> int:
+def topological(part: Part, order: Ints) -> int:
     """Fill `order` with the tasks, parents first; how many there are, less than n on a circle."""
     stages, tasks = len(part.first) - 1, len(part.stage_of)
     left = np.empty(stages, np.int64)
@@ -62,7 +106,7 @@ def topological(part: "Part", order: Ints) -> int:
 
 
 @making_kernel
-def longest(part: "Part", path: Ints) -> None:
+def longest(part: Part, path: Ints) -> None:
     """Fill `path` with the longest path that ends with each task, its own length included."""
     stages = len(part.first) - 1
     above = np.full(stages, -1, np.int64)  # the longest path up to a stage's gate, once known
@@ -81,7 +125,7 @@ def longest(part: "Part", path: Ints) -> None:
 
 
 @making_kernel
-def reached(part: "Part", seeds: Labels, mark: Labels) -> None:
+def reached(part: Part, seeds: Labels, mark: Labels) -> None:
     """Set `mark` to 1 on the seeds and everything after them, else 0."""
     stages = len(part.first) - 1
     known = np.zeros(stages, np.int8)
@@ -101,7 +145,7 @@ def reached(part: "Part", seeds: Labels, mark: Labels) -> None:
 
 
 @making_kernel
-def divide(part: "Part", back: "Part", seeds: Labels, label: Labels) -> None:
+def divide(part: Part, back: Part, seeds: Labels, label: Labels) -> None:
     """Label every task T, S, P or C for a set of seeds (Graphene figure 13; docs/rules.md rule 21).
 
     T is closed: the seeds and all on a path between two of them.

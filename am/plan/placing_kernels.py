@@ -6,7 +6,7 @@ are placed in runs, as many as fit at one start; a run ends early only where a t
 became ready, so the outcome is that of the paper's loop over single tasks of a kind.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,10 @@ from am.plan.board_kernels import (
     Space,
     reserve,
 )
+from am.plan.heap_kernels import pop, push
+from am.plan.part_kernels import Part, Ranks
 from am.plan.run_kernels import open_run, place_batch
 from weft.compiled import inner_kernel
-
-if TYPE_CHECKING:
-    from am.plan.part import Part, Ranks
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]
@@ -65,38 +64,18 @@ class Scratch(NamedTuple):
 
 @inner_kernel
 def _heap_push(scratch: Scratch, kind: int) -> None:
-    heap = scratch.heap
-    at = scratch.sizes[HEAP_SIZE]
+    push(scratch.heap, 0, scratch.sizes[HEAP_SIZE], kind)
     scratch.sizes[HEAP_SIZE] += 1
-    heap[at] = kind
-    while at > 0 and heap[at] < heap[(at - 1) // 2]:
-        above = (at - 1) // 2
-        heap[at], heap[above] = heap[above], heap[at]
-        at = above
 
 
 @inner_kernel
 def _heap_pop(scratch: Scratch) -> int:
-    heap = scratch.heap
-    top = heap[0]
     scratch.sizes[HEAP_SIZE] -= 1
-    size = scratch.sizes[HEAP_SIZE]
-    heap[0] = heap[size]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            return int(top)
-        if child + 1 < size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[at] <= heap[child]:
-            return int(top)
-        heap[at], heap[child] = heap[child], heap[at]
-        at = child
+    return pop(scratch.heap, 0, scratch.sizes[HEAP_SIZE] + 1)
 
 
 @inner_kernel
-def _open_gate(space: Space, part: "Part", scratch: Scratch, sign: int, s: int) -> None:
+def _open_gate(space: Space, part: Part, scratch: Scratch, sign: int, s: int) -> None:
     """Set the earliest key of a stage whose barriers are settled; -FAR where none is placed."""
     side = 0 if sign > 0 else 1
     key = -FAR
@@ -107,7 +86,7 @@ def _open_gate(space: Space, part: "Part", scratch: Scratch, sign: int, s: int) 
 
 @inner_kernel
 def _ready(
-    space: Space, part: "Part", ranks: "Ranks", scratch: Scratch, label: Labels, sign: int, v: int
+    space: Space, part: Part, ranks: Ranks, scratch: Scratch, label: Labels, sign: int, v: int
 ) -> None:
     """Queue a task whose parents inside the subset are placed."""
     key = scratch.gate_key[part.stage_of[v]]
@@ -134,8 +113,8 @@ def _ready(
 @inner_kernel
 def _begin(
     space: Space,
-    part: "Part",
-    ranks: "Ranks",
+    part: Part,
+    ranks: Ranks,
     scratch: Scratch,
     label: Labels,
     which: int,
@@ -173,8 +152,8 @@ def _begin(
 @inner_kernel
 def _settle(
     space: Space,
-    part: "Part",
-    ranks: "Ranks",
+    part: Part,
+    ranks: Ranks,
     scratch: Scratch,
     label: Labels,
     sign: int,
@@ -222,8 +201,8 @@ def _settle(
 @inner_kernel
 def place(
     space: Space,
-    part: "Part",
-    ranks: "Ranks",
+    part: Part,
+    ranks: Ranks,
     scratch: Scratch,
     label: Labels,
     which: int,

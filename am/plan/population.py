@@ -12,11 +12,8 @@ import numpy as np
 
 from am.plan import evolve_kernels as kernels
 from am.plan.board import grown, scratch_of, space_of
-from am.plan.board_kernels import Space
-from am.plan.evolve_kernels import Sorter
-from am.plan.part import Ranks
-from am.plan.part_kernels import longest
-from am.plan.placing_kernels import Scratch
+from am.plan.evolve_kernels import Brood, Desk, Luck, Sorter
+from am.plan.part_kernels import Ranks, longest
 from am.plan.registry import PlanRequest
 from am.plan.search import SMALL, Field, Schedule
 from weft.dag import Floats, Ints
@@ -31,36 +28,15 @@ _FIRST = 0.4  # of the longest path: the deviation of the first keys
 _APART_MAX = 2000  # beyond so many tasks none is moved alone: equal ones are placed at once
 
 
-@dataclass(slots=True, eq=False)
-class _Desk:
-    """A board with all that inserting needs; one thread uses it at a time."""
-
-    space: Space
-    scratch: Scratch
-    sorter: Sorter
-    ranks: Ranks
+def _empty_brood(rows: int, tasks: int) -> Brood:
+    """Room for so many schedules."""
+    shape = (rows, tasks)
+    return Brood(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(rows, np.int64))
 
 
-@dataclass(slots=True, eq=False)
-class Brood:
-    """Rows of schedules: starts and machines (rows, n), spans (rows,), ticks."""
-
-    start: Ints
-    machine: Ints
-    span: Ints
-
-    @classmethod
-    def of(cls, rows: int, tasks: int) -> "Brood":
-        """Room for so many schedules."""
-        return cls(
-            np.zeros((rows, tasks), np.int64),
-            np.zeros((rows, tasks), np.int64),
-            np.zeros(rows, np.int64),
-        )
-
-    def schedule(self, row: int) -> Schedule:
-        """One row, copied."""
-        return Schedule(self.start[row].copy(), self.machine[row].copy(), int(self.span[row]))
+def schedule_of(brood: Brood, row: int) -> Schedule:
+    """One row, copied."""
+    return Schedule(brood.start[row].copy(), brood.machine[row].copy(), int(brood.span[row]))
 
 
 @dataclass(slots=True, eq=False)
@@ -71,12 +47,12 @@ class Inserter:
     request: PlanRequest
     done: int = 0  # insertions
     _told: int = 0
-    _spare: list[_Desk] = field(default_factory=list)
+    _spare: list[Desk] = field(default_factory=list)
 
     def insert(self, keys: Ints, sign: int) -> Brood:
         """The schedules of `keys` (rows, n), larger ones first; `sign` -1 pushes to the right."""
         rows = len(keys)
-        brood = Brood.of(rows, self.yard.dag.tasks)
+        brood = _empty_brood(rows, self.yard.dag.tasks)
         self.done += rows
         cores = self.request.workers if self.yard.dag.tasks >= SMALL else 1
         limits = np.linspace(0, rows, min(cores, rows) + 1).astype(np.int64)
@@ -86,12 +62,9 @@ class Inserter:
             first, last = int(limits[number]), int(limits[number + 1])
             view = self.yard.part if sign > 0 else self.yard.back
             while first < last:
-                first = kernels.insert_all(
-                    desk.space, view, desk.ranks, desk.scratch, desk.sorter, sign,
-                    first, last, keys, brood.start, brood.machine, brood.span,
-                )  # fmt: skip
+                first = kernels.insert_all(desk, view, sign, first, last, keys, brood)
                 if first < last:
-                    desk.space = grown(desk.space)
+                    desk = desk._replace(space=grown(desk.space))
             self._spare.append(desk)
 
         spread: Callable[..., Iterator[None]] = self.request.spread if cores > 1 else map
@@ -104,14 +77,14 @@ class Inserter:
         since, self._told = self.done - self._told, self.done
         return since
 
-    def _borrow(self) -> _Desk:
+    def _borrow(self) -> Desk:
         try:
             return self._spare.pop()
         except IndexError:
             tasks = self.yard.dag.tasks
             base = np.lexsort((self.yard.kind, -self.yard.dominant))
             spare = [np.zeros(tasks, np.int64) for _ in range(3)]
-            return _Desk(
+            return Desk(
                 space_of(self.yard.room, 4 * tasks),
                 scratch_of(self.yard.part),
                 Sorter(base, self.yard.kind, spare[0], spare[1], np.zeros(tasks, np.int8)),
@@ -173,17 +146,16 @@ def _population(
     tasks, size = yard.dag.tasks, len(keys)
     parents = inserter.insert(keys, 1)
     best = int(parents.span.min())
-    yield parents.schedule(int(parents.span.argmin()))
+    yield schedule_of(parents, int(parents.span.argmin()))
     sign, stalled, number = -1, 0, 0
     while stalled < _PATIENCE and sizes.left(inserter) >= 2 * size:
         keys = np.zeros((2 * size, tasks), np.int64)
         chance = rng.random((2 * size, kernels.CHANCES))
         noise = _noise(yard, rng, parents, number, 2 * size)
-        kernels.cross(
-            parents.start, parents.span, yard.part.length, sign, chance, noise, _WIDE, _NOISY, keys
-        )
+        luck = Luck(chance, noise, _WIDE, _NOISY)
+        kernels.cross(parents.start, parents.span, yard.part.length, sign, luck, keys)
         children = inserter.insert(keys, sign)
-        yield children.schedule(int(children.span.argmin()))
+        yield schedule_of(children, int(children.span.argmin()))
         pick = 2 * np.arange(size) + (children.span[1::2] < children.span[::2])
         size = min(size, sizes.now(inserter))
         pick = pick[np.sort(np.argsort(children.span[pick], kind="stable")[:size])]

@@ -17,8 +17,8 @@ from am.plan.bounds.bounds import bounds_of
 from am.plan.bounds.cuts import cut, split
 from am.plan.list_schedule import by_level, by_path
 from am.plan.options import SearchOptions
-from am.plan.part import Grid, Part, Ranks, kinds_of, part_of, ranks_of
-from am.plan.part_kernels import T, longest
+from am.plan.part import Grid, kinds_of, part_of, ranks_of
+from am.plan.part_kernels import Part, Ranks, T, longest
 from am.plan.placing_kernels import Scratch
 from am.plan.registry import PlanRequest
 from am.plan.scores import (
@@ -282,20 +282,10 @@ def _run(
     limit: int,
 ) -> tuple[Board, _Trial]:
     best = np.empty(2, np.int64)
+    views = kernels.Views(yard.part, yard.back, *ranks)
     while True:
         space, scratch = board
-        kernels.try_orders(
-            space,
-            yard.part,
-            yard.back,
-            *ranks,
-            scratch,
-            label,
-            ways,
-            steps,
-            limit,
-            best,
-        )
+        kernels.try_orders(space, views, scratch, label, ways, steps, limit, best)
         if space.state[OVERFLOW] == 0:
             return board, _Trial(int(best[0]), int(best[1]))
         board = (grown(space), scratch)

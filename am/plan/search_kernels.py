@@ -3,18 +3,15 @@
 Nothing is cloned: the steps that orders share are done once, and undone to the last fork.
 """
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from am.plan.board_kernels import BEGIN, END, FAR, OVERFLOW, Space, clear, mark, undo
-from am.plan.part_kernels import C, P, S, T
+from am.plan.part_kernels import C, P, Part, Ranks, S, T
 from am.plan.placing_kernels import BACKWARD, FORWARD, Scratch, place
 from weft.compiled import inner_kernel, kernel
-
-if TYPE_CHECKING:
-    from am.plan.part import Part, Ranks
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]
@@ -105,20 +102,20 @@ def _keep(space: Space, scratch: Scratch, level: int) -> None:
         scratch.kept_front[level, 1, s] = scratch.front[1, s]
 
 
+class Views(NamedTuple):
+    """A part both ways round, and who goes first in each."""
+
+    part: Part
+    back: Part
+    ahead: Ranks
+    behind: Ranks
+
+
 @kernel
 def try_orders(
-    space: Space,
-    part: "Part",
-    back: "Part",
-    ahead: "Ranks",
-    behind: "Ranks",
-    scratch: Scratch,
-    label: Labels,
-    allowed: Labels,
-    steps: int,
-    limit: int,
-    best: Ints,
-) -> None:
+    space: Space, views: Views, scratch: Scratch, label: Labels, allowed: Labels, steps: int,
+    limit: int, best: Ints,
+) -> None:  # fmt: skip
     """Fill `best` (2,) with [span in ticks, way] of the most compact schedule, ties to the first.
 
     `allowed` (12,) has the ways to try, `steps` how many steps of each (4; 1 places T alone). Where
@@ -143,9 +140,9 @@ def try_orders(
         for step in range(level, steps):
             which, sign = WAYS[way, 2 * step], WAYS[way, 2 * step + 1]
             most = min(limit, best[0] - 1)
-            view, ranks = part, ahead
+            view, ranks = views.part, views.ahead
             if sign < 0:
-                view, ranks = back, behind
+                view, ranks = views.back, views.behind
             stands = place(space, view, ranks, scratch, label, which, sign, most)
             if not stands:
                 break

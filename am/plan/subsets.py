@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from am.plan.part import Part
-from am.plan.part_kernels import T, divide
+from am.plan.part_kernels import Part, T, divide
 from weft.dag import Floats
 
 Labels = NDArray[np.int8]

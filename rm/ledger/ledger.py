@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from rm.ledger.columns import Bools, Columns
-from rm.ledger.ledger_kernels import TOLERANCE, await_more, book, free
+from rm.ledger.ledger_kernels import TOLERANCE, Holders, await_more, book, free
 from rm.ledger.queues import QueueTree
 from weft.compiled import direct
 from weft.dag import Floats, Ints
@@ -237,14 +237,14 @@ class Ledger:
         self._rooms = rooms
         nodes, apps, users, queues = self.nodes.w, self.apps.w, self.users.w, self.by_queue.w
         parent, one = self.queues.parent, self._plain
-        held = (
-            parent, nodes["capacity"], nodes["held"], nodes["available"], nodes["containers"],
+        holders = Holders(
+            nodes["capacity"], nodes["held"], nodes["available"], nodes["containers"],
             apps["held"], apps["containers"], apps["user"], apps["queue"],
-            users["held"], users["containers"], queues["held"],
+            users["held"], users["containers"], queues["held"], parent,
         )  # fmt: skip
         asked = (parent, apps["pending"], apps["queue"], queues["pending"])
-        self._book = partial(direct(book, *held, 0, 0, 1, one, one), *held)
-        self._free = partial(direct(free, *held, 0, 0, one), *held)
+        self._book = partial(direct(book, holders, 0, 0, 1, one, one), holders)
+        self._free = partial(direct(free, holders, 0, 0, one), holders)
         self._await = partial(direct(await_more, *asked, 0, 1), *asked)
 
     # -- invariants --------------------------------------------------------------------------------

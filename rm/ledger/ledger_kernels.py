@@ -1,6 +1,8 @@
 """The ledger's sums, compiled: one call books or frees like containers everywhere they count."""
 
-from weft.compiled import kernel
+from typing import NamedTuple
+
+from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
 
 TOLERANCE = 1e-7  # of the capacity, docs/rules.md rule 2
@@ -15,92 +17,87 @@ def too_small(node: int, available: Floats, capacity: Floats, least: Floats, sla
     return False
 
 
+class Holders(NamedTuple):
+    """The ledger's tables of who holds what, by slot; amounts are absolute, (slots, d)."""
+
+    capacity: Floats  # of nodes
+    node_held: Floats
+    available: Floats  # capacity - held of nodes
+    node_containers: Ints
+    app_held: Floats
+    app_containers: Ints
+    app_user: Ints
+    app_queue: Ints
+    user_held: Floats
+    user_containers: Ints
+    queue_held: Floats  # of a queue and all below it
+    parent: Ints  # of queues, -1: none
+
+
 @kernel
 def book(
-    parent: Ints,
-    capacity: Floats,
-    node_held: Floats,
-    available: Floats,
-    node_containers: Ints,
-    app_held: Floats,
-    app_containers: Ints,
-    app_user: Ints,
-    app_queue: Ints,
-    user_held: Floats,
-    user_containers: Ints,
-    queue_held: Floats,
-    node: int,
-    app: int,
-    count: int,
-    demand: Floats,
-    limit: Floats,
-) -> int:
-    """Add `count` demands to the node and to all who hold them; answers the resource + 1 that
-    would pass `limit` times the node's capacity, 0 when booked. app -1: only the node counts.
+    holders: Holders, node: int, app: int, count: int, demand: Floats, limit: Floats
+) -> int:  # fmt: skip
+    """Add `count` demands to the node and to all who hold them. app -1: only the node counts.
+
+    Return the resource + 1 that would pass `limit` (d,) times the node's capacity, 0 when booked.
     """
+    held, capacity = holders.node_held, holders.capacity
     size = demand.shape[0]
     for r in range(size):
         most = capacity[node, r] * (limit[r] + TOLERANCE)
-        if demand[r] > 0 and node_held[node, r] + count * demand[r] > most:
+        if demand[r] > 0 and held[node, r] + count * demand[r] > most:
             return r + 1
-    node_containers[node] += count
+    holders.node_containers[node] += count
     user = leaf = -1
     if app >= 0:
-        user, leaf = app_user[app], app_queue[app]
-        app_containers[app] += count
-        user_containers[user] += count
+        user, leaf = holders.app_user[app], holders.app_queue[app]
+        holders.app_containers[app] += count
+        holders.user_containers[user] += count
     for r in range(size):
         amount = count * demand[r]
-        node_held[node, r] += amount
-        available[node, r] = capacity[node, r] - node_held[node, r]
+        held[node, r] += amount
+        holders.available[node, r] = capacity[node, r] - held[node, r]
         if app >= 0:
-            app_held[app, r] += amount
-            user_held[user, r] += amount
+            holders.app_held[app, r] += amount
+            holders.user_held[user, r] += amount
             queue = leaf
             while queue >= 0:
-                queue_held[queue, r] += amount
-                queue = parent[queue]
+                holders.queue_held[queue, r] += amount
+                queue = holders.parent[queue]
     return 0
 
 
 @kernel
-def free(
-    parent: Ints,
-    capacity: Floats,
-    node_held: Floats,
-    available: Floats,
-    node_containers: Ints,
-    app_held: Floats,
-    app_containers: Ints,
-    app_user: Ints,
-    app_queue: Ints,
-    user_held: Floats,
-    user_containers: Ints,
-    queue_held: Floats,
-    node: int,
-    app: int,
-    demand: Floats,
-) -> None:
+def free(holders: Holders, node: int, app: int, demand: Floats) -> None:
     """Take one demand back. Who then has no container holds nothing, so that rounding never leaves
     a rest behind.
     """
-    node_containers[node] -= 1
+    holders.node_containers[node] -= 1
+    node_rests, app_rests, user_rests = holders.node_containers[node] > 0, True, True
     user = leaf = -1
     if app >= 0:
-        user, leaf = app_user[app], app_queue[app]
-        app_containers[app] -= 1
-        user_containers[user] -= 1
+        user, leaf = holders.app_user[app], holders.app_queue[app]
+        holders.app_containers[app] -= 1
+        holders.user_containers[user] -= 1
+        app_rests = holders.app_containers[app] > 0
+        user_rests = holders.user_containers[user] > 0
     for r in range(demand.shape[0]):
-        amount = demand[r]
-        node_held[node, r] = 0.0 if node_containers[node] == 0 else node_held[node, r] - amount
-        available[node, r] = capacity[node, r] - node_held[node, r]
+        _less(holders.node_held, node, r, demand[r], node_rests)
+        holders.available[node, r] = holders.capacity[node, r] - holders.node_held[node, r]
         if app >= 0:
-            app_held[app, r] = 0.0 if app_containers[app] == 0 else app_held[app, r] - amount
-            user_held[user, r] = 0.0 if user_containers[user] == 0 else user_held[user, r] - amount
+            _less(holders.app_held, app, r, demand[r], app_rests)
+            _less(holders.user_held, user, r, demand[r], user_rests)
             queue = leaf
             while queue >= 0:
-                queue_held[queue, r] -= amount
-                queue = parent[queue]
+                holders.queue_held[queue, r] -= demand[r]
+                queue = holders.parent[queue]
+
+
+@inner_kernel
+def _less(held: Floats, slot: int, r: int, amount: float, rests: bool) -> None:
+    """Subtract an amount; nothing is left where no container rests."""
+    held[slot, r] = held[slot, r] - amount if rests else 0.0
 
 
 @kernel

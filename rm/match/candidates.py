@@ -10,6 +10,7 @@ from rm.match.candidate_kernels import Candidates, choose, describe, mean_of_bus
 from rm.match.filter_kernels import Asks, Place
 from rm.match.limit_kernels import Gate, held_back
 from rm.match.protocol import Placement, Scores
+from rm.match.score_kernels import Picks
 from weft.compiled import steady
 from weft.dag import Floats, Ints
 
@@ -159,12 +160,12 @@ def behind(view: View, app: int, by_queue: Floats, by_app: Floats, what: str) ->
     return f"held by fairness: {before} applications {what}" if before else ""
 
 
-def placements(rows: Ints, picked: Ints, terms: Floats, names: tuple[str, ...]) -> list[Placement]:
+def placements(rows: Ints, picks: Picks, names: tuple[str, ...]) -> list[Placement]:
     """One placement per run of picks of the same row, with the first pick's terms."""
     found: list[Placement] = []
-    if not len(picked):
+    if not len(picks.candidate):
         return found
-    chosen, values = rows[picked].tolist(), terms.tolist()
+    chosen, values = rows[picks.candidate].tolist(), picks.terms.tolist()
     last, start = chosen[0], 0
     for position, row in enumerate([*chosen, -1]):
         if row != last:

@@ -13,7 +13,7 @@ from rm.match.candidates import candidates, gate_of, placements
 from rm.match.capacity_kernels import Line, Scratch, pick
 from rm.match.delay_kernels import delays
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.score_kernels import FEW
+from rm.match.score_kernels import FEW, Picks
 from rm.match.turns import longer
 from weft.compiled import steady
 
@@ -49,5 +49,5 @@ class CapacityMatcher(BaseMatcher):
             n = _pick(found, line, scratch, picked, waits, n)
         places = np.arange(n, dtype=np.float64)[:, None]
         declined = tuple(found.rows[waits].tolist()) if view.rows.preferring else ()
-        answer = placements(found.rows, picked[:n], places, ("place",))
+        answer = placements(found.rows, Picks(picked[:n], places), ("place",))
         return Match(answer, declined, settled=not declined)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 from rm.ledger.columns import Bools
 from rm.match.candidate_kernels import Candidates
 from rm.match.delay_kernels import waits
+from rm.match.filter_kernels import fits_share
 from rm.match.limit_kernels import Gate, admits, next_queue, take, used
 from rm.match.line_kernels import turn
-from rm.match.score_kernels import FIT
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
@@ -33,15 +33,6 @@ def _before(a: int, b: int, found: Candidates, priority: Ints, order: Ints) -> b
     if found.level[a] != found.level[b]:
         return bool(found.level[a] < found.level[b])
     return bool(found.rank[a] < found.rank[b])
-
-
-@kernel
-def _fits(packing: Floats, free: Floats) -> bool:
-    lacking = 0
-    for r in range(free.shape[0]):
-        if packing[r] > 0.0 and packing[r] > free[r] + FIT:
-            lacking += 1
-    return lacking == 0
 
 
 class Scratch(NamedTuple):
@@ -89,7 +80,7 @@ def _first(found: Candidates, line: Line, left: Ints, declined: Bools, best: Int
     for i in range(left.shape[0]):
         if left[i] <= 0:
             continue
-        if not _fits(found.packing[i], found.free):
+        if not fits_share(found.packing[i], found.free):
             left[i] = 0  # what is free only shrinks
             continue
         leaf = gate.queue[found.app[i]]

@@ -66,16 +66,16 @@ class CarbyneMatcher(BaseMatcher):
         order = found.pri.copy()
         _align(found, knobs, order)
         line = Line(DOMINANT, NOTHING_HELD, share, step, order, pending, NOBODY)
-        must, keys = in_turn(found, line, gate)
-        answer = placements(found.rows, must, keys, ("dominant_share",))
+        must = in_turn(found, line, gate)
+        answer = placements(found.rows, must, ("dominant_share",))
         if not spares:
             return Match(answer)
         if self.leftover in NAMES:
-            if len(must):
+            if len(must.candidate):
                 _align(found, knobs, order)
             line = line._replace(pending=spare)
-            rest, keys = in_turn(found, self._leftover(view, found, line, knobs), gate)
-            return Match(answer + placements(found.rows, rest, keys, (NAMES[self.leftover],)))
+            rest = in_turn(found, self._leftover(view, found, line, knobs), gate)
+            return Match(answer + placements(found.rows, rest, (NAMES[self.leftover],)))
         return Match(answer + self._packed(view, found, gate))
 
     def _leftover(self, view: View, found: Candidates, line: Line, knobs: Carbyne) -> Line:
@@ -94,8 +94,8 @@ class CarbyneMatcher(BaseMatcher):
         rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
         fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)  # nobody's share or work counts
         held = np.zeros((n, len(view.total)))
-        spare, work = best_aligned(rest, view.apps.remaining[:n].copy(), held, fit, gate)
-        return placements(rest.rows, spare, work, ("alignment", "work"))
+        spare = best_aligned(rest, view.apps.remaining[:n].copy(), held, fit, gate)
+        return placements(rest.rows, spare, ("alignment", "work"))
 
     def shares(self, view: View, now: float) -> Floats:
         """DRF shares of whole jobs, told to every master."""

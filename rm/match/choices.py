@@ -16,6 +16,7 @@ from rm.ledger.view import View
 from rm.match.candidates import candidates, gate_of, mean_remaining, placements
 from rm.match.choice_kernels import FEATURES, Applications, describe_choices, may_pick, pick
 from rm.match.protocol import Match
+from rm.match.score_kernels import Picks
 from weft.compiled import steady
 from weft.dag import Floats, Ints
 
@@ -77,4 +78,4 @@ class Choices:
     def match(self) -> Match:
         """Return what was picked, in that order."""
         picked = np.array(self._picked, np.int64)
-        return Match(placements(self.found.rows, picked, np.empty((len(picked), 0)), ()))
+        return Match(placements(self.found.rows, Picks(picked, np.empty((len(picked), 0))), ()))

@@ -181,17 +181,25 @@ class Booking(NamedTuple):
     unit: int
 
 
+class BookingScratch(NamedTuple):
+    """Arrays for a booking to write on."""
+
+    active: Bools  # (groups,)
+    normal: Floats  # (groups,)
+    work: Floats  # (2, d)
+
+
 @kernel
 def book_on_node(
     counters: Floats, asks: Asks, place: Place, who: Parties, booking: Booking,
-    nodes: tuple[Bools, Ints, Floats], active: Bools, normal: Floats, work: Floats,
+    nodes: tuple[Bools, Ints, Floats], scratch: BookingScratch,
 ) -> None:  # fmt: skip
     """Book placed containers, and hand the credit of groups that idle to those that take part.
 
     A group idles when nothing of it is pending (it is not busy), or nothing that any node in
-    service could hold; `nodes` are (up, labels, capacity (nodes, d)). Scratch: `active` (groups,),
-    `normal` (groups,), `work` (2, d).
+    service could hold; `nodes` are (up, labels, capacity (nodes, d)).
     """
+    active, normal, work = scratch.active, scratch.normal, scratch.work
     taking_part(asks, place, who, work[0], active)
     fill_part(booking.demand, who.total, work[0])
     fill_part(booking.held, who.total, work[1])

@@ -52,8 +52,8 @@ class DrfMatcher(BaseMatcher):
         step = _tops(found.work)
         most = ANY if self.lend else self._most(view, found, share, step)
         line = Line(DOMINANT, NOTHING_HELD, share, step, found.pri, found.pending, NOBODY, most)
-        picked, keys = in_turn(found, line, gate_of(view, follows=True))
-        return Match(placements(found.rows, picked, keys, ("dominant_share",)))
+        picks = in_turn(found, line, gate_of(view, follows=True))
+        return Match(placements(found.rows, picks, ("dominant_share",)))
 
     def _most(self, view: View, found: Candidates, share: Floats, step: Floats) -> Floats:
         """The dominant share that each application may hold, (slots,): its own, and in any case

@@ -42,9 +42,9 @@ class FairMatcher(BaseMatcher):
         waiting = waiting_rows(found.rows, view.levels(node), view.rows.missed, *patience)
         one = np.ones(len(found.rows))
         line = Line(CONTAINERS, by_queue, by_app, one, found.pri, found.pending, waiting)
-        picked, keys = in_turn(found, line, gate_of(view))
+        picks = in_turn(found, line, gate_of(view))
         declined = tuple(found.rows[waiting > 1].tolist())
-        answer = placements(found.rows, picked, keys, ("containers",))
+        answer = placements(found.rows, picks, ("containers",))
         return Match(answer, declined, settled=not declined)
 
     def why_not(self, view: View, node: int, row: int) -> str:

@@ -51,6 +51,16 @@ def fits(demand: Floats, room: Floats, capacity: Floats) -> bool:
 
 
 @inner_kernel
+def fits_share(need: Floats, free: Floats) -> bool:
+    """Whether a demand (d,) fits into what is free (d,), both over the node's capacity."""
+    lacking = 0
+    for r in range(free.shape[0]):
+        if need[r] > 0.0 and need[r] > free[r] + TOLERANCE:
+            lacking += 1
+    return lacking == 0
+
+
+@inner_kernel
 def allowed(label: int, labels: int) -> bool:
     """Whether a node with `labels` (bits) takes an ask for `label` (a bit; 0: for none)."""
     return labels & label != 0 if label != 0 else labels == 0

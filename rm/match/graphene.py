@@ -6,6 +6,8 @@ eta = m x mean score / mean srpt follows both means, taken apart, from decision 
 Source: Graphene sections 5 and 7; docs/rules.md, rules 33 to 48.
 """
 
+from functools import partial
+
 import numpy as np
 
 from rm.ledger.view import View
@@ -23,6 +25,7 @@ from rm.match.deficit_kernels import (
     SLOTS,
     TIME,
     Booking,
+    BookingScratch,
     Groups,
     Parties,
     book_on_node,
@@ -30,11 +33,10 @@ from rm.match.deficit_kernels import (
     neediest,
     state_on_node,
 )
-from rm.match.graphene_kernels import Eta, Scratch, Terms, graphene_picks
-from rm.match.overbook_kernels import sooner, what_if
+from rm.match.graphene_kernels import Bundle, Eta, Scratch, Terms, graphene_picks
+from rm.match.overbook_kernels import Room, Running, Waiting, sooner, what_if
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from rm.match.score_kernels import FEW
-from rm.match.turns import longer
+from rm.match.turns import collect
 from weft.compiled import steady
 from weft.dag import Floats
 
@@ -124,19 +126,14 @@ class GrapheneMatcher(BaseMatcher):
         scratch = Scratch(
             np.empty(k), np.empty(k), np.empty(len(state.share), np.bool_), np.zeros(3)
         )  # fmt: skip
-        given = (
-            found, over, groups, view.apps.remaining[: view.app_slots].copy(), state,
-            self._eta(mean_work), self._knobs, gate_of(view), scratch,
-        )  # fmt: skip
-        picked, terms = np.empty(FEW, np.int64), np.empty((FEW, len(TERMS)))
-        n = _graphene_picks(*given, picked, terms, 0)
-        while n == len(picked):
-            picked, terms = longer(picked), longer(terms)
-            n = _graphene_picks(*given, picked, terms, n)
-        seen, eta = scratch.known[:2].tolist()
+        bundle = Bundle(found, over, groups, view.apps.remaining[: view.app_slots].copy())
+        eta, gate = self._eta(mean_work), gate_of(view)
+        pick = partial(_graphene_picks, bundle, state, eta, self._knobs, gate, scratch)
+        picks = collect(pick, len(TERMS))
+        seen, weight = scratch.known[:2].tolist()
         answer = [
-            Placement(p.row, p.copies, (*p.scores, ("eta", eta)), p.scores[OVERBOOK][1] > 0)
-            for p in placements(found.rows, picked[:n], terms[:n], TERMS)
+            Placement(p.row, p.copies, (*p.scores, ("eta", weight)), p.scores[OVERBOOK][1] > 0)
+            for p in placements(found.rows, picks, TERMS)
         ]
         # with time, running tasks end and a what-if may turn out otherwise
         settled = not extra and self.bundle_pick != "one" and self.bundle_end == 0
@@ -237,12 +234,13 @@ class GrapheneMatcher(BaseMatcher):
             group, rows.demand[row], float(rows.duration_s[row]), placement.copies, held[group],
             self.unit,
         )  # fmt: skip
-        n = view.node_count
+        n, groups = view.node_count, len(who.share)
+        scratch = BookingScratch(
+            np.empty(groups, np.bool_), np.empty(groups), np.empty((2, len(view.total)))
+        )  # fmt: skip
         _book_on_node(
             self._counters, asks_of(view, node), place_of(view, node), who, booking,
-            (nodes.up[:n], nodes.labels, nodes.capacity),
-            np.empty(len(who.share), np.bool_), np.empty(len(who.share)),
-            np.empty((2, len(view.total))),
+            (nodes.up[:n], nodes.labels, nodes.capacity), scratch,
         )  # fmt: skip
 
     def why_not(self, view: View, node: int, row: int) -> str:
@@ -301,18 +299,14 @@ class GrapheneMatcher(BaseMatcher):
         """oScore of the rows that do not fit, into `over`: s, or relative to the duration."""
         n, nodes = view.node_count, view.nodes
         demand = view.rows.demand[found.rows[found.fit :]]
-        wait = np.full(len(demand), np.inf)
+        waiting = Waiting(demand, found.duration[found.fit :], np.full(len(demand), np.inf))
         for step in range(min(n, self.overbook_look)):
             slot = (node + step) % n
             if nodes.up[slot]:
                 runs = view.runs(slot)
-                _sooner(
-                    wait, demand, nodes.available[slot], nodes.capacity[slot],
-                    runs.end_s[: runs.count], runs.demand, now,
-                )  # fmt: skip
+                running = Running(runs.end_s[: runs.count], runs.demand)
+                _sooner(waiting, running, nodes.available[slot], nodes.capacity[slot], now)
         runs = view.runs(node)
-        _what_if(
-            over, demand, found.duration[found.fit :], wait, runs.end_s[: runs.count],
-            runs.demand, now, nodes.capacity[node], nodes.available[:n], nodes.capacity,
-            nodes.up, self.overbook_relative,
-        )  # fmt: skip
+        running = Running(runs.end_s[: runs.count], runs.demand)
+        room = Room(nodes.available[:n], nodes.capacity, nodes.up)
+        _what_if(over, waiting, running, room, node, now, self.overbook_relative)

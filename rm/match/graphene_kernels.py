@@ -12,10 +12,11 @@ import numpy as np
 from rm.ledger.columns import Bools
 from rm.match.candidate_kernels import Candidates
 from rm.match.deficit_kernels import Groups, book_deficit, deficit_factor, neediest
+from rm.match.filter_kernels import fits_share
 from rm.match.limit_kernels import Gate, admits, take
 from rm.match.score_kernels import (
-    FIT,
     TIE,
+    Picks,
     mean_weighted,
     pack_scores,
     sum_of,
@@ -52,29 +53,28 @@ class Scratch(NamedTuple):
     known: Floats  # (3,): mean score seen, eta used, 1 once something was overbooked; 0 at first
 
 
+class Bundle(NamedTuple):
+    """What competes for a node; the arrays are working copies that change with each pick."""
+
+    found: Candidates
+    over: Floats  # (k,) oScore where the row does not fit, 0: may not overbook
+    group: Ints  # (k,) whose deficit a row counts for
+    remaining: Floats  # (applications,) srpt
+
+
 @kernel
 def graphene_picks(
-    found: Candidates,
-    over: Floats,
-    group: Ints,
-    remaining: Floats,
-    groups: Groups,
-    eta: Eta,
-    knobs: Terms,
-    gate: Gate,
-    scratch: Scratch,
-    picked: Ints,
-    terms: Floats,
-    n: int,
-) -> int:
-    """Fill `picked` (room,) with candidates picked for one node and `terms` (room, 5) with:
-    perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
+    bundle: Bundle, groups: Groups, eta: Eta, knobs: Terms, gate: Gate, scratch: Scratch,
+    picks: Picks, n: int,
+) -> int:  # fmt: skip
+    """Fill `picks` from place `n` on with candidates for one node.
 
-    `over` (k,) is oScore where the row does not fit (0: may not overbook), `group` (k,) whose
-    deficit a row counts for, `remaining` (applications,) srpt. The arrays of `found`, `remaining`,
-    `groups` and `gate` are working copies that change. Return how many were picked: where that is
-    all that `picked` holds, call again with more room and that `n`.
+    Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick. The arrays
+    of `bundle`, `groups` and `gate` are working copies that change. Return how many were picked:
+    where that is all that `picks` holds, call again with more room and that `n`.
     """
+    found, group, remaining = bundle.found, bundle.group, bundle.remaining
+    picked, terms = picks.candidate, picks.terms
     left, p, value, here = found.pending, scratch.p, scratch.value, scratch.here
     while n < min(knobs.most, picked.shape[0]):
         pack_scores(found.packing, found.free, found.level, knobs.penalty, knobs.use_pack, p)
@@ -82,7 +82,7 @@ def graphene_picks(
             scratch.known[0] = mean_weighted(found.pri, p, left)
             scratch.known[1] = eta_now(eta, scratch.known[0])
         weight = scratch.known[1]
-        eligible(found, over, scratch.known[2] > 0.0, left, p, value, gate)
+        eligible(found, bundle.over, scratch.known[2] > 0.0, left, p, value, gate)
         here[:] = False
         for i in range(value.shape[0]):
             if value[i] >= 0.0:
@@ -143,7 +143,7 @@ def eligible(
             continue
         if p[i] >= 0.0:
             value[i] = p[i]
-        elif over[i] > 0.0 and not overbooked and _has_room(found.packing[i], found.room):
+        elif over[i] > 0.0 and not overbooked and fits_share(found.packing[i], found.room):
             value[i] = over[i]
 
 
@@ -176,12 +176,3 @@ def _place(found: Candidates, best: int, g: int, remaining: Floats, groups: Grou
         held[r] += work[r]
     app = found.app[best]
     remaining[app] = max(0.0, remaining[app] - found.duration[best] * sum_of(work))
-
-
-@kernel
-def _has_room(need: Floats, room: Floats) -> bool:
-    lacking = 0
-    for r in range(room.shape[0]):
-        if need[r] > 0.0 and need[r] > room[r] + FIT:
-            lacking += 1
-    return lacking == 0

@@ -6,9 +6,12 @@ When the demand on a divisible resource exceeds its capacity, all of its users r
 capacity / demand; a task runs at its lowest rate over resources; rates change at every completion.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rm.ledger.columns import Bools
+from rm.match.filter_kernels import fits
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats
 
@@ -86,44 +89,62 @@ def _weigh(
     return max(0.0, benefit - cost), benefit, cost
 
 
+class Waiting(NamedTuple):
+    """Candidates that fit only with overbooking."""
+
+    demand: Floats  # (k, d)
+    duration: Floats  # (k,), s
+    wait: Floats  # (k,) the next opportunity without it, s from now
+
+
+class Running(NamedTuple):
+    """What runs on a node."""
+
+    ends: Floats  # (c,) expected, increasing
+    held: Floats  # (c, d) what each frees
+
+
+class Room(NamedTuple):
+    """All nodes."""
+
+    available: Floats  # (nodes, d)
+    capacity: Floats  # (nodes, d)
+    up: Bools
+
+
 @making_kernel
 def sooner(
-    wait: Floats, demand: Floats, available: Floats, capacity: Floats, ends: Floats, held: Floats,
-    now: float,
-) -> None:  # fmt: skip
-    """Lower each candidate's `wait` (k,), s, to when it fits on one node without overbooking.
-
-    `ends` (c,) are the expected ends there in increasing order, `held` (c, d) what each frees.
-    """
+    waiting: Waiting, running: Running, available: Floats, capacity: Floats, now: float
+) -> None:
+    """Lower each candidate's `wait` to when it fits on one node (d,) without overbooking."""
+    wait, ends = waiting.wait, running.ends
     free = np.empty(available.shape[0])
-    for i in range(demand.shape[0]):
-        for r in range(free.shape[0]):
-            free[r] = available[r] + 1e-7 * capacity[r]
+    for i in range(wait.shape[0]):
+        free[:] = available
         at = 0.0
         for step in range(ends.shape[0] + 1):
-            if at >= wait[i] or _within(demand[i], free):
+            if at >= wait[i] or fits(waiting.demand[i], free, capacity):
                 wait[i] = min(wait[i], at)
                 break
             if step < ends.shape[0]:
                 at = max(0.0, ends[step] - now)
                 for r in range(free.shape[0]):
-                    free[r] += held[step, r]
+                    free[r] += running.held[step, r]
 
 
 @making_kernel
 def what_if(
-    over: Floats, demand: Floats, duration: Floats, wait: Floats, ends: Floats, held: Floats,
-    now: float, capacity: Floats, available: Floats, capacities: Floats, up: Bools,
+    over: Floats, waiting: Waiting, running: Running, room: Room, node: int, now: float,
     relative: bool,
 ) -> None:  # fmt: skip
-    """Write oScore into the last places of `over`, one per candidate; 0: better to wait.
+    """Write oScore on a node into the last places of `over`, one per candidate; 0: better to wait.
 
-    `demand` (k, d), `duration` (k,) and `wait` (k,: the next opportunity, s from now) are the
-    candidates'; `ends` (c,) and `held` (c, d) what runs on the node of `capacity` (d,);
-    `available` and `capacities` (nodes, d) all nodes: where a task fits on any, nothing is gained.
+    Where a task fits on any node, nothing is gained. `relative`: at most 1, over its duration.
     """
+    demand, duration, wait = waiting.demand, waiting.duration, waiting.wait
+    ends, capacity = running.ends, room.capacity[node]
     k, count = demand.shape[0], ends.shape[0]
-    many, left = _room_for_one(np.maximum(ends - now, 0.0), held, count)
+    many, left = _room_for_one(np.maximum(ends - now, 0.0), running.held, count)
     before = fluid_ends(left, many, capacity, count)
     first = over.shape[0] - k
     for i in range(k):
@@ -132,7 +153,7 @@ def what_if(
         score, _, _ = _weigh(
             left, many, before, capacity, count, duration[i], demand[i], wait[i]
         )  # fmt: skip
-        if score <= 0.0 or _fits_somewhere(demand[i], available, capacities, up):
+        if score <= 0.0 or _fits_somewhere(demand[i], room):
             continue
         if relative and duration[i] > 0.0:
             score = min(1.0, score / duration[i])
@@ -140,24 +161,8 @@ def what_if(
 
 
 @kernel
-def _within(need: Floats, free: Floats) -> bool:
-    lacking = 0
-    for r in range(need.shape[0]):
-        if need[r] > 0.0 and need[r] > free[r]:
-            lacking += 1
-    return lacking == 0
-
-
-@kernel
-def _fits_somewhere(need: Floats, available: Floats, capacities: Floats, up: Bools) -> bool:
-    for node in range(available.shape[0]):
-        if not up[node]:
-            continue
-        fits = True
-        for r in range(need.shape[0]):
-            if need[r] > 0.0 and need[r] > available[node, r] + 1e-7 * capacities[node, r]:
-                fits = False
-                break
-        if fits:
+def _fits_somewhere(demand: Floats, room: Room) -> bool:
+    for node in range(room.available.shape[0]):
+        if room.up[node] and fits(demand, room.available[node], room.capacity[node]):
             return True
     return False

@@ -5,16 +5,24 @@ capacity, work and fairness use demands over the cluster's (docs/rules.md, rule 
 number of resource types, `k` the number of candidate rows.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rm.ledger.asks import RACK_LOCAL, REMOTE
-from rm.ledger.ledger_kernels import TOLERANCE
+from rm.match.filter_kernels import fits_share
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
-FIT = TOLERANCE  # of the machine's capacity
 FEW = 32  # picks that one decision mostly stays under
 TIE = 1e-12  # scores closer than this are equal
+
+
+class Picks(NamedTuple):
+    """What one decision picked, in order; the arrays have room for more."""
+
+    candidate: Ints  # (room,) place among the candidates
+    terms: Floats  # (room, terms) what its score was made of
 
 
 @kernel
@@ -28,17 +36,12 @@ def pack_scores(
     """
     fitting = 0
     for i in range(packing.shape[0]):
-        score = 0.0
-        fits = True
-        for r in range(free.shape[0]):
-            need = packing[i, r]
-            if need > 0.0 and need > free[r] + FIT:
-                fits = False
-                break
-            score += need * free[r]
-        if not fits:
+        if not fits_share(packing[i], free):
             out[i] = -1.0
             continue
+        score = 0.0
+        for r in range(free.shape[0]):
+            score += packing[i, r] * free[r]
         fitting += 1
         if not use_pack:
             score = 1.0

@@ -36,11 +36,11 @@ class TetrisMatcher(BaseMatcher):
             return NOTHING
         n = view.app_slots
         knobs = Tetris(self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty)
-        picked, terms = best_aligned(
+        picks = best_aligned(
             found, view.apps.remaining[:n].copy(), _over(view.apps.held[:n], view.total), knobs,
             gate_of(view, keeps=True),
         )  # fmt: skip
-        return Match(placements(found.rows, picked, terms, ("alignment", "work")))
+        return Match(placements(found.rows, picks, ("alignment", "work")))
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """The fairness knob lets only the applications with the least share compete."""

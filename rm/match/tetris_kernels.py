@@ -9,6 +9,7 @@ from rm.match.candidate_kernels import Candidates
 from rm.match.limit_kernels import Gate, admits, keep_guarantees, take
 from rm.match.score_kernels import (
     TIE,
+    Picks,
     largest,
     mean_weighted,
     pack_scores,
@@ -39,16 +40,16 @@ class Scratch(NamedTuple):
 @kernel
 def tetris_picks(
     found: Candidates, remaining: Floats, held: Floats, knobs: Tetris, gate: Gate,
-    scratch: Scratch, picked: Ints, terms: Floats, n: int,
+    scratch: Scratch, picks: Picks, n: int,
 ) -> int:  # fmt: skip
-    """Fill `picked` (room,) with candidates picked for one node and `terms` (room, 2) with their
-    alignment and epsilon x work.
+    """Fill `picks` from place `n` on with candidates for one node.
 
-    Score = alignment - epsilon x remaining work. `remaining` (applications,), `held` (applications,
-    d) over C and the arrays of `found` and `gate` are working copies that change. Return how many
-    were picked: where that is all that `picked` holds, call again with more room and that `n`.
+    Terms: alignment, epsilon x work. Score = alignment - epsilon x remaining work. `remaining`
+    (applications,), `held` (applications, d) over C and the arrays of `found` and `gate` are
+    working copies that change. Return how many were picked: where that is all that `picks` holds,
+    call again with more room and that `n`.
     """
-    p, left = scratch.p, found.pending
+    p, left, picked, terms = scratch.p, found.pending, picks.candidate, picks.terms
     while n < picked.shape[0]:
         if pack_scores(found.packing, found.free, found.level, knobs.penalty, True, p) == 0:
             break

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.match.candidate_kernels import Candidates
+from rm.match.filter_kernels import fits_share
 from rm.match.limit_kernels import Gate, admits, keep_guarantees, next_queue, take, used
-from rm.match.score_kernels import FIT, TIE
+from rm.match.score_kernels import TIE, Picks
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
@@ -37,18 +38,18 @@ class Scratch(NamedTuple):
 
 @kernel
 def picks_by_turn(
-    found: Candidates, line: Line, gate: Gate, scratch: Scratch, picked: Ints, keys: Floats, n: int
+    found: Candidates, line: Line, gate: Gate, scratch: Scratch, picks: Picks, n: int
 ) -> int:
-    """Fill `picked` (room,) with candidates picked for one node and `keys` (room, 1) with their
-    applications' keys.
+    """Fill `picks` from place `n` on with candidates for one node; term: their application's key.
 
     The queue that holds the least over its guarantee goes first, at every level; in a leaf the
     application with the smallest key; inside it the larger `pri`, then the rank. Equal keys: the
     smaller rank. A row that waits declines when its turn comes (`waiting` is 2 afterwards) and is
-    out. Return how many were picked: where that is all that `picked` holds, call again with more
+    out. Return how many were picked: where that is all that `picks` holds, call again with more
     room and that `n`.
     """
     left, value, best, share = line.pending, scratch.value, scratch.best, scratch.share
+    picked, keys = picks.candidate, picks.terms
     by_queue = line.queues != ANYBODY and gate.several
     while n < picked.shape[0]:
         compete(found, gate, left, value)
@@ -82,7 +83,7 @@ def compete(found: Candidates, gate: Gate, left: Ints, value: Floats) -> None:
     """
     for i in range(value.shape[0]):
         value[i] = -1.0
-        if left[i] > 0 and _fits(found.packing[i], found.free):
+        if left[i] > 0 and fits_share(found.packing[i], found.free):
             if admits(gate, found.app[i], found.work[i]):
                 value[i] = 1.0
         else:
@@ -139,15 +140,6 @@ def hold(found: Candidates, gate: Gate, chosen: int) -> None:
     take(gate, found.app[chosen], found.work[chosen])
     for r in range(found.free.shape[0]):
         found.free[r] = max(0.0, found.free[r] - found.packing[chosen, r])
-
-
-@kernel
-def _fits(packing: Floats, free: Floats) -> bool:
-    lacking = 0
-    for r in range(free.shape[0]):
-        if packing[r] > 0.0 and packing[r] > free[r] + FIT:
-            lacking += 1
-    return lacking == 0
 
 
 @kernel

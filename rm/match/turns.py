@@ -1,5 +1,7 @@
 """Whose turn it is, one container at a time: `turn_kernels` with the arrays that it writes on."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ from rm.match.candidate_kernels import Candidates
 from rm.match.candidates import gate_of, placements
 from rm.match.limit_kernels import Gate
 from rm.match.protocol import Match
-from rm.match.score_kernels import FEW
+from rm.match.score_kernels import FEW, Picks
 from rm.match.turn_kernels import ANYBODY, Line, Scratch, picks_by_turn
 from weft.compiled import steady
 from weft.dag import Floats, Ints
@@ -19,19 +21,14 @@ NOTHING_HELD: Floats = np.zeros(0)
 _picks_by_turn = steady(picks_by_turn)
 
 
-def in_turn(found: Candidates, line: Line, gate: Gate) -> tuple[Ints, Floats]:
-    """Return (candidates picked (n,), keys of their applications (n, 1)) for one node.
+def in_turn(found: Candidates, line: Line, gate: Gate) -> Picks:
+    """Return the candidates picked for one node; terms (n, 1): the keys of their applications.
 
     The arrays of `found`, `line` and `gate` are working copies that change.
     """
     queues = len(gate.parent)
     scratch = Scratch(np.empty(len(found.rows)), np.empty(queues, np.int64), np.empty(queues))
-    picked, keys = np.empty(FEW, np.int64), np.empty((FEW, 1))
-    n = _picks_by_turn(found, line, gate, scratch, picked, keys, 0)
-    while n == len(picked):
-        picked, keys = longer(picked), longer(keys)
-        n = _picks_by_turn(found, line, gate, scratch, picked, keys, n)
-    return picked[:n], keys[:n]
+    return collect(partial(_picks_by_turn, found, line, gate, scratch), 1)
 
 
 def smallest_first(view: View, found: Candidates, key: Floats, name: str) -> Match:
@@ -44,8 +41,22 @@ def smallest_first(view: View, found: Candidates, key: Floats, name: str) -> Mat
     line = Line(
         ANYBODY, NOTHING_HELD, key, np.zeros(len(found.rows)), found.pri, found.pending, NOBODY
     )  # fmt: skip
-    picked, keys = in_turn(found, line, gate_of(view, keeps=True))
-    return Match(placements(found.rows, picked, keys, (name,)))
+    picks = in_turn(found, line, gate_of(view, keeps=True))
+    return Match(placements(found.rows, picks, (name,)))
+
+
+def collect(pick: Callable[[Picks, int], int], terms: int) -> Picks:
+    """Return all that a kernel picks, with so many terms each.
+
+    `pick(picks, n)` fills `picks` from place `n` on and returns how many there are then; it is
+    called again with twice the room as long as it fills all of it.
+    """
+    picks = Picks(np.empty(FEW, np.int64), np.empty((FEW, terms)))
+    n = pick(picks, 0)
+    while n == len(picks.candidate):
+        picks = Picks(longer(picks.candidate), longer(picks.terms))
+        n = pick(picks, n)
+    return Picks(picks.candidate[:n], picks.terms[:n])
 
 
 def longer(values: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:

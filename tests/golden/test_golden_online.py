@@ -97,9 +97,9 @@ def test_figure_15_picks_and_scores(case: dict[str, Any], monkeypatch: pytest.Mo
         stated = [(t["demand"], t["duration"], t["oScore"]) for t in tasks if "oScore" in t]
         if stated:  # the what-if itself is proved by the family `overbook`
             options["overbook"] = ",".join(names)
-            monkeypatch.setattr("rm.match.graphene.what_if", lambda over, demand, *_: [
-                over.__setitem__(len(over) - len(demand) + at, score)
-                for at, row in enumerate(demand)
+            monkeypatch.setattr("rm.match.graphene.what_if", lambda over, waiting, *_: [
+                over.__setitem__(len(over) - len(waiting.demand) + at, score)
+                for at, row in enumerate(waiting.demand)
                 for wanted, _, score in stated if list(row) == wanted
             ])  # fmt: skip
         yard = Yard("graphene", options, queues_of(given["share"]), read_types(names))
