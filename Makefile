@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: soak tapes docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: soak tapes docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ check: $(VENV)/.dev ## format, lint, types, walls, stubs, diagrams
 
 mutants: $(VENV)/.dev ## ten minutes of mutation testing of the code that decides; prints survivors
 	$(BIN)/python -m tools.mutants
+
+figures: $(VENV)/.dev ## sizes of functions and files, kernels' parameters, imports, words
+	$(BIN)/python -m tools.figures
 
 format: $(VENV)/.dev ## format and mend what the linter can
 	$(BIN)/ruff format .

@@ -31,7 +31,7 @@ from am.sizes import (
 from am.takeover import Takeover
 from weft.errors import InvariantError
 from weft.facts import Fact, Remark
-from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
+from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt, attempt_of_container
 from weft.job import EdgeKind
 from weft.messages import (
     NO_TOKEN,
@@ -100,7 +100,9 @@ class Work:
         self.verdict: tuple[bool, str] | None = None
         self.review = False  # the asker must look again whatever the lots say
         self.planned = False
-        self.takeover = Takeover(accepted.held, settings.takeover_wait_s)
+        self.takeover = Takeover(
+            accepted.held, settings.takeover_wait_s, self.progress, self.book, self.launcher
+        )
         self._seen: set[ContainerId] = set()  # every container ever granted, or ended before
         self._ended_first: set[ContainerId] = set()
         self.racks: dict[NodeId, str] = dict(accepted.racks)  # where known; none: there is one
@@ -195,7 +197,16 @@ class Work:
 
     def settle(self, now: float) -> float | None:
         """Decide what needs no word from the manager: what to take over of an earlier attempt."""
-        return self.takeover.step(self, now) if self.takeover.waiting else None
+        if not self.takeover.waiting or not self.planned:
+            return None
+        again_s = self.takeover.step(now)
+        self._taken_over()
+        return again_s
+
+    def _taken_over(self) -> None:
+        """The asker looks again once nothing is left to be taken over."""
+        if not self.takeover.waiting:
+            self.review = True
 
     def consult(self, now: float) -> float | None:
         """Let the asker look, if there is anything new; answers when it wants to look again."""
@@ -332,8 +343,11 @@ class Work:
 
     def start_answered(self, event: StartAnswered, now: float) -> None:
         """What was refused runs elsewhere."""
-        if self.takeover.waiting:
-            self.takeover.answered(self, event, now)
+        if self.takeover.waiting and self.planned:
+            found = self.takeover.answered(event)
+            if found:
+                self.begin(found, now)
+            self._taken_over()
         unanswered = self.launcher.unanswered
         for item in event.items:
             if item.stage < 0:
@@ -383,7 +397,8 @@ class Work:
     def container_ended(self, end: ContainerEnd, now: float) -> None:
         """A container ended; ends are counted once."""
         if self.takeover.waiting:
-            self.takeover.ended(self, end.container_id)
+            self.takeover.ended(end.container_id)
+            self._taken_over()
         held = self.launcher.held.pop(end.container_id, None)
         if held is None:
             self._unknown_ended(end)
@@ -460,7 +475,8 @@ class Work:
                 self._seen.add(end.container_id)
                 self._ended_first.add(end.container_id)
             return
-        earlier = attempt >> 8 == self.attempt_id >> 8 and attempt < self.attempt_id
+        same_app = app_of_attempt(attempt) == app_of_attempt(self.attempt_id)
+        earlier = same_app and attempt < self.attempt_id
         if earlier and end.outcome is Outcome.SUCCEEDED and end.stage >= 0:
             self.finish_early(FinishedTask(end.stage, end.task, end.run_s))
 

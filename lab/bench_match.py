@@ -18,7 +18,7 @@ from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from weft.cluster import DEFAULT_QUEUES
 from weft.effects import ClientRequested, Recovered, Send
-from weft.ids import attempt_id
+from weft.ids import attempt_id, attempt_of_container
 from weft.job import Job, Stage
 from weft.messages import (
     Ask,
@@ -134,7 +134,7 @@ class LoadedManager:
         """Ask again for what was granted, so that as much is pending as before."""
         again: dict[tuple[int, int], int] = {}
         for container, ask in self.granted.items():
-            key = (container >> 32, ask)
+            key = (attempt_of_container(container), ask)
             again[key] = again.get(key, 0) + 1
         self.granted.clear()
         for (attempt, ask), count in again.items():

@@ -16,8 +16,8 @@ import numpy as np
 
 from am.ask.carbyne import Carbyne
 from am.plan import search
-from am.plan.bounds.paths import levels, ties_of
 from am.plan.part import Grid
+from am.plan.paths import levels, ties_of
 from am.plan.population import Inserter
 from am.plan.registry import PlanRequest, planner
 from am.progress import RUNNING

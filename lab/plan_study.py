@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from am.plan.bounds.bounds import bounds_of
-from am.plan.bounds.paths import ties_of
+from am.plan.paths import ties_of
 from am.plan.registry import PlanRequest, planner
 from am.plan.validate import violations
 from weft.dag import Dag, Machines, dag_of_job

@@ -25,7 +25,7 @@ from weft.dag import Floats
 from weft.effects import Effect, Note, Persist
 from weft.errors import InputError
 from weft.facts import Fact
-from weft.ids import AppId, AttemptId, ContainerId, NodeId
+from weft.ids import AppId, AttemptId, ContainerId, NodeId, first_number
 from weft.job import Job
 from weft.messages import Container, ContainerEnd, MasterLaunch, Preemption
 from weft.outbox import Outbox
@@ -535,7 +535,8 @@ class Books:
 
     def outbox(self) -> Outbox[Any, Any]:
         """An outbox whose numbers were never used by an earlier life of the manager."""
-        settings, first = self.settings, (self.epoch << 32) + 1
+        settings = self.settings
+        first = first_number(self.epoch)
         return Outbox(settings.resend_after_s, first, lossless=settings.lossless)
 
     def label_bit(self, label: str) -> int:

@@ -3,27 +3,66 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from sim.chaos import REPEAT, Chaos
-from sim.engine import Actor
+from sim.engine import Actor, Engine
 from sim.faults import FaultKind, Faults
 from sim.hostile import hostile
+from sim.network import Network
 from sim.outages import Pauses, die_amid, die_without_room, set_clock
+from sim.settings import SimSettings
+from weft.cluster import NodeSpec
 from weft.effects import ClientRequested, NodeExamined, NodeSlowed, TimerFired
-from weft.ids import NodeId
+from weft.ids import ContainerId, NodeId
 from weft.messages import MANAGER, Address, Outcome, node_address
 from weft.requests import DecommissionNode, RecommissionNode, Refused
-
-if TYPE_CHECKING:
-    from sim.cluster import Simulation
 
 OPERATOR = "operator"  # token of the requests about nodes
 REPEAT_S = 5.0  # an order that is refused is given again after so long
 BACK_S = 0.3  # a process that died amid its effects is back after so long, if not later
 SENT_MAX = 2000  # messages that may arrive once more
+
+
+class Breakable(Protocol):
+    """What a script of faults needs of a simulated cluster."""
+
+    engine: Engine
+    network: Network
+    settings: SimSettings
+    actors: dict[Address, Actor]
+
+    def listen(self, tap: Callable[[Address, Any], None]) -> None:
+        """Call `tap` with every message."""
+
+    def start_manager(self) -> None:
+        """Start the Resource Manager from what it persisted, unless it runs."""
+
+    def stop_manager(self) -> None:
+        """End its process."""
+
+    def start_node(self, spec: NodeSpec) -> None:
+        """Start a node manager."""
+
+    def crash_node(self, node: NodeId) -> None:
+        """End a node with all that runs there."""
+
+    def end_master(self, container: ContainerId, outcome: Outcome) -> None:
+        """End a master's process."""
+
+    def masters_of(self, number: int) -> list[tuple[ContainerId, Actor]]:
+        """Return the masters of a job of the workload that run."""
+        ...
+
+    def actors_on(self, node: NodeId) -> list[Actor]:
+        """Return what runs on a node: its manager, and masters."""
+        ...
+
+    def spec_of(self, node: NodeId) -> NodeSpec:
+        """Return how a node is described."""
+        ...
 
 
 class _Later:
@@ -41,7 +80,7 @@ class _Later:
 class Breakdown:
     """The hand of chaos on one simulation."""
 
-    def __init__(self, simulation: "Simulation", faults: Faults) -> None:
+    def __init__(self, simulation: Breakable, faults: Faults) -> None:
         self._simulation = simulation
         self._engine = simulation.engine
         self.faults = faults

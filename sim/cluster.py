@@ -41,7 +41,7 @@ from weft.effects import (
     TimerFired,
 )
 from weft.errors import InputError, WeftError
-from weft.ids import AppId, ContainerId, NodeId
+from weft.ids import AppId, ContainerId, NodeId, app_of_container
 from weft.job import Job
 from weft.messages import (
     MANAGER,
@@ -388,7 +388,7 @@ class Simulation:
     def masters_of(self, number: int) -> list[tuple[ContainerId, Actor]]:
         """The masters of a job of the workload that run."""
         app = self.recorder.jobs[number].app
-        return [(c, actor) for c, actor in self._masters.items() if c >> 40 == app]
+        return [(c, actor) for c, actor in self._masters.items() if app_of_container(c) == app]
 
     def actors_on(self, node: NodeId) -> list[Actor]:
         """A node's processes: its node manager and masters."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ids import container_id
+from weft.ids import attempt_id, container_id
 from weft.messages import (
     MANAGER,
     Address,
@@ -28,7 +28,7 @@ from weft.messages import (
     TaskEnd,
 )
 
-NOBODY = 99 << 8 | 1  # an attempt that never was
+NOBODY = attempt_id(99, 1)  # an attempt that never was
 
 
 def hostile(rng: np.random.Generator, to: Address, message: Any) -> list[tuple[Address, Any]]:

@@ -26,6 +26,7 @@ from rm.books import Books
 from rm.ledger.ledger_kernels import too_small
 from sim.engine import Actor, Engine
 from weft.effects import TimerFired
+from weft.ids import app_of_attempt
 
 HEARTBEAT, LIVENESS = "heartbeat", "liveness"
 BEAT = TimerFired(HEARTBEAT)
@@ -168,7 +169,7 @@ class IdleBeats:
         else:
             if books.settings.prompt:  # there, any message makes the manager match
                 return False
-            app = books.apps.get(key >> 8) if not isinstance(key, str) else None
+            app = books.apps.get(app_of_attempt(key)) if not isinstance(key, str) else None
             attempt = None if app is None else app.attempt
             if attempt is None or attempt.attempt_id != key or attempt.acks:
                 return False
@@ -197,7 +198,7 @@ class IdleBeats:
             if isinstance(key, str):
                 column[beat.slot] = now
             else:
-                app = books.apps.get(key >> 8)
+                app = books.apps.get(app_of_attempt(key))
                 if app is not None and app.attempt is not None:
                     app.attempt.seen_s = now
 

@@ -25,7 +25,15 @@ from weft.facts import (
     Remark,
     TaskStopped,
 )
-from weft.ids import CONTAINER_BITS, AppId, AttemptId, ContainerId, NodeId
+from weft.ids import (
+    CONTAINER_BITS,
+    AppId,
+    AttemptId,
+    ContainerId,
+    NodeId,
+    app_of_attempt,
+    app_of_container,
+)
 from weft.job import Job
 from weft.messages import AskType, Outcome
 from weft.record import as_dict
@@ -142,8 +150,8 @@ class Recorder:
         if number is None:
             number = self.nodes[node] = len(self.nodes)
         self._stops += _STOPPED.pack(
-            container >> 40, fact.stage, fact.task, fact.attempt, outcome, number, container,
-            now - fact.run_s, now,
+            app_of_container(container), fact.stage, fact.task, fact.attempt, outcome, number,
+            container, now - fact.run_s, now,
         )  # fmt: skip
         if outcome is _SUCCEEDED:
             self.finished_tasks += 1
@@ -175,7 +183,7 @@ class Recorder:
         self.remarks.append((now, fact))
 
     def _planned(self, now: float, fact: MasterPlanned) -> None:
-        self.plans[fact.attempt >> 8] = fact
+        self.plans[app_of_attempt(fact.attempt)] = fact
 
     def _node_changed(self, now: float, fact: NodeChanged) -> None:
         self.nodes.setdefault(fact.node, len(self.nodes))

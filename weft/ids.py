@@ -64,6 +64,11 @@ def granted_before(container: ContainerId, epoch: int) -> bool:
     return 0 < behind < EPOCHS // 2
 
 
+def first_number(epoch: int) -> int:
+    """Return the first number of a batch that no life of the manager before `epoch` gave."""
+    return (epoch << CONTAINER_BITS) + 1
+
+
 def format_app(cluster_ts: int, app: AppId) -> str:
     """`application_<cluster_ts>_<nnnn>`, as YARN writes it."""
     return f"application_{cluster_ts}_{app:04d}"

@@ -9,8 +9,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from am.plan.bounds.paths import Tie, Ties, precede, ties_of, whole_ancestors
 from am.plan.list_schedule import in_order
+from am.plan.paths import Tie, Ties, precede, ties_of, whole_ancestors
 from am.plan.registry import PlanRequest
 from weft.dag import Dag, Flags, Ints
 from weft.errors import InputError

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from am.plan.bounds.paths import ties_of
 from am.plan.list_schedule import Placement
+from am.plan.paths import ties_of
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.errors import InputError
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from am.plan.bounds.destructive_bound import Spans
-from am.plan.bounds.paths import ties_of
 from am.plan.bounds.strong_bound import strong_bound
 from am.plan.options import SearchOptions, read_options, read_value
+from am.plan.paths import ties_of
 from am.plan.population import Inserter, evolve
 from am.plan.registry import PlanRequest, planner
 from am.plan.search import Field, Schedule, fields_of, search, simple

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from am.plan.bounds.fragmentation import demand_classes
-from am.plan.bounds.paths import Ties, heads, levels, tails, ties_of
 from am.plan.list_kernels import Flow, run_in_order, run_packing
+from am.plan.paths import Ties, demand_classes, heads, levels, tails, ties_of
 from weft.dag import Dag, Floats, Ints, Machines
 
 _LEAVES_MAX = 1 << 24  # scores kept at once, 8 bytes each and as much again above them

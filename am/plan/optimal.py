@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from am.plan.bounds.bounds import bounds_of
-from am.plan.bounds.paths import tails, ties_of
 from am.plan.exact_model import ExactModel
 from am.plan.list_schedule import Placement, by_key, in_order
+from am.plan.paths import tails, ties_of
 from am.plan.registry import PlanRequest
 from weft.errors import InputError
 from weft.plan import Plan, plan_of_starts

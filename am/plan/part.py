@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from am.plan.bounds.paths import ties_of
 from am.plan.part_kernels import Part, Ranks, topological
+from am.plan.paths import ties_of
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.errors import InputError
 

@@ -8,8 +8,8 @@ path are independent, so they form a level between those that end below and thos
 import numpy as np
 
 from am.plan.bounds.cuts import split
-from am.plan.bounds.paths import heads, ties_of
 from am.plan.list_schedule import by_key, in_order
+from am.plan.paths import heads, ties_of
 from am.plan.registry import PlanRequest
 from weft.dag import Dag, Ints, Machines
 from weft.plan import Plan, plan_of_starts

@@ -7,10 +7,10 @@ import pytest
 
 from am.plan.bounds.bounds import bounds_of
 from am.plan.bounds.cuts import cut, split
-from am.plan.bounds.paths import tails, ties_of
 from am.plan.list_schedule import in_order
 from am.plan.part import Grid, part_of
 from am.plan.part_kernels import C, P, S, T
+from am.plan.paths import tails, ties_of
 from am.plan.registry import PlanRequest, planner
 from am.plan.scores import frag_scores, long_scores, stage_work_s, steady_scores
 from am.plan.search import Field, _run, fields_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from am.plan.bounds.bounds import bounds_of
 from am.plan.bounds.cuts import cut, split
-from am.plan.bounds.paths import heads, levels, tails, ties_of
+from am.plan.paths import heads, levels, tails, ties_of
 from am.plan.registry import PLANNERS, PlanRequest, planner
 from am.plan.reuse import plan_from_data, plan_key, plan_to_data
 from am.plan.validate import violations

@@ -20,7 +20,7 @@ from weft.hadoop.errors import (
 from weft.hadoop.rpc import Caller, Handler, Method
 from weft.hadoop.store import Store
 from weft.hadoop.tokens import TokenKeeper, token
-from weft.ids import attempt_id, number_of_attempt
+from weft.ids import attempt_id, attempt_of_container, number_of_attempt
 from weft.requests import ApplicationReport, NodeReport, QueueReport
 
 LISTED_MAX = 10_000  # applications of one answer
@@ -250,7 +250,9 @@ class ClientFace:
         found = await self._cluster.client.containers(item.app_id)
         return pb.Containers(
             containers=[
-                self._container_report(one) for one in found if one.container_id >> 32 == number
+                self._container_report(one)
+                for one in found
+                if attempt_of_container(one.container_id) == number
             ]
         )
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from weft import messages, requests
 from weft.errors import InputError
+from weft.ids import app_of_attempt
 from weft.reading import name_problem
 from weft.wire.quick_rules import Quick, quick
 
@@ -26,7 +27,7 @@ SUM_MAX = 1e30  # of what masters add up over their tasks
 ID_MAX = 2**63 - 1  # ids and batch numbers are int64 in the books' columns
 CONTAINER_MIN = 2**32
 ATTEMPT_MAX = 2**31 - 1  # its containers' ids are then below ID_MAX
-APP_MAX = ATTEMPT_MAX >> 8
+APP_MAX = app_of_attempt(ATTEMPT_MAX)
 STAGE_MAX = 2**31 - 1
 TEXT_BYTES_MAX = 64 * 1024  # diagnostics: the end of a command's output, a reason
 ITEMS_MAX = 200_000  # of one list in one message, a run being as many as it stands for

@@ -9,9 +9,9 @@ import numpy as np
 
 from am.plan.bounds.cuts import cut, split
 from am.plan.bounds.destructive_bound import WORK, Spans
-from am.plan.bounds.paths import Ties, heads, ties_of
 from am.plan.bounds.stage_groups import Groups, groups_of, work_s
 from am.plan.bounds.strong_bound import strong_bound
+from am.plan.paths import Ties, heads, ties_of
 from weft.dag import Dag, Floats, Machines
 
 

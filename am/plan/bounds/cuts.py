@@ -6,7 +6,7 @@ asks that every task before a cut is an ancestor of every task after it.
 
 import numpy as np
 
-from am.plan.bounds.paths import Tie, Ties, levels, ties_of
+from am.plan.paths import Tie, Ties, levels, ties_of
 from weft.dag import Dag, Ints, Link, StageEdge
 
 

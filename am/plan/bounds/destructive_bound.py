@@ -11,8 +11,8 @@ import numpy as np
 from am.plan.bounds.destructive_kernels import LIMIT, SPENT, Problem, refuted
 from am.plan.bounds.fragmentation import loads
 from am.plan.bounds.packing_kernels import Packing, packing_of
-from am.plan.bounds.paths import ties_of
 from am.plan.list_schedule import by_level, by_path
+from am.plan.paths import ties_of
 from weft.dag import Dag, Floats, Ints, Machines
 
 TASKS_MAX = 500  # beyond, a proof would take too long

@@ -7,23 +7,12 @@ else they need, and that resource's work bounds the time as any other's does.
 
 import numpy as np
 
-from am.plan.bounds.paths import Ties
+from am.plan.paths import Ties, demand_classes
 from weft.dag import Dag, Floats, Ints, Machines
 
 _COLUMNS_MAX = 48
 _VALUES_MAX = 16
 _ROWS_MAX = 64
-
-
-def demand_classes(dag: Dag) -> tuple[Floats, Ints]:
-    """The distinct demands, shape (k, d), and the class of each task, shape (n,)."""
-    if dag.tasks == 0:
-        return np.zeros((0, dag.demand.shape[1])), np.zeros(0, np.int64)
-    changes = np.any(dag.demand[1:] != dag.demand[:-1], axis=1)
-    runs = np.concatenate([[0], np.flatnonzero(changes) + 1])  # neighbours are mostly equal
-    need, kind = np.unique(dag.demand[runs], axis=0, return_inverse=True)
-    lengths = np.diff(np.append(runs, dag.tasks))
-    return np.ascontiguousarray(need), np.repeat(kind.reshape(-1).astype(np.int64), lengths)
 
 
 def loads(dag: Dag, machines: Machines) -> tuple[Floats, Ints]:

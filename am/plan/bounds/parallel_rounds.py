@@ -8,7 +8,8 @@ bounds see what work divided by K does not: 136 tasks in 135 slots need two roun
 import numpy as np
 from numpy.typing import NDArray
 
-from am.plan.bounds.fragmentation import demand_classes, slots_at_once, thresholds
+from am.plan.bounds.fragmentation import slots_at_once, thresholds
+from am.plan.paths import demand_classes
 from weft.dag import Dag, Floats, Ints, Machines
 
 _WINDOWS_MAX = 5  # cut-offs of heads, and of tails, tried for one set of tasks

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from am.plan.bounds.paths import Ties, heads
+from am.plan.paths import Ties, heads
 from weft.dag import Dag, Floats
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from am.plan.bounds.destructive_bound import Spans, spans_of
 from am.plan.bounds.fragmentation import loads, waves_s
 from am.plan.bounds.parallel_rounds import in_slots_s
-from am.plan.bounds.paths import Ties, heads, relax, ties_of, whole_ancestors
+from am.plan.paths import Ties, heads, relax, ties_of, whole_ancestors
 from weft.dag import Dag, Floats, Ints, Machines
 
 _STAGES_MAX = 1000  # the ancestor sets of more stages cost more than they give

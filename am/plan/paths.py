@@ -195,3 +195,14 @@ def _stage_order(stages: int, ties: tuple[Tie, ...]) -> tuple[int, ...] | None:
             if missing[child] == 0:
                 order.append(child)
     return tuple(order) if len(order) == stages else None
+
+
+def demand_classes(dag: Dag) -> tuple[Floats, Ints]:
+    """The distinct demands, shape (k, d), and the class of each task, shape (n,)."""
+    if dag.tasks == 0:
+        return np.zeros((0, dag.demand.shape[1])), np.zeros(0, np.int64)
+    changes = np.any(dag.demand[1:] != dag.demand[:-1], axis=1)
+    runs = np.concatenate([[0], np.flatnonzero(changes) + 1])  # neighbours are mostly equal
+    need, kind = np.unique(dag.demand[runs], axis=0, return_inverse=True)
+    lengths = np.diff(np.append(runs, dag.tasks))
+    return np.ascontiguousarray(need), np.repeat(kind.reshape(-1).astype(np.int64), lengths)

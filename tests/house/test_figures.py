@@ -1,0 +1,88 @@
+"""The figures of the code that must not grow: sizes, parameters, circles of imports."""
+
+import ast
+
+import pytest
+
+from tools import figures
+
+EVERY = figures.sources()
+PURE = [source for source in EVERY if source.is_pure]
+GRAPH = figures.imports(EVERY)
+
+LENGTH_MAX, LONGEST_FILE = 70, 650
+SHIFTS = (8, 24, 32, 40)  # of what ids pack
+
+
+def test_functions_are_short() -> None:
+    lengths = sorted(
+        figures.length(function) for source in EVERY for _, function in source.functions()
+    )
+    assert lengths[len(lengths) // 2] <= 8
+    assert lengths[int(len(lengths) * 0.9)] <= 23
+    long = [
+        f"{source.name}:{name}"
+        for source in EVERY
+        for name, function in source.functions()
+        if figures.length(function) > LENGTH_MAX
+    ]
+    assert not long, f"more than {LENGTH_MAX} lines"
+
+
+def test_files_are_short() -> None:
+    """About 400 lines; the few that are longer do not become many, nor much longer."""
+    long = {source.name: source.lines for source in EVERY if source.lines > 400}
+    assert len(long) <= 25, long
+    assert max(long.values()) <= LONGEST_FILE, long
+    assert 1000 * len(EVERY) / sum(source.lines for source in EVERY) <= 6.5
+
+
+def test_ids_are_taken_apart_in_one_place() -> None:
+    """`attempt >> 8` is `weft.ids.app_of_attempt`: who reads it need not know the packing."""
+    bare = [
+        f"{source.name}:{node.lineno}"
+        for source in EVERY
+        if not source.is_kernel and source.name != "weft/ids.py"
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.LShift | ast.RShift)
+        and not isinstance(node.left, ast.Constant)
+        and isinstance(node.right, ast.Constant)
+        and node.right.value in SHIFTS
+    ]
+    assert not bare
+
+
+def test_kernels_take_structures() -> None:
+    """Seven arrays in a row can be swapped unseen; a NamedTuple's fields cannot."""
+    wide = [
+        f"{source.name}:{name}"
+        for source in EVERY
+        if source.is_kernel
+        for name, function in source.functions()
+        if figures.parameters(function) > figures.PARAMETERS_MAX
+    ]
+    assert not wide, f"more than {figures.PARAMETERS_MAX} parameters"
+
+
+@pytest.mark.parametrize("folder", figures.FOLDERS)
+def test_no_folder_has_a_circle_of_imports(folder: str) -> None:
+    assert not figures.circles(figures.rooms(GRAPH, folder))
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """Not for types either: what both need lies below both."""
+    assert not figures.circles(GRAPH)
+
+
+def test_pure_code_explains_itself() -> None:
+    said = sum(figures.said_lines(source) for source in PURE)
+    assert said / sum(source.lines for source in PURE) >= 0.145
+    assert sum(figures.anys(source) for source in PURE) <= 280
+
+
+def test_a_circle_and_a_long_function_are_seen() -> None:
+    """The measure itself: planted faults are found."""
+    planted = {"a.x": {"a.y"}, "a.y": {"a.z"}, "a.z": {"a.x"}, "b.x": set[str]()}
+    assert figures.circles(planted) == [["a.x", "a.y", "a.z"]]
+    assert figures.rooms(planted, "a") == {"a.x": {"a.y"}, "a.y": {"a.z"}, "a.z": {"a.x"}}
