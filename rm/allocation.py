@@ -39,7 +39,12 @@ def match_node(books: Books, node: Node) -> None:
         node.settled_at = books.version
         return
     match = books.matcher.match(books.view, slot, books.now)
-    whole, may_get = True, _may_get(books, node)
+    whole, settings = True, books.settings
+    # whatever fits: a round must end soon
+    may_get = min(
+        settings.node_containers_max - columns.containers.item(slot),
+        settings.round_grants_max - books.granted_now,
+    )
     for placement in match.placements:
         copies = placement.copies
         if copies > may_get:
@@ -53,17 +58,8 @@ def match_node(books: Books, node: Node) -> None:
     if match.declined:
         _missed(books, node, match.declined)
     node.settled_at = books.version if match.settled and whole else -1
-    if not whole and columns.containers[slot] < books.settings.node_containers_max:
+    if not whole and columns.containers[slot] < settings.node_containers_max:
         books.cut = True  # the rest comes with the next round
-
-
-def _may_get(books: Books, node: Node) -> int:
-    """How many more containers a node may be granted now, whatever fits: a round must end soon."""
-    settings = books.settings
-    return min(
-        settings.node_containers_max - int(books.ledger.nodes.containers[node.slot]),
-        settings.round_grants_max - books.granted_now,
-    )
 
 
 def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
@@ -106,7 +102,7 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     """Book a placement and owe the master its containers."""
     rows, count = books.rows, placement.copies
     entry = rows.entries[placement.row]
-    if entry is None or not 0 < count <= entry.pending:
+    if entry is None or not 0 < count <= entry.ask.total - entry.granted:
         raise InvariantError(f"matcher {books.matcher.name} placed {placement}: not pending")
     app = books.app_at[entry.app]
     if app is None or app.attempt is None:

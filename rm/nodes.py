@@ -125,7 +125,10 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     for done in event.tasks_ended:
         relay_task(books, done)
     for end in event.ended:
-        run = books.holdings.peek(end.container_id) if end.tasks else None
+        if not end.tasks:
+            _ended(books, node, end)
+            continue
+        run = books.holdings.peek(end.container_id)
         if run is not None and run.node is node and is_end_of(run, end):
             run_ended(books, run, end)
             continue
@@ -155,8 +158,6 @@ def _each_of(books: Books, node: Node, end: ContainerEnd) -> Iterable[ContainerE
     containers that the node is known to hold: all others would be looked up for nothing.
     """
     count = len(end.tasks)
-    if not count:
-        return (end,)
     app = books.apps.get(app_of_container(end.container_id))
     most = 0
     if app is not None:

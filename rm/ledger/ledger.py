@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from rm.ledger.columns import Bools, Columns
-from rm.ledger.ledger_kernels import TOLERANCE, Holders, await_more, book, free
+from rm.ledger.ledger_kernels import TOLERANCE, Holders, Used, await_more, book, free
 from rm.ledger.queues import QueueTree
 from weft.compiled import direct
 from weft.dag import Floats, Ints
@@ -206,8 +206,10 @@ class Ledger:
 
         `limit` has one factor per resource, 1 where None.
         """
-        self._check_entry(node, app, demand)
-        over = self._book(node, app, count, demand, self._plain if limit is None else limit)
+        plain = self._plain if limit is None else limit
+        over = self._book(self._used, node, app, count, demand, plain)
+        if over < 0:
+            raise _out_of_bounds(node, app, demand)
         if over:
             name = self.types.names[over - 1]
             raise InvariantError(
@@ -217,20 +219,12 @@ class Ledger:
 
     def free(self, node: int, app: int, demand: Floats) -> None:
         """Take one container's demand back."""
-        self._check_entry(node, app, demand)
-        self._free(node, app, demand)
-
-    def _check_entry(self, node: int, app: int, demand: Floats) -> None:
-        """The kernels check no bounds, so nothing gets in that could write beyond a column."""
-        if len(demand) != len(self.rigid) or not (
-            0 <= node < self.node_count and -1 <= app < self.app_slots
-        ):
-            raise InvariantError(
-                f"{len(demand)} amounts for node slot {node}, application slot {app}: out of bounds"
-            )
+        if not self._free(self._used, node, app, demand):
+            raise _out_of_bounds(node, app, demand)
 
     def _grown(self) -> None:
         """A table may have moved: bind the kernels to what they change."""
+        self._used = Used(self.node_count, self.app_slots)
         rooms = (self.nodes.room, self.apps.room, self.users.room)
         if rooms == self._rooms:
             return
@@ -243,8 +237,8 @@ class Ledger:
             users["held"], users["containers"], queues["held"], parent,
         )  # fmt: skip
         asked = (parent, apps["pending"], apps["queue"], queues["pending"])
-        self._book = partial(direct(book, holders, 0, 0, 1, one, one), holders)
-        self._free = partial(direct(free, holders, 0, 0, one), holders)
+        self._book = partial(direct(book, holders, self._used, 0, 0, 1, one, one), holders)
+        self._free = partial(direct(free, holders, self._used, 0, 0, one), holders)
         self._await = partial(direct(await_more, *asked, 0, 1), *asked)
 
     # -- invariants --------------------------------------------------------------------------------
@@ -315,6 +309,12 @@ class Ledger:
         for above in self.queues.chains[self.apps.queue[slot]]:
             self.by_queue.w["held"][above] += held
             self.by_queue.w["pending"][above] += pending
+
+
+def _out_of_bounds(node: int, app: int, demand: Floats) -> InvariantError:
+    return InvariantError(
+        f"{len(demand)} amounts for node slot {node}, application slot {app}: out of bounds"
+    )
 
 
 def _same(what: str, booked: Floats, counted: Floats, scale: Floats) -> None:

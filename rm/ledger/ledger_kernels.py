@@ -34,14 +34,32 @@ class Holders(NamedTuple):
     parent: Ints  # of queues, -1: none
 
 
+class Used(NamedTuple):
+    """How many slots of the tables are in use."""
+
+    nodes: int
+    apps: int
+
+
+@inner_kernel
+def _in_use(holders: Holders, used: Used, node: int, app: int, demand: Floats) -> bool:
+    """Whether both slots are in use: compiled code would write anywhere else as well."""
+    if demand.shape[0] != holders.capacity.shape[1]:
+        return False
+    return 0 <= node < used.nodes and -1 <= app < used.apps
+
+
 @kernel
 def book(
-    holders: Holders, node: int, app: int, count: int, demand: Floats, limit: Floats
-) -> int:  # fmt: skip
+    holders: Holders, used: Used, node: int, app: int, count: int, demand: Floats, limit: Floats
+) -> int:
     """Add `count` demands to the node and to all who hold them. app -1: only the node counts.
 
-    Return the resource + 1 that would pass `limit` (d,) times the node's capacity, 0 when booked.
+    Return the resource + 1 that would pass `limit` (d,) times the node's capacity, 0 when booked,
+    -1 where a slot is not in use.
     """
+    if not _in_use(holders, used, node, app, demand):
+        return -1
     held, capacity = holders.node_held, holders.capacity
     size = demand.shape[0]
     for r in range(size):
@@ -69,10 +87,12 @@ def book(
 
 
 @kernel
-def free(holders: Holders, node: int, app: int, demand: Floats) -> None:
+def free(holders: Holders, used: Used, node: int, app: int, demand: Floats) -> bool:
     """Take one demand back. Who then has no container holds nothing, so that rounding never leaves
-    a rest behind.
+    a rest behind. Return whether both slots are in use.
     """
+    if not _in_use(holders, used, node, app, demand):
+        return False
     holders.node_containers[node] -= 1
     node_rests, app_rests, user_rests = holders.node_containers[node] > 0, True, True
     user = leaf = -1
@@ -92,6 +112,7 @@ def free(holders: Holders, node: int, app: int, demand: Floats) -> None:
             while queue >= 0:
                 holders.queue_held[queue, r] -= demand[r]
                 queue = holders.parent[queue]
+    return True
 
 
 @inner_kernel

@@ -40,7 +40,8 @@ class View:
         self.node_names: list[str] = []
         self.rack_names: list[str] = []
         self.idle_gate: Any = None  # of `rm.match.candidates`: where no limit can bind
-        self.asks: Any = None  # of `rm.match.candidates`: the rows as kernels took them last
+        self.asks: Any = None  # of `rm.match.candidates`: the rows as kernels took them last,
+        self.found: dict[int, Any] = {}  # ... and room for candidates, by their number
         self.rigid: Bools = ledger.rigid  # (d,) where over-allocation is never granted
 
     @property

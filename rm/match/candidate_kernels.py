@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
-from rm.match.filter_kernels import OPEN, Asks, Place, fits, kept_off
+from rm.match.filter_kernels import OPEN, Asks, Site, fits, kept_off, place_at
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
@@ -27,23 +27,24 @@ class Candidates(NamedTuple):
     room: Floats  # the same with overbooking, and below 0 where it is overbooked, (d,)
 
     def part(self, keep: Ints) -> "Candidates":
-        """Return some of the rows, in the order of `keep`; they all count as fitting."""
+        """Return copies of some of the rows, in the order of `keep`; they all count as fitting."""
         return Candidates(
             self.rows[keep], len(keep), self.packing[keep], self.work[keep], self.duration[keep],
             self.pri[keep], self.pending[keep], self.app[keep], self.rank[keep],
-            self.level[keep], self.free, self.room,
+            self.level[keep], self.free.copy(), self.room.copy(),
         )  # fmt: skip
 
 
 @kernel
 def choose(
-    asks: Asks, place: Place, beyond: Floats, more: Floats, chosen: Ints, extra: Ints
+    asks: Asks, site: Site, beyond: Floats, more: Floats, chosen: Ints, extra: Ints
 ) -> tuple[int, int]:  # fmt: skip
     """Fill `chosen` with rows that may use a node and fit there, then with as many as `extra` holds
     that would fit with `beyond` (d,) x capacity more room, the most preferred first.
 
     Return how many fit, and how many there are. `more` (d,) and `extra` are scratch.
     """
+    place = place_at(site)
     for r in range(more.shape[0]):
         more[r] = place.available[r] + beyond[r] * place.capacity[r]
     fit, extras = 0, 0
@@ -68,17 +69,18 @@ def choose(
 
 @kernel
 def describe(
-    asks: Asks, place: Place, level: Ints, order: Ints, total: Floats, beyond: Floats,
+    asks: Asks, site: Site, chosen: Ints, level: Ints, order: Ints, total: Floats, beyond: Floats,
     found: Candidates,
 ) -> None:  # fmt: skip
-    """Fill the columns of candidates whose `rows` are chosen.
+    """Fill the columns of candidates, whose rows are the first of `chosen`.
 
     `level` is by row, `order` by application slot.
     """
-    capacity = place.capacity
+    capacity, available = site.capacity[site.node], site.available[site.node]
     for i in range(found.rows.shape[0]):
-        row = found.rows[i]
+        row = chosen[i]
         of = asks.app[row]
+        found.rows[i] = row
         found.app[i] = of
         found.pending[i] = asks.pending[row]
         found.duration[i] = asks.duration_s[row]
@@ -92,8 +94,8 @@ def describe(
     for r in range(total.shape[0]):
         found.free[r] = found.room[r] = 0.0
         if capacity[r] > 0.0:
-            found.free[r] = max(place.available[r], 0.0) / capacity[r]
-            found.room[r] = place.available[r] / capacity[r] + beyond[r]
+            found.free[r] = max(available[r], 0.0) / capacity[r]
+            found.room[r] = available[r] / capacity[r] + beyond[r]
 
 
 @kernel

@@ -1,5 +1,6 @@
 """The rows that compete for a node, as arrays for the scoring kernels."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from rm.ledger.asks import RACK_LOCAL, REMOTE
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates, choose, describe, mean_of_busy, over
-from rm.match.filter_kernels import Asks, Place
+from rm.match.filter_kernels import Asks, Site
 from rm.match.limit_kernels import Gate, held_back
 from rm.match.protocol import Placement, Scores
 from rm.match.score_kernels import Picks
@@ -16,6 +17,7 @@ from weft.dag import Floats, Ints
 
 NONE: Floats = np.zeros(0)
 _NO_ROWS: Ints = np.empty(0, np.int64)
+_FEW = 64  # candidates that a decision on a full cluster mostly stays under
 _choose, _describe = steady(choose), steady(describe)
 _UNSEEN: Floats = np.zeros((0, 0))  # holdings that nobody looks at
 _mean_of_busy = steady(mean_of_busy)
@@ -28,25 +30,36 @@ def candidates(
     """Rows that may use a node and fit there, and at most `extra_most` that would with `beyond`
     (d,) x capacity more room.
 
-    All preconditions are applied: label, black list, reservation, gang. The arrays are new, so that
-    a policy may use them as working copies.
+    All preconditions are applied: label, black list, reservation, gang. A policy may use the arrays
+    as working copies; the next call for the same view may write on them.
     """
-    asks, place, total = asks_of(view, node), place_of(view, node), view.total
+    asks, site, total = asks_of(view, node), site_of(view, node), view.total
     d = len(total)
     if not len(beyond):
         beyond = _nothing(d)
     chosen, more = np.empty(asks.size + extra_most, np.int64), np.empty(d)
     extra = np.empty(extra_most, np.int64) if extra_most else _NO_ROWS
-    fit, k = _choose(asks, place, beyond, more, chosen, extra)
+    fit, k = _choose(asks, site, beyond, more, chosen, extra)
     if not k:
         return _nobody(d)
-    ints, floats, amounts = np.empty((4, k), np.int64), np.empty((2, k)), np.empty((2, k, d))
-    found = Candidates(
-        chosen[:k], fit, amounts[0], amounts[1], floats[0], floats[1], ints[0], ints[1], ints[2],
-        ints[3], np.empty(d), more,
-    )  # fmt: skip
-    _describe(asks, place, _levels(view, node), view.apps.order, total, beyond, found)
+    found: Candidates | None = view.found.get(k)
+    if found is None:
+        found = _room_for(k, d)
+        if k <= _FEW:
+            view.found[k] = found
+    if found.fit != fit:
+        found = found._replace(fit=fit)
+    _describe(asks, site, chosen, _levels(view, node), view.apps.order, total, beyond, found)
     return found
+
+
+def _room_for(k: int, d: int) -> Candidates:
+    """Arrays for `k` candidates, all of which fit."""
+    ints, floats, amounts = np.empty((5, k), np.int64), np.empty((2, k)), np.empty((2, k, d))
+    return Candidates(
+        ints[4], k, amounts[0], amounts[1], floats[0], floats[1], ints[0], ints[1], ints[2],
+        ints[3], np.empty(d), np.empty(d),
+    )  # fmt: skip
 
 
 @cache
@@ -91,13 +104,12 @@ def asks_of(view: View, node: int) -> Asks:
     return known
 
 
-def place_of(view: View, node: int) -> Place:
+def site_of(view: View, node: int) -> Site:
     """Return a node as kernels take it."""
     nodes = view.nodes
-    return Place(
-        nodes.labels.item(node), nodes.reserved.item(node), nodes.available[node],
-        nodes.capacity[node], view.banned(node),
-    )  # fmt: skip
+    return Site(
+        node, view.banned(node), nodes.labels, nodes.reserved, nodes.available, nodes.capacity
+    )
 
 
 def gate_of(view: View, *, keeps: bool = False, follows: bool = False) -> Gate:
@@ -162,14 +174,20 @@ def behind(view: View, app: int, by_queue: Floats, by_app: Floats, what: str) ->
 
 def placements(rows: Ints, picks: Picks, names: tuple[str, ...]) -> list[Placement]:
     """One placement per run of picks of the same row, with the first pick's terms."""
-    found: list[Placement] = []
     if not len(picks.candidate):
-        return found
-    chosen, values = rows[picks.candidate].tolist(), picks.terms.tolist()
-    last, start = chosen[0], 0
-    for position, row in enumerate([*chosen, -1]):
-        if row != last:
-            scores: Scores = tuple(zip(names, values[start], strict=True))
-            found.append(Placement(last, position - start, scores))
-            last, start = row, position
+        return []
+    return placed(rows[picks.candidate].tolist(), picks.terms.tolist(), names)
+
+
+def placed(
+    chosen: list[int], terms: Sequence[Sequence[float]], names: tuple[str, ...]
+) -> list[Placement]:
+    """As `placements`, of the rows that were picked one after the other, with their terms."""
+    found: list[Placement] = []
+    start, count = 0, len(chosen)
+    for after in range(1, count + 1):
+        if after == count or chosen[after] != chosen[start]:
+            scores: Scores = tuple(zip(names, terms[start], strict=True))
+            found.append(Placement(chosen[start], after - start, scores))
+            start = after
     return found

@@ -9,13 +9,14 @@ scheduling, Zaharia et al., EuroSys 2010): first for its nodes, then for its rac
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidates import candidates, gate_of, placements
+from rm.match.candidates import candidates, gate_of, placed
 from rm.match.capacity_kernels import Line, Scratch, pick
 from rm.match.delay_kernels import delays
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from rm.match.score_kernels import FEW, Picks
+from rm.match.score_kernels import FEW
 from rm.match.turns import longer
 from weft.compiled import steady
+from weft.dag import Ints
 
 _pick = steady(pick)
 
@@ -28,6 +29,7 @@ class CapacityMatcher(BaseMatcher):
     def __init__(self, node_locality_delay: int = 40, rack_locality_delay: int = 40) -> None:
         self.node_locality_delay = node_locality_delay
         self.rack_locality_delay = rack_locality_delay
+        self._room = _room_for(0)
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Fill the node, one container at a time."""
@@ -40,14 +42,20 @@ class CapacityMatcher(BaseMatcher):
             gate_of(view, follows=True), view.levels(node), rows.missed, apps.priority, apps.order,
             *patience,
         )  # fmt: skip
-        queues = len(view.queues)
-        scratch = Scratch(np.empty(queues, np.int64), np.empty(queues))
-        picked, waits = np.empty(FEW, np.int64), np.zeros(len(found.rows), np.bool_)
+        queues, waits = len(view.queues.parent), np.zeros(len(found.rows), np.bool_)
+        scratch, picked = self._room
+        if len(scratch.best) != queues:
+            scratch, picked = self._room = _room_for(queues)
         n = _pick(found, line, scratch, picked, waits, 0)
         while n == len(picked):
             picked = longer(picked)
             n = _pick(found, line, scratch, picked, waits, n)
-        places = np.arange(n, dtype=np.float64)[:, None]
-        declined = tuple(found.rows[waits].tolist()) if view.rows.preferring else ()
-        answer = placements(found.rows, Picks(picked[:n], places), ("place",))
+        places = [(float(at),) for at in range(n)]
+        declined = tuple(found.rows[waits].tolist()) if rows.preferring else ()
+        answer = placed(found.rows[picked[:n]].tolist(), places, ("place",))
         return Match(answer, declined, settled=not declined)
+
+
+def _room_for(queues: int) -> tuple[Scratch, Ints]:
+    """Arrays for decisions to write on, and for what they pick."""
+    return Scratch(np.empty(queues, np.int64), np.empty(queues)), np.empty(FEW, np.int64)

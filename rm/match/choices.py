@@ -29,10 +29,8 @@ class Choices:
     def __init__(self, view: View, node: int, now: float) -> None:
         self._view = view
         self._now = now
-        found = candidates(view, node)
-        if len(found.rows) > 1:
-            found = found.part(np.argsort(found.rank, kind="stable"))
-        self.found = found
+        here = candidates(view, node)
+        self.found = found = here.part(np.argsort(here.rank, kind="stable"))  # copies, to be kept
         self._gate = gate_of(view, keeps=True)
         self._value: Floats = np.empty(len(found.rows))
         self._picked: list[int] = []

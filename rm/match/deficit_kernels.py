@@ -10,7 +10,7 @@ containers on nodes that it could not have used. A group that idles keeps no cre
 from typing import NamedTuple
 
 from rm.ledger.columns import Bools
-from rm.match.filter_kernels import Asks, Place, allowed, fits, may_use
+from rm.match.filter_kernels import Asks, Place, Site, allowed, fits, may_use, place_at
 from rm.match.limit_kernels import Gate, admits
 from rm.match.score_kernels import TIE, fill_part
 from weft.compiled import inner_kernel, kernel
@@ -157,13 +157,13 @@ def taking_part(asks: Asks, place: Place, who: Parties, work: Floats, out: Bools
 
 @kernel
 def state_on_node(
-    counters: Floats, asks: Asks, place: Place, who: Parties, held: Floats, state: Groups,
+    counters: Floats, asks: Asks, site: Site, who: Parties, held: Floats, state: Groups,
     active: Bools, work: Floats,
 ) -> None:  # fmt: skip
     """Fill a `state` with the groups that take part on a node: deficits, shares, holdings over C of
     `held` (groups, d), absolute. New groups start at 0. `active` (groups,), `work` (d,): scratch.
     """
-    taking_part(asks, place, who, work, active)
+    taking_part(asks, place_at(site), who, work, active)
     over_active(who.share, active, -1, -1, state.share)
     for g in range(state.share.shape[0]):
         state.deficit[g] = counters[g] if g < counters.shape[0] else 0.0
@@ -191,16 +191,16 @@ class BookingScratch(NamedTuple):
 
 @kernel
 def book_on_node(
-    counters: Floats, asks: Asks, place: Place, who: Parties, booking: Booking,
-    nodes: tuple[Bools, Ints, Floats], scratch: BookingScratch,
+    counters: Floats, asks: Asks, site: Site, who: Parties, booking: Booking, up: Bools,
+    scratch: BookingScratch,
 ) -> None:  # fmt: skip
     """Book placed containers, and hand the credit of groups that idle to those that take part.
 
     A group idles when nothing of it is pending (it is not busy), or nothing that any node in
-    service could hold; `nodes` are (up, labels, capacity (nodes, d)).
+    service (`up`) could hold.
     """
     active, normal, work = scratch.active, scratch.normal, scratch.work
-    taking_part(asks, place, who, work[0], active)
+    taking_part(asks, place_at(site), who, work[0], active)
     fill_part(booking.demand, who.total, work[0])
     fill_part(booking.held, who.total, work[1])
     factor = deficit_factor(work[0], work[1], booking.duration_s, booking.unit)
@@ -209,22 +209,20 @@ def book_on_node(
     for g in range(counters.shape[0]):
         if g == booking.group or counters[g] <= 0.0 or active[g]:
             continue
-        if not busy(who, g) or not _placeable(asks, who.group_of, g, nodes):
+        if not busy(who, g) or not _placeable(asks, who.group_of, g, site, up):
             give_away(counters, share, active, g, normal)
 
 
 @kernel
-def _placeable(
-    asks: Asks, group_of: Ints, group: int, nodes: tuple[Bools, Ints, Floats]
-) -> bool:  # fmt: skip
+def _placeable(asks: Asks, group_of: Ints, group: int, nodes: Site, up: Bools) -> bool:
     """Whether any node in service could hold anything that a group has pending."""
-    up, labels, capacity = nodes
     for row in range(asks.size):
         if asks.pending[row] <= 0 or group_of[asks.app[row]] != group:
             continue
         demand = asks.demand[row]
         for node in range(up.shape[0]):
-            able = up[node] and allowed(asks.label[row], labels[node])
-            if able and fits(demand, capacity[node], capacity[node]):
+            capacity = nodes.capacity[node]
+            able = up[node] and allowed(asks.label[row], nodes.labels[node])
+            if able and fits(demand, capacity, capacity):
                 return True
     return False

@@ -8,11 +8,13 @@ Queues below their guarantee stand in front. `fill` closes the gaps that this le
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidates import NONE, asks_of, gate_of, place_of
+from rm.match.candidates import asks_of, gate_of, site_of
 from rm.match.fifo_kernels import FILLED_BY, NOTHING_FILLS, Line, Scratch, pick
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import FEW
+from rm.match.turns import longer
 from weft.compiled import steady
+from weft.dag import Ints
 
 _pick = steady(pick)
 
@@ -29,20 +31,22 @@ class FifoMatcher(BaseMatcher):
     def __init__(self, fill: str = "none") -> None:
         self.fill = FILLED_BY[fill]
         self.strict = self.fill == NOTHING_FILLS
+        self._room = _room_for(0, 0)
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
-        apps, asks, place = view.apps, asks_of(view, node), place_of(view, node)
-        gate = gate_of(view, keeps=True)
-        line = Line(asks, place, view.total, apps.priority, apps.order, gate, self.fill)
-        left, room = asks.pending[: asks.size].copy(), place.available.copy()
-        value = np.empty(asks.size) if gate.keeps else NONE
-        scratch = Scratch(room, np.empty(len(room)), value)
-        picked = np.empty((FEW, 2), np.int64)
-        n = _pick(line, left, scratch, picked, 0)
+        apps, asks, total = view.apps, asks_of(view, node), view.total
+        line = Line(
+            asks, site_of(view, node), total, apps.priority, apps.order, gate_of(view, keeps=True),
+            self.fill,
+        )  # fmt: skip
+        scratch, picked = self._room
+        if len(scratch.left) < asks.size or len(scratch.room) != len(total):
+            scratch, picked = self._room = _room_for(2 * asks.size, len(total))
+        n = _pick(line, scratch, picked, 0)
         while n == len(picked):
-            picked = np.concatenate((picked, np.empty_like(picked)))
-            n = _pick(line, left, scratch, picked, n)
+            picked = longer(picked)
+            n = _pick(line, scratch, picked, n)
         if not n:
             return NOTHING
         return Match(
@@ -51,3 +55,9 @@ class FifoMatcher(BaseMatcher):
                 for at, (row, count) in enumerate(picked[:n].tolist())
             ]
         )
+
+
+def _room_for(rows: int, d: int) -> tuple[Scratch, Ints]:
+    """Arrays for decisions to write on, and for what they pick."""
+    scratch = Scratch(np.empty(rows, np.int64), np.empty(d), np.empty(d), np.empty(rows))
+    return scratch, np.empty((FEW, 2), np.int64)

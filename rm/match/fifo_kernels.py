@@ -2,7 +2,16 @@
 
 from typing import NamedTuple
 
-from rm.match.filter_kernels import OPEN, Asks, Place, copies, fits, kept_off
+from rm.match.filter_kernels import (
+    OPEN,
+    Asks,
+    Place,
+    Site,
+    copies,
+    fits,
+    kept_off,
+    place_at,
+)
 from rm.match.limit_kernels import Gate, admits, keep_guarantees, take
 from rm.match.score_kernels import fill_part
 from weft.compiled import kernel
@@ -16,7 +25,7 @@ class Line(NamedTuple):
     """What decides who stands where."""
 
     asks: Asks
-    place: Place
+    site: Site
     total: Floats  # C, (d,)
     priority: Ints  # by application slot, as `order`
     order: Ints
@@ -27,29 +36,35 @@ class Line(NamedTuple):
 class Scratch(NamedTuple):
     """Arrays for a decision to write on."""
 
-    room: Floats  # (d,) available, a working copy
+    left: Ints  # (rows,) pending; there may be more room
+    room: Floats  # (d,) available
     work: Floats  # (d,)
     value: Floats  # (rows,) where the gate keeps guarantees
 
 
 @kernel
-def pick(line: Line, left: Ints, scratch: Scratch, picked: Ints, n: int) -> int:
+def pick(line: Line, scratch: Scratch, picked: Ints, n: int) -> int:
     """Fill `picked` (room, 2) with rows that are served on a node, in order until the head of the
     line does not fit any more, and how many containers of each. Rows that an empty node could not
     hold, or that a limit holds back, do not wait. Where something `fill`s the gap, what does not
     fit is passed over.
 
     Return how many there are: where that is all that `picked` holds, call again with more room and
-    that `n`. `left` (rows,) is what is pending, `scratch.room` (d,) what is available: working
-    copies, as the gate's arrays.
+    that `n`. The gate's arrays are working copies.
     """
-    asks, place, gate, room = line.asks, line.place, line.gate, scratch.room
+    asks, place, gate = line.asks, place_at(line.site), line.gate
+    left, room = scratch.left, scratch.room
+    if n == 0:
+        for row in range(asks.size):
+            left[row] = asks.pending[row]
+        for r in range(room.shape[0]):
+            room[r] = place.available[r]
     one_by_one = gate.binds or gate.keeps
     while n < picked.shape[0]:
         if gate.keeps:
-            _compete(line, left, scratch)
-            keep_guarantees(gate, asks.app[: asks.size], scratch.value)
-        head = _head(line, left, scratch)
+            _compete(line, place, scratch)
+            keep_guarantees(gate, asks.app, scratch.value[: asks.size])
+        head = _head(line, place, scratch)
         if head < 0:
             break
         most = 1 if one_by_one else left[head]
@@ -88,18 +103,18 @@ def _pass_over(line: Line, left: Ints, head: int) -> None:
 
 
 @kernel
-def _compete(line: Line, left: Ints, scratch: Scratch) -> None:
+def _compete(line: Line, place: Place, scratch: Scratch) -> None:
     """Fill `scratch.value` (rows,): 1 for rows that are in the line, -1 for others."""
     for row in range(line.asks.size):
-        scratch.value[row] = 1.0 if _stands(line, left, row, scratch.work) else -1.0
+        scratch.value[row] = 1.0 if _stands(line, place, row, scratch) else -1.0
 
 
 @kernel
-def _head(line: Line, left: Ints, scratch: Scratch) -> int:
+def _head(line: Line, place: Place, scratch: Scratch) -> int:
     """The first row in the line, -1 where there is none; `scratch.value` as `_compete` and
     guarantees left it, where the gate keeps guarantees.
     """
-    asks, keeps, value = line.asks, line.gate.keeps, scratch.value
+    asks, keeps, value, left = line.asks, line.gate.keeps, scratch.value, scratch.left
     # as `line_kernels.turn`, then the smaller serial, against the head's own values
     head, top, first, best, serial = -1, 0, 0, 0.0, 0
     for row in range(asks.size):
@@ -116,19 +131,16 @@ def _head(line: Line, left: Ints, scratch: Scratch) -> int:
                     continue
             elif score < best or (score == best and asks.serial[row] > serial):
                 continue
-        if keeps or _stands(line, left, row, scratch.work):
+        if keeps or _stands(line, place, row, scratch):
             head, top, first, best, serial = row, priority, order, score, asks.serial[row]
     return head
 
 
 @kernel
-def _stands(line: Line, left: Ints, row: int, work: Floats) -> bool:
-    """Whether a row is in the line for a node: it may use it, and no limit holds it back.
-
-    `work` (d,) is scratch.
-    """
-    asks, place = line.asks, line.place
-    if left[row] <= 0 or asks.gang[row] or kept_off(asks, place, row) != OPEN:
+def _stands(line: Line, place: Place, row: int, scratch: Scratch) -> bool:
+    """Whether a row is in the line for a node: it may use it, and no limit holds it back."""
+    asks, work = line.asks, scratch.work
+    if scratch.left[row] <= 0 or asks.gang[row] or kept_off(asks, place, row) != OPEN:
         return False
     if not fits(asks.demand[row], place.capacity, place.capacity):
         return False

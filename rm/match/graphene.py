@@ -17,8 +17,8 @@ from rm.match.candidates import (
     candidates,
     gate_of,
     mean_remaining,
-    place_of,
     placements,
+    site_of,
 )
 from rm.match.deficit_kernels import (
     DRF,
@@ -100,6 +100,8 @@ class GrapheneMatcher(BaseMatcher):
         self._counters: Floats = np.zeros(0)  # by group
         self._may_overbook = bool(self.overbook) and overbook_limit > 1 and overbook_rows > 0
         self._slack: Floats | None = None  # how far each resource may be overbooked, over capacity
+        none, nobody = np.empty(0), np.empty(0, np.bool_)
+        self._room = (none, none), BookingScratch(nobody, none, np.empty((2, 0)))
 
     # -- the decision ------------------------------------------------------------------------------
 
@@ -124,7 +126,7 @@ class GrapheneMatcher(BaseMatcher):
         mean_work = mean_remaining(view)
         state, k = self._state(view, node), len(found.rows)
         scratch = Scratch(
-            np.empty(k), np.empty(k), np.empty(len(state.share), np.bool_), np.zeros(3)
+            np.empty(k), np.empty(k), self._room[1].active, np.zeros(3)
         )  # fmt: skip
         bundle = Bundle(found, over, groups, view.apps.remaining[: view.app_slots].copy())
         eta, gate = self._eta(mean_work), gate_of(view)
@@ -206,13 +208,21 @@ class GrapheneMatcher(BaseMatcher):
     def _state(self, view: View, node: int) -> Groups:
         """The groups that take part in what is placed on a node."""
         who, held = self._groups(view)
-        n = len(who.share)
-        state = Groups(np.empty(n), np.empty(n), np.empty(held.shape), self._bound(view), self.unit)
+        (deficit, share), scratch = self._room_of(len(who.share), len(view.total))
+        state = Groups(deficit, share, np.empty(held.shape), self._bound(view), self.unit)
         _state_on_node(
-            self._counters, asks_of(view, node), place_of(view, node), who, held, state,
-            np.empty(n, np.bool_), np.empty(len(view.total)),
+            self._counters, asks_of(view, node), site_of(view, node), who, held, state,
+            scratch.active, scratch.work[0],
         )  # fmt: skip
         return state
+
+    def _room_of(self, groups: int, d: int) -> tuple[tuple[Floats, Floats], BookingScratch]:
+        """Arrays by group to write on: of a decision (groups,), and of a booking."""
+        if self._room[1].normal.shape != (groups,) or self._room[1].work.shape != (2, d):
+            deficit, share, normal = np.empty((3, groups))
+            active = np.empty(groups, np.bool_)
+            self._room = (deficit, share), BookingScratch(active, normal, np.empty((2, d)))
+        return self._room
 
     def slack(self, view: View) -> Floats:
         """Overbookable resources may go up to the limit."""
@@ -229,18 +239,15 @@ class GrapheneMatcher(BaseMatcher):
         who, held = self._groups(view)
         self._grow(len(who.share))
         group = app if self.by_app else int(view.apps.queue[app])
-        rows, row, nodes = view.rows, placement.row, view.nodes
+        rows, row = view.rows, placement.row
         booking = Booking(
             group, rows.demand[row], float(rows.duration_s[row]), placement.copies, held[group],
             self.unit,
         )  # fmt: skip
-        n, groups = view.node_count, len(who.share)
-        scratch = BookingScratch(
-            np.empty(groups, np.bool_), np.empty(groups), np.empty((2, len(view.total)))
-        )  # fmt: skip
+        _, scratch = self._room_of(len(who.share), len(view.total))
         _book_on_node(
-            self._counters, asks_of(view, node), place_of(view, node), who, booking,
-            (nodes.up[:n], nodes.labels, nodes.capacity), scratch,
+            self._counters, asks_of(view, node), site_of(view, node), who, booking,
+            view.nodes.up[: view.node_count], scratch,
         )  # fmt: skip
 
     def why_not(self, view: View, node: int, row: int) -> str:

@@ -81,9 +81,13 @@ def yard_of(case: dict[str, Any], name: str, parameters: dict[str, Any] | None =
     return yard
 
 
+KEPT = ("_slack", "_room")
+
+
 def snapshot(yard: Yard) -> list[Any]:
     tables = (yard.ledger.nodes, yard.ledger.apps, yard.ledger.users, yard.ledger.by_queue)
-    own = {k: copy.deepcopy(v) for k, v in vars(yard.matcher).items() if k != "_slack"}
+    # not what is worked out once, nor arrays that every decision writes on anew
+    own = {k: copy.deepcopy(v) for k, v in vars(yard.matcher).items() if k not in KEPT}
     own["_counters"] = repr(own.get("_counters"))
     rows = {name: column[: yard.rows.count].copy() for name, column in yard.rows.w.items()}
     return [[{n: c.copy() for n, c in t.w.items()} for t in tables], rows, own]
