@@ -84,6 +84,20 @@ class AskBook:
             self._dirty[ask_id] = row
         return row
 
+    def granted_run(self, row: Row, count: int) -> bool:
+        """Count new containers under their row; False, and nothing is done, beyond what is wanted.
+
+        The row's total stays as it was told: what was wanted is granted.
+        """
+        if row.wanted < count:
+            return False
+        row.granted += count
+        row.wanted -= count
+        row.surplus = False
+        if row.granted + row.wanted != row.told:
+            self._dirty[row.ask_id] = row
+        return True
+
     def touch(self, lot: Lot) -> None:
         """Tell the lot's rows again: their estimate changed."""
         for row in lot.rows:

@@ -42,7 +42,6 @@ from weft.messages import (
     FinishedTask,
     StartAnswered,
     TasksEnded,
-    ends_of,
 )
 
 _RUNNING: Final = MasterState.RUNNING
@@ -240,8 +239,7 @@ class ApplicationMaster:
         if event.containers and not work.gangs.stages:
             work.take(event.containers, now)
         for end in event.ended:
-            for one in ends_of(end):
-                work.container_ended(one, now)
+            work.ended(end, now)
         if event.containers and work.gangs.stages:  # what ended already spoils a gang's start
             work.take(event.containers, now)
         if event.preempt:

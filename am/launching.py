@@ -3,7 +3,7 @@
 The truth (`actual_*`) is copied into launches here and nowhere else: node managers run it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from am.lots import Lot
 from am.progress import StageProgress
@@ -171,6 +171,21 @@ class Launcher:
         if held.size or not self.lossless:
             self.unanswered[held.key] = held
         self._order(held)
+
+    def start_run(self, run: Sequence[Held]) -> None:
+        """Order one task each in containers of one node with consecutive ids."""
+        first = run[0]
+        started = {held.key: held for held in run}
+        self.held.update(started)
+        if not self.lossless:
+            self.unanswered.update(started)
+        if self.truths[first.lot.stage].plain and all(h.attempt == first.attempt for h in run):
+            order = Order(first)
+            order.tasks = [held.task for held in run]
+            self._batches.setdefault((first.node, first.boot), []).append(order)
+            return
+        for held in run:
+            self._order(held)
 
     def _order(self, held: Held) -> None:
         to = (held.node, held.boot)

@@ -224,6 +224,29 @@ class Progress:
         self._shift(stage, lot, task, -1)
         return rank
 
+    def take_run(self, lot: Lot, count: int) -> list[int]:
+        """Start the best `count` ready tasks of a lot that has so many, none of them a copy."""
+        stage, ready = self.stages[lot.stage], lot.ready
+        own, state, norm = lot.declared_s, stage.state, lot.norm
+        factor = self.factor[stage.position]
+        unstarted_s, stage_work, all_work = lot.unstarted_s, stage.work, self.work
+        tasks: list[int] = []
+        for _ in range(count):
+            task = lot.tasks[heappop(ready)]
+            tasks.append(task)
+            state[task] = RUNNING
+            seconds = own if isinstance(own, float) else own[task]
+            work = -seconds * norm  # summed one by one, as each rounds by itself
+            unstarted_s -= seconds
+            stage_work += work
+            all_work += work * factor
+        lot.unstarted -= count
+        lot.unstarted_s, stage.work, self.work = unstarted_s, stage_work, all_work
+        stage.running += count
+        self.running += count
+        self.version += count
+        return tasks
+
     def begin(self, stage: StageProgress, tasks: Collection[int]) -> None:
         """Tasks that are ready run already, in containers of an earlier attempt."""
         lots: dict[int, Lot] = {}
@@ -289,6 +312,22 @@ class Progress:
         self._count(stage, task)
         return True
 
+    def finish_run(self, stage: StageProgress, tasks: Sequence[int]) -> None:
+        """Running tasks without copies succeeded."""
+        count, state = len(tasks), stage.state
+        for task in tasks:
+            state[task] = DONE
+        stage.running -= count
+        self.running -= count
+        stage.finished += count
+        self.finished += count
+        self.version += count
+        if stage.chain_children or stage.pair_children:
+            for task in tasks:
+                self._pass_on(stage, task)
+        if stage.finished == stage.tasks:
+            self._completed(stage)
+
     def finish_early(self, position: int, task: int) -> bool:
         """A task that this attempt did not start is done (an earlier attempt's); False if known."""
         if not (0 <= position < len(self.stages) and 0 <= task < self.stages[position].tasks):
@@ -314,12 +353,16 @@ class Progress:
         stage.finished += 1
         self.finished += 1
         self.version += 1
+        self._pass_on(stage, task)
+        if stage.finished == stage.tasks:
+            self._completed(stage)
+
+    def _pass_on(self, stage: StageProgress, task: int) -> None:
+        """A task is done: what waits for it alone, and not for its whole stage, waits no more."""
         for child in stage.chain_children:
             self._advance(self.stages[child], _heirs(stage.tasks, self.stages[child].tasks, task))
         for child, pairs in stage.pair_children:
             self._advance(self.stages[child], pairs.children_of(task))
-        if stage.finished == stage.tasks:
-            self._completed(stage)
 
     # -- what becomes ready ------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ from weft.messages import (
     StartAnswered,
     TasksEnded,
     containers_of,
+    ends_of,
 )
 from weft.plan import Plan
 from weft.resources import Vector
@@ -294,35 +295,66 @@ class Work:
             if self.gangs.stages
             else ()
         )
-        for container in containers_of(containers):
-            container_id, node, ask_id = container.container_id, container.node_id, container.ask_id
-            if container_id in seen:
-                self._granted_late(container_id, ask_id)
+        for told in containers:
+            if told.count > 1 and not spoilt and self._take_run(told, now):
                 continue
-            seen.add(container_id)
-            row = book.granted(ask_id)
-            if row is None or self.verdict is not None:
-                book.release(container_id)
-                continue
-            lot = row.lot
-            if node in avoided or lot.stage in spoilt:
-                book.release(container_id)
-                progress.mark(lot)
-                continue
-            if not lot.ready:
-                lot = self._other_lot(lot)
-            rank = progress.take(lot)
-            if rank < 0:
-                book.release(container_id)
-                continue
-            if row.surplus:
-                progress.mark(lot)  # used all the same: less is wanted under its other row
-            task = lot.tasks[rank]
-            stage = progress.stages[lot.stage]
-            attempt = stage.tries.get(task, 0) if stage.tries else 0
-            launcher.start(Held(container_id, node, lot, stage, task, attempt, now, container.boot))
+            for container in containers_of((told,)):
+                container_id, node = container.container_id, container.node_id
+                if container_id in seen:
+                    self._granted_late(container_id, container.ask_id)
+                    continue
+                seen.add(container_id)
+                row = book.granted(container.ask_id)
+                if row is None or self.verdict is not None:
+                    book.release(container_id)
+                    continue
+                lot = row.lot
+                if node in avoided or lot.stage in spoilt:
+                    book.release(container_id)
+                    progress.mark(lot)
+                    continue
+                if not lot.ready:
+                    lot = self._other_lot(lot)
+                rank = progress.take(lot)
+                if rank < 0:
+                    book.release(container_id)
+                    continue
+                if row.surplus:
+                    progress.mark(lot)  # used all the same: less is wanted under its other row
+                task = lot.tasks[rank]
+                stage = progress.stages[lot.stage]
+                tries = stage.tries.get(task, 0) if stage.tries else 0
+                launcher.start(
+                    Held(container_id, node, lot, stage, task, tries, now, container.boot)
+                )
         if self.asker.follows_share:
             self.review = True
+
+    def _take_run(self, run: Container, now: float) -> bool:
+        """Start a task in each container of a run; False, and nothing is done, where it is no plain
+        case: then one after the other.
+        """
+        first, count, node = run.container_id, run.count, run.node_id
+        row = self.book.rows.get(run.ask_id)
+        if row is None or self.verdict is not None or node in self.nodes.avoided:
+            return False
+        lot, progress = row.lot, self.progress
+        stage = progress.stages[lot.stage]
+        numbers = range(first, first + count)
+        if len(lot.ready) < count or stage.copies or not self._seen.isdisjoint(numbers):
+            return False
+        if not self.book.granted_run(row, count):
+            return False
+        self._seen.update(numbers)
+        tries = stage.tries
+        self.launcher.start_run([
+            Held(
+                first + place, node, lot, stage, task, tries.get(task, 0) if tries else 0, now,
+                run.boot,
+            )
+            for place, task in enumerate(progress.take_run(lot, count))
+        ])  # fmt: skip
+        return True
 
     def _granted_late(self, container_id: ContainerId, ask_id: int) -> None:
         """A doubled grant, or one that its own end overtook: then another is wanted."""
@@ -394,6 +426,12 @@ class Work:
     def tasks_ended(self, event: TasksEnded, now: float) -> None:
         """Ends inside reusable containers: none are held here."""
 
+    def ended(self, end: ContainerEnd, now: float) -> None:
+        """A container ended, or a run of them."""
+        if not end.tasks or not self._run_succeeded(end):
+            for one in ends_of(end):
+                self.container_ended(one, now)
+
     def container_ended(self, end: ContainerEnd, now: float) -> None:
         """A container ended; ends are counted once."""
         if self.takeover.waiting:
@@ -432,6 +470,39 @@ class Work:
         self.progress.rescale(stage, self.estimates.factor[lot.stage] - factor)
         if stage.finished == stage.tasks:
             self._judge()
+
+    def _run_succeeded(self, end: ContainerEnd) -> bool:
+        """Like tasks ended alike: what `container_ended` does with each; False, and nothing is
+        done, where one of them is not what it was granted for, or has copies.
+        """
+        first, tasks, all_held = end.container_id, end.tasks, self.launcher.held
+        held = all_held.get(first)
+        if held is None or end.outcome is not _SUCCEEDED or self.takeover.waiting:
+            return False
+        stage, lot = held.stage, held.lot
+        if stage.copies:
+            return False
+        for place, task in enumerate(tasks):
+            one = all_held.get(first + place)
+            if one is None or one.lot is not lot or one.task != task:
+                return False
+            if stage.state[task] != RUNNING:
+                return False
+        for number in range(first, first + len(tasks)):
+            del all_held[number]
+            self.launcher.unanswered.pop(number, None)
+        progress, estimates, at = self.progress, self.estimates, lot.stage
+        progress.finish_run(stage, tasks)
+        for task in tasks:
+            factor = estimates.factor[at]
+            if estimates.observe(at, lot.declared_of(task), end.run_s):
+                for other in stage.lots:
+                    self.book.touch(other)
+            progress.rescale(stage, estimates.factor[at] - factor)
+        if stage.finished == stage.tasks:
+            self._judge()
+        self.review = self.review or self.asker.follows_share
+        return True
 
     def _judge(self) -> None:
         if self.progress.done and self.verdict is None:

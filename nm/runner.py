@@ -17,7 +17,7 @@ from weft.effects import (
     Send,
 )
 from weft.errors import InvariantError
-from weft.facts import TaskStarted, TaskStopped
+from weft.facts import StartedRun, StoppedRun, TaskStarted, TaskStopped
 from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container, granted_before
 from weft.messages import (
     NODE_FULL,
@@ -144,10 +144,8 @@ class Runner:
         if work is None:
             return False
         book.add_run(first, granted, work)
-        node_id, stage, attempt = self.node_id, item.stage, item.attempt
-        for place, task in enumerate(item.tasks):
-            fact = TaskStarted(first + place, node_id, stage, task, attempt, demand)
-            effects.append(Note(fact))
+        fact = StartedRun(first, self.node_id, item.stage, item.tasks, item.attempt, demand)
+        effects.append(Note(fact))
         return True
 
     def held(self, container: ContainerId) -> Held | None:
@@ -244,11 +242,10 @@ class Runner:
 
     def _end_run(self, held: Held, work: Work, now: float, effects: list[Effect]) -> None:
         """Book the ends of tasks that began together, and end together."""
-        item, node_id, run_s = work.item, self.node_id, now - work.start_s
+        item, run_s = work.item, now - work.start_s
         first, stage, attempt, tasks = item.container_id, item.stage, item.attempt, item.tasks
-        for place, task in enumerate(tasks):
-            fact = TaskStopped(first + place, node_id, stage, task, attempt, _SUCCEEDED, run_s)
-            effects.append(Note(fact))
+        fact = StoppedRun(first, self.node_id, stage, tasks, attempt, _SUCCEEDED, run_s)
+        effects.append(Note(fact))
         end = ContainerEnd(first, _SUCCEEDED, 0, stage, tasks[0], attempt, run_s, "", tasks)
         self.book.close(held, end, now)
         # a key of its own: the end of its first container alone must not stand in for the run's

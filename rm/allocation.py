@@ -17,7 +17,7 @@ from rm.match.protocol import Placement
 from weft.dag import Floats
 from weft.effects import Note
 from weft.errors import InvariantError
-from weft.facts import Placed
+from weft.facts import Placed, PlacedRun
 from weft.messages import Container, MasterLaunch
 from weft.resources import Vector
 
@@ -115,15 +115,18 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     node_id, ask_id, stage, scores = node.node_id, ask.ask_id, ask.stage, placement.scores
     first = next_ids(books, attempt, count)
     owe, note = attempt.outbox.put, books.out.append
-    as_run = count > 1 and app.job.master is None and not app.job.unmanaged
-    if as_run:
+    if count > 1 and app.job.master is None and not app.job.unmanaged:
         hold_run(books, first, count, node, attempt, entry, demand)
         owe(first, Container(first, node_id, ask_id, node.boot, count))
-    for number in range(first, first + count):
-        if not as_run:
+        placed = PlacedRun(
+            first, count, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores
+        )
+        note(Note(placed))
+    else:
+        for number in range(first, first + count):
             hold(books, number, node, attempt, entry, demand)
             owe(number, Container(number, node_id, ask_id, node.boot))
-        note(Note(Placed(number, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores)))
+            note(Note(Placed(number, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores)))
     if ask.stage >= 0:
         app.running[ask.stage] += count
     books.ledger.apps.w["granted_s"][entry.app] = books.now

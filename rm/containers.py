@@ -6,9 +6,10 @@ from rm.books import App, Attempt, Books, Holding, Node, Spared
 from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import TOLERANCE
 from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
+from rm.match.protocol import BaseMatcher
 from weft.dag import Floats
 from weft.effects import Note
-from weft.facts import Closed
+from weft.facts import Closed, ClosedRun
 from weft.ids import EPOCH_BITS, EPOCHS, ContainerId, app_of_container, container_id
 from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
 from weft.record import changed
@@ -152,22 +153,29 @@ def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
     books.holdings.drop_run(run)
     node.holdings.drop_run(run)
     attempt.holdings.drop_run(run)
-    lasted_s, held_s, out = books.now - run.started_s, app.held_s, books.out
-    stage, tasks, run_s, tried = end.stage, end.tasks, end.run_s, end.attempt
-    for place in range(count):
-        if node.runs is not None:
-            node.runs.drop(first + place)
-        books.ledger.free(node.slot, slot, demand)
-        books.version += 1
-        for r, amount in enumerate(run.vector):
-            held_s[r] += amount * lasted_s
-        journal(books, app, stage, tasks[place], run_s)
-        books.matcher.ended(books.view, node.slot, slot, demand, books.now)
-        closed = Closed(
-            first + place, node.node_id, _SUCCEEDED, stage, tasks[place], tried, end.exit_code,
-            run_s, end.message[:MESSAGE_MAX],
-        )  # fmt: skip
-        out.append(Note(closed))
+    lasted_s, held_s = books.now - run.started_s, app.held_s
+    if node.runs is not None:
+        for number in range(first, first + count):
+            node.runs.drop(number)
+    if getattr(type(books.matcher), "ended", None) is BaseMatcher.ended:  # which hears nothing
+        books.ledger.free(node.slot, slot, demand, count)
+    else:
+        for _ in range(count):
+            books.ledger.free(node.slot, slot, demand)
+            books.matcher.ended(books.view, node.slot, slot, demand, books.now)
+    books.version += count
+    for r, amount in enumerate(run.vector):
+        total, more = held_s[r], amount * lasted_s
+        for _ in range(count):  # one by one, as each rounds by itself
+            total += more
+        held_s[r] = total
+    for task in end.tasks:
+        journal(books, app, end.stage, task, end.run_s)
+    closed = ClosedRun(
+        first, node.node_id, _SUCCEEDED, end.stage, end.tasks, end.attempt, end.exit_code,
+        end.run_s, end.message[:MESSAGE_MAX],
+    )  # fmt: skip
+    books.out.append(Note(closed))
     app.closed.append((run, end, books.now))
     if run.stage >= 0:
         app.running[run.stage] -= count

@@ -41,6 +41,7 @@ from weft.effects import (
     TimerFired,
 )
 from weft.errors import InputError, WeftError
+from weft.facts import facts_of
 from weft.ids import AppId, ContainerId, NodeId, app_of_container
 from weft.job import Job
 from weft.messages import (
@@ -184,8 +185,9 @@ class Simulation:
                 if listen is not None:
                     listen(now, fact)
                 if watchers:
-                    for watch in watchers:
-                        watch(now, fact)
+                    for one in facts_of(fact):
+                        for watch in watchers:
+                            watch(now, one)
             elif kind is Send:
                 target = self.actors.get(effect.to)
                 if target is not None and self.network.perfect:

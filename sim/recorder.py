@@ -17,13 +17,18 @@ from weft.facts import (
     AppChanged,
     AttemptChanged,
     Closed,
+    ClosedRun,
     Fact,
     JobProgressed,
     MasterPlanned,
     NodeChanged,
     Placed,
+    PlacedRun,
     Remark,
+    RunFact,
+    StoppedRun,
     TaskStopped,
+    facts_of,
 )
 from weft.ids import (
     CONTAINER_BITS,
@@ -132,9 +137,14 @@ class Recorder:
             NodeChanged: self._node_changed,
         }
         if self.log is None:
-            return kinds
+            return kinds | {
+                StoppedRun: self._stopped_run,
+                PlacedRun: self._placed_run,
+                ClosedRun: self._closed_run,
+            }
         logged = (fact for fact in get_args(Fact) if fact is not JobProgressed)
-        return {kind: partial(self._logged, kinds.get(kind)) for kind in logged}
+        single = {kind: partial(self._logged, kinds.get(kind)) for kind in logged}
+        return {**single, **{run: partial(_each, single) for run in get_args(RunFact)}}
 
     def _logged(self, take: Callable[[float, Any], None] | None, now: float, fact: Fact) -> None:
         if take is not None:
@@ -156,10 +166,33 @@ class Recorder:
         if outcome is _SUCCEEDED:
             self.finished_tasks += 1
 
+    def _stopped_run(self, now: float, fact: StoppedRun) -> None:
+        first, stage, attempt, outcome = fact.container, fact.stage, fact.attempt, fact.outcome
+        number = self.nodes.get(fact.node)
+        if number is None:
+            number = self.nodes[fact.node] = len(self.nodes)
+        rows, pack, start_s = self._stops, _STOPPED.pack, now - fact.run_s
+        app, container = app_of_container(first), first
+        for task in fact.tasks:
+            rows += pack(app, stage, task, attempt, outcome, number, container, start_s, now)
+            container += 1
+        if outcome is _SUCCEEDED:
+            self.finished_tasks += len(fact.tasks)
+
     def _placed(self, now: float, fact: Placed) -> None:
         if fact.kind is _ALTRUISTIC:
             self.altruistic.append(fact.container)
         self._decide(_PLACED.pack(now, fact.container, fact.ask, fact.stage, fact.kind), fact.node)
+
+    def _placed_run(self, now: float, fact: PlacedRun) -> None:
+        first, count, ask, stage, kind = fact.container, fact.count, fact.ask, fact.stage, fact.kind
+        if kind is _ALTRUISTIC:
+            self.altruistic.extend(range(first, first + count))
+        rows, pack, name = self._bytes, _PLACED.pack, self._names[fact.node]
+        for container in range(first, first + count):
+            rows += pack(now, container, ask, stage, kind)
+            rows += name
+        self._decided(count)
 
     def _closed(self, now: float, fact: Closed) -> None:
         container, outcome, stage = fact.container, fact.outcome, fact.stage
@@ -170,6 +203,17 @@ class Recorder:
         self._decide(
             _CLOSED.pack(now, container, outcome, stage, fact.task, fact.attempt), fact.node
         )
+
+    def _closed_run(self, now: float, fact: ClosedRun) -> None:
+        container, outcome, stage, attempt = fact.container, fact.outcome, fact.stage, fact.attempt
+        if outcome is _PREEMPTED:
+            self.preempted.update(range(container, container + len(fact.tasks)))
+        rows, pack, name = self._bytes, _CLOSED.pack, self._names[fact.node]
+        for task in fact.tasks:
+            rows += pack(now, container, outcome, stage, task, attempt)
+            rows += name
+            container += 1
+        self._decided(len(fact.tasks))
 
     def _attempt_changed(self, now: float, fact: AttemptChanged) -> None:
         if fact.state == "ALLOCATED":
@@ -192,7 +236,11 @@ class Recorder:
         rows = self._bytes
         rows += row
         rows += self._names[node]
-        self.decisions += 1
+        self._decided(1)
+
+    def _decided(self, count: int) -> None:
+        self.decisions += count
+        rows = self._bytes
         if len(rows) >= CHUNK:
             self._hash.update(rows)
             rows.clear()
@@ -246,6 +294,13 @@ class Recorder:
         self._hash.update(self._bytes)
         self._bytes.clear()
         return str(self._hash.copy().hexdigest())
+
+
+def _each(
+    take: Mapping[type, Callable[[float, Any], None]], now: float, noted: Fact | RunFact
+) -> None:
+    for fact in facts_of(noted):
+        take[type(fact)](now, fact)
 
 
 def _plain(fact: Fact) -> dict[str, Any]:

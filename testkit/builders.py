@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from weft.effects import Effect, Note, Persist, Send, SetTimer
+from weft.facts import facts_of
 from weft.ids import AttemptId, ContainerId, NodeId
 from weft.job import Edge, Job, Stage
 from weft.messages import (
@@ -104,7 +105,8 @@ def sent(effects: Sequence[Effect], kind: type[T]) -> list[T]:
 
 def noted(effects: Sequence[Effect], kind: type[T]) -> list[T]:
     """The facts of one kind among effects."""
-    return [e.fact for e in effects if isinstance(e, Note) and isinstance(e.fact, kind)]
+    facts = [fact for e in effects if isinstance(e, Note) for fact in facts_of(e.fact)]
+    return [fact for fact in facts if isinstance(fact, kind)]
 
 
 def persisted(effects: Sequence[Effect]) -> list[Mapping[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 from weft.access import TRUSTED, Caller
-from weft.facts import Fact
+from weft.facts import Fact, RunFact
 from weft.ids import AppId, ContainerId
 from weft.job import Job
 from weft.messages import Address, MasterLaunch, Outcome, TaskLaunch
@@ -65,9 +65,9 @@ class Persist:
 
 @record
 class Note:
-    """A fact worth a log line, a metric or a line of the decision log."""
+    """A fact for logs, metrics and the decision log; `facts_of` takes that of a run apart."""
 
-    fact: Fact
+    fact: Fact | RunFact
 
 
 @record

@@ -1,6 +1,7 @@
 """Facts: what a core notes about itself; the only source of logs, metrics and the decision log.
 
-Ids are plain numbers and names, so that a fact is a line of JSON as it stands.
+Ids are plain numbers and names, so that a fact is a line of JSON as it stands. Cores note what they
+do with a run of like containers as one fact (`RunFact`); who watches is told of each by itself.
 """
 
 from weft.ids import AppId, AttemptId, ContainerId, NodeId
@@ -104,6 +105,61 @@ class TaskStopped:
 
 
 @record
+class PlacedRun:
+    """`Placed` of `count` like containers with consecutive ids."""
+
+    container: ContainerId
+    count: int
+    node: NodeId
+    ask: int
+    stage: int
+    demand: Vector
+    kind: AskType
+    queue: str
+    scores: tuple[tuple[str, float], ...]
+
+
+@record
+class ClosedRun:
+    """`Closed` of like containers with consecutive ids, one for each of `tasks`."""
+
+    container: ContainerId
+    node: NodeId
+    outcome: Outcome
+    stage: int
+    tasks: tuple[int, ...]
+    attempt: int
+    exit_code: int
+    run_s: float
+    message: str
+
+
+@record
+class StartedRun:
+    """`TaskStarted` of `tasks` in containers with consecutive ids."""
+
+    container: ContainerId
+    node: NodeId
+    stage: int
+    tasks: tuple[int, ...]
+    attempt: int
+    demand: Vector
+
+
+@record
+class StoppedRun:
+    """`TaskStopped` of `tasks` in containers with consecutive ids."""
+
+    container: ContainerId
+    node: NodeId
+    stage: int
+    tasks: tuple[int, ...]
+    attempt: int
+    outcome: Outcome
+    run_s: float
+
+
+@record
 class MasterPlanned:
     """A master has its preferred schedule."""
 
@@ -157,3 +213,40 @@ Fact = (
     | Gauge
     | Remark
 )
+RunFact = PlacedRun | ClosedRun | StartedRun | StoppedRun
+
+
+def facts_of(noted: Fact | RunFact) -> tuple[Fact, ...]:
+    """What was noted, of each container by itself."""
+    if isinstance(noted, PlacedRun):
+        return tuple([
+            Placed(
+                number, noted.node, noted.ask, noted.stage, noted.demand, noted.kind, noted.queue,
+                noted.scores,
+            )
+            for number in range(noted.container, noted.container + noted.count)
+        ])  # fmt: skip
+    if isinstance(noted, ClosedRun):
+        return tuple([
+            Closed(
+                noted.container + place, noted.node, noted.outcome, noted.stage, task,
+                noted.attempt, noted.exit_code, noted.run_s, noted.message,
+            )
+            for place, task in enumerate(noted.tasks)
+        ])  # fmt: skip
+    if isinstance(noted, StartedRun):
+        return tuple([
+            TaskStarted(
+                noted.container + place, noted.node, noted.stage, task, noted.attempt, noted.demand
+            )
+            for place, task in enumerate(noted.tasks)
+        ])  # fmt: skip
+    if isinstance(noted, StoppedRun):
+        return tuple([
+            TaskStopped(
+                noted.container + place, noted.node, noted.stage, task, noted.attempt,
+                noted.outcome, noted.run_s,
+            )
+            for place, task in enumerate(noted.tasks)
+        ])  # fmt: skip
+    return (noted,)

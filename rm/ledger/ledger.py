@@ -217,9 +217,9 @@ class Ledger:
                 f"{self.nodes.available[node, over - 1]:g} available"
             )
 
-    def free(self, node: int, app: int, demand: Floats) -> None:
-        """Take one container's demand back."""
-        if not self._free(self._used, node, app, demand):
+    def free(self, node: int, app: int, demand: Floats, count: int = 1) -> None:
+        """Take the demand of one container back, or of several like ones."""
+        if not self._free(self._used, node, app, demand, count):
             raise _out_of_bounds(node, app, demand)
 
     def _grown(self) -> None:
@@ -238,7 +238,7 @@ class Ledger:
         )  # fmt: skip
         asked = (parent, apps["pending"], apps["queue"], queues["pending"])
         self._book = partial(direct(book, holders, self._used, 0, 0, 1, one, one), holders)
-        self._free = partial(direct(free, holders, self._used, 0, 0, one), holders)
+        self._free = partial(direct(free, holders, self._used, 0, 0, one, 1), holders)
         self._await = partial(direct(await_more, *asked, 0, 1), *asked)
 
     # -- invariants --------------------------------------------------------------------------------

@@ -87,12 +87,23 @@ def book(
 
 
 @kernel
-def free(holders: Holders, used: Used, node: int, app: int, demand: Floats) -> bool:
-    """Take one demand back. Who then has no container holds nothing, so that rounding never leaves
-    a rest behind. Return whether both slots are in use.
+def free(holders: Holders, used: Used, node: int, app: int, demand: Floats, count: int) -> bool:
+    """Take `count` like demands back, one after the other, as each rounds by itself.
+
+    Return whether both slots are in use.
     """
     if not _in_use(holders, used, node, app, demand):
         return False
+    for _ in range(count):
+        _free_one(holders, node, app, demand)
+    return True
+
+
+@inner_kernel
+def _free_one(holders: Holders, node: int, app: int, demand: Floats) -> None:
+    """Take one demand back. Who then has no container holds nothing, so that rounding never leaves
+    a rest behind.
+    """
     holders.node_containers[node] -= 1
     node_rests, app_rests, user_rests = holders.node_containers[node] > 0, True, True
     user = leaf = -1
@@ -112,7 +123,6 @@ def free(holders: Holders, used: Used, node: int, app: int, demand: Floats) -> b
             while queue >= 0:
                 holders.queue_held[queue, r] -= demand[r]
                 queue = holders.parent[queue]
-    return True
 
 
 @inner_kernel

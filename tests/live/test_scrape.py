@@ -17,6 +17,7 @@ from rm.process.metrics import ManagerMetrics
 from testkit.live import chain
 from weft.effects import ClientRequested, Note, Recovered, Send, SetTimer, TimerFired
 from weft.errors import WeftError
+from weft.facts import facts_of
 from weft.live.exposition import SERIES_MAX, Exposition, base_unit
 from weft.live.settings import RmSettings
 from weft.messages import (
@@ -66,7 +67,8 @@ class Churning:
         effects = list(self.manager.handle(event, self.now))
         for effect in effects:  # it grows on the way
             if isinstance(effect, Note):
-                self.metrics.note(effect.fact, self.now)
+                for fact in facts_of(effect.fact):
+                    self.metrics.note(fact, self.now)
             elif isinstance(effect, SetTimer) and effect.delay_s == 0:
                 effects += self.manager.handle(TimerFired(effect.key), self.now)
             elif isinstance(effect, Send) and isinstance(effect.message, NodeAnswered):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nm.core import HEARTBEAT, TASKS, NodeManager
 from nm.settings import NodeSettings
 from weft.effects import NodeSlowed, Note, Send, SetTimer, Started, TimerFired
-from weft.facts import TaskStopped
+from weft.facts import TaskStopped, facts_of
 from weft.ids import attempt_id, container_id
 from weft.messages import (
     NodeAccepted,
@@ -57,7 +57,7 @@ class Driver:
                     self.now + effect.delay_s
                 )  # fmt: skip
             elif isinstance(effect, Note):
-                self.facts.append((self.now, effect.fact))
+                self.facts += [(self.now, fact) for fact in facts_of(effect.fact)]
             elif isinstance(effect, Send):
                 self.hear(effect.message)
         self.node.check()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nm.core import NodeManager
 from nm.settings import NodeSettings
 from weft.effects import NodeSlowed, Note, Send, SetTimer, Started, TimerFired
-from weft.facts import TaskStarted, TaskStopped
+from weft.facts import TaskStarted, TaskStopped, facts_of
 from weft.ids import attempt_id, container_id
 from weft.messages import (
     NodeAccepted,
@@ -50,7 +50,8 @@ class World:
                     self.timers[effect.key] = self.now + effect.delay_s
             elif isinstance(effect, Note):
                 kinds = {TaskStarted: self.started, TaskStopped: self.stopped}
-                kinds[type(effect.fact)].append(effect.fact)
+                for fact in facts_of(effect.fact):
+                    kinds[type(fact)].append(fact)
             elif isinstance(effect, Send) and effect.to == "rm":
                 for _ in range(self.copies()):
                     self.hear(effect.message)

@@ -18,7 +18,7 @@ from testkit.builders import ask, job, noted, stage, succeeded
 from testkit.manager import Rig
 from testkit.master import stage as plain_stage
 from weft.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec, QueueSpec
-from weft.effects import Note, Started
+from weft.effects import Started
 from weft.facts import Placed, TaskStarted
 from weft.job import Job, Preference, Stage
 from weft.messages import NodeAccepted, StartContainers, TaskLaunch
@@ -189,8 +189,7 @@ def test_reading_from_afar_costs_the_network_what_it_reads() -> None:
         for n in (1, 2)
     )
     effects = node.handle(StartContainers(1 << 8 | 1, "n1", items), 0.0)
-    facts = [e.fact for e in effects if isinstance(e, Note)]
-    started = {f.task: f.demand for f in facts if isinstance(f, TaskStarted)}
+    started = {f.task: f.demand for f in noted(effects, TaskStarted)}
     assert started == {1: (1.0, 1.0, 40.0, 5.0), 2: (1.0, 1.0, 40.0, 45.0)}
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from nm.core import HEARTBEAT, REPORT, TASKS, NodeManager
 from nm.settings import Mode, NodeSettings
+from testkit.builders import noted
 from weft.effects import (
     Clean,
     Kill,
     Launch,
     NodeSlowed,
-    Note,
     ProcessEnded,
     Send,
     SetTimer,
@@ -70,7 +70,7 @@ def sent(effects) -> list[Send]:
 
 
 def stopped(effects) -> list[TaskStopped]:
-    return [e.fact for e in effects if isinstance(e, Note) and isinstance(e.fact, TaskStopped)]
+    return noted(effects, TaskStopped)
 
 
 def beat(node: NodeManager, now: float) -> NodeHeartbeated:

@@ -26,7 +26,7 @@ from weft.effects import (
     TimerFired,
 )
 from weft.errors import WeftError
-from weft.facts import Fact
+from weft.facts import Fact, facts_of
 from weft.ids import AppId, ContainerId
 from weft.live.clock import Clock
 from weft.live.tape import Tape
@@ -432,7 +432,8 @@ class Shell:
             if kind is Send:
                 sends.append((effect.to, effect.message))  # type: ignore[union-attr]
             elif kind is Note:
-                outside.note(address, effect.fact, now)  # type: ignore[union-attr]
+                for fact in facts_of(effect.fact):  # type: ignore[union-attr]
+                    outside.note(address, fact, now)
             elif isinstance(effect, Launch):
                 outside.launch(address, effect.item)
             elif isinstance(effect, Kill):

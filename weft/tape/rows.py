@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from weft import effects, messages, requests
 from weft.effects import ClientRequested, Effect, Note, Send
 from weft.errors import WeftError
-from weft.facts import Placed
+from weft.facts import Placed, facts_of
 from weft.ids import ContainerId, NodeId
 from weft.messages import Address, ContainersGranted, containers_of, ends_of
 from weft.record import changed
@@ -124,12 +124,17 @@ def check_of(orders: Sequence[Effect]) -> int:
 
     Of a long answer it covers the length and CHECKED_MAX orders all over it.
     """
-    count = len(orders)
-    some = list(orders)
+    some = [one for order in orders for one in _facts_apart(order)]
+    count = len(some)
     if count > CHECKED_MAX:
-        some = [orders[i * count // CHECKED_MAX] for i in range(CHECKED_MAX)]
+        some = [some[i * count // CHECKED_MAX] for i in range(CHECKED_MAX)]
     plain = [_one_by_one(order) for order in some]
     return zlib.crc32(f"{count}{plain!r}".encode("utf-8", "surrogatepass"))
+
+
+def _facts_apart(order: Effect) -> Sequence[Effect]:
+    """An order; what it notes of a run, of each container by itself."""
+    return [Note(fact) for fact in facts_of(order.fact)] if type(order) is Note else (order,)
 
 
 def _one_by_one(order: Effect) -> Any:
@@ -147,7 +152,7 @@ def _one_by_one(order: Effect) -> Any:
 
 def placed_of(orders: Sequence[Effect]) -> tuple[Placing, ...]:
     """The placements among what a core ordered."""
-    facts = [order.fact for order in orders if type(order) is Note]
+    facts = [fact for order in orders if type(order) is Note for fact in facts_of(order.fact)]
     placed = [fact for fact in facts if type(fact) is Placed]
     return tuple([Placing(one.container, one.node, one.ask, one.stage) for one in placed])
 
