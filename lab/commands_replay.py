@@ -221,9 +221,19 @@ def _show_state(found: dict[str, Any], now_s: float) -> None:
     help="What tasks take: as their job's file says, or what they took; auto: measured where they "
     "are commands.",
 )  # fmt: skip
+@click.option(
+    "--at", "at_s", type=float, default=None, metavar="T",
+    help="Go on from how things stood then, s on the cluster's clock, instead of from the start.",
+)  # fmt: skip
+@click.option(
+    "--seeds", type=click.IntRange(1), default=3, show_default=True,
+    help="Mean of so many simulations, which differ in the delays that are drawn.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
 def whatif(
     paths: tuple[Path, ...],
+    seeds: int,
+    at_s: float | None,
     scheduler: str,
     options: tuple[str, ...],
     cluster: str,
@@ -237,27 +247,39 @@ def whatif(
     TAPE names the tapes of the run (a folder, as --tape made it). Jobs come when they came. The
     recorded settings are simulated as well: compare simulated with simulated.
     """
+    from sim import fork
     from sim import whatif as what
+    from sim.rebuild import survey
     from weft.workloads.cluster_file import load_cluster
 
     chosen = split_settings(options)
     tapes = [tape for path in paths for tape in find_tapes(path)]
-    managers = [tape for tape in tapes if tape.role == "rm"]
-    if not managers:
+    read = {role: [tape.rows for tape in tapes if tape.role == role] for role in ("rm", "am", "nm")}
+    if not read["rm"]:
         raise InputError("TAPE", "none of them is a Resource Manager's, which saw all jobs")
-    seen = what.look([tape.rows() for tape in managers])
-    made = {
-        role: next((what.first_core(tape.rows()) for tape in tapes if tape.role == role), None)
-        for role in ("am", "nm")
-    }
+    if at_s is not None and (pace is not None or durations != "auto"):
+        raise InputError("--at", "goes with no --pace and no --durations")
+    others = [*read["am"], *read["nm"]]
+    surveyed = survey(read["rm"], others, math.inf if at_s is None else at_s)
+    seen = surveyed.seen
+    made = [next(filter(None, (what.first_core(t()) for t in read[r])), None) for r in ("am", "nm")]
     assert seen.parts is not None
-    same = what.settings_of(seen.parts, made["am"], made["nm"])
+    same = what.settings_of(seen.parts, made[0], made[1])
     nodes = load_cluster(cluster) if cluster else what.cluster_of(seen)
     changed = _changed(same, what.exchanged(same.scheduler, scheduler, parts), chosen, nodes)
-    if pace is not None:
+    if at_s is None and pace is not None:
         changed = replace(changed, prompt=pace == "prompt")
     measured = durations == "measured" or (durations == "auto" and seen.commands)
-    _show_times(what.compare(seen, same, changed, nodes, measured), as_json)
+    every, runs = [*read["rm"], *others], []
+    for seed in range(seeds):
+        before, after = replace(same, seed=seed), replace(changed, seed=seed)
+        if at_s is None:
+            runs.append(what.compare(seen, before, after, nodes, measured, surveyed.delays))
+        else:
+            policies = after if changed != same else None
+            runs.append(fork.compare(surveyed, every, before, policies, nodes if cluster else None))
+    rows = what.mean_of(runs)
+    _show_times(rows, as_json)
     if seen.lost:
         click.echo(f"note: nodes came back {seen.lost} times; simulated ones stay", err=True)
 

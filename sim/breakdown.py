@@ -107,7 +107,8 @@ class Breakdown:
         if ahead_s:
             set_clock(actor, ahead_s)
 
-    def _in(self, delay_s: float, call: Callable[[], None]) -> None:
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Make a call after some time."""
         self._calls += 1
         self._later.calls[self._calls] = call
         self._engine.set_timer(self._clerk, self._calls, delay_s)
@@ -125,7 +126,7 @@ class Breakdown:
 
         def crash() -> None:
             self._simulation.crash_node(node)
-            self._in(BACK_S, lambda: self.back(node))
+            self.later(BACK_S, lambda: self.back(node))
 
         die_amid(actor, effect, crash)
 
@@ -152,7 +153,7 @@ class Breakdown:
 
         def stop() -> None:
             self._simulation.stop_manager()
-            self._in(BACK_S, self.start_manager)
+            self.later(BACK_S, self.start_manager)
 
         die_amid(actor, effect, stop)
 
@@ -169,7 +170,7 @@ class Breakdown:
 
     def _disk_was_full(self) -> None:
         self._simulation.stop_manager()
-        self._in(BACK_S + max(0.0, self._full_until_s - self._engine.now), self.start_manager)
+        self.later(BACK_S + max(0.0, self._full_until_s - self._engine.now), self.start_manager)
 
     # -- processes that stand still, clocks --------------------------------------------------------
 

@@ -18,6 +18,7 @@ class Client:
     def __init__(self, jobs: Sequence[Job], recorder: Recorder, *, repeat: bool) -> None:
         self._recorder = recorder
         self._repeat = repeat
+        self.named = "job-"  # submissions of this client begin with it
         recorder.jobs = [JobRow(job, number) for number, job in enumerate(jobs)]
         recorder.open_jobs = len(jobs)
 
@@ -30,7 +31,7 @@ class Client:
         row = rows[number]
         if row.app or row.finish_s >= 0:
             return []
-        request = SubmitApplication(row.job, f"job-{number}")
+        request = SubmitApplication(row.job, f"{self.named}{number}")
         effects: list[Any] = [Send(MANAGER, ClientRequested(str(number), request))]
         if self._repeat:
             effects.append(SetTimer(RETRY_S, number))
@@ -38,7 +39,10 @@ class Client:
 
     def answered(self, to: Address, answer: Any, now: float) -> None:
         """The Resource Manager's answer to a submission."""
-        row = self._recorder.jobs[int(to.removeprefix(client_address("")))]
+        token = to.removeprefix(client_address(""))
+        if not token.isdecimal():
+            return  # another client's
+        row = self._recorder.jobs[int(token)]
         if isinstance(answer, ApplicationAccepted):
             self._recorder.accepted(row, answer.app_id, now)
         elif isinstance(answer, Refused) and row.finish_s < 0:

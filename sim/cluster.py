@@ -71,11 +71,11 @@ class Simulation:
             raise InputError("workload", "holds no job")
         self.cluster = cluster
         self.settings = settings
-        self.engine = Engine()
+        self.engine = self._make_engine()
         self.engine.events_max = settings.events_max
         self.recorder = recorder or Recorder()
         self.watchers: list[Callable[[float, Any], None]] = []  # beside the recorder
-        self.network = Network(settings.faults.network, settings.seed)
+        self.network = self._make_network()
         self.actors: dict[Address, Actor] = {}
         self._taps: list[Callable[[Address, Any], None]] = []  # told of every message
         skip = settings.skip_idle and not self._lossy
@@ -233,6 +233,12 @@ class Simulation:
             else:
                 self.engine.soon(target, message)
 
+    def _make_engine(self) -> Engine:
+        return Engine()
+
+    def _make_network(self) -> Network:
+        return Network(self.settings.faults.network, self.settings.seed)
+
     # -- composition -------------------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -289,6 +295,10 @@ class Simulation:
     def _launch(self, actor: Actor, effect: Launch, now: float) -> None:
         item = effect.item
         assert isinstance(item, MasterLaunch), "emulated nodes launch masters only"
+        self.engine.soon(self._new_master(actor, item), Started())
+
+    def _new_master(self, actor: Actor, item: MasterLaunch) -> Actor:
+        """A master's process on a node, which has not begun."""
         scheduler = self.settings.scheduler
         core = ApplicationMaster(
             item.attempt_id,
@@ -304,7 +314,7 @@ class Simulation:
         self._hosts[address] = actor.name
         self._masters[item.container_id] = master
         self._launched[address] = item.container_id
-        self.engine.soon(master, Started())
+        return master
 
     def _kill(self, actor: Actor, effect: Kill, now: float) -> None:
         self.end_master(effect.container_id, Outcome.KILLED)
@@ -340,6 +350,9 @@ class Simulation:
         A job that recurs gets the plan that is kept; what a live master does in idle time, a plan
         for new estimates, is done right after.
         """
+        self.engine.soon(actor, self._plan(effect))
+
+    def _plan(self, effect: MakePlan) -> PlanReady:
         try:
             dag, machines = dag_of_job(effect.job, effect.types), self._machine_set(effect.machines)
             name = effect.job.history_key if effect.planner not in QUICK else ""
@@ -348,10 +361,9 @@ class Simulation:
             if kept is None or kept.digest != dag.digest():
                 plan = self._planned(effect, dag, machines)
                 self._shelf.keep(shelf_key, plan, dag.digest())
-            ready = PlanReady(plan if kept is None else kept.served)
+            return PlanReady(plan if kept is None else kept.served)
         except WeftError as error:
-            ready = PlanReady(None, str(error))
-        self.engine.soon(actor, ready)
+            return PlanReady(None, str(error))
 
     def _planned(self, effect: MakePlan, dag: Dag, machines: Machines) -> Plan:
         key = (

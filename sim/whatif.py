@@ -5,7 +5,7 @@ those of the simulator (no delay on the way, plans at once), which is why the re
 simulated as well: what a change does is the difference between two simulations.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from statistics import median
 from typing import Any
@@ -16,20 +16,30 @@ from nm.settings import Mode, NodeSettings
 from rm.core import ResourceManager
 from rm.making import ManagerParts
 from sim.asked import AskedManager
-from sim.cluster import Simulation
+from sim.measured import Delays, MeasuredSimulation
+from sim.recorder import ENDED
 from sim.replay import Replay
 from sim.settings import SimSettings
 from weft.cluster import ClusterSpec, NodeSpec
-from weft.effects import ClientRequested, Effect, Send
-from weft.errors import InputError
+from weft.effects import ClientRequested, Effect, Note, Send
+from weft.errors import InputError, WeftError
+from weft.facts import AppChanged
 from weft.ids import AppId, app_of_container
 from weft.job import Job, Stage
-from weft.messages import MANAGER, Address, NodeHeartbeated, NodeRegistered, Outcome
+from weft.messages import (
+    MANAGER,
+    Address,
+    NodeHeartbeated,
+    NodeRegistered,
+    Outcome,
+    node_address,
+)
 from weft.presets import PARTS, Preset, preset
 from weft.requests import ApplicationAccepted, SubmitApplication
 from weft.tape.made import from_data
 from weft.tape.rows import CoreAdded, Row
 
+Listener = Callable[[Address, Any, float, list[Effect]], None]
 WARM_S = 5.0  # nodes are up for so long before the first job comes
 _ELSEWHERE = frozenset({"prompt", "recovery", "buggify"})  # of the manager: told by the simulation
 _PLANNED = frozenset({"planner", "planner_options", "history", "address", "buggify"})
@@ -41,7 +51,9 @@ class Seen:
 
     parts: ManagerParts | None = None
     nodes: dict[str, NodeSpec] = field(default_factory=dict)
-    lost: int = 0  # registrations of a node that was known: it came back
+    beats: dict[str, float] = field(default_factory=dict)  # the last before the first job came
+    boots: dict[str, int] = field(default_factory=dict)  # the newest process of each
+    lost: int = 0  # nodes whose process ended and was started anew
     jobs: dict[AppId, tuple[Job, float]] = field(default_factory=dict)  # with their arrivals
     ended: dict[AppId, tuple[str, float]] = field(default_factory=dict)
     commands: bool = False  # some job brought commands: its tasks ran as processes
@@ -50,12 +62,15 @@ class Seen:
     def listen(self, core: Address, event: Any, now: float, orders: list[Effect]) -> None:
         """An event of the manager and its answer."""
         if isinstance(event, NodeRegistered) and self.parts is not None:
-            self.lost += event.node_id in self.nodes
+            self.lost += self.boots.get(event.node_id, event.boot) != event.boot
+            self.boots[event.node_id] = event.boot
             capacity = self.parts.types.vector(event.capacity)
             self.nodes[event.node_id] = NodeSpec(
                 event.node_id, capacity, event.rack, tuple(event.labels)
             )
         elif isinstance(event, NodeHeartbeated):
+            if not self.jobs:
+                self.beats[event.node_id] = now
             for end in event.ended:
                 if end.outcome is Outcome.SUCCEEDED and end.stage >= 0:
                     key = (app_of_container(end.container_id), end.stage, end.task)
@@ -66,6 +81,11 @@ class Seen:
                     job = event.request.job
                     self.jobs.setdefault(order.message.app_id, (job, now))
                     self.commands |= any(stage.command for stage in job.stages)
+        for order in orders:
+            if type(order) is Note and type(order.fact) is AppChanged:
+                fact = order.fact
+                if fact.state in ENDED:
+                    self.ended[fact.app] = (fact.final_status, now)
 
     def close(self, manager: ResourceManager, now: float) -> None:
         """The manager's process ends: how its applications ended, those of before included."""
@@ -73,8 +93,8 @@ class Seen:
         for report in asked.applications():
             if report.app_id not in self.jobs:  # the last moment of a killed process is lost
                 self.jobs[report.app_id] = (asked.job(report.app_id), report.submitted_s)
-            if report.finished_s > 0:
-                self.ended[report.app_id] = (report.final_status, report.finished_s)
+            if report.finished_s > 0:  # its master's container may have ended a little later
+                self.ended.setdefault(report.app_id, (report.final_status, report.finished_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +108,20 @@ class Jct:
     changed_s: float
 
 
-def look(tapes: Sequence[Iterable[Row]]) -> Seen:
-    """What the tapes of a manager's processes, the oldest first, tell; raises InputError."""
+def look(tapes: Sequence[Callable[[], Iterable[Row]]], also: Listener = lambda *told: None) -> Seen:
+    """What the tapes of a manager's processes, the oldest first, tell; raises InputError.
+
+    `also` is told of every event as well.
+    """
     seen = Seen()
-    for rows in tapes:
-        run = Replay(on_answer=seen.listen).run(_noting(rows, seen))
+
+    def listen(core: Address, event: Any, now: float, orders: list[Effect]) -> None:
+        seen.listen(core, event, now, orders)
+        also(core, event, now, orders)
+
+    for tape in tapes:
+        run = Replay(on_answer=listen).run(_noting(tape(), seen))
+        whole(run)
         manager = run.cores.get(MANAGER)
         if isinstance(manager, ResourceManager):
             seen.close(manager, run.now)
@@ -101,9 +130,19 @@ def look(tapes: Sequence[Iterable[Row]]) -> Seen:
     return seen
 
 
+def whole(run: Replay) -> None:
+    """Raise WeftError where a tape was not replayed to its end: what follows is not known."""
+    if run.difference is not None:
+        where, when = run.difference.core, run.difference.now
+        raise WeftError(
+            f"{where} decides otherwise than it did at {when:.6f} s (weft replay shows it): "
+            "ask the code that recorded the tape"
+        )
+
+
 def _noting(rows: Iterable[Row], seen: Seen) -> Iterable[Row]:
     for row in rows:
-        if isinstance(row, CoreAdded):
+        if isinstance(row, CoreAdded) and row.address == MANAGER:
             seen.parts = from_data(ManagerParts, row.made)
         yield row
 
@@ -179,6 +218,13 @@ def jobs_of(seen: Seen, measured: bool) -> list[Job]:
     return jobs
 
 
+def beats_of(seen: Seen) -> dict[Address, float]:
+    """When nodes beat last before the first job came, in the time of `jobs_of`."""
+    first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
+    ago = {node: first_s - beat_s for node, beat_s in seen.beats.items()}
+    return {node_address(node): WARM_S - s for node, s in ago.items() if 0 <= s < WARM_S}
+
+
 def _measured(stage: Stage, place: int, app: AppId, seen: Seen) -> Stage:
     """A stage whose tasks take what they took; those that did not end, the median of the others."""
     found = [seen.run_s.get((app, place, task)) for task in range(stage.tasks)]
@@ -194,10 +240,14 @@ def _measured(stage: Stage, place: int, app: AppId, seen: Seen) -> Stage:
 
 
 def completion_times(
-    cluster: ClusterSpec, jobs: Sequence[Job], settings: SimSettings
+    cluster: ClusterSpec,
+    jobs: Sequence[Job],
+    settings: SimSettings,
+    delays: Delays,
+    first_beats: Mapping[Address, float],
 ) -> list[float]:
     """JCTs of the jobs in virtual time, s; negative: it was refused or did not end."""
-    rows = Simulation(cluster, jobs, settings).run().jobs
+    rows = MeasuredSimulation(cluster, jobs, settings, delays, None, first_beats).run().jobs
     return [
         row.finish_s - row.job.arrival_s if row.final_status == "SUCCEEDED" else -1.0
         for row in rows
@@ -205,18 +255,46 @@ def completion_times(
 
 
 def compare(
-    seen: Seen, same: SimSettings, changed: SimSettings, cluster: ClusterSpec, measured: bool
+    seen: Seen,
+    same: SimSettings,
+    changed: SimSettings,
+    cluster: ClusterSpec,
+    measured: bool,
+    delays: Delays,
 ) -> list[Jct]:
     """Every job as it was, simulated as it was, and simulated with what is changed."""
     jobs = jobs_of(seen, measured)
-    before = completion_times(cluster_of(seen), jobs, same)
-    after = completion_times(cluster, jobs, changed)
+    beats = beats_of(seen)
+    before = completion_times(cluster_of(seen), jobs, same, delays, beats)
+    after = completion_times(cluster, jobs, changed, delays, beats)
     return [
-        Jct(app, job.name, _recorded(seen, app, arrival_s), before[i], after[i])
+        Jct(app, job.name, recorded_s(seen, app, arrival_s), before[i], after[i])
         for i, (app, (job, arrival_s)) in enumerate(seen.jobs.items())
     ]
 
 
-def _recorded(seen: Seen, app: AppId, arrival_s: float) -> float:
+def seeded(settings: SimSettings, count: int) -> list[SimSettings]:
+    """The settings for so many runs that differ in chance."""
+    return [replace(settings, seed=seed) for seed in range(count)]
+
+
+def mean_of(runs: Sequence[Sequence[Jct]]) -> list[Jct]:
+    """Every job's mean over runs that differ in chance; it must have ended in all of them."""
+
+    def mean(times: Sequence[float]) -> float:
+        return sum(times) / len(times) if min(times) >= 0 else -1.0
+
+    return [
+        replace(
+            of_job[0],
+            same_s=mean([row.same_s for row in of_job]),
+            changed_s=mean([row.changed_s for row in of_job]),
+        )
+        for of_job in zip(*runs, strict=True)
+    ]
+
+
+def recorded_s(seen: Seen, app: AppId, arrival_s: float) -> float:
+    """How long a job took live, s; negative: it did not succeed."""
     status, ended_s = seen.ended.get(app, ("", 0.0))
     return ended_s - arrival_s if status == "SUCCEEDED" else -1.0

@@ -33,15 +33,16 @@ class Tapes:
 
     def __init__(self) -> None:
         self.writer = TapeWriter(check_every=1)
-        self.twins: list[Any] = []
+        self.twins: list[tuple[type, Any]] = []  # of each core its type and arguments
         self.numbers: dict[int, int] = {}  # of a core's twin, by the core's id
         self.begun: set[Address] = set()
+        self.told: dict[str, Any] = {}  # more of what the manager was made with
 
     def maker(self, kind: type) -> Callable[..., Any]:
         """What makes a core of a kind, and its twin."""
 
         def make(*arguments: Any) -> Any:
-            self.twins.append(kind(*deepcopy(arguments)))
+            self.twins.append((kind, deepcopy(arguments)))
             core = kind(*arguments)
             self.numbers[id(core)] = len(self.twins) - 1
             return core
@@ -56,7 +57,8 @@ class Tapes:
         if address in self.begun:
             self.writer.remove(address)
         self.begun.add(address)
-        self.writer.add(address, {"twin": self.numbers[id(core)]})
+        more = self.told if isinstance(core, ResourceManager) else {}
+        self.writer.add(address, {"twin": self.numbers[id(core)], **more})
 
         def handle(event: Any, now: float) -> list[Any]:
             orders = core.handle(event, now)
@@ -67,8 +69,9 @@ class Tapes:
         return actor
 
     def twin(self, made: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-        """The twin of the core that a tape names."""
-        return self.twins[made["twin"]]
+        """A core like the one that a tape names, each time another."""
+        kind, arguments = self.twins[made["twin"]]
+        return kind(*deepcopy(arguments))
 
 
 def jobs(count: int) -> list[Job]:

@@ -1,0 +1,299 @@
+"""A simulation with the delays of a recorded run: messages, timers, launches and plans take time.
+
+Delays of messages and timers are drawn from what was measured, independently of each other and in
+order on each link. What is beyond LATE or STALL is left out: a stall of a process delays all
+that it does at once, and drawn one by one it would delay a little of everything.
+"""
+
+from bisect import bisect_right
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sim.cluster import Simulation
+from sim.engine import Actor, Engine
+from sim.idle import HEARTBEAT
+from sim.network import LinkSettings, Network
+from sim.recorder import Recorder
+from sim.settings import SimSettings
+from weft.cluster import ClusterSpec
+from weft.effects import (
+    Effect,
+    Launch,
+    MakePlan,
+    PlanReady,
+    Send,
+    SetTimer,
+    Started,
+    TimerFired,
+)
+from weft.job import Job
+from weft.messages import Address, MasterLaunch, master_address
+
+LATE = 0.95  # quantile of delays beyond which they count as stalls ...
+STALL = 20.0  # ... as do those of so many times the median
+_DRAWS = 4096
+PATIENCE_S = 900.0  # virtual; without a decision for so long none comes
+SENT_MAX = 200_000  # messages that are timed: those of the run's beginning
+_KINDS = {"rm": "rm", "node": "node", "am": "am"}
+BETWEEN = tuple(
+    f"{one}-{other}" for one, other in (
+        ("rm", "node"), ("node", "rm"), ("rm", "am"), ("am", "rm"), ("am", "node"), ("node", "am"),
+    )
+)  # fmt: skip
+
+
+def kind_of(address: Address) -> str:
+    """The role that an address is of; empty: nobody's that was measured."""
+    return _KINDS.get(address.partition(":")[0], "")
+
+
+class Delays:
+    """Measured delays by what was delayed, s on the cluster's clock.
+
+    Names: BETWEEN for messages, `role.key` for timers, `launch` for masters (from the order to
+    their first event), `plan`. `first` has launches and plans of attempts that were seen.
+    """
+
+    def __init__(
+        self,
+        measured: Mapping[str, Sequence[float]],
+        launches: Mapping[Address, float] | None = None,
+        plans: Mapping[Address, float] | None = None,
+    ) -> None:
+        self.samples: dict[str, list[float]] = {}
+        for name, values in measured.items():
+            ordered = sorted(max(0.0, one) for one in values)
+            if ordered:
+                last = ordered[min(len(ordered) - 1, int(LATE * len(ordered)))]
+                last = min(last, STALL * ordered[len(ordered) // 2])
+                self.samples[name] = ordered[: bisect_right(ordered, last)]
+        self.launches = dict(launches or {})
+        self.plans = dict(plans or {})
+
+    def median(self, name: str) -> float:
+        """The usual delay; 0 where none was measured."""
+        found = self.samples.get(name)
+        return found[len(found) // 2] if found else 0.0
+
+
+class Draws:
+    """Delays drawn from a seed, in blocks: one by one they cost more than an event."""
+
+    def __init__(self, delays: Delays, seed: int) -> None:
+        self.delays = delays
+        self._rng = np.random.default_rng([seed, 8])
+        self._drawn: dict[str, list[float]] = {}
+
+    def next(self, name: str) -> float:
+        """One delay, s; 0 where none was measured."""
+        drawn = self._drawn.get(name)
+        if not drawn:
+            found = self.delays.samples.get(name)
+            if found is None:
+                return 0.0
+            places = self._rng.integers(0, len(found), _DRAWS).tolist()
+            drawn = self._drawn[name] = [found[place] for place in places]
+        return drawn.pop()
+
+
+class MeasuredNetwork(Network):
+    """Links that keep the order and are as slow as they were."""
+
+    def __init__(self, engine: Engine, draws: Draws, seed: int) -> None:
+        super().__init__(LinkSettings(), seed)
+        self._engine = engine
+        self._slow = draws
+        self._names: dict[tuple[Address, Address], str] = {}
+        self._arrived: dict[tuple[Address, Address], float] = {}  # the last message of a link
+        self.watched = True
+        self.perfect = False
+
+    def delays(self, source: Address, target: Address, here: str, there: str) -> tuple[float, ...]:
+        """When a message arrives, s from now."""
+        link = (source, target)
+        name = self._names.get(link)
+        if name is None:
+            name = self._names[link] = f"{kind_of(source)}-{kind_of(target)}"
+        drawn = super().delays(source, target, here, there)
+        if not drawn:
+            return drawn
+        now = self._engine.now
+        arrives_s = max(now + self._slow.next(name), self._arrived.get(link, 0.0))
+        self._arrived[link] = arrives_s
+        return (arrives_s - now,)
+
+
+class LateEngine(Engine):
+    """Timers go off as late as they did."""
+
+    def __init__(self, draws: Draws) -> None:
+        super().__init__()
+        self._draws = draws
+        self.first_beats: dict[Address, float] = {}  # when a core beats first, if that is known
+
+    def set_timer(self, actor: Actor, key: Hashable, delay_s: float | None) -> None:
+        """Set, replace or (None) cancel the timer of a key."""
+        if delay_s is not None:
+            role = kind_of(actor.address)
+            if role and isinstance(key, str):
+                delay_s = max(0.0, delay_s) + self._draws.next(timer_name(role, key))
+        super().set_timer(actor, key, delay_s)
+
+    def set_timer_at(
+        self, actor: Actor, key: Hashable, time_s: float, rank: int | None = None
+    ) -> None:
+        """Heartbeats keep their phase, from a first one that may be known."""
+        if key == HEARTBEAT:
+            first_s = self.first_beats.pop(actor.address, time_s)
+            if first_s > self.now:
+                time_s = first_s
+        super().set_timer_at(actor, key, time_s, rank)
+
+
+def timer_name(role: str, key: str) -> str:
+    """What delays of a role's timer are called."""
+    return f"{role}.{key}"
+
+
+class MeasuredSimulation(Simulation):
+    """As `Simulation`, with delays."""
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        jobs: Sequence[Job],
+        settings: SimSettings,
+        delays: Delays,
+        recorder: Recorder | None = None,
+        first_beats: Mapping[Address, float] | None = None,
+    ) -> None:
+        """`first_beats`: when nodes beat first, s, by address; else they draw it."""
+        self.delays = delays
+        self._first_beats = dict(first_beats or {})
+        self.draws = Draws(delays, settings.seed)
+        super().__init__(cluster, jobs, settings, recorder)
+
+    def run(self) -> Recorder:
+        """Drive to the end of the last job, or until nothing but heartbeats happens any more."""
+        stages = [stage for row in self.recorder.jobs for stage in row.job.stages]
+        longest_s = max((stage.duration_of(0) for stage in stages), default=0.0)
+        recorder, patience_s = self.recorder, max(PATIENCE_S, 5 * longest_s)
+        while recorder.open_jobs and self.engine.now < self.settings.until_s:
+            before = (recorder.decisions, recorder.finished_tasks, recorder.open_jobs)
+            to_come = any(not row.app and row.finish_s < 0 for row in recorder.jobs)
+            until_s = min(self.settings.until_s, self.engine.now + patience_s)
+            self.engine.run(self._hand_over, self._fire, until_s)
+            after = (recorder.decisions, recorder.finished_tasks, recorder.open_jobs)
+            if before == after and not to_come:
+                break
+        return recorder
+
+    def _make_engine(self) -> Engine:
+        engine = LateEngine(self.draws)
+        engine.first_beats = self._first_beats
+        return engine
+
+    def _make_network(self) -> Network:
+        return MeasuredNetwork(self.engine, self.draws, self.settings.seed)
+
+    def _launch(self, actor: Actor, effect: Launch, now: float) -> None:
+        item = effect.item
+        assert isinstance(item, MasterLaunch), "emulated nodes launch masters only"
+        master = self._new_master(actor, item)
+        took_s = self.delays.launches.get(master.address)
+        if took_s is None:
+            took_s = self.delays.median("launch")
+        self.engine.at(now + took_s, master, Started())
+
+    def _make_plan(self, actor: Actor, effect: MakePlan, now: float) -> None:
+        took_s = self.delays.plans.get(actor.address)
+        self.plan_after(actor, effect, self.delays.median("plan") if took_s is None else took_s)
+
+    def plan_after(self, actor: Actor, effect: MakePlan, delay_s: float) -> None:
+        """Let a plan be ready after some time."""
+        ready = self._plan(effect)
+        self.engine.at(self.engine.now + delay_s, actor, ready)
+
+
+class Stopwatch:
+    """Measures a run's delays from what its cores handled and ordered.
+
+    Tapes may come one after the other: a message is found again by what it says.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[tuple[Address, Any], list[tuple[float, str]]] = {}
+        self._heard: list[tuple[Address, Any, float]] = []
+        self._due: dict[tuple[Address, Hashable], float] = {}
+        self._ordered: dict[Address, float] = {}  # launches
+        self._began: dict[Address, float] = {}
+        self._wanted: dict[Address, float] = {}  # plans
+        self._plans: dict[Address, float] = {}
+        self._late: dict[str, list[float]] = {}
+
+    def listen(self, core: Address, event: Any, now: float, orders: list[Effect]) -> None:
+        """A core handled an event and answered."""
+        kind = type(event)
+        if kind is TimerFired:
+            self._fired(core, event.key, now)
+        elif kind is Started:
+            self._began[core] = now
+        elif kind is PlanReady:
+            wanted_s = self._wanted.pop(core, None)
+            if wanted_s is not None:
+                self._plans[core] = now - wanted_s
+        elif len(self._heard) < SENT_MAX:
+            self._heard.append((core, event, now))
+        for order in orders:
+            what = type(order)
+            if what is Send:
+                self._sends(core, order.to, order.message, now)  # type: ignore[union-attr]
+            elif what is SetTimer:
+                self._set(core, order.key, order.delay_s, now)  # type: ignore[union-attr]
+            elif isinstance(order, MakePlan):
+                self._wanted[core] = now
+            elif isinstance(order, Launch) and isinstance(order.item, MasterLaunch):
+                self._ordered[master_address(order.item.attempt_id)] = now
+
+    def _fired(self, core: Address, key: Hashable, now: float) -> None:
+        due_s = self._due.pop((core, key), None)
+        role = kind_of(core)
+        if due_s is not None and role and isinstance(key, str):
+            self._late.setdefault(timer_name(role, key), []).append(now - due_s)
+
+    def _set(self, core: Address, key: Hashable, delay_s: float | None, now: float) -> None:
+        if delay_s is None:
+            self._due.pop((core, key), None)
+        else:
+            self._due[core, key] = now + max(0.0, delay_s)
+
+    def _sends(self, core: Address, to: Address, message: Any, now: float) -> None:
+        if len(self._sent) >= SENT_MAX:
+            return
+        try:
+            self._sent.setdefault((to, message), []).append((now, core))
+        except TypeError:
+            return  # registrations and jobs: rare, and of no matter
+
+    def delays(self) -> Delays:
+        """What was measured."""
+        measured = {name: list(values) for name, values in self._late.items()}
+        for core, event, now in self._heard:
+            try:
+                found = self._sent.get((core, event))
+            except TypeError:
+                continue
+            if found:
+                sent_s, source = found.pop(0)
+                name = f"{kind_of(source)}-{kind_of(core)}"
+                measured.setdefault(name, []).append(now - sent_s)
+        launches = {
+            core: self._began[core] - ordered_s
+            for core, ordered_s in self._ordered.items()
+            if core in self._began
+        }
+        measured["launch"] = list(launches.values())
+        measured["plan"] = list(self._plans.values())
+        return Delays(measured, launches, self._plans)

@@ -1,0 +1,116 @@
+"""A simulated run that is put on tape, cut and forked goes on as the run itself did."""
+
+from dataclasses import replace
+
+import pytest
+
+import sim.cluster
+import sim.replay
+from rm.making import ManagerParts
+from sim.cluster import Simulation
+from sim.fork import ForkedSimulation, compare
+from sim.measured import Delays
+from sim.rebuild import Cut, Tape, stand, survey
+from sim.settings import SimSettings, manager_settings
+from tests.parity.test_tapes import CLUSTER, CORES, Tapes, jobs
+from weft.cluster import ClusterSpec, cluster_from_dict
+from weft.errors import InputError
+from weft.ids import AppId
+from weft.presets import preset
+from weft.tape.made import to_data
+from weft.tape.rows import TapeReader
+
+NO_DELAYS = Delays({})
+MORE = [*jobs(5), replace(jobs(1)[0], name="late", arrival_s=31.0)]
+
+
+def recorded(settings: SimSettings, monkeypatch: pytest.MonkeyPatch) -> tuple[Tape, list[float]]:
+    """A run's tape, and when its jobs ended, s."""
+    tapes, chosen = Tapes(), settings.scheduler
+    parts = ManagerParts(
+        0, CLUSTER.types, CLUSTER.queues, chosen.matcher, chosen.matcher_options,
+        manager_settings(settings), 0,
+    )  # fmt: skip
+    tapes.told = to_data(parts)
+    with monkeypatch.context() as patched:
+        patched.setattr(sim.cluster, "Actor", tapes.actor)
+        for kind in CORES:
+            patched.setattr(sim.cluster, kind.__name__, tapes.maker(kind))
+        simulation = Simulation(CLUSTER, MORE, settings)
+        ends = [row.finish_s for row in simulation.run().jobs]
+        simulation.go_on(max(ends) + 5.0)  # the last beats, so that its processes live on
+    reader = TapeReader()
+    rows = [*reader.rows(tapes.writer.take()), *reader.finish()]
+    monkeypatch.setattr(sim.replay, "make_core", tapes.twin)
+    return (lambda: rows), ends
+
+
+def cut_of(tape: Tape, at_s: float) -> Cut:
+    cut = stand(survey([tape], [], at_s), [tape])
+    cut.delays = NO_DELAYS
+    return cut
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt"), [("capacity", False), ("graphene", True), ("carbyne", False), ("drf", True)]
+)
+def test_a_fork_ends_as_the_run_did(
+    name: str, prompt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that runs, is held, pending, planned or under way is lost by the cut."""
+    settings = SimSettings(preset(name), 3, prompt=prompt, skip_idle=False)
+    tape, ends = recorded(settings, monkeypatch)
+    for at_s in (1.7, 14.0001, 30.9):
+        forked = ForkedSimulation(cut_of(tape, at_s), settings)
+        went_on = forked.run().jobs
+        wanted = [one for one in ends if one > at_s]
+        assert sorted(row.finish_s for row in went_on) == pytest.approx(sorted(wanted), abs=1e-6)
+        assert {row.final_status for row in went_on} == {"SUCCEEDED"}
+        assert forked.engine.now < ends[-1] + 1.0
+
+
+def changed(
+    tape: Tape, settings: SimSettings, other: SimSettings | None, cluster: ClusterSpec | None
+) -> dict[AppId, tuple[float, float, float]]:
+    surveyed = survey([tape], [], 14.0)
+    surveyed.delays = NO_DELAYS
+    rows = compare(surveyed, [tape], settings, other, cluster)
+    return {row.app: (row.recorded_s, row.same_s, row.changed_s) for row in rows}
+
+
+def test_what_follows_may_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More nodes end jobs sooner, fewer later, each not before the cut; policies are exchanged."""
+    settings = SimSettings(preset("fifo"), 3, skip_idle=False)
+    tape, _ = recorded(settings, monkeypatch)
+    same = changed(tape, settings, None, None)
+    assert len(same) > 3
+    assert all(was == pytest.approx(now, abs=1e-6) for was, now, _ in same.values())
+    assert all(now == other for _, now, other in same.values())
+
+    def mean(rows: dict[AppId, tuple[float, float, float]]) -> float:
+        return sum(row[2] for row in rows.values()) / len(rows)
+
+    def nodes(count: int, vcores: float = 4) -> ClusterSpec:
+        capacity = {"vcores": vcores, "memory_mb": 8192}
+        return cluster_from_dict({"nodes": [{"count": count, "capacity": capacity, "racks": 2}]})
+
+    few, many = (changed(tape, settings, None, nodes(count)) for count in (2, 12))
+    assert mean(many) < mean(same) - 0.5
+    assert mean(few) > mean(same) + 1.0
+    larger = changed(tape, settings, None, nodes(6, 8))
+    assert all(row[2] > 0 for row in larger.values()), "what ran on the old nodes runs again"
+    tiny = changed(tape, settings, None, nodes(6, 0.5))
+    assert all(row[2] == -1.0 for row in tiny.values()), "no node has room for a task"
+    crowded = nodes(2)
+    other = changed(tape, settings, replace(settings, scheduler=preset("drf")), crowded)
+    assert {app: row[1] for app, row in other.items()} == {app: row[1] for app, row in same.items()}
+    assert [row[2] for row in other.values()] != [row[2] for row in few.values()]
+
+
+def test_a_time_when_nothing_ran_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = SimSettings(preset("fifo"), 3, skip_idle=False)
+    tape, ends = recorded(settings, monkeypatch)
+    with pytest.raises(InputError, match="no Resource Manager ran at 900 s"):
+        cut_of(tape, 900.0)
+    with pytest.raises(InputError, match="no job was there"):
+        ForkedSimulation(cut_of(tape, ends[-1] + 3.0), settings)
