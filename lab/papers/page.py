@@ -1,0 +1,298 @@
+"""What a page of a paper is made of: figures, their runs, the lines that they print.
+
+A figure names its runs as cases by seed. Runs are kept in one file a paper, one row a run with the
+commit that made it, so that a page can be written again without running anything, and two figures
+that need the same runs share them (`study`).
+"""
+
+import json
+import math
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.study import kept_rows
+from lab.trials import Rows, Trial, interval, told
+from weft.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of a figure's table; `paper` and `ours` as texts, with units where they need some."""
+
+    what: str
+    paper: str
+    ours: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure or table of a paper: `number` as `table 4`.
+
+    `cases` by name: one run a seed. `lines` reads their rows, `draw` makes the picture on
+    Matplotlib axes. `guess_s` is what a run costs in processor seconds before any was kept.
+    """
+
+    number: str
+    title: str
+    study: str
+    cases: Mapping[str, Trial]
+    lines: Callable[[Rows], Sequence[Line]]
+    text: str = ""
+    draw: Callable[[Rows, Any], None] | None = None
+    guess_s: float = 2.0
+    seeds_max: int = 1_000  # where seeds change nothing: 1
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A paper's page; `absent` says of what is not on it why."""
+
+    name: str
+    title: str
+    text: str
+    figures: Sequence[Figure]
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+    def chosen(self, number: str) -> list[Figure]:
+        """The figures of a number (`4`, `figure 4`, `table 4`), all for none; raises InputError."""
+        if not number:
+            return list(self.figures)
+        wanted = number.lower().strip()
+        found = [
+            f for f in self.figures
+            if wanted in (f.number.lower(), f.number.lower().partition(" ")[2])
+        ]  # fmt: skip
+        if not found:
+            why = next((w for n, w in self.absent.items() if wanted in n.lower().split(", ")), "")
+            known = ", ".join(f.number for f in self.figures)
+            raise InputError(
+                "--figure", f"{number!r} is not on this page; {why or f'it has {known}'}"
+            )
+        return found
+
+
+Shown = Callable[[int, int, str], None]
+
+
+class Kept:
+    """The rows of a paper, kept in a file."""
+
+    def __init__(self, path: Path, seeds: int) -> None:
+        self.path = path
+        self.seeds = seeds
+        self.known: dict[str, dict[str, Any]] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            try:
+                row = json.loads(line)
+            except ValueError:  # a run that was stopped amid writing
+                continue
+            self.known[row["key"]] = row
+
+    def keys(self, figure: Figure) -> dict[str, tuple[str, int]]:
+        """Case and seed of each run of a figure, by key; seeds outermost."""
+        seeds = range(min(self.seeds, figure.seeds_max))
+        return {
+            f"{figure.study}/{case}/{seed}": (case, seed) for seed in seeds for case in figure.cases
+        }
+
+    def missing(self, figures: Sequence[Figure]) -> dict[str, Callable[[], Mapping[str, Any]]]:
+        """What has no row yet, by key."""
+        found: dict[str, Callable[[], Mapping[str, Any]]] = {}
+        for figure in figures:
+            for key, (case, seed) in self.keys(figure).items():
+                if key not in self.known:
+                    found.setdefault(key, _trial(figure.cases[case], case, seed))
+        return found
+
+    def cost_s(self, figures: Sequence[Figure]) -> float:
+        """Processor seconds that the missing runs take: as kept ones of the case, or a guess."""
+        total, counted = 0.0, set()
+        for figure in figures:
+            spent: dict[str, list[float]] = {}
+            for key, (case, _) in self.keys(figure).items():
+                if key in self.known:
+                    spent.setdefault(case, []).append(float(self.known[key]["cpu_s"]))
+            for key, (case, _) in self.keys(figure).items():
+                if key not in self.known and key not in counted:
+                    counted.add(key)
+                    mine = spent.get(case)
+                    total += sum(mine) / len(mine) if mine else figure.guess_s
+        return total
+
+    def run(self, figures: Sequence[Figure], shown: Shown = lambda done, of, key: None) -> None:
+        """Run what is missing; each row is written as it ends."""
+        missing = self.missing(figures)
+        commit = commit_of(ROOT)
+        self._mend()
+        for done, (key, make) in enumerate(missing.items()):
+            shown(done, len(missing), key)
+            (row,) = kept_rows(self.path, {key: _with(make, commit)})
+            self.known[key] = row
+
+    def _mend(self) -> None:
+        """Take out a last line that was cut off: the next row would be glued to it."""
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        if text and not text.endswith("\n"):
+            self.path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
+
+    def rows(self, figure: Figure) -> Rows:
+        """By case, in the order of the seeds; seeds of which a case is missing are left out."""
+        keys = self.keys(figure)
+        seeds = [
+            seed for seed in range(min(self.seeds, figure.seeds_max))
+            if all(k in self.known for k, (_, s) in keys.items() if s == seed)
+        ]  # fmt: skip
+        return {
+            case: [self.known[f"{figure.study}/{case}/{seed}"] for seed in seeds]
+            for case in figure.cases
+        }
+
+
+def _trial(trial: Trial, case: str, seed: int) -> Callable[[], Mapping[str, Any]]:
+    def run() -> Mapping[str, Any]:
+        start_s = time.process_time()
+        found = dict(trial(seed))
+        return {
+            "case": case,
+            "seed": seed,
+            "cpu_s": round(time.process_time() - start_s, 2),
+            **found,
+        }
+
+    return run
+
+
+def _with(make: Callable[[], Mapping[str, Any]], commit: str) -> Callable[[], Mapping[str, Any]]:
+    return lambda: {**make(), "commit": commit}
+
+
+def commit_of(folder: Path) -> str:
+    """The commit of a checkout, `+` where it was changed since; empty without one."""
+
+    def said(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    commit = said("rev-parse", "--short", "HEAD")
+    return commit + (
+        "+" if commit and said("status", "--porcelain", "--untracked-files=no") else ""
+    )
+
+
+def over(
+    rows: Rows, case: str, number: Callable[[Mapping[str, Any]], float]
+) -> tuple[float, float]:
+    """Mean over seeds of a number of a case's rows, and half of its 95 % interval."""
+    return interval([number(row) for row in rows[case]])
+
+
+def against(
+    rows: Rows, case: str, base: str, number: Callable[[Any, Any], float]
+) -> tuple[float, float]:
+    """Mean over seeds of `number(base's row, case's row)`, and half of its 95 % interval."""
+    pairs = zip(rows[base], rows[case], strict=True)
+    return interval([number(before, own) for before, own in pairs])
+
+
+def near(value: tuple[float, float], paper: float, within: float) -> str:
+    """Whether a mean lies within so much of the paper's number."""
+    gap = value[0] - paper
+    return (
+        "reproduced" if abs(gap) <= within else f"{abs(gap):.3g} {'above' if gap > 0 else 'below'}"
+    )
+
+
+def text_of(paper: Paper, kept: Kept, pictures: Mapping[str, str]) -> str:
+    """The page, Markdown. `pictures`: file name by number of figure."""
+    rows = {figure.number: kept.rows(figure) for figure in paper.figures}
+    counts = {number: len(next(iter(found.values()))) for number, found in rows.items()}
+    commits = sorted({str(r.get("commit", "")) for r in kept.known.values()} - {""})
+    parts = [
+        f"# {paper.title}", paper.text.strip(),
+        f"Made by `weft paper {paper.name}` from the runs in `{kept.path.name}` (commits "
+        f"{', '.join(commits) or 'unknown'}); numbers are means over seeds 0 to N - 1, ± 95 % "
+        "(Student's t). `--figure` makes one of them, `--seeds` says how many.",
+    ]  # fmt: skip
+    for figure in paper.figures:
+        if not counts[figure.number]:
+            parts.append(f"## {_title(figure)}\n\nNo runs are kept.")
+            continue
+        parts.append(f"## {_title(figure)}\n\n" + _body(figure, rows[figure.number], pictures))
+    if paper.absent:
+        lines = "\n".join(f"| {number} | {why} |" for number, why in paper.absent.items())
+        parts.append(f"## What is not here\n\n| number | why |\n|---|---|\n{lines}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _title(figure: Figure) -> str:
+    return f"{figure.number[0].upper()}{figure.number[1:]}: {figure.title}"
+
+
+def _body(figure: Figure, rows: Rows, pictures: Mapping[str, str]) -> str:
+    seeds = len(next(iter(rows.values())))
+    spent = sum(float(row["cpu_s"]) for found in rows.values() for row in found)
+    many = f"{seeds} seeds" if seeds > 1 else "one run a case, as nothing is drawn"
+    head = f"{figure.text.strip()} {many}, {_span(spent)} of processor time in all.".strip()
+    table = "\n".join(
+        f"| {line.what} | {line.paper} | {line.ours} | {line.why} |" for line in figure.lines(rows)
+    )
+    picture = pictures.get(figure.number)
+    drawn = f"\n\n![{figure.title}]({picture})" if picture else ""
+    return f"{head}\n\n| | paper | ours | why |\n|---|---|---|---|\n{table}{drawn}"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+
+
+_STYLE: Any = {"font.size": 9, "svg.fonttype": "none"}  # letters stay letters: small files
+
+
+def draw(figure: Figure, rows: Rows, path: Path) -> None:
+    """Write a figure's picture (SVG), the same bytes for the same rows."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    if figure.draw is None:
+        return
+    with pyplot.rc_context(_STYLE | {"svg.hashsalt": figure.number}):
+        drawing, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
+        figure.draw(rows, axes)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawing.savefig(path, metadata={"Date": None})
+        pyplot.close(drawing)
+
+
+def bars(
+    axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[tuple[float, float]]],
+    papers: Mapping[str, Sequence[float]] | None = None,
+) -> None:  # fmt: skip
+    """Bars with 95 % intervals by group and series; the paper's numbers as black strokes."""
+    width = 0.8 / max(len(series), 1)
+    for place, (name, values) in enumerate(series.items()):
+        at = [i + (place - (len(series) - 1) / 2) * width for i in range(len(groups))]
+        spread = [0.0 if math.isnan(half) else half for _, half in values]
+        axes.bar(at, [mean for mean, _ in values], 0.92 * width, yerr=spread, capsize=2, label=name)
+        for x, number in zip(at, (papers or {}).get(name, ()), strict=False):
+            if not math.isnan(number):
+                axes.plot([x - width / 2, x + width / 2], [number] * 2, color="black", linewidth=2)
+    axes.set_xticks(range(len(groups)), groups)
+    if len(series) > 1 or papers:
+        axes.legend(frameon=False, fontsize=7, title="black: the paper" if papers else None)
+
+
+__all__ = ["Figure", "Kept", "Line", "Paper", "against", "bars", "draw", "near", "over", "text_of",
+           "told"]  # fmt: skip

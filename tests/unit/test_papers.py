@@ -1,0 +1,128 @@
+"""Pages of papers: what runs, what is kept, what is printed."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from lab.commands_paper import PAPERS, paper_of
+from lab.papers.graphene import drawn, gap, in_containers, planned, saved
+from lab.papers.page import Figure, Kept, Line, Paper, against, bars, draw, near, text_of
+from lab.papers.runs import row_of, span_gain
+from lab.trials import Rows
+from weft.client.cli import weft as commands
+from weft.errors import InputError
+
+DATA = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "carbyne-workloads"
+HERE = Path(__file__).resolve().parents[2] / "docs/papers"
+
+
+def number(seed: int) -> Mapping[str, Any]:
+    return {"value": 10.0 + seed}
+
+
+def twice(seed: int) -> Mapping[str, Any]:
+    return {"value": 20.0 + 2 * seed}
+
+
+def lines(rows: Rows) -> list[Line]:
+    ratio = against(rows, "b", "a", lambda base, own: own["value"] / base["value"])
+    return [Line("ratio", "2", f"{ratio[0]:.1f} ± {ratio[1]:.1f}", near(ratio, 2.0, 0.1))]
+
+
+def picture(rows: Rows, axes: Any) -> None:
+    bars(axes, ["x"], {"b": [against(rows, "b", "a", lambda b, o: o["value"])]}, {"b": [30.0]})
+
+
+CASES = {"a": number, "b": twice}
+FIGURE = Figure("figure 4", "of numbers", "plain", CASES, lines, "", picture, 3.0)
+SAME = Figure("table 9", "the same runs", "plain", {"a": number}, lambda rows: [])
+PAGE = Paper("made", "A made paper", "Of two figures.", (FIGURE, SAME), {"figure 1": "a drawing"})
+
+
+def test_runs_are_shared_kept_and_not_made_again(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "rows.jsonl", 3)
+    assert len(kept.missing(PAGE.figures)) == 6
+    assert kept.cost_s(PAGE.figures) == pytest.approx(6 * 3.0)
+    kept.run([SAME])
+    assert len(kept.missing(PAGE.figures)) == 3
+    kept.run(PAGE.figures)
+    again = Kept(kept.path, 3)
+    assert not again.missing(PAGE.figures)
+    assert again.rows(FIGURE) == kept.rows(FIGURE)
+    assert [row["seed"] for row in again.rows(FIGURE)["b"]] == [0, 1, 2]
+    rows = [json.loads(line) for line in kept.path.read_text().splitlines()]
+    assert {"key", "case", "seed", "cpu_s", "commit", "value"} == set(rows[0])
+    more = Kept(kept.path, 4)  # one more seed: only its runs are missing, and no row is half
+    assert len(more.missing([FIGURE])) == 2
+    assert len(more.rows(FIGURE)["a"]) == 3
+
+
+def test_a_torn_row_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    Kept(path, 2).run([FIGURE])
+    path.write_text(path.read_text()[:-9])
+    torn = Kept(path, 2)
+    assert len(torn.missing([FIGURE])) == 1
+    torn.run([FIGURE])
+    assert not Kept(path, 2).missing([FIGURE])
+
+
+def test_the_page_says_paper_ours_and_why(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "rows.jsonl", 2)
+    assert "No runs are kept." in text_of(PAGE, kept, {})
+    kept.run([FIGURE])
+    text = text_of(PAGE, kept, {"figure 4": "x.svg"})
+    assert "| ratio | 2 | 2.0 ± 0.0 | reproduced |" in text
+    assert "![of numbers](x.svg)" in text
+    assert "| figure 1 | a drawing |" in text
+    draw(FIGURE, kept.rows(FIGURE), tmp_path / "a.svg")
+    draw(FIGURE, kept.rows(FIGURE), tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_figures_are_found_by_number_and_absent_ones_say_why() -> None:
+    assert PAGE.chosen("4") == [FIGURE] == PAGE.chosen("Figure 4")
+    assert len(PAGE.chosen("")) == 2
+    with pytest.raises(InputError, match="a drawing"):
+        PAGE.chosen("figure 1")
+    with pytest.raises(InputError, match="figure 4, table 9"):
+        PAGE.chosen("17")
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_page_can_be_made_from_what_is_kept(name: str, tmp_path: Path) -> None:
+    page = paper_of(name)
+    assert len({f.number for f in page.figures}) == len(page.figures)
+    rows = tmp_path / f"{name}.jsonl"
+    rows.write_bytes((HERE / f"{name}.jsonl").read_bytes())
+    words = ["paper", name, "--kept", "--out", str(tmp_path)]
+    done = CliRunner().invoke(commands, words)
+    assert done.exit_code == 0, done.output
+    made = (tmp_path / f"{name}.md").read_text()
+    assert made == (HERE / f"{name}.md").read_text(), "the page is not what its rows say"
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is not there")
+def test_a_tez_with_one_container_size_is_slower_on_the_same_jobs() -> None:
+    own = row_of("TPC-DS", 4, 2, "graphene", 0, scale=24)
+    p90 = row_of("TPC-DS", 4, 2, "tez, largest containers", 0, scale=24)
+    assert len(own["jct_s"]) == 4
+    assert span_gain(p90, own) > 0
+    assert own == row_of("TPC-DS", 4, 2, "graphene", 0, scale=24)
+
+
+def test_a_dag_in_one_container_size_leaves_larger_gaps() -> None:
+    dag, _ = drawn(0)[0]
+    larger = in_containers(dag, "p90").demand
+    assert (larger >= dag.demand).all()
+    most = np.sort(dag.demand, axis=0)[-1]
+    assert (in_containers(dag, "largest").demand == most).all()
+    sound, uniform = planned("bfs", 0), planned("bfs, largest", 0)
+    assert gap("cp_len_s", 50, uniform) > gap("cp_len_s", 50, sound)
+    assert saved(50, uniform, sound) > 0
