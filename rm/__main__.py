@@ -1,27 +1,24 @@
 """The Resource Manager's process: `python -m rm [--flag value ...]`."""
 
+import asyncio
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
 
 from rm.core import ResourceManager
 from rm.making import ManagerParts
 from rm.match.registry import make_matcher
-from rm.process.instruments import MeteredStore, instrument
+from rm.process.etcd_store import LeadershipLostError
+from rm.process.ranks import Ranks, etcd_settings, start_again
 from rm.process.remote import InOrder, RemoteMatcher
 from rm.process.service import ManagerService
-from rm.process.store import Journal
-from rm.process.trust import Trust, open_keys
+from rm.process.state import State, from_folder
 from rm.process.warm import warm
-from rm.recovery import compact
 from rm.settings import ManagerSettings
 from weft.cluster import DEFAULT_QUEUES, QueueSpec
-from weft.effects import Recovered
 from weft.errors import WeftError
 from weft.live.process import Process, run
 from weft.live.settings import RmSettings, fail, load, pairs
-from weft.live.shell import Shell
-from weft.messages import MANAGER
 from weft.presets import Preset, choose, with_options
 from weft.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
 from weft.wire.server import Server
@@ -69,7 +66,7 @@ def parts_of(settings: RmSettings, cluster_ts: int) -> ManagerParts:
                 "memory_mb": settings.master_memory_mb,
             },
             master_share_max=settings.master_share_max,
-            recovery=settings.state_dir is not None,
+            recovery=settings.state_dir is not None or bool(settings.store),
         ),
         settings.seed,
     )
@@ -90,54 +87,86 @@ def _cluster(text: str) -> tuple[ResourceTypes, QueueSpec]:
 
 
 async def serve(settings: RmSettings) -> None:
-    """Serve until told to end."""
+    """Serve until told to end; raises LeadershipLostError where another manager took over."""
+    where = etcd_settings(settings)
     process = Process(settings)
-    journal = Journal(Path(settings.state_dir), compact) if settings.state_dir else None
-    now_ms = int(time.time() * 1000)
-    cluster_ts = journal.cluster_ts(now_ms) if journal is not None else now_ms
-    parts = parts_of(settings, cluster_ts)
-    manager = parts.make()
-    records = tuple(journal.read()) if journal is not None else ()
-    if journal is not None and journal.dropped:
-        process.log.warning("the journal ends early", dropped=journal.dropped)
-    instrument(process.exposition, manager)
-    keys, save_keys = open_keys(settings.state_dir, settings.token_key_s)
+    parts = parts_of(settings, int(time.time() * 1000))
+    parts.make()  # what is wrong with the settings is told before anything is waited for
+    ranks = None if where is None else Ranks(process, settings, where)
     server = Server(
         settings.host, settings.port, process.exposition.called,
-        lambda text: keys.true_user(text, time.time()),
+        lambda text: service.user_of(text),  # noqa: PLW0108 - it is made below
+        None if ranks is None else ranks.gate,
     )  # fmt: skip
-    service = ManagerService(
-        process, server, Trust(keys, manager.books), len(manager.books.types),
-        settings.submissions_per_s, settings.heartbeat_s,
-    )  # fmt: skip
-    store = None if journal is None else MeteredStore(journal, process.exposition)
-    shell = Shell(
-        process.clock, service, store, process.exposition.meter, checked=settings.check,
-        tape=process.record("rm"),
-    )  # fmt: skip
-    shell.add(MANAGER, manager, parts)
-    shell.post(MANAGER, Recovered(records))
-    service.attach(shell)
-    # before anybody is served, or all wait while kernels are loaded or compiled
+    d, pace = len(parts.types), settings.heartbeat_s
+    report = None if ranks is None else ranks.report
+    service = ManagerService(process, server, d, settings.submissions_per_s, pace, report)
+    state: State | None = None
+
+    def begin(found: State) -> None:
+        nonlocal state
+        state = found
+        found.begin(process, service, settings, parts)
+
+    if ranks is None:
+        begin(from_folder(settings, parts.cluster_ts))
+    warm_up(parts)  # before anybody is served, or all wait while kernels are loaded or compiled
+    address = await server.start()
+    process.serve_metrics()
+    if ranks is not None:
+        ranks.listens(address)
+    process.ready(address=address, cluster_ts=0 if state is None else state.cluster_ts)
+    if ranks is not None:
+        ranks.start()
+        ranks.life, ranks.on_suspended = (lambda: service.life), service.suspend
+        process.spawn(take_over(ranks, process, settings, begin))
+    try:
+        await process.until_end()
+    except LeadershipLostError:
+        raise SteppedDownError(address) from None
+    finally:
+        await ended(process, server, state, ranks)
+
+
+async def ended(process: Process, server: Server, state: State | None, ranks: Ranks | None) -> None:
+    """End in order; what was accepted is written before another one leads."""
+    if ranks is not None:
+        ranks.serves = False
+    await server.stop()
+    if state is not None:
+        await state.end()
+    if ranks is not None:
+        await asyncio.to_thread(ranks.leave)
+    await process.close()
+
+
+class SteppedDownError(WeftError):
+    """Another manager leads; says the host:port where this one listened."""
+
+
+async def take_over(
+    ranks: Ranks, process: Process, settings: RmSettings, begin: Callable[[State], None]
+) -> None:
+    """Wait until this manager leads, and go on with what its predecessor knew."""
+    await ranks.elected()
+    began_s = time.monotonic()
+    now_ms = int(time.time() * 1000)
+    taken = await asyncio.to_thread(ranks.take_over, now_ms, settings.token_key_s)
+    journal, cluster_ts, keys, save = taken
+    records = await asyncio.to_thread(ranks.read, journal)
+    begin(State(journal, records, cluster_ts, keys, save))
+    ranks.serves = True
+    took_s = time.monotonic() - began_s
+    process.log.info("took over", records=len(records), took_s=round(took_s, 3))
+    await ranks.follow()
+
+
+def warm_up(parts: ManagerParts) -> None:
+    """Load the kernels."""
     trial = make_matcher(parts.matcher, parts.matcher_options)
     if isinstance(trial, RemoteMatcher):  # nobody else is asked about a job that is none
         trial = InOrder()
-    warm(trial, manager.books.types)
-    address = await server.start()
-    process.serve_metrics()
-    loop = process.spawn(shell.run())
-    process.spawn(service.turn_keys(save_keys, min(60.0, settings.token_key_s / 4)))
-    process.ready(address=address, cluster_ts=cluster_ts)
-    try:
-        await process.until_end()
-    finally:
-        await server.stop()
-        shell.end()
-        if not loop.done():
-            await shell.settle()
-        await process.close()
-        if journal is not None:
-            journal.close()
+    warm(trial, parts.types)
 
 
 def main(arguments: list[str]) -> None:
@@ -146,7 +175,17 @@ def main(arguments: list[str]) -> None:
         settings = load(RmSettings, arguments, "rm")
     except WeftError as error:
         fail(error)
-    run(lambda: serve(settings))
+    stepped_down: list[str] = []
+
+    async def until_replaced() -> None:
+        try:
+            await serve(settings)
+        except SteppedDownError as error:
+            stepped_down.append(str(error))
+
+    run(until_replaced)
+    for address in stepped_down:
+        start_again(address)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ TABLE: Mapping[str, frozenset[Who]] = {
     f"{CLIENT_SERVICE}RecommissionNode": _OPERATORS,
     f"{CLIENT_SERVICE}ListQueues": _USERS,
     f"{CLIENT_SERVICE}GetMetrics": _USERS,
+    f"{CLIENT_SERVICE}GetManager": _USERS,
     f"{CLIENT_SERVICE}Explain": _OWNERS,
     f"{CLIENT_SERVICE}ListContainers": _OWNERS,
     f"{CLIENT_SERVICE}WatchEvents": _OPERATORS,

@@ -121,6 +121,11 @@ class GetMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class GetManager:
+    """How the Resource Manager that is asked stands to the others; a standby answers as well."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     """Why each pending stage of an application is pending."""
 
@@ -151,6 +156,7 @@ ClientRequest = (
     | RecommissionNode
     | ListQueues
     | GetMetrics
+    | GetManager
     | Explain
     | ListContainers
 )
@@ -315,6 +321,23 @@ class ClusterMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class ManagerReport:
+    """How a Resource Manager stands to the others.
+
+    `standing`: ALONE (its state is a file, or nothing), LEADER, STANDBY, or SUSPENDED: it leads for
+    all that it knows, but its store does not answer, so it accepts and grants nothing meanwhile.
+    """
+
+    address: str
+    standing: str
+    leader: str = ""  # host:port of the one who leads, as far as this one knows
+    since_s: float = 0.0  # unix: since when it stands so
+    reason: str = ""  # why
+    store: str = ""  # where its state is; empty: in its memory only
+    life: int = 0  # of the manager that leads, the first being 1; 0: not this one
+
+
+@dataclass(frozen=True, slots=True)
 class StageExplanation:
     """Why containers of a stage are pending: reasons counted over nodes."""
 
@@ -375,6 +398,7 @@ ClientAnswer = (
     | Page[NodeReport]
     | QueueReport
     | ClusterMetrics
+    | ManagerReport
     | Explanation
     | Page[ContainerReport]
 )

@@ -128,7 +128,7 @@ class EtcdJournal:
         return data
 
     def save_keys(self, data: dict[str, Any]) -> None:
-        """Keep the keys; raises EtcdAwayError, LeadershipLostError."""
+        """Keep the keys; raises EtcdAwayError, LeadershipLostError where another one leads."""
         value = json.dumps(data).encode()
         if not self._etcd.transact([self._leads], [put(self._keys_key, value)]).succeeded:
             raise self._lost()

@@ -17,12 +17,12 @@ from rm.ledger.view import View
 from rm.lifecycle import AppState, NodeState
 from rm.match.protocol import Match, Matcher
 from rm.process.remote import RemoteMatcher
-from rm.process.store import Journal
 from rm.report.reports import dominant
 from weft.dag import Floats
 from weft.ids import format_app
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition, base_unit
 from weft.live.scrape import Labels
+from weft.live.shell import Store
 
 Series = dict[Labels, float]
 PHASE = "weft_scheduler_phase_seconds"
@@ -86,7 +86,7 @@ class MeteredMatcher:
 class MeteredStore:
     """The journal, with the time of its durable writes measured."""
 
-    def __init__(self, journal: Journal, out: Exposition) -> None:
+    def __init__(self, journal: Store, out: Exposition) -> None:
         self._journal = journal
         self._out = out
         text = "Time of one durable write of the state store, s"

@@ -13,7 +13,7 @@ from rm.process.metrics import ManagerMetrics
 from rm.process.owners import Owners
 from rm.process.rate import Rate
 from rm.process.trust import Trust
-from weft.access import TRUSTED, Caller
+from weft.access import TRUSTED, Caller, Role
 from weft.effects import ClientRequested
 from weft.errors import InputError
 from weft.facts import Fact
@@ -32,7 +32,15 @@ from weft.messages import (
     master_address,
     node_address,
 )
-from weft.requests import READS, ClientRequest, NewApplication, Refused, SubmitApplication
+from weft.requests import (
+    READS,
+    ClientRequest,
+    GetManager,
+    ManagerReport,
+    NewApplication,
+    Refused,
+    SubmitApplication,
+)
 from weft.wire import rules
 from weft.wire.gate import Gate
 from weft.wire.lanes import Lane
@@ -50,6 +58,7 @@ BATCH_MAX = 1_000
 SILENCE_BEATS = 3  # a stream that was not heard for so many heartbeats may have ended
 SILENCE_MIN_S = 2.0
 CLIENT = client_address("")
+_NOBODY: Any = None  # before the service is attached, nothing comes so far
 
 
 class ManagerService(Outside):
@@ -59,16 +68,19 @@ class ManagerService(Outside):
         self,
         process: Process,
         server: Server,
-        trust: Trust,
         d: int = 0,
         submissions_per_s: float = 0.0,
         heartbeat_s: float = 1.0,
+        report: Callable[[], ManagerReport] | None = None,
     ) -> None:
         """`d`: the number of the cluster's resource types. 0 submissions a second: no bound.
 
-        `heartbeat_s`: the pace of nodes on the cluster's clock.
+        `heartbeat_s`: the pace of nodes on the cluster's clock. `report` says how this manager
+        stands to others.
         """
-        self._trust = trust
+        self._trust: Trust = _NOBODY
+        self._report = report or (lambda: ManagerReport(server.address, "ALONE"))
+        self._stamp = (0, 0)  # the cluster's start, and the life of this manager
         self._process = process
         self._d = d
         self._gate = gate = Gate(process.tell_refused, process.count_refused)
@@ -81,19 +93,39 @@ class ManagerService(Outside):
         self._tokens = itertools.count(1)
         self._reading: set[Address] = set()  # of the clients, those whose request changes nothing
         self._rate = Rate(submissions_per_s, SUBMIT_BURST_S * submissions_per_s, time.monotonic)
-        self._refusing = ""  # why nothing new can be accepted
+        self._refusing = ""  # why nothing new can be accepted: the store takes nothing
+        self._suspended = ""  # the same: nobody can say whether this manager leads
         self._watchers: set[_Watcher] = set()
         self._kept: deque[tuple[float, Fact]] = deque(maxlen=KEPT_MAX)
         # of the newest fact; a restarted manager goes on above, as no facts come one a microsecond
         self._number = int(time.time() * 1e6)
         self._shell: Shell | None = None
-        add_client_service(server, self.ask, self.watch, gate, trust.logs)
-        add_tracker_service(server, self._from_nodes, self._closed, gate)
-        add_master_service(server, self._from_masters, self._closed, gate)
+        add_client_service(
+            server, self.ask, self.watch, gate,
+            lambda reports: self._trust.logs(reports),  # noqa: PLW0108 - it is another by then
+        )  # fmt: skip
+        add_tracker_service(server, self._from_nodes, self._closed, gate, lambda: self._stamp)
+        add_master_service(server, self._from_masters, self._closed, gate, lambda: self._stamp)
 
-    def attach(self, shell: Shell) -> None:
+    def attach(self, shell: Shell, trust: Trust) -> None:
         """From now on what arrives goes to the core; before, it is dropped."""
+        self._trust = trust
         self._shell = shell
+
+    def user_of(self, text: str) -> tuple[Role, str]:
+        """Whose token a user's is; raises InputError."""
+        if self._trust is _NOBODY:
+            raise InputError("token", "cannot be checked here: another Resource Manager leads")
+        return self._trust.keys.true_user(text, time.time())
+
+    @property
+    def life(self) -> int:
+        """Of this manager, once it serves; the first being 1."""
+        return self._stamp[1]
+
+    def suspend(self, reason: str) -> None:
+        """Accept nothing, for a reason; or, with an empty one, again."""
+        self._suspended = reason
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -171,13 +203,15 @@ class ManagerService(Outside):
 
     async def ask(self, request: ClientRequest, caller: Caller = TRUSTED) -> Any:
         """Put a client's request to the core and wait for the answer."""
+        if isinstance(request, GetManager):
+            return self._report()
         if self._shell is None:
             return Refused("unavailable", "", "the Resource Manager is starting")
         if isinstance(request, SubmitApplication) and not (caller.everything or request.job.user):
             request = replace(request, job=replace(request.job, user=caller.user))
         reads = type(request) in READS
-        if self._refusing and not reads:
-            why = f"nothing new is accepted until the state can be written again: {self._refusing}"
+        if (problem := self._refusing or self._suspended) and not reads:
+            why = f"nothing new is accepted until the state can be written again: {problem}"
             return Refused("unavailable", "", why)
         if isinstance(request, SubmitApplication | NewApplication):
             wait_s = self._rate.wait_s()
@@ -221,7 +255,7 @@ class ManagerService(Outside):
         while True:
             await asyncio.sleep(every_s)
             turned = self._trust.keys.turn(time.time())
-            if why := save(self._trust.keys):
+            if why := await asyncio.to_thread(save, self._trust.keys):
                 self._process.log.warning("after a restart tokens do not hold", reason=why)
             if not turned:
                 continue
@@ -234,6 +268,8 @@ class ManagerService(Outside):
     def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
         """Group by stream, so that a round's messages to one process leave in one batch."""
         self._process.flush()
+        if not self._stamp[1]:  # what this life says comes after its start was persisted
+            self._stamp = self._trust.stamp
         batches: dict[Lane, list[Any]] = {}
         lost = 0
         for to, message in sends:

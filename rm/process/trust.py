@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rm.books import Books
+from rm.process.etcd_store import EtcdJournal
 from weft.access import ANY_NODE, Role
 from weft.errors import InputError
 from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt
@@ -27,6 +28,7 @@ from weft.messages import (
     containers_of,
 )
 from weft.requests import ContainerReport
+from weft.wire.etcd import EtcdAwayError
 from weft.wire.lanes import Lane
 from weft.wire.tokens import FILE, Keys, KeysTold, Kind, Shown
 
@@ -34,7 +36,38 @@ SUBJECTS_MAX = 100_000  # of one stream
 BOUND_MAX = 100_000  # names of nodes; beyond, those whose stream is closed are forgotten
 
 
-def open_keys(folder: Path | None, rotate_s: float) -> tuple[Keys, Callable[[Keys], str]]:
+Save = Callable[[Keys], str]
+
+
+def shared_keys(journal: EtcdJournal, rotate_s: float) -> tuple[Keys, Save]:
+    """The keys that managers share, or new ones, and how to keep them; raises WeftError.
+
+    To keep them answers why that cannot be done now.
+    """
+    saved = journal.saved_keys()
+    try:
+        keys = Keys(time.time(), secrets.token_bytes, rotate_s, saved)
+    except InputError as error:
+        raise InputError(f"etcd: {error.place}", error.problem) from None
+
+    def save(keys: Keys) -> str:
+        nonlocal saved
+        data = keys.data()
+        if data == saved:
+            return ""
+        try:
+            journal.save_keys(data)
+        except EtcdAwayError as error:
+            return str(error)
+        saved = data
+        return ""
+
+    if saved is None and (why := save(keys)):
+        raise EtcdAwayError(why)  # a token that the next leader does not know is worth nothing
+    return keys, save
+
+
+def open_keys(folder: Path | None, rotate_s: float) -> tuple[Keys, Save]:
     """The keys in a state folder, or new ones, and how to keep them; raises InputError.
 
     To keep them answers why that cannot be done now (a full disk); empty: they are kept. Keys that
@@ -92,6 +125,11 @@ class Trust:
         self._books = books
         self._bound: dict[NodeId, Lane] = {}  # the stream that speaks for a node
         self._sweep_at = BOUND_MAX
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """The cluster's start, ms since the epoch, and the life of this manager, the first 1."""
+        return self._books.cluster_ts, self._books.epoch + 1
 
     # -- asking ------------------------------------------------------------------------------------
 

@@ -203,6 +203,7 @@ def requests(app: int) -> dict[str, Any]:
         "DecommissionNode": pb.DecommissionNodeRequest(node_id="n2", timeout_s=-1),
         "RecommissionNode": pb.RecommissionNodeRequest(node_id="n2"),
         "ListQueues": Nothing(), "GetMetrics": Nothing(),
+        "GetManager": Nothing(),
         "Explain": pb.ExplainRequest(app_id=app),
         "ListContainers": pb.ListContainersRequest(app_id=app),
         "WatchEvents": pb.WatchEventsRequest(),

@@ -106,6 +106,7 @@ ANSWERS: dict[Any, Any] = {
     requests.RecommissionNode: requests.Done,
     requests.ListQueues: requests.QueueReport,
     requests.GetMetrics: requests.ClusterMetrics,
+    requests.GetManager: requests.ManagerReport,
     requests.Explain: requests.Explanation,
     requests.ListContainers: requests.Page[requests.ContainerReport],
 }

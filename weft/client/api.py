@@ -35,12 +35,14 @@ from weft.requests import (
     Explanation,
     GetApplication,
     GetJob,
+    GetManager,
     GetMetrics,
     KillApplication,
     ListApplications,
     ListContainers,
     ListNodes,
     ListQueues,
+    ManagerReport,
     MoveApplication,
     NewApplication,
     NodeReport,
@@ -208,6 +210,10 @@ class AsyncClient:
     async def metrics(self) -> ClusterMetrics:
         """Counts over the whole cluster."""
         return await self._ask(GetMetrics(), ClusterMetrics)
+
+    async def manager(self) -> ManagerReport:
+        """How the Resource Manager that answers stands to the others: the leader, or a standby."""
+        return await self._ask(GetManager(), ManagerReport)
 
     async def explain(self, app: AppId) -> Explanation:
         """Why each pending stage of an application is pending."""
@@ -406,6 +412,10 @@ class Client:
     def metrics(self) -> ClusterMetrics:
         """Counts over the whole cluster."""
         return self._run(self._client.metrics())
+
+    def manager(self) -> ManagerReport:
+        """How the Resource Manager that answers stands to the others; see `AsyncClient.manager`."""
+        return self._run(self._client.manager())
 
     def explain(self, app: AppId) -> Explanation:
         """Why each pending stage of an application is pending."""

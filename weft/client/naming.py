@@ -37,10 +37,11 @@ class StateFilter:
 
 
 def check_address(text: str) -> None:
-    """Raise InputError unless this is host:port."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InputError("--rm", f"expected host:port, got {text!r}")
+    """Raise InputError unless this is host:port, or several with commas between."""
+    for place in text.split(","):
+        host, _, port = place.strip().rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise InputError("--rm", f"expected host:port, got {place!r}")
 
 
 def app_states(names: Iterable[str]) -> StateFilter:

@@ -220,8 +220,11 @@ class Process:
 def found(settings: ProcessSettings, place: str) -> str:
     """An address as it was told, or, of `@FILE`, what the process that writes that ready file says.
 
-    Waits for the file: processes of one host may start at once. Raises WeftError after `START_S`.
+    Of several with commas between, each. Waits for the file: processes of one host may start at
+    once. Raises WeftError after `START_S`.
     """
+    if "," in place:
+        return ",".join(found(settings, one.strip()) for one in place.split(","))
     if not place.startswith("@"):
         return place
     path, parent, until = Path(place[1:]), os.getppid(), time.monotonic() + START_S

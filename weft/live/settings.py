@@ -190,6 +190,27 @@ class RmSettings(TapedSettings):
     state_dir: Path | None = Field(
         None, description="Folder of the journal; without one nothing survives a restart."
     )
+    store: str = Field(
+        "",
+        description="etcd://host:port,.../prefix instead of state_dir: several managers share it, "
+        "one leads.",
+    )
+    store_ca: Path | None = Field(
+        None, description="Authority (PEM) of etcd's certificate; with it etcd is reached by TLS."
+    )
+    store_cert: Path | None = Field(None, description="Certificate (PEM) that etcd is shown.")
+    store_key: Path | None = Field(None, description="The certificate's private key (PEM).")
+    store_user: str = Field("", description="User of etcd; empty: it asks for none.")
+    store_password_file: Path | None = Field(None, description="File with the user's password.")
+    lease_s: float = Field(
+        5.0,
+        ge=2,
+        le=60,
+        description="A leader that is gone is replaced after so long, s, wall clock.",
+    )
+    advertise: str = Field(
+        "", description="host:port under which others reach this manager; empty: as it listens."
+    )
     token_key_s: float = Field(
         86_400.0, ge=2, description="Between new keys that tokens are signed with, s, wall clock."
     )
@@ -209,7 +230,8 @@ class NmSettings(TapedSettings):
     )
     manager: str = Field(
         "127.0.0.1:8030",
-        description="host:port of the Resource Manager, or @ and its ready file, waited for.",
+        description="host:port of the Resource Manager, or @ and its ready file, waited for; of "
+        "several with commas between.",
     )
     advertise: str = Field(
         "", description="host:port under which masters reach this process; empty: as it listens."
@@ -284,7 +306,8 @@ class AmSettings(TapedSettings):
     )
     manager: str = Field(
         "127.0.0.1:8030",
-        description="host:port of the Resource Manager, or @ and its ready file, waited for.",
+        description="host:port of the Resource Manager, or @ and its ready file, waited for; of "
+        "several with commas between.",
     )
     hosting: bool = Field(False, description="Be an AM host: run the masters that nodes send.")
     attempt: int = Field(0, ge=0, description="The one attempt to run, when not hosting.")
@@ -329,7 +352,8 @@ class WebSettings(ProcessSettings):
     )
     manager: str = Field(
         "127.0.0.1:8030",
-        description="host:port of the Resource Manager, or @ and its ready file, waited for.",
+        description="host:port of the Resource Manager, or @ and its ready file, waited for; of "
+        "several with commas between.",
     )
     deadline_s: float = Field(10.0, gt=0, description="The Resource Manager answers in so long, s.")
     https: bool = Field(
@@ -370,7 +394,9 @@ class HadoopSettings(ProcessSettings):
     files: Path | None = Field(None, description="Folder to serve as a file system, by WebHDFS.")
     files_port: int = Field(9870, ge=0, le=65535, description="Port of WebHDFS.")
     dir: Path = Field(Path("weft-hadoop"), description="Launch contexts and token keys.")
-    manager: str = Field("127.0.0.1:8030", description="host:port of the Resource Manager.")
+    manager: str = Field(
+        "127.0.0.1:8030", description="host:port of the Resource Manager; of several: a:1,b:2."
+    )
     web: str = Field("", description="http://host:port of Weft's pages; empty: there are none.")
     node_host: str = Field(
         "", description="Name that nodes go by; empty: the host of their address."

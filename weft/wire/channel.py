@@ -11,15 +11,21 @@ import grpc.aio
 
 from weft.errors import InputError, WeftError
 from weft.wire import tls
+from weft.wire.places import places
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # of one message: a job of 100,000 told tasks is about 15 MB
 SPARE_BYTES = 1024  # of it, for what gRPC and the enclosing message add
 OLD_S = 600.0  # calls over a connection with an identity that was renewed end by then
 BACKOFF_S = 0.05  # before the first retry; doubles up to BACKOFF_S_MAX
 BACKOFF_S_MAX = 2.0
+SEARCH_S_MAX = 0.5  # the same for a list of addresses, of which one may serve any moment
+LEFT_S = 5.0  # calls under way at an address that was left end by then
+PROBE_S, SILENT_S = 2.0, 3.0  # of a list: after so long of silence one is asked, then left
 
 PLACE_KEY = "weft-place-bin"  # trailing metadata of a refused request
 PROBLEM_KEY = "weft-problem-bin"
+SERVES_KEY = "weft-serves"  # leading metadata of a stream that is served, not refused
+LEADER_KEY = "weft-leader-bin"  # of what a standby refuses: host:port of the one who leads
 
 Stub = TypeVar("Stub")
 
@@ -41,10 +47,18 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_http_proxy", 0),  # a cluster is reached directly
     ("grpc.use_local_subchannel_pool", 1),  # channels do not share each other's back-off
 ]
+# one of several may be paused, with its connections open: only silence tells
+_WATCHFUL = {
+    "grpc.keepalive_time_ms": int(PROBE_S * 1000),
+    "grpc.keepalive_timeout_ms": int(SILENT_S * 1000),
+    "grpc.http2.ping_timeout_ms": int(SILENT_S * 1000),
+    "grpc.http2.max_pings_without_data": 0,
+    "grpc.max_reconnect_backoff_ms": int(SEARCH_S_MAX * 1000),
+}
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     *_LIMITS,
     *_KEEPALIVE,
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_ping_strikes", 0),  # a quiet connection is no hostile one
     ("grpc.so_reuseport", 0),  # a port in use is an error, never shared by accident
@@ -59,27 +73,31 @@ _IN_WORDS = {
 }
 
 
-def dial(address: str) -> grpc.aio.Channel:
+def dial(address: str, *, watchful: bool = False) -> grpc.aio.Channel:
     """A channel to host:port, by TLS where this process has an identity for it.
 
-    Nothing is sent before the first call.
+    Nothing is sent before the first call. `watchful`: a peer that is silent is soon left.
     """
     identity = tls.current()
+    options = list((dict(CHANNEL_OPTIONS) | _WATCHFUL).items()) if watchful else CHANNEL_OPTIONS
     if identity is None:
-        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        return grpc.aio.insecure_channel(address, options=options)
     credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.cert)
-    return grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+    return grpc.aio.secure_channel(address, credentials, options=options)
 
 
 class Dialled(Generic[Stub]):
-    """A channel to host:port, made anew on the next use when this process's identity is."""
+    """A channel to one host:port of a list, made anew when this process's identity is."""
 
     def __init__(self, address: str, stub: Callable[[grpc.aio.Channel], Stub]) -> None:
-        """`stub` is the generated class of a service's calls."""
-        self._address = address
+        """`address`: one host:port, or several with commas between; `stub` is the generated class
+        of a service's calls.
+        """
+        self._places = places(address)
+        self._at = 0
         self._make = stub
         self._identity = tls.current()
-        self._channel = dial(address)
+        self._channel = self._dial()
         self._stub = stub(self._channel)
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -89,12 +107,45 @@ class Dialled(Generic[Stub]):
         identity = tls.current() if self._identity is not None and self._identity.files else None
         if identity is not None and identity.files and identity != self._identity:
             self._identity = identity
-            old, self._channel = self._channel, dial(self._address)
-            self._stub = self._make(self._channel)
-            task = asyncio.get_running_loop().create_task(old.close(OLD_S))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._anew(OLD_S)
         return self._stub
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one address."""
+        return len(self._places) > 1
+
+    @property
+    def address(self) -> str:
+        """The host:port that is tried now."""
+        return self._places[self._at]
+
+    def turn(self, hint: str = "", tried: str = "") -> None:
+        """Go on to the next address, or to `hint` where that is one of the list.
+
+        `tried` is the address that did not serve: where another call went on already, this stays.
+        """
+        if not self.several or (tried and tried != self.address):
+            return
+        if hint in self._places and hint != self.address:
+            self._at = self._places.index(hint)
+        else:
+            self._at = (self._at + 1) % len(self._places)
+        self._anew(LEFT_S)
+
+    def backoffs(self) -> Iterator[float]:
+        """Waits between tries, s; short ones where another address may serve any moment."""
+        return backoffs(SEARCH_S_MAX if self.several else BACKOFF_S_MAX)
+
+    def _dial(self) -> grpc.aio.Channel:
+        return dial(self.address, watchful=self.several)
+
+    def _anew(self, grace_s: float) -> None:
+        old, self._channel = self._channel, self._dial()
+        self._stub = self._make(self._channel)
+        task = asyncio.get_running_loop().create_task(old.close(grace_s))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Close what is open."""
@@ -103,12 +154,12 @@ class Dialled(Generic[Stub]):
         await self._channel.close()
 
 
-def backoffs() -> Iterator[float]:
+def backoffs(most_s: float = BACKOFF_S_MAX) -> Iterator[float]:
     """Waits between tries, s: exponential, with full jitter so that peers do not come at once."""
     wait_s = BACKOFF_S
     while True:
         yield wait_s * random.uniform(0.5, 1.0)
-        wait_s = min(wait_s * 2, BACKOFF_S_MAX)
+        wait_s = min(wait_s * 2, most_s)
 
 
 def check_size(message: Any, what: str) -> None:
@@ -172,15 +223,18 @@ async def call(
     deadline_s: float,
     patience_s: float,
     metadata: tuple[tuple[str, str], ...] = (),
+    turn: Callable[[str], Any] | None = None,
 ) -> Any:
     """One unary call, safe to repeat; an unavailable peer is tried again for `patience_s`.
 
+    `turn` goes on to another address (to the one that it is told of, if that is one) and gives the
+    method to call there; without it there is but one.
     Raises WeftError when the peer is not reached or does not answer in time; statuses that the
     peer chose itself come up as `grpc.aio.AioRpcError`.
     """
     loop = asyncio.get_running_loop()
     give_up = loop.time() + patience_s
-    for wait_s in backoffs():
+    for wait_s in backoffs(BACKOFF_S_MAX if turn is None else SEARCH_S_MAX):
         try:
             return await method(request, timeout=deadline_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
@@ -193,8 +247,17 @@ async def call(
                 raise
             if loop.time() + wait_s > give_up:
                 raise unreachable(who, address, error) from None
+            if turn is not None:
+                method = turn(leader_of(error))
         await asyncio.sleep(wait_s)
     raise AssertionError("unreachable")
+
+
+def leader_of(error: grpc.RpcError) -> str:
+    """The host:port of the one who leads, as a standby named it; empty: it named none."""
+    metadata = getattr(error, "trailing_metadata", lambda: ())() or ()
+    found = next((value for key, value in metadata if key == LEADER_KEY), b"")
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
 
 
 def _chosen(error: grpc.aio.AioRpcError) -> bool:

@@ -19,13 +19,15 @@ from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.tokens import numbered
 
 _MANAGER = "Resource Manager"
+TAKEOVER_S = 20.0  # with several managers: for so long one may take over from another
 LOGS_MAX = 100_000  # containers whose logs a connection has leave to read
 
 
 class ManagerConnection:
     """Unary calls with a deadline each; safe to use for as long as the loop that made it runs.
 
-    `patience_s` is how long a Resource Manager that is not there is tried again, s.
+    `address` may be a list with commas between: the one who leads is looked for. `patience_s` is
+    how long a Resource Manager that is not there is tried again, s.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class ManagerConnection:
         self.deadline_s = deadline_s
         self.patience_s = patience_s
         self._dialled = wire.Dialled(address, ResourceManagerClientStub)
+        if self._dialled.several:
+            self.patience_s = max(patience_s, TAKEOVER_S)
 
     async def close(self) -> None:
         """Close the connection; calls under way are cancelled."""
@@ -58,11 +62,20 @@ class ManagerConnection:
         message = row.encode_request(request)
         what = "job" if isinstance(request, SubmitApplication) else row.method
         wire.check_size(message, what)
-        method = getattr(self._dialled.stub, row.method)
+        dialled = self._dialled
+        tried = dialled.address
+
+        def elsewhere(leader: str) -> Any:
+            nonlocal tried
+            dialled.turn(leader, tried)
+            tried = dialled.address
+            return getattr(dialled.stub, row.method)
+
         try:
             answer = await wire.call(
-                method, message, _MANAGER, self.address, self.deadline_s,
-                max(self.patience_s, patience_s), self._metadata,
+                getattr(dialled.stub, row.method), message, _MANAGER, self.address,
+                self.deadline_s, max(self.patience_s, patience_s), self._metadata,
+                elsewhere if dialled.several else None,
             )  # fmt: skip
         except grpc.aio.AioRpcError as error:
             return self._refused(error, what)
@@ -99,6 +112,7 @@ class ManagerConnection:
         `after`: the facts with larger numbers that are still kept come first; 0: none. Ends with
         WeftError when the connection breaks.
         """
+        tried = self._dialled.address
         stream = self._dialled.stub.WatchEvents(
             WatchEventsRequest(after=after), metadata=self._metadata
         )
@@ -116,6 +130,7 @@ class ManagerConnection:
             ):  # fmt: skip
                 text = f"the {_MANAGER} at {self.address} refused: {error.details()}"
                 raise WeftError(text) from None
+            self._dialled.turn(wire.leader_of(error), tried)
             raise wire.unreachable(_MANAGER, self.address, error) from None
         finally:
             stream.cancel()

@@ -871,6 +871,48 @@ class ClusterMetrics(_message.Message):
 Global___ClusterMetrics: _TypeAlias = ClusterMetrics  # noqa: Y015
 
 @_typing.final
+class ManagerReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    STANDING_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    standing: _builtins.str
+    """ALONE, LEADER, STANDBY or SUSPENDED"""
+    leader: _builtins.str
+    """host:port of the one who leads; empty: not known"""
+    since_s: _builtins.float
+    """unix: since when it stands so"""
+    reason: _builtins.str
+    store: _builtins.str
+    """where its state is; empty: in memory only"""
+    life: _builtins.int
+    """of the manager that leads, the first being 1; 0: not this one"""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        standing: _builtins.str = ...,
+        leader: _builtins.str = ...,
+        since_s: _builtins.float = ...,
+        reason: _builtins.str = ...,
+        store: _builtins.str = ...,
+        life: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "leader", b"leader", "life", b"life", "reason", b"reason", "since_s", b"since_s", "standing", b"standing", "store", b"store"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ManagerReport: _TypeAlias = ManagerReport  # noqa: Y015
+
+@_typing.final
 class StageExplanation(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -105,6 +105,11 @@ class ResourceManagerClientStub:
                 request_serializer=words__pb2.Nothing.SerializeToString,
                 response_deserializer=client__pb2.ClusterMetrics.FromString,
                 _registered_method=True)
+        self.GetManager = channel.unary_unary(
+                '/weft.ResourceManagerClient/GetManager',
+                request_serializer=words__pb2.Nothing.SerializeToString,
+                response_deserializer=client__pb2.ManagerReport.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/weft.ResourceManagerClient/Explain',
                 request_serializer=client__pb2.ExplainRequest.SerializeToString,
@@ -222,6 +227,13 @@ class ResourceManagerClientServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetManager(self, request, context):
+        """How this Resource Manager stands to the others; answered by a standby, too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Why each pending stage of an application is pending.
         """
@@ -315,6 +327,11 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
                     servicer.GetMetrics,
                     request_deserializer=words__pb2.Nothing.FromString,
                     response_serializer=client__pb2.ClusterMetrics.SerializeToString,
+            ),
+            'GetManager': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetManager,
+                    request_deserializer=words__pb2.Nothing.FromString,
+                    response_serializer=client__pb2.ManagerReport.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -710,6 +727,33 @@ class ResourceManagerClient:
             '/weft.ResourceManagerClient/GetMetrics',
             words__pb2.Nothing.SerializeToString,
             client__pb2.ClusterMetrics.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetManager(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/GetManager',
+            words__pb2.Nothing.SerializeToString,
+            client__pb2.ManagerReport.FromString,
             options,
             channel_credentials,
             insecure,

@@ -64,6 +64,8 @@ class ResourceManagerClientStub:
     """The tree of queues from the root."""
     GetMetrics: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ClusterMetrics]
     """Counts over the whole cluster."""
+    GetManager: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ManagerReport]
+    """How this Resource Manager stands to the others; answered by a standby, too."""
     Explain: _grpc.UnaryUnaryMultiCallable[_client_pb2.ExplainRequest, _client_pb2.Explanation]
     """Why each pending stage of an application is pending."""
     ListContainers: _grpc.UnaryUnaryMultiCallable[_client_pb2.ListContainersRequest, _client_pb2.ContainerReports]
@@ -101,6 +103,8 @@ class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     """The tree of queues from the root."""
     GetMetrics: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ClusterMetrics]  # type: ignore[assignment]
     """Counts over the whole cluster."""
+    GetManager: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ManagerReport]  # type: ignore[assignment]
+    """How this Resource Manager stands to the others; answered by a standby, too."""
     Explain: _aio.UnaryUnaryMultiCallable[_client_pb2.ExplainRequest, _client_pb2.Explanation]  # type: ignore[assignment]
     """Why each pending stage of an application is pending."""
     ListContainers: _aio.UnaryUnaryMultiCallable[_client_pb2.ListContainersRequest, _client_pb2.ContainerReports]  # type: ignore[assignment]
@@ -219,6 +223,14 @@ class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_client_pb2.ClusterMetrics, _abc.Awaitable[_client_pb2.ClusterMetrics]]:
         """Counts over the whole cluster."""
+
+    @_abc_1.abstractmethod
+    def GetManager(
+        self,
+        request: _words_pb2.Nothing,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.ManagerReport, _abc.Awaitable[_client_pb2.ManagerReport]]:
+        """How this Resource Manager stands to the others; answered by a standby, too."""
 
     @_abc_1.abstractmethod
     def Explain(

@@ -7,6 +7,7 @@ from weft.requests import (
     ClusterMetrics,
     ContainerReport,
     Explanation,
+    ManagerReport,
     NodeReport,
     QueueReport,
     StageExplanation,
@@ -189,6 +190,26 @@ def decode_queue(item: pb.QueueReport) -> QueueReport:
         tuple(decode_queue(child) for child in item.children),
         item.max_applications,
         item.max_am_share,
+    )
+
+
+def encode_manager(report: ManagerReport) -> pb.ManagerReport:
+    """How a manager stands to the others."""
+    return pb.ManagerReport(
+        address=report.address,
+        standing=report.standing,
+        leader=report.leader,
+        since_s=report.since_s,
+        reason=report.reason,
+        store=report.store,
+        life=report.life,
+    )
+
+
+def decode_manager(item: pb.ManagerReport) -> ManagerReport:
+    """How a manager stands to the others."""
+    return ManagerReport(
+        item.address, item.standing, item.leader, item.since_s, item.reason, item.store, item.life
     )
 
 

@@ -159,9 +159,11 @@ class Stream:
         on_state: Callable[[bool, str], None] | None = None,
         bin_: Bin | None = None,
         greeting: Greeting | None = None,
+        dialled: "wire.Dialled[Any] | None" = None,
     ) -> None:
-        """`greeting` gives what a new connection begins with."""
+        """`greeting` gives what a new connection begins with; `dialled` knows other addresses."""
         self._greeting = greeting
+        self._dialled = dialled
         self._open = open_
         self._encode = encode
         self._decode = decode
@@ -183,27 +185,45 @@ class Stream:
 
     async def run(self) -> None:
         """Keep the stream up until cancelled."""
-        waits = wire.backoffs()
+        waits = self._waits()
         while True:
+            leader = ""
             try:
                 await self._once()
                 reason = "closed by the server"
             except grpc.aio.AioRpcError as error:
-                reason = wire.reason_of(error)
+                reason, leader = wire.reason_of(error), wire.leader_of(error)
             except (ValueError, WeftError) as error:  # a server of another version
                 reason = f"not understood: {error}"
             if self.up:
-                waits = wire.backoffs()
+                waits = self._waits()
             self.up = False
             self._on_state(False, reason)
             self._lane.forget()
+            if self._dialled is not None:
+                self._dialled.turn(leader)
             await asyncio.sleep(next(waits))
+
+    async def _served(self, call: Any) -> None:
+        """Wait until a manager takes the stream; raises AioRpcError where it leaves it to another.
+
+        Nothing but its first word tells: the connection to one that stands by is as good.
+        """
+        told = await call.initial_metadata()
+        if wire.SERVES_KEY not in dict(told or ()):
+            await _check(call)
+            raise WeftError("closed by the server")
+
+    def _waits(self) -> Iterator[float]:
+        return wire.backoffs() if self._dialled is None else self._dialled.backoffs()
 
     async def _once(self) -> None:
         call = self._open()
         writer: asyncio.Task[None] | None = None
         try:
             await call.wait_for_connection()
+            if self._dialled is not None and self._dialled.several:
+                await self._served(call)
             self.up = True
             self._on_state(True, "")
             if self._greeting is not None:
@@ -211,17 +231,21 @@ class Stream:
             writer = asyncio.create_task(self._lane.pump(call.write, self._encode))
             while (batch := await call.read()) is not grpc.aio.EOF:
                 self._on_batch(self._decode(batch))
-            code = await call.code()
-            if code is not grpc.StatusCode.OK:
-                raise _broken(code, await call.details())
+            await _check(call)
         finally:
             await cancel(writer)
             call.cancel()
 
 
-def _broken(code: grpc.StatusCode, details: str | None) -> grpc.aio.AioRpcError:
-    empty = grpc.aio.Metadata()
-    return grpc.aio.AioRpcError(code, empty, empty, details=details)
+async def _check(call: Any) -> None:
+    """Raise AioRpcError where a call ended with another status than OK."""
+    code = await call.code()
+    if code is not grpc.StatusCode.OK:
+        raise _broken(code, await call.details(), await call.trailing_metadata())
+
+
+def _broken(code: grpc.StatusCode, details: str | None, last: Any) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), last, details=details)
 
 
 async def cancel(task: asyncio.Task[Any] | None) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from weft.errors import WeftError
 from weft.messages import StartContainers, StopContainers
 from weft.wire import channel as wire
 from weft.wire import codec
@@ -22,6 +23,7 @@ from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.host_pb2_grpc import MasterHostStub
 from weft.wire.lanes import Bin, Greeting, Lane, Stream, cancel, parts
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
+from weft.wire.places import Newest
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
 DEADLINE_S = 10.0
@@ -41,11 +43,12 @@ def tracker_stream(
     return Stream(
         lambda: dialled.stub.Track(),  # noqa: PLW0108 - the stub may be another by then
         codec.encode_node_reports,
-        codec.decode_node_orders,
+        _of_the_newest(codec.decode_node_orders),
         on_batch,
         on_state,
         bin_,
         greeting,
+        dialled,
     )
 
 
@@ -61,12 +64,25 @@ def master_stream(
     return Stream(
         lambda: dialled.stub.Allocate(),  # noqa: PLW0108
         codec.encode_master_reports,
-        codec.decode_master_orders,
+        _of_the_newest(codec.decode_master_orders),
         on_batch,
         on_state,
         bin_,
         greeting,
+        dialled,
     )
+
+
+def _of_the_newest(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Decode what a manager says, and break with one that was replaced by another since."""
+    newest = Newest()
+
+    def decoded(batch: Any) -> Any:
+        if not newest.counts(batch.cluster_ts, batch.life):
+            raise WeftError(f"life {batch.life} of the manager is over, {newest.life} goes on")
+        return decode(batch)
+
+    return decoded
 
 
 def host_stream(address: str, on_batch: OnBatch, on_state: OnState) -> Stream:

@@ -86,6 +86,12 @@ class MasterOrders(_message.Message):
 
     ITEMS_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    CLUSTER_TS_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
+    cluster_ts: _builtins.int
+    """start of the cluster, ms since the epoch"""
+    life: _builtins.int
+    """of the manager; one that was told of a later one takes no orders of this"""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___MasterOrder]: ...
     @_builtins.property
@@ -97,10 +103,12 @@ class MasterOrders(_message.Message):
         *,
         items: _abc.Iterable[Global___MasterOrder] | None = ...,
         tokens: _abc.Iterable[_builtins.bytes] | None = ...,
+        cluster_ts: _builtins.int = ...,
+        life: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_ts", b"cluster_ts", "items", b"items", "life", b"life", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -321,6 +321,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     requests.RecommissionNode: {"node_id": NAME},
     requests.ListQueues: {},
     requests.GetMetrics: {},
+    requests.GetManager: {},
     requests.Explain: {"app_id": APP},
     requests.ListContainers: {"app_id": APP, "limit": COUNT, "page": NAME},
 }  # fmt: skip

@@ -34,15 +34,23 @@ class Server:
         port: int,
         on_call: OnCall | None = None,
         users: UserOf | None = None,
+        gate: grpc.aio.ServerInterceptor | None = None,
     ) -> None:
-        """`on_call` is told of every call that was served; `users` knows users' tokens."""
+        """`on_call` is told of every call that was served; `users` knows users' tokens.
+
+        `gate` decides first whether a call is served here at all.
+        """
         self._host = host
         self._port = port
         self._identity = tls.current()
         metering = [Metering(on_call)] if on_call is not None else []
         self._server = grpc.aio.server(
             options=SERVER_OPTIONS,
-            interceptors=[*metering, Admission(self._identity is not None, users)],
+            interceptors=[
+                *metering,
+                *([gate] if gate is not None else []),
+                Admission(self._identity is not None, users),
+            ],
         )
         self._health = HealthServicer()
         self._names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]

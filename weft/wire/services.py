@@ -42,6 +42,7 @@ Ask = Callable[[ClientRequest, Caller], Awaitable[Any]]
 Watch = Callable[[int], AsyncIterator[tuple[int, list[str]]]]
 OnBatch = Callable[[Lane, Any], None]
 OnClosed = Callable[[Lane], None]
+Stamp = Callable[[], tuple[int, int]]  # the cluster's start, ms, and the life of its manager
 _STATUS = {code.name.lower(): code for code in grpc.StatusCode}
 
 
@@ -113,10 +114,18 @@ async def _refuse(context: Any, refused: Refused) -> None:
     await context.abort(status, details, metadata)
 
 
+def _unknown() -> tuple[int, int]:
+    return 0, 0
+
+
 def add_tracker_service(
-    server: Server, on_batch: OnBatch, on_closed: OnClosed, gate: Gate | None = None
+    server: Server,
+    on_batch: OnBatch,
+    on_closed: OnClosed,
+    gate: Gate | None = None,
+    stamp: Stamp = _unknown,
 ) -> None:
-    """Serve NodeTracker: every stream has a lane back."""
+    """Serve NodeTracker: every stream has a lane back, and every batch says whose it is."""
     gate = gate or Gate()
 
     async def track(_: Any, context: Any) -> None:
@@ -124,7 +133,9 @@ def add_tracker_service(
             return codec.decode_node_reports(batch, refused)
 
         def encode(orders: list[Any]) -> Any:
-            return codec.encode_node_orders([TimeTold(time.time()), *orders])
+            batch = codec.encode_node_orders([TimeTold(time.time()), *orders])
+            batch.cluster_ts, batch.life = stamp()
+            return batch
 
         refused = _refuser(gate, "TrackerReport", context)
         await _stream(context, encode, decode, on_batch, on_closed)
@@ -134,17 +145,26 @@ def add_tracker_service(
 
 
 def add_master_service(
-    server: Server, on_batch: OnBatch, on_closed: OnClosed, gate: Gate | None = None
+    server: Server,
+    on_batch: OnBatch,
+    on_closed: OnClosed,
+    gate: Gate | None = None,
+    stamp: Stamp = _unknown,
 ) -> None:
-    """Serve ApplicationMasterProtocol: every stream has a lane back."""
+    """Serve ApplicationMasterProtocol: every stream has a lane back, every batch says whose."""
     gate = gate or Gate()
 
     async def allocate(_: Any, context: Any) -> None:
         def decode(batch: Any) -> Any:
             return codec.decode_master_reports(batch, refused)
 
+        def encode(orders: list[Any]) -> Any:
+            batch = codec.encode_master_orders(orders)
+            batch.cluster_ts, batch.life = stamp()
+            return batch
+
         refused = _refuser(gate, "MasterReport", context)
-        await _stream(context, codec.encode_master_orders, decode, on_batch, on_closed)
+        await _stream(context, encode, decode, on_batch, on_closed)
 
     add = master_pb2_grpc.add_ApplicationMasterProtocolServicer_to_server
     server.add(add, SimpleNamespace(Allocate=allocate), "weft.ApplicationMasterProtocol")
@@ -173,6 +193,7 @@ async def _stream(
     on_closed: OnClosed,
 ) -> None:
     lane = Lane(peer=context.peer(), who=auth.peer())
+    await context.send_initial_metadata(((wire.SERVES_KEY, "1"),))
     try:
         await serve(context, lane, encode, decode, lambda batch: on_batch(lane, batch))
     finally:

@@ -87,8 +87,14 @@ class TrackerOrders(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     NOW_S_FIELD_NUMBER: _builtins.int
+    CLUSTER_TS_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
     now_s: _builtins.float
     """unix, s, when this was sent: by it the node judges when tokens end; 0: not told"""
+    cluster_ts: _builtins.int
+    """start of the cluster, ms since the epoch"""
+    life: _builtins.int
+    """of the manager; one that was told of a later one takes no orders of this"""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrackerOrder]: ...
     @_builtins.property
@@ -106,10 +112,12 @@ class TrackerOrders(_message.Message):
         tokens: _abc.Iterable[_builtins.bytes] | None = ...,
         keys: _abc.Iterable[Global___NodeKey] | None = ...,
         now_s: _builtins.float = ...,
+        cluster_ts: _builtins.int = ...,
+        life: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "keys", b"keys", "now_s", b"now_s", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_ts", b"cluster_ts", "items", b"items", "keys", b"keys", "life", b"life", "now_s", b"now_s", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

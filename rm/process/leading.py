@@ -1,0 +1,205 @@
+"""Which of several Resource Managers leads: by a lease of etcd, renewed from a thread of its own.
+
+A manager stands by until the election key is free, takes it with a lease, and leads for as long as
+it knows that the lease holds: from the moment before a renewal was asked for, for the lease's time
+less a margin, by a clock that runs on while the machine sleeps. Beyond that moment it orders
+nothing (`weft.wire.leading` asks before every message), until etcd says how it stands:
+
+* the key is still its own (etcd was away, or came back with what it had): nobody led meanwhile, so
+  what it knows is the truth, and it goes on;
+* it is not: another one leads or will. It forgets everything and stands by as a new process.
+
+What it writes is held by the store on top of that (`rm.process.etcd_store`), and what it sent in
+its last moment by its life: nodes and masters take no orders of an earlier life of the manager.
+"""
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from rm.process.etcd_store import Fence
+from weft.errors import WeftError
+from weft.wire.etcd import Etcd, EtcdAwayError, LeaseGoneError, created, get, joined, put
+
+POLL_S = 0.4  # between looks of one who stands by
+RENEWALS = 4  # in the time of a lease
+MARGIN = 0.15  # part of the lease's time that a leader does not count on
+CALL_SHARE = 0.25  # part of it that one renewal may take
+DETAILS_MAX = 4_000  # bytes of the election key's value
+
+
+class Standing(Enum):
+    """How a Resource Manager stands to the others."""
+
+    ALONE = "ALONE"  # its state is a file: there are no others
+    STANDBY = "STANDBY"  # another one leads, or none does yet
+    LEADER = "LEADER"
+    SUSPENDED = "SUSPENDED"  # it led when etcd was last heard, and orders nothing meanwhile
+    LOST = "LOST"  # it led, and must do nothing more
+
+
+def now_s() -> float:
+    """A clock that nobody sets and that counts while the machine sleeps, s."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Leadership:
+    """Stands by, leads, and says when it does not any more.
+
+    `on_change` is called on the thread of this with every new standing and why.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        lease_s: float,
+        on_change: Callable[[Standing, str], None],
+        on_renewed: Callable[[float], None] = lambda took_s: None,
+    ) -> None:
+        """`lease_s`: a leader that is gone is replaced after so long."""
+        self._etcd = etcd
+        self._lease_s = lease_s
+        self._on_change = on_change
+        self._on_renewed = on_renewed
+        self._key = joined((etcd.settings.prefix, "leader"))
+        self._name = secrets.token_hex(8)
+        self._lease = 0
+        self._until_s = 0.0  # it leads for certain until then
+        self._away_s = 0.0  # since when etcd does not answer; 0: it does
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.standing = Standing.STANDBY
+        self.reason = "no leader is known yet"
+        self.leader: dict[str, Any] = {}  # what the one who leads says of itself
+        self.fence = Fence(self._key, 0)
+        self.since_s = time.time()  # unix: in this standing
+
+    # -- what others ask ---------------------------------------------------------------------------
+
+    @property
+    def may_order(self) -> bool:
+        """Whether it leads at this very moment."""
+        return self.standing is Standing.LEADER and now_s() < self._until_s
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether what it knows is what is known: it leads, or etcd is away and nobody can."""
+        return self.may_order or self.standing is Standing.SUSPENDED
+
+    @property
+    def suspended_s(self) -> float:
+        """For how long it has not led for certain, s."""
+        return max(0.0, now_s() - self._until_s)
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self, address: str) -> None:
+        """Begin to stand by; `address` is where others reach this manager when it leads."""
+        said = json.dumps({"address": address, "since": time.time(), "name": self._name})
+        self._value = said.encode()
+        self._thread = threading.Thread(target=self._run, name="leadership", daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        """End, and let another one lead at once."""
+        self._ended.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(self._lease_s)
+        if self._lease:
+            try:
+                self._etcd.revoke(self._lease)
+            except WeftError:
+                return  # it ends by itself
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                if self.standing is Standing.STANDBY:
+                    wait_s = self._stand_by()
+                else:
+                    wait_s = self._renew()
+            except EtcdAwayError as error:
+                wait_s = self._away(str(error))
+            except WeftError as error:  # the store refuses: a password, a right
+                wait_s = self._away(str(error))
+            if self.standing is Standing.LOST:
+                return
+            self._ended.wait(wait_s)
+
+    def _stand_by(self) -> float:
+        found, _ = self._etcd.get(self._key)
+        if found is not None:
+            self._follow(bytes(found.value))
+            return POLL_S
+        self._set(Standing.STANDBY, "nobody leads")
+        began_s = now_s()
+        lease = self._etcd.grant(max(1, round(self._lease_s)))
+        taken = [put(self._key, self._value, lease)]
+        answer = self._etcd.transact([created(self._key, 0)], taken, [get(self._key)])
+        revision = answer.revision
+        if not answer.succeeded:
+            held = answer.found[0]
+            if not held or bytes(held[0].value) != self._value:
+                self._etcd.revoke(lease)
+                return 0.0
+            revision = held[0].create_revision  # an earlier try of this very change
+        self._lease, self.fence = lease, Fence(self._key, revision)
+        self._lasts(began_s)
+        self.leader = json.loads(self._value)
+        self._set(Standing.LEADER, "")
+        return self._pause_s
+
+    @property
+    def _pause_s(self) -> float:
+        return self._lease_s / RENEWALS
+
+    def _renew(self) -> float:
+        began_s = now_s()
+        try:
+            left_s = self._etcd.renew(self._lease, max(0.2, self._lease_s * CALL_SHARE))
+        except LeaseGoneError:
+            left_s = 0.0
+        if left_s <= 0:
+            self._set(Standing.LOST, "its lease ended")
+            return 0.0
+        if self.standing is Standing.SUSPENDED or began_s >= self._until_s:
+            found, _ = self._etcd.get(self._key)
+            if found is None or found.create_revision != self.fence.revision:
+                self._set(Standing.LOST, "another one took over")
+                return 0.0
+        self._lasts(began_s)
+        self._on_renewed(now_s() - began_s)
+        self._set(Standing.LEADER, "")
+        return self._pause_s
+
+    def _lasts(self, began_s: float) -> None:
+        self._until_s = began_s + self._lease_s * (1 - MARGIN)
+        self._away_s = 0.0
+
+    def _away(self, why: str) -> float:
+        """etcd does not answer: nobody can be told that they lead, this one neither."""
+        if self.standing is Standing.LEADER and now_s() >= self._until_s:
+            self._set(Standing.SUSPENDED, why)
+        elif self.standing is not Standing.LEADER:
+            self._set(self.standing, why)
+        return min(POLL_S, self._pause_s)
+
+    def _follow(self, value: bytes) -> None:
+        try:
+            told = json.loads(value[:DETAILS_MAX])
+            self.leader = {"address": str(told["address"]), "since": float(told["since"])}
+        except (ValueError, KeyError, TypeError):
+            self.leader = {}
+        self._set(Standing.STANDBY, f"{self.leader.get('address', 'another one')} leads")
+
+    def _set(self, standing: Standing, reason: str) -> None:
+        if (standing, reason) == (self.standing, self.reason):
+            return
+        if standing is not self.standing:
+            self.since_s = time.time()
+        self.standing, self.reason = standing, reason
+        self._on_change(standing, reason)

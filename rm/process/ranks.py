@@ -1,0 +1,250 @@
+"""A Resource Manager among several: stands by, takes over, is suspended, steps down."""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rm.process.etcd_store import EtcdJournal, LeadershipLostError
+from rm.process.journal_lines import Record
+from rm.process.leading import Leadership, Standing
+from rm.process.trust import Save, shared_keys
+from rm.recovery import compact
+from weft.errors import InputError
+from weft.live.exposition import Exposition
+from weft.live.process import Process
+from weft.live.settings import RmSettings
+from weft.requests import ManagerReport
+from weft.wire.etcd import Etcd, EtcdAwayError, EtcdSettings, parse
+from weft.wire.leading import Leading
+from weft.wire.tokens import Keys
+
+RETRY_S = 0.3
+END_S = 3.0  # one that stepped down and has not ended by then is ended
+
+
+def etcd_settings(settings: RmSettings) -> EtcdSettings | None:
+    """Where the shared store is; None: there is none. Raises InputError naming the setting."""
+    if not settings.store:
+        return None
+    if settings.state_dir is not None:
+        raise InputError("--store", "goes without --state-dir: the state is in one place")
+    endpoints, prefix = parse(settings.store)
+    if (settings.store_cert or settings.store_key) and not settings.store_ca:
+        raise InputError("--store-ca", "is needed too: by it etcd's own certificate is checked")
+    if bool(settings.store_cert) != bool(settings.store_key):
+        raise InputError("--store-cert", "goes with --store-key")
+    password = _read("--store-password-file", settings.store_password_file)
+    if bool(settings.store_user) != bool(password):
+        raise InputError("--store-user", "goes with --store-password-file")
+    return EtcdSettings(
+        endpoints,
+        prefix,
+        _read("--store-ca", settings.store_ca),
+        _read("--store-cert", settings.store_cert),
+        _read("--store-key", settings.store_key),
+        settings.store_user,
+        password.decode("utf-8", "replace").strip(),
+    )
+
+
+def _read(flag: str, path: Path | None) -> bytes:
+    if path is None:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(flag, f"cannot read {path}: {error.strerror}") from None
+
+
+class Ranks:
+    """How this manager stands to the others, and what follows from it for its process."""
+
+    def __init__(self, process: Process, settings: RmSettings, where: EtcdSettings) -> None:
+        self._process = process
+        self._out: Exposition = process.exposition
+        self._where = where
+        self._etcd = Etcd(where, self._took)
+        self._advertise = settings.advertise
+        # after so long without a leader masters and nodes were not heard for too long
+        expiry_s = min(settings.node_expiry_s, settings.master_expiry_s)
+        self._suspended_s_max = process.clock.wall_s(expiry_s) / 2
+        self._loop = asyncio.get_running_loop()
+        self._elected = asyncio.Event()
+        self._listens = self.address = ""
+        self.serves = False  # it leads, and knows what its predecessor knew
+        self.life: Callable[[], int] = lambda: 0
+        self.on_suspended: Callable[[str], None] = lambda reason: None
+        self.leadership = Leadership(self._etcd, settings.lease_s, self._changed, self._renewed)
+        self.gate = Leading(self)
+        self._show(Standing.STANDBY)
+
+    # -- what the gate asks ------------------------------------------------------------------------
+
+    @property
+    def may_order(self) -> bool:
+        """Whether this process leads at this moment, and serves."""
+        return self.serves and self.leadership.may_order
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether what it knows may be read."""
+        return self.serves and self.leadership.may_answer
+
+    def refusal(self) -> tuple[str, str]:
+        """Why nothing is answered here, and the leader's address."""
+        standing, leader = self.leadership.standing, self._leader
+        if standing is Standing.STANDBY:
+            return f"{self.address} stands by: {self.leadership.reason}", leader
+        if standing is Standing.LEADER and not self.serves:
+            return f"{self.address} takes over", ""
+        return f"{self.address} cannot say whether it leads: {self.leadership.reason}", ""
+
+    def report(self) -> ManagerReport:
+        """What it says of itself."""
+        now = self.leadership
+        leads = now.standing in (Standing.LEADER, Standing.SUSPENDED)
+        reason = now.reason
+        if now.standing is Standing.LEADER and not self.serves:
+            reason = "takes over"
+        return ManagerReport(
+            self.address, now.standing.value, self._leader, now.since_s, reason, self._where.text,
+            self.life() if leads else 0,
+        )  # fmt: skip
+
+    @property
+    def _leader(self) -> str:
+        return str(self.leadership.leader.get("address", ""))
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def listens(self, address: str) -> None:
+        """Know where this manager listens."""
+        self._listens = address
+        self.address = self._advertise or address
+
+    def start(self) -> None:
+        """Stand by."""
+        self._process.log.info("stands by", store=self._where.text)
+        self.leadership.start(self.address)
+
+    async def elected(self) -> None:
+        """Wait until this manager leads."""
+        await self._elected.wait()
+
+    def take_over(self, fresh_ts: int, rotate_s: float) -> tuple[EtcdJournal, int, Keys, Save]:
+        """The journal, the cluster's start and the keys; called on a thread, once it leads.
+
+        Raises LeadershipLostError where it leads no longer.
+        """
+        journal = EtcdJournal(self._etcd, self.leadership.fence, compact)
+        while True:
+            try:
+                cluster_ts = journal.cluster_ts(fresh_ts)
+                keys, save = shared_keys(journal, rotate_s)
+                return journal, cluster_ts, keys, save
+            except EtcdAwayError:
+                self._wait()
+
+    def read(self, journal: EtcdJournal) -> list[Record]:
+        """Every record; as `take_over`."""
+        while True:
+            try:
+                return journal.read()
+            except EtcdAwayError:
+                self._wait()
+
+    def _wait(self) -> None:
+        if self.leadership.standing is Standing.LOST:
+            raise LeadershipLostError(self.leadership.reason)
+        time.sleep(RETRY_S)
+
+    def leave(self) -> None:
+        """Let another one lead."""
+        self.serves = False
+        self.leadership.leave()
+        self._etcd.close()
+
+    # -- standing ----------------------------------------------------------------------------------
+
+    def _changed(self, standing: Standing, reason: str) -> None:
+        if standing is Standing.LOST:
+            again = threading.Timer(END_S, start_again, (self._listens,))
+            again.daemon = True
+            again.start()
+        try:
+            self._loop.call_soon_threadsafe(self._follow, standing, reason)
+        except RuntimeError:  # the loop has ended, and the process with it
+            return
+
+    def _follow(self, standing: Standing, reason: str) -> None:
+        log = self._process.log
+        self._show(standing)
+        if standing is Standing.LEADER:
+            if not self._elected.is_set():
+                log.info("leads", lease=self.leadership.fence.revision)
+                self._elected.set()
+                return
+            log.info("leads for certain again")
+            self.on_suspended("")
+        elif standing is Standing.SUSPENDED:
+            log.error("cannot say whether it leads, and orders nothing", reason=reason)
+            self.on_suspended(reason)
+            self.gate.end_calls()
+        elif standing is Standing.LOST:
+            log.error("leads no longer: stands by as a new process", reason=reason)
+            self.serves = False
+            self.gate.end_calls()
+            self._process.end(LeadershipLostError(reason))
+        elif standing is Standing.STANDBY:
+            log.info("stands by", reason=reason)
+
+    def watch_suspension(self) -> None:
+        """Step down where too much was missed while nobody could say who leads."""
+        now = self.leadership
+        if now.standing is Standing.SUSPENDED and now.suspended_s > self._suspended_s_max:
+            why = f"nobody was heard for {now.suspended_s:.0f} s"
+            self._process.end(LeadershipLostError(why))
+
+    async def follow(self) -> None:
+        """Look now and then whether the suspension lasts too long."""
+        while True:
+            await asyncio.sleep(RETRY_S)
+            self.watch_suspension()
+
+    # -- measures ----------------------------------------------------------------------------------
+
+    def _show(self, standing: Standing) -> None:
+        leads = float(standing is Standing.LEADER)
+        self._out.gauge("weft_leader", "1 where this Resource Manager leads", leads)
+        suspended = float(standing is Standing.SUSPENDED)
+        text = "1 while nobody can say whether this Resource Manager leads"
+        self._out.gauge("weft_leader_suspended", text, suspended)
+        first = standing is Standing.LEADER and not self._elected.is_set()
+        text = "Times that this Resource Manager took over"
+        self._out.count("weft_takeovers", text, float(first))
+
+    def _took(self, call: str, took_s: float) -> None:
+        text = "Time of a call to etcd, s"
+        self._out.histogram("weft_etcd_call_seconds", text, (("call", call),)).observe(took_s)
+
+    def _renewed(self, took_s: float) -> None:
+        text = "When this Resource Manager's lease was last renewed, unix time, s"
+        self._out.gauge("weft_lease_renewed_timestamp_seconds", text, time.time())
+
+
+def start_again(address: str) -> None:
+    """Become a new process that stands by: what this one knew is gone, whatever it was doing.
+
+    It keeps its number, its output and its port, so that whoever watches over it notices nothing.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    port = address.rpartition(":")[2]
+    given = sys.orig_argv[1:]
+    if port.isdigit():
+        given += ["--port", port]
+    os.execv(sys.executable, [sys.executable, *given])
