@@ -119,6 +119,7 @@ async def serve(settings: RmSettings) -> None:
     if ranks is not None:
         ranks.start()
         ranks.life, ranks.on_suspended = (lambda: service.life), service.suspend
+        ranks.trouble = lambda: service.refusing
         process.spawn(take_over(ranks, process, settings, begin))
     try:
         await process.until_end()

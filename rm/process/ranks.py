@@ -77,6 +77,7 @@ class Ranks:
         self._listens = self.address = ""
         self.serves = False  # it leads, and knows what its predecessor knew
         self.life: Callable[[], int] = lambda: 0
+        self.trouble: Callable[[], str] = lambda: ""  # why nothing new is accepted
         self.on_suspended: Callable[[str], None] = lambda reason: None
         self.leadership = Leadership(self._etcd, settings.lease_s, self._changed, self._renewed)
         self.gate = Leading(self)
@@ -108,8 +109,8 @@ class Ranks:
         now = self.leadership
         leads = now.standing in (Standing.LEADER, Standing.SUSPENDED)
         reason = now.reason
-        if now.standing is Standing.LEADER and not self.serves:
-            reason = "takes over"
+        if now.standing is Standing.LEADER:
+            reason = self.trouble() if self.serves else "takes over"
         return ManagerReport(
             self.address, now.standing.value, self._leader, now.since_s, reason, self._where.text,
             self.life() if leads else 0,

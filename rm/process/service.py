@@ -123,6 +123,11 @@ class ManagerService(Outside):
         """Of this manager, once it serves; the first being 1."""
         return self._stamp[1]
 
+    @property
+    def refusing(self) -> str:
+        """Why nothing new is accepted; empty: it is."""
+        return self._refusing or self._suspended
+
     def suspend(self, reason: str) -> None:
         """Accept nothing, for a reason; or, with an empty one, again."""
         self._suspended = reason
@@ -210,7 +215,7 @@ class ManagerService(Outside):
         if isinstance(request, SubmitApplication) and not (caller.everything or request.job.user):
             request = replace(request, job=replace(request.job, user=caller.user))
         reads = type(request) in READS
-        if (problem := self._refusing or self._suspended) and not reads:
+        if (problem := self.refusing) and not reads:
             why = f"nothing new is accepted until the state can be written again: {problem}"
             return Refused("unavailable", "", why)
         if isinstance(request, SubmitApplication | NewApplication):

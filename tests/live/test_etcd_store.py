@@ -4,16 +4,20 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from rm.process import etcd_store
 from rm.process.etcd_store import EtcdJournal, Fence, LeadershipLostError
 from testkit.etcd import EtcdServer
+from weft.client.certificates import make
 from weft.errors import InputError, WeftError
 from weft.live.shell import StoreUnavailableError
+from weft.wire import etcd_pb2 as pb
 from weft.wire.etcd import Etcd, EtcdAwayError, EtcdSettings, delete, get, parse, put
 
 
@@ -291,6 +295,49 @@ def test_two_writers_at_once_and_one_history(place: Place) -> None:
     thread.join(30)
     assert found[: len(acknowledged)] == acknowledged
     assert [r["n"] for r in place.journal().read()] == [*found, -1]
+
+
+def test_etcd_with_tls_and_passwords(tmp_path: Path) -> None:
+    one = make(tmp_path / "tls", ["etcd,127.0.0.1"])[0]
+    authority = one.certificate.with_name("ca.pem")
+    server = EtcdServer(
+        tmp_path, f"--cert-file={one.certificate}", f"--key-file={one.key}", "--client-cert-auth",
+        f"--trusted-ca-file={authority}",
+    )  # fmt: skip
+    files = [path.read_bytes() for path in (authority, one.certificate, one.key)]
+    known = EtcdSettings((server.address,), "t", *files)
+    try:
+        server.await_(known)
+        with pytest.raises(EtcdAwayError):
+            Etcd(replace(known, cert=b"", key=b"")).get(b"t")
+        enable_passwords(known)
+        with pytest.raises(WeftError, match=r"etcd refused: .*permission denied"):
+            Etcd(known).get(b"t")
+        with pytest.raises(WeftError, match=r"etcd refused: .*authentication failed"):
+            Etcd(replace(known, user="root", password="wrong")).get(b"t")
+        etcd = Etcd(replace(known, user="root", password="right"))
+        fence = Fence(b"t/leader", etcd.transact([], [put(b"t/leader", b"x")]).revision)
+        journal = EtcdJournal(etcd, fence)
+        journal.append([{"n": 1}])
+        etcd._token = "ended"  # as tokens do after some minutes
+        assert journal.read() == [{"n": 1}]
+        etcd.close()
+    finally:
+        server.close()
+
+
+def enable_passwords(settings: EtcdSettings) -> None:
+    """As `etcdctl user add root; etcdctl user grant-role root root; etcdctl auth enable`."""
+    credentials = grpc.ssl_channel_credentials(settings.ca, settings.key, settings.cert)
+    two = pb.AuthenticateRequest  # a message of two texts, as these are
+    with grpc.secure_channel(settings.endpoints[0], credentials) as channel:
+        for method, request in (
+            ("UserAdd", two(name="root", password="right")),
+            ("RoleAdd", two(name="root")),
+            ("UserGrantRole", two(name="root", password="root")),
+            ("AuthEnable", two()),
+        ):
+            channel.unary_unary(f"/etcdserverpb.Auth/{method}")(request.SerializeToString())
 
 
 @pytest.mark.parametrize("text", ["etcd://", "etcd://:1", "etcd://a:0", "etcd://a:b", "http://a:1"])
