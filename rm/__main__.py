@@ -124,7 +124,8 @@ async def serve(settings: RmSettings) -> None:
     try:
         await process.until_end()
     except LeadershipLostError:
-        raise SteppedDownError(address) from None
+        assert ranks is not None
+        raise SteppedDownError(ranks.places) from None
     finally:
         await ended(process, server, state, ranks)
 
@@ -142,7 +143,11 @@ async def ended(process: Process, server: Server, state: State | None, ranks: Ra
 
 
 class SteppedDownError(WeftError):
-    """Another manager leads; says the host:port where this one listened."""
+    """Another manager leads; `places` says where this one listened."""
+
+    def __init__(self, places: dict[str, str]) -> None:
+        self.places = places
+        super().__init__("another manager leads")
 
 
 async def take_over(
@@ -176,17 +181,17 @@ def main(arguments: list[str]) -> None:
         settings = load(RmSettings, arguments, "rm")
     except WeftError as error:
         fail(error)
-    stepped_down: list[str] = []
+    stepped_down: list[SteppedDownError] = []
 
     async def until_replaced() -> None:
         try:
             await serve(settings)
         except SteppedDownError as error:
-            stepped_down.append(str(error))
+            stepped_down.append(error)
 
     run(until_replaced)
-    for address in stepped_down:
-        start_again(address)
+    for why in stepped_down:
+        start_again(why.places)
 
 
 if __name__ == "__main__":

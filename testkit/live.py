@@ -1,12 +1,13 @@
 """For tests only: a cluster of real processes, and the proofs that its recorded events give."""
 
+import itertools
 import json
 import subprocess
 import sys
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,11 @@ class Cluster:
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)  # of parts; some start at once
 
     def start(self, role: str, *flags: str) -> Part:
         """Start `python -m <role>` and wait until it is ready."""
-        number = len(self.parts)
+        number = next(self.numbers)
         log = self.folder / f"{number}-{role}.log"
         flags = ("--host=127.0.0.1", "--die-with-parent", "--check", *flags)
         if not any(flag.startswith("--port") for flag in flags):

@@ -127,6 +127,11 @@ class Ranks:
         self._listens = address
         self.address = self._advertise or address
 
+    @property
+    def places(self) -> dict[str, str]:
+        """Where it listens, by the flag that says so."""
+        return {"--port": self._listens, "--metrics-port": self._process.metrics_address}
+
     def start(self) -> None:
         """Stand by."""
         self._process.log.info("stands by", store=self._where.text)
@@ -173,7 +178,7 @@ class Ranks:
 
     def _changed(self, standing: Standing, reason: str) -> None:
         if standing is Standing.LOST:
-            again = threading.Timer(END_S, start_again, (self._listens,))
+            again = threading.Timer(END_S, start_again, (self.places,))
             again.daemon = True
             again.start()
         try:
@@ -237,15 +242,16 @@ class Ranks:
         self._out.gauge("weft_lease_renewed_timestamp_seconds", text, time.time())
 
 
-def start_again(address: str) -> None:
+def start_again(places: dict[str, str]) -> None:
     """Become a new process that stands by: what this one knew is gone, whatever it was doing.
 
-    It keeps its number, its output and its port, so that whoever watches over it notices nothing.
+    It keeps its number, its output and its ports (`places`: flag -> host:port), so that whoever
+    watches over it notices nothing.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    port = address.rpartition(":")[2]
     given = sys.orig_argv[1:]
-    if port.isdigit():
-        given += ["--port", port]
+    for flag, place in places.items():
+        if port := place.rpartition(":")[2]:
+            given += [flag, port]
     os.execv(sys.executable, [sys.executable, *given])
