@@ -104,12 +104,14 @@ def case_of(seed: int, preset_: str, pace: str, script: str) -> "Case":
     from sim.faults import faults_from_dict
     from sim.swarm import case
 
-    plain = case(seed, preset_, pace)
+    own = case(seed, preset_, pace)
     if not script:
-        return plain
-    nodes = [spec.node_id for spec in plain.cluster.nodes]
-    faults = faults_from_dict(yaml.safe_load(script), nodes, len(plain.jobs))
-    return case(seed, preset_, pace, faults)
+        return own
+    nodes = [spec.node_id for spec in own.cluster.nodes]
+    document = yaml.safe_load(script)
+    faults = faults_from_dict(document, nodes, len(own.jobs))
+    plain = not document.get("fuzz", {}).get("varied", False)
+    return case(seed, preset_, pace, faults, plain=plain)
 
 
 def _report(
@@ -138,6 +140,7 @@ def script_of(case: "Case", verdict: "Verdict") -> str:
 
     pace = "prompt" if case.prompt else "yarn"
     head = {"seed": case.seed, "preset": case.preset, "pace": pace, "problem": verdict.problem}
+    head["varied"] = True
     how = f"# weft fuzz --seeds {case.seed} --preset {case.preset} --pace {pace} --faults THIS\n"
     return how + yaml.safe_dump({"fuzz": head, **faults_to_dict(case.faults)}, sort_keys=False)
 

@@ -62,6 +62,7 @@ class Checkers:
     def restarted(self) -> None:
         """The Resource Manager starts again: it may hear of ends that it heard of before."""
         self._restarted = True
+        self._limits = {}  # what ended while it was away is told by no fact: nothing adds up now
 
     def crashed(self, node: NodeId) -> None:
         """All that ran on a node is gone, unreported."""
@@ -91,6 +92,8 @@ class Checkers:
     # -- the books of the manager, as it tells them ------------------------------------------------
 
     def _on_node_changed(self, fact: NodeChanged) -> None:
+        if fact.node not in self._capacity:
+            self._limits = {}  # somebody made it up, and queues may have a part of it, too
         if fact.state == "RUNNING":
             self._out_of_service.pop(fact.node, None)
         else:

@@ -62,8 +62,8 @@ def settings_of(case: Case) -> SimSettings:
         check_every=CHECK_EVERY,
         faults=case.faults,
         node=NodeSettings(tombstone_s=120.0, buggify=chance),
-        manager={**MANAGER_SETTINGS, "buggify": chance},
-        master={**MASTER_SETTINGS, "buggify": chance},
+        manager={**MANAGER_SETTINGS, **case.manager, "buggify": chance},
+        master={**MASTER_SETTINGS, **case.master, "buggify": chance},
         until_s=BAD_S,
         skip_idle=False,
         events_max=EVENTS_MAX,
@@ -101,6 +101,10 @@ def _unfinished(simulation: Simulation) -> str:
     for row in simulation.recorder.jobs:
         if row.finish_s < 0:
             return f"a job hangs [{row.job.name}: {row.state}]"
+        if row.state == "KILLED" and row.job.lifetime_s:
+            continue
+        if row.state == "REFUSED" and any(stage.gang for stage in row.job.stages):
+            continue  # it was never accepted: an empty cluster could not hold it beside its master
         if row.state != "FINISHED":
             return f"a job ended {row.state} [{row.job.name}: {row.diagnostics}]"
     return ""
@@ -156,7 +160,9 @@ def leftovers(simulation: Simulation) -> Iterator[str]:
         if left:
             text = what if "[" in what else f"{what} ["
             yield f"60 s after the end there are {text.rstrip(']')} {left}]"
-    done = {row.app: row.job.task_count for row in simulation.recorder.jobs}
+    done = {
+        row.app: row.job.task_count for row in simulation.recorder.jobs if row.state == "FINISHED"
+    }
     for number, app in books.apps.items():
         counted = sum(app.finished_by_stage)
         if number in done and counted != done[number]:

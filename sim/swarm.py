@@ -4,13 +4,15 @@ Swarms find more than a mean of everything: a kind that hides another's effect i
 them (Groce et al., "Swarm Testing", ISSTA 2012).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from sim.faults import Fault, FaultKind, Faults
 from sim.network import LinkSettings
+from sim.variety import varied
 from weft.cluster import ClusterSpec, cluster_from_text
 from weft.job import Edge, EdgeKind, Job, Stage
 from weft.presets import PRESETS
@@ -29,10 +31,22 @@ class Case:
     cluster: ClusterSpec
     jobs: tuple[Job, ...]
     faults: Faults
+    manager: Mapping[str, Any] = field(default_factory=dict)  # settings of this seed
+    master: Mapping[str, Any] = field(default_factory=dict)
 
 
-def case(seed: int, preset: str = "", pace: str = "", faults: Faults | None = None) -> Case:
-    """The case of a seed; what is not given (`pace`: `yarn` or `prompt`) is the seed's own."""
+def case(
+    seed: int,
+    preset: str = "",
+    pace: str = "",
+    faults: Faults | None = None,
+    *,
+    plain: bool = False,
+) -> Case:
+    """The case of a seed; what is not given (`pace`: `yarn` or `prompt`) is the seed's own.
+
+    `plain`: without what `sim.variety` adds to it.
+    """
     rng = np.random.default_rng([seed, 21])
     names = list(PRESETS)
     own = names[int(rng.integers(len(names)))]
@@ -44,7 +58,11 @@ def case(seed: int, preset: str = "", pace: str = "", faults: Faults | None = No
         faults = swarm(np.random.default_rng([seed, 22]), nodes, len(jobs))
     if pace:
         prompt = pace == "prompt"
-    return Case(seed, preset or own, prompt, cluster, jobs, faults)
+    chosen = preset or own
+    if plain:
+        return Case(seed, chosen, prompt, cluster, jobs, faults)
+    more = varied(np.random.default_rng([seed, 24]), cluster, jobs)
+    return Case(seed, chosen, prompt, more.cluster, more.jobs, faults, more.manager, more.master)
 
 
 def _cluster(rng: np.random.Generator) -> ClusterSpec:

@@ -7,7 +7,9 @@ its own whose loopback drops so many packets. Judged from outside: every job mus
 pages must list all of them, and in process mode, by the lines that tasks write, each task finished;
 how many did so more than once is told, and for each why, from what the manager recorded
 (docs/operations.md lists the causes). A task that was started again after its success was heard is
-a broken promise. `--keep FOLDER` keeps logs and events.
+a broken promise, and so is one that finished again for any cause but a node that was silent for
+longer than the expiry: as every such pause costs about what the node ran, `--long-pauses` says how
+many of the breaks are one. `--keep FOLDER` keeps logs and events.
 """
 
 import argparse
@@ -34,6 +36,7 @@ from weft.client.api import Client
 from weft.job import Edge, Job, Stage
 
 EXPIRY_S = 6.0
+KILLS, LONG_PAUSES = 0.65, 0.175  # parts of the breaks; the rest are pauses of 1 s
 NODE = "1x8vcores,16384memory_mb,800disk_mbps,1000network_mbps"
 ENDED = ("FINISHED", "FAILED", "KILLED")
 DRAIN_S = 240.0  # for the jobs that still run when nothing breaks any more
@@ -48,6 +51,7 @@ class Chaos:
     mode: str
     seed: int
     nodes: int = 3
+    long_pauses: float = LONG_PAUSES
     events: Counter[str] = field(default_factory=Counter)
     parts: dict[str, Part] = field(default_factory=dict)
     apps: list[int] = field(default_factory=list)
@@ -119,14 +123,16 @@ class Chaos:
         name = rng.choice(["rm", "rm", "am", "web", *(f"n{i}" for i in range(self.nodes))])
         part = self.parts[name]
         role = name if name in ("rm", "am", "web") else "nm"
-        if rng.random() < 0.65:
+        kind = rng.random()
+        if kind < KILLS:
             self.events[f"kill {role}"] += 1
             part.kill()
             time.sleep(rng.choice([0.0, 0.3, 1.5]))
             self.start(name)
             return
-        pause_s = rng.choice([1.0, EXPIRY_S * 1.3])
-        self.events[f"pause {role}"] += 1
+        long = kind >= 1.0 - self.long_pauses
+        pause_s = EXPIRY_S * 1.3 if long else 1.0
+        self.events[f"pause {role} {'beyond' if long else 'within'} the expiry"] += 1
         part.process.send_signal(signal.SIGSTOP)
         time.sleep(pause_s)
         part.process.send_signal(signal.SIGCONT)
@@ -190,7 +196,7 @@ class Chaos:
                         heard = closed.get(end.container) or unheard(end, events)
                         cause = why(end, heard)
                         self.causes.append(f"application {app}, {name}: {cause}")
-                        if not excused(heard):
+                        if not excused(end, heard):
                             wrong.append(f"application {app}: {name} finished again: {cause}")
                         if (
                             heard["outcome"] == "SUCCEEDED"
@@ -234,12 +240,14 @@ def unheard(end: End, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"node": node, "outcome": "LOST", "message": text, "now_s": back_s}
 
 
-def excused(heard: Mapping[str, Any]) -> bool:
-    """Whether a container that was lost was so with a node silent for longer than the expiry.
+def excused(end: End, heard: Mapping[str, Any]) -> bool:
+    """Whether a task was given up with a node that was silent for longer than the expiry.
 
-    Node Managers that were killed are back before, and know how their tasks ended.
+    Node Managers that were killed are back before, and know how their tasks ended. A success that
+    was heard so late was of such a node, too, whatever the manager had been told of it before.
     """
-    return heard["outcome"] != "LOST" or "was silent for" in heard["message"]
+    given_up = heard["outcome"] == "LOST" and "was silent for" in heard["message"]
+    return given_up or heard["now_s"] - end.at_s >= EXPIRY_S
 
 
 def why(end: End, heard: Mapping[str, Any]) -> str:
@@ -250,11 +258,13 @@ def why(end: End, heard: Mapping[str, Any]) -> str:
     return f"{text} {heard['outcome']} {heard['message']}".rstrip()
 
 
-def run(folder: Path, mode: str, seconds: float, seed: int) -> tuple[Chaos, list[str]]:
+def run(
+    folder: Path, mode: str, seconds: float, seed: int, long_pauses: float = LONG_PAUSES
+) -> tuple[Chaos, list[str]]:
     """One run of so many s of breaking; what happened, and what is wrong."""
     rng = random.Random(seed)
     cluster = Cluster(folder)
-    chaos = Chaos(cluster, mode, seed)
+    chaos = Chaos(cluster, mode, seed, long_pauses=long_pauses)
     try:
         chaos.begin()
         began_s = time.monotonic()
@@ -305,6 +315,10 @@ def main() -> int:
     parser.add_argument("--mode", choices=["process", "emulated"], default="process")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loss", type=float, default=0.0, help="Percent of packets (root).")
+    parser.add_argument(
+        "--long-pauses", type=float, default=LONG_PAUSES, metavar="PART",
+        help="Of all breaks so many are pauses beyond the expiry.",
+    )  # fmt: skip
     parser.add_argument("--keep", default="", help="A new folder for logs and events.")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -318,9 +332,12 @@ def main() -> int:
         folder = Path(given.keep or made)
         if given.keep:
             folder.mkdir(parents=True)  # what another run left would be taken for this one's
-        chaos, wrong = run(folder, given.mode, given.seconds, given.seed)
+        chaos, wrong = run(folder, given.mode, given.seconds, given.seed, given.long_pauses)
     lossy = f", {given.loss:g} % of packets dropped by {way}" if way else ""
     print(f"{given.mode}, seed {given.seed}{lossy}: {dict(sorted(chaos.events.items()))}")
+    if chaos.events["tasks"]:
+        share = 1000 * chaos.events["tasks finished again"] / chaos.events["tasks"]
+        print(f"finished again: {share:.1f} of 1,000 tasks")
     for line in chaos.causes:
         print(f"  finished again: {line}")
     for line in wrong:

@@ -21,10 +21,12 @@ import rm.core
 import rm.masters
 import rm.nodes
 from am.launching import Launcher
+from am.reuse import HoldingWork
 from am.work import Work
 from sim import fuzz
 from sim.swarm import Case, case
-from weft.messages import NodeHeartbeated
+from weft.effects import Persist
+from weft.messages import ContainerEnd, NodeHeartbeated, Outcome
 from weft.outbox import Outbox
 
 SEEDS_MAX, FAULTS_MAX = 1000, 5
@@ -85,6 +87,31 @@ def _without_held(books: Any, event: Any) -> None:
     _REGISTER(books, replace(event, held=()))
 
 
+def _answered_by_any_life(node: Any, event: Any, now: float, effects: Any) -> None:
+    _ON_ANSWER(node, replace(event, life=0), now, effects)
+
+
+def _never_acknowledged(node: Any, event: Any, now: float, effects: Any) -> None:
+    _ON_ANSWER(node, replace(event, acks=()), now, effects)
+
+
+def _still_there(work: HoldingWork, end: ContainerEnd, now: float) -> None:
+    """A container that is lost stays in the pool."""
+    if end.outcome is not Outcome.LOST or end.container_id not in work.pool:
+        _CONTAINER_ENDED(work, end, now)
+
+
+def _written_last(books: rm.books.Books) -> Any:
+    """What was decided is told before it is durable."""
+    effects = _ANSWER(books)
+    return sorted(effects, key=lambda effect: type(effect) is Persist)
+
+
+_ANSWER = rm.books.Books.answer
+_ON_ANSWER = nm.core.NodeManager._on_answer
+_CONTAINER_ENDED = HoldingWork.container_ended
+
+
 def _nothing(*given: Any, **named: Any) -> None:
     """The line is not there."""
 
@@ -114,6 +141,18 @@ BUGS: dict[str, Callable[[], Patch]] = {
     "a node without answers goes on starting": lambda: patch.object(
         nm.core.NodeManager, "_expiry_s", property(lambda self: 1e9, lambda self, value: None),
         create=True,
+    ),
+    "a node heeds answers of any life of the manager": lambda: patch.object(
+        nm.core.NodeManager, "_on_answer", _answered_by_any_life
+    ),
+    "reports of nodes are acknowledged in vain": lambda: patch.object(
+        nm.core.NodeManager, "_on_answer", _never_acknowledged
+    ),
+    "a ghost stays in a pool": lambda: patch.object(
+        HoldingWork, "container_ended", _still_there
+    ),
+    "clients are answered before the journal is written": lambda: patch.object(
+        rm.books.Books, "answer", _written_last
     ),
 }  # fmt: skip
 

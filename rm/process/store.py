@@ -145,6 +145,11 @@ class Journal:
                 self._rewrite(self._compact(self._records()[0]))
             except OSError:  # no room for a second file: later, then
                 self._compacted_bytes = size
+            except WeftError as error:  # who runs knows all of it, and ends no sooner than it must
+                _log.error(
+                    "the journal is not compacted, and will not be read again", why=str(error)
+                )
+                self._compacted_bytes = size
 
     def close(self) -> None:
         """Close the files; another Resource Manager may use the folder then."""

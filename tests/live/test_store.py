@@ -76,6 +76,25 @@ def test_it_is_compacted_when_read_and_when_it_grew(
     journal.close()
 
 
+def test_damage_that_is_found_while_it_runs_ends_no_manager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that it decided is known to it; who starts next is told of the damage."""
+    monkeypatch.setattr("rm.process.store.GROWTH_BYTES", 1000)
+    journal = Journal(tmp_path)
+    journal.append([{"n": 0}])
+    path = tmp_path / "journal.jsonl"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"n":0', b'"n":7'))
+    for n in range(1, 200):
+        journal.append([{"n": n}])
+    journal.close()
+    again = Journal(tmp_path)
+    with pytest.raises(WeftError, match="line 2 is no record"):
+        again.read()
+    again.close()
+
+
 def test_two_managers_cannot_share_a_folder(tmp_path: Path) -> None:
     code = "import pathlib, sys, rm.process.store as s; s.Journal(pathlib.Path(sys.argv[1]))"
     journal = Journal(tmp_path)

@@ -78,6 +78,17 @@ def test_tokens_outlive_the_change_of_keys(waits: list[float], at: int) -> None:
             assert ours.true(token, now_s).number == again.true(token, now_s).number == 257
 
 
+def test_keys_turn_on_after_a_clock_that_was_years_ahead() -> None:
+    ours = keys(rotate_s=1_000.0)
+    token = ours.attempt(257, 0.0)
+    assert ours.turn(1e9)
+    assert not ours.turn(10.0)
+    assert ours.true(token, 10.0).number == 257
+    ahead = tokens.read(ours.attempt(257, 1_500.0)).key
+    assert ours.turn(1_500.0)
+    assert tokens.read(ours.attempt(257, 1_600.0)).key == ahead + 1
+
+
 def test_a_new_key_is_known_before_it_signs() -> None:
     ours = keys(rotate_s=1_000.0)
     assert not ours.turn(999.0)

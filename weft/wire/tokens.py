@@ -223,6 +223,9 @@ class Keys:
     def turn(self, now_s: float) -> bool:
         """Make a new key when it is time; returns whether there is one that nobody knows yet."""
         newest = self._keys[-1]
+        if newest.from_s > now_s + self._activate_s:  # the clock went back: all goes on from here
+            for one in self._keys:
+                one.from_s = min(one.from_s, now_s + self._activate_s)
         if now_s < newest.from_s + self._rotate_s:
             return False
         self._keys = self._keys[1 - KEYS_MAX :]
