@@ -58,23 +58,42 @@ from weft.presets import PRESETS
 @click.option("--pace", type=click.Choice(["yarn", "prompt"]), default="yarn", show_default=True)
 @click.option("--until", "until_s", default=math.inf, help="Stop at this virtual time, s.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json.")
+@click.option("--play", "plays", is_flag=True, help="Then watch it, as with weft play.")
 def simulate(
-    workload: tuple[str, ...], options: tuple[str, ...], format_: str, as_json: bool, **rest: Any
+    workload: tuple[str, ...],
+    options: tuple[str, ...],
+    format_: str,
+    as_json: bool,
+    plays: bool,
+    **rest: Any,
 ) -> None:
     """Run a workload on a cluster in virtual time."""
     chosen = split_settings(options)
     from sim.command import Request, main_simulate  # numba and all: only when it is called
 
     request = Request(workload=workload, format=format_, options=chosen, **rest)
-    summary = main_simulate(
-        request, progress=not as_json, warn=lambda text: click.echo(f"note: {text}", err=True)
-    )
+    played = []
+    if plays:
+        from lab.played_runs import simulate_run
+
+        run, summary = simulate_run(request, _warn, progress=not as_json)
+        played.append(run)
+    else:
+        summary = main_simulate(request, progress=not as_json, warn=_warn)
     if as_json:
         echo_json(summary)
-        return
-    _show([(summary["scheduler"], summary)])
-    if told := _unfinished(summary["states"]):
-        click.echo(f"jobs that did not succeed: {told}", err=True)
+    else:
+        _show([(summary["scheduler"], summary)])
+        if told := _unfinished(summary["states"]):
+            click.echo(f"jobs that did not succeed: {told}", err=True)
+    if played:
+        from lab.commands_play import serve_runs
+
+        serve_runs(played)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"note: {text}", err=True)
 
 
 @click.command()

@@ -1,6 +1,6 @@
 """What a rebuilt Resource Manager says when it is asked: the answers that its clients would get."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rm.core import ResourceManager
@@ -13,12 +13,14 @@ from weft.requests import (
     ApplicationReport,
     ClientRequest,
     ClusterMetrics,
+    ContainerReport,
     Explain,
     Explanation,
     GetApplication,
     GetJob,
     GetMetrics,
     ListApplications,
+    ListContainers,
     ListNodes,
     ListQueues,
     NodeReport,
@@ -66,10 +68,18 @@ class AskedManager:
 
     def nodes(self) -> tuple[NodeReport, ...]:
         """Reports of all nodes."""
-        found: list[NodeReport] = []
+        return self._all(lambda page: ListNodes((), 0, page))
+
+    def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
+        """Containers of an application, running and lately ended."""
+        return self._all(lambda page: ListContainers(app, page=page))
+
+    def _all(self, asked: Callable[[str], ClientRequest]) -> tuple[Any, ...]:
+        """Follow the pages of a listing."""
+        found: list[Any] = []
         page = ""
         while True:
-            answer: Page[NodeReport] = self._ask(ListNodes((), 0, page))
+            answer: Page[Any] = self._ask(asked(page))
             found += answer.items
             page = answer.next
             if not page:

@@ -250,25 +250,29 @@ class Simulation:
 
     def start_manager(self) -> None:
         """Start (or restart) the Resource Manager from what it persisted."""
-        settings, scheduler = self.settings, self.settings.scheduler
         if MANAGER in self.actors:
             return  # two restarts that overlap are one
         self.network.manager_down(False)
         self._lives += 1
-        manager = ResourceManager(
-            0,
-            self.cluster.types,
-            self.cluster.queues,
-            make_matcher(scheduler.matcher, scheduler.matcher_options),
-            manager_settings(settings, lossless=self._lossless),
-            np.random.default_rng([settings.seed, 1, self._lives]),
-        )
+        manager = self.make_manager(self._lives)
         self.manager = manager
         self._idle.watch(manager.books)
         self.actors[MANAGER] = actor = Actor(MANAGER, manager)
         self._breakdown.dress(actor, "")
         self.engine.soon(actor, Recovered(tuple(self._records)))
         self._breakdown.give_order()
+
+    def make_manager(self, life: int) -> ResourceManager:
+        """A Resource Manager as the one of that life (from 1) was before its first event."""
+        settings, scheduler = self.settings, self.settings.scheduler
+        return ResourceManager(
+            0,
+            self.cluster.types,
+            self.cluster.queues,
+            make_matcher(scheduler.matcher, scheduler.matcher_options),
+            manager_settings(settings, lossless=self._lossless),
+            np.random.default_rng([settings.seed, 1, life]),
+        )
 
     def start_node(self, spec: NodeSpec) -> None:
         """Start (or restart) a node, empty."""

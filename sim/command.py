@@ -77,10 +77,12 @@ def simulated(
     jobs: Sequence[Job] | None = None,
     progress: bool = False,
     warn: Callable[[str], None] = lambda text: None,
+    make: Callable[[ClusterSpec, Sequence[Job], SimSettings, Recorder], Simulation] = Simulation,
 ) -> tuple[dict[str, Any], Run]:
     """Run one simulation; returns its summary and all that was recorded.
 
-    `cluster` and `jobs` stand in for what the request names. Raises InputError for bad input.
+    `cluster` and `jobs` stand in for what the request names, `make` for what makes the simulation.
+    Raises InputError for bad input.
     """
     if request.parquet and not request.out:
         raise InputError("--parquet", "needs --out DIR")
@@ -96,7 +98,7 @@ def simulated(
     what = described(request, cluster, jobs, settings)
     with _decision_log(request, what) as log:
         recorder = Recorder(log=log)
-        simulation = Simulation(cluster, jobs, settings, recorder)
+        simulation = make(cluster, jobs, settings, recorder)
         with quiet_collector(), _progress(progress, jobs, simulation):
             start = time.perf_counter()
             simulation.run()

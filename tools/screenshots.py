@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # for the test kit
 WARM_S = 90.0  # before the first picture
 PAUSE_S = 2.5  # between submissions
 SLOWER = 6.0
@@ -45,24 +46,79 @@ PAGES = {  # name -> (path, height, theme)
     "queues": ("/cluster/queues", 760, "dark"),
 }
 
+PLAYED = {  # name -> (schedulers, path, width, height, theme)
+    "player": (["graphene"], "/cluster/play?decision=500", 1440, 900, "light"),
+    "player-two": (["capacity", "graphene"], "/cluster/play?t=130", 1600, 1000, "dark"),
+}
+WORK = ("etl", "ads", "report", "index", "crawl", "fraud", "search")
+QUEUES = ("prod", "research", "adhoc")
+SMALL = """
+nodes: [{count: 20, capacity: {vcores: 4, memory_mb: 16384, disk_mbps: 200, network_mbps: 300}}]
+queues: {root: {prod: {capacity: 0.5}, research: {capacity: 0.3}, adhoc: {capacity: 0.2}}}
+"""
+
 
 def main() -> None:
     """Start what is missing, then take every picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--url", default="", help="http://host:port of a running web process")
-    parser.add_argument("--only", nargs="*", default=list(PAGES), choices=list(PAGES))
+    names = [*PAGES, *PLAYED]
+    parser.add_argument("--only", nargs="*", default=names, choices=names)
     parser.add_argument("--width", type=int, default=1280)
     parser.add_argument("--chromium", default=shutil.which("chromium") or "")
     options = parser.parse_args()
     if not options.chromium:
         sys.exit("no chromium on this machine: give --chromium PATH")
     options.out.mkdir(parents=True, exist_ok=True)
-    if options.url:
-        take(options, options.url.rstrip("/"))
-        return
-    with own_cluster() as url:
-        take(options, url)
+    live = {name: page for name, page in PAGES.items() if name in options.only}
+    played = {name: page for name, page in PLAYED.items() if name in options.only}
+    if live and options.url:
+        take(options, options.url.rstrip("/"), live)
+    elif live:
+        with own_cluster() as url:
+            take(options, url, live)
+    for name, (schedulers, path, width, height, theme) in played.items():
+        with own_player(schedulers) as url:
+            options.width = width
+            take(options, url, {name: (path, height, theme)})
+
+
+@contextmanager
+def own_player(schedulers: list[str]) -> Iterator[str]:
+    """The same thousand tasks under each scheduler, played."""
+    import numpy as np
+
+    from lab.functions import cluster_of
+    from lab.player import make_player
+    from lab.playing import Run
+    from sim.played import Watched, of_simulation
+    from sim.settings import SimSettings
+    from testkit.browser import Served
+    from weft.live.settings import WebSettings
+    from weft.presets import preset
+    from weft.workloads.synth import generate
+
+    jobs = []
+    drawn = generate("tpch_like", 26, np.random.default_rng(5), interarrival_s=5.0)
+    for number, job in enumerate(drawn):
+        stages = [replace(stage, tasks=-(-stage.tasks // 8)) for stage in job.stages]
+        name, queue = f"{WORK[number % len(WORK)]}-{number + 1}", QUEUES[number % len(QUEUES)]
+        jobs.append(replace(job, name=name, queue=queue, stages=tuple(stages)))
+    with tempfile.TemporaryDirectory(prefix="weft-pictures-") as folder:
+        file = Path(folder) / "cluster.yaml"
+        file.write_text(SMALL)
+        cluster = cluster_of(file)
+    runs = []
+    for scheduler in schedulers:
+        run = Watched(cluster, jobs, SimSettings(preset(scheduler)))
+        run.run()
+        runs.append(Run(of_simulation(scheduler, scheduler, run)))
+    served = Served(lambda: make_player(runs, WebSettings(port=0, plan_limit_s=0)))
+    try:
+        yield served.url
+    finally:
+        served.close()
 
 
 @contextmanager
@@ -121,14 +177,14 @@ def slower(job: Any) -> Any:
     return replace(job, stages=tuple(stages))
 
 
-def take(options: argparse.Namespace, url: str) -> None:
+def take(options: argparse.Namespace, url: str, pages: dict[str, tuple[str, int, str]]) -> None:
     """Open each page in its theme, wait until it is drawn, and keep a picture of it."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=options.chromium, args=FLAGS)
-        for name in options.only:
-            path, height, theme = PAGES[name]
+        for name, (found, height, theme) in pages.items():
+            path = found
             size: Any = {"width": options.width, "height": height}
             page = browser.new_page(viewport=size, color_scheme=theme)
             page.on("console", lambda m: print(f"console: {m.type}: {m.text}", file=sys.stderr))
@@ -139,6 +195,7 @@ def take(options: argparse.Namespace, url: str) -> None:
                 path = path.format(app=(first.get_attribute("href") or "").rpartition("/")[2])
             page.goto(url + path)
             page.wait_for_selector("#main:not([aria-busy])")
+            page.wait_for_load_state("networkidle" if "play" in path else "load")
             page.wait_for_timeout(9000 if "app/" in path else 1500)
             shrink(page.screenshot(), options.out / f"{name}.png")
             print(f"{name}: {url}{path}")

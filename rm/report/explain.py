@@ -175,6 +175,41 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
     return found
 
 
+def why_not_on(books: Books, slot: int, entry: AskEntry) -> str:
+    """What keeps a pending ask off a node slot, as `application` says it; "": nothing did, it was
+    outscored or its turn had not come.
+    """
+    found = _reasons_on(books, slot, entry)
+    if found:
+        return found
+    app = books.app_at[entry.app]
+    limit = "" if app is None else _limit(books, app, entry)
+    return limit or books.matcher.why_not(books.view, slot, entry.row)
+
+
+def _reasons_on(books: Books, slot: int, entry: AskEntry) -> str:
+    """Label, black list, reservation, size and room, in the order of the filter."""
+    columns, row = books.ledger.nodes, entry.row
+    label, mask = int(books.rows.label[row]), int(columns.labels[slot])
+    if entry.ask.gang:
+        return "waiting for room for the whole gang"
+    if mask & label == 0 if label else mask != 0:
+        return f"node without label {entry.ask.label}" if label else "node has a label"
+    node = books.node_at[slot]
+    if entry.strict and not entry.admits(node.node_id, node.rack):
+        return "node is none that the ask names"
+    if books.view.banned(slot)[entry.app]:
+        return "node is on the application's black list"
+    if columns.reserved[slot] not in (0, entry.serial):
+        return "node is reserved for another ask"
+    capacity, room = columns.capacity[slot], columns.available[slot]
+    for text, most in (("larger than the node", capacity * (1 + _EPS)), ("does not fit", room)):
+        for r, name in enumerate(books.types.names):
+            if entry.demand[r] > 0 and entry.demand[r] > most[r] + _EPS * capacity[r]:
+                return f"{text}: {name}"
+    return ""
+
+
 def _of_gang(books: Books, entry: AskEntry) -> Counter[str]:
     """Why a gang waits: one reason for all of it, over the nodes in service."""
     gang = gangs.of_entry(books, entry)

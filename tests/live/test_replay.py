@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from lab.played_runs import read_tapes
+from lab.playing import Run
 from rm.match.capacity import CapacityMatcher
 from sim.replay import Replay
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
@@ -70,7 +72,22 @@ def test_a_run_with_killed_processes_replays_and_a_changed_matcher_is_found(
     _shows_the_state(tapes[0], apps[0])
     _asks_what_if(folder)
     _forks(folder, tapes[1])
+    _plays(folder, sum(run.placements for run in runs[:2]))
     _finds_a_change(tapes[0], monkeypatch)
+
+
+def _plays(folder: Path, placements: int) -> None:
+    """Both lives of the manager are one run, with every decision of both."""
+    run = Run(read_tapes(folder))
+    told = run.described()
+    assert (told["scheduler"], told["simulated"]) == ("tez_g_cs", False)
+    assert run.film.decisions == placements
+    assert {job["final"] for job in run.film.jobs} == {"SUCCEEDED"}
+    last = max(row for row, stage in enumerate(run.film.stage) if stage >= 0)
+    assert run.weighed(last)["ranked"][0][:2] == [run.film.job[last], run.film.stage[last]]
+    assert run.film.step[last] > next(
+        place for place, step in enumerate(run.played.steps) if place and step.begin
+    )
 
 
 def _shows_the_state(tape: TapeFile, app: int) -> None:

@@ -1,32 +1,25 @@
 """The pages in a real browser: they show what is so, stay quick when it is much, and keys work."""
 
-import asyncio
-import shutil
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from aiohttp import web
 
+from testkit.browser import CHROMIUM, FLAGS, PATIENCE_MS
+from testkit.browser import Served as Pages
 from testkit.dags import mosaic, pipeline, tangle, wide
 from testkit.web import CLUSTER_TS, NOW_S, FakeClient
 from weft.ids import attempt_id, container_id
 from weft.live.settings import WebSettings
 from weft.web.server import make_app
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = [
     pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
 ]
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update",
-]  # fmt: skip
 RUNS = f"application_{CLUSTER_TS}_0496"
 PAGES = ("", "/apps", f"/app/{RUNS}", f"/app/{RUNS}/stage/1", "/nodes", "/node/n3", "/queues")
 WIDE, PHONE = (1440, 900), (390, 844)
@@ -34,41 +27,19 @@ LONG_NAMES = {
     number: replace(wide(5), name=f"nightly-warehouse-refresh-of-all-regions-{number}")
     for number in (611, 612, 613)
 }
-PATIENCE_MS = 30_000  # a limit, never a measure: the machine may be busy
 
 
-class Served:
-    """The server over a fake manager, on a thread of its own."""
+class Served(Pages):
+    """The server over a fake manager."""
 
     def __init__(self, fake: FakeClient) -> None:
         self.fake = fake
-        self.url = ""
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._runner = self._do(self._start())
-
-    def _do(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
-
-    async def _start(self) -> web.AppRunner:
-        made = make_app(WebSettings(port=0, plan_limit_s=0), self.fake)  # type: ignore[arg-type]
-        runner = web.AppRunner(made, access_log=None, shutdown_timeout=0.5)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        return runner
+        settings = WebSettings(port=0, plan_limit_s=0)
+        super().__init__(lambda: make_app(settings, fake))  # type: ignore[arg-type]
 
     def tell(self, fact: dict[str, Any]) -> None:
         """A fact of the manager."""
-        self._loop.call_soon_threadsafe(self.fake.facts.put_nowait, fact)
-
-    def close(self) -> None:
-        """End the server and its thread."""
-        self._do(self._runner.cleanup())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self.soon(self.fake.facts.put_nowait, fact)
 
 
 @pytest.fixture(scope="module")

@@ -44,6 +44,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import-yarn": ("weft.client.commands_yarn", "Turn a YARN configuration into a cluster file."),
     "generate": ("weft.client.commands_workloads", "Make a synthetic workload."),
     "simulate": ("lab.commands_sim", "Run a workload in virtual time."),
+    "play": (
+        "lab.commands_play",
+        "Watch a run that is over, or two side by side, decision by decision.",
+    ),
     "replay": (
         "lab.commands_replay",
         "Feed tapes of a live run to the schedulers anew: do they decide the same?",

@@ -26,6 +26,7 @@ VISITOR = "visitor"  # in a request: the reads of whoever asks, where visitors a
 HISTORY = web.AppKey("history", History)
 SETTINGS = web.AppKey("settings", WebSettings)
 PLANS = web.AppKey("plans", Plans)
+PLAYED = web.AppKey("played", bool)  # the pages show a run that is over, at any moment of it
 LISTENERS: "web.AppKey[dict[str, int]]" = web.AppKey("listeners", dict)  # open live streams
 
 _APP = re.compile(r"application_(\d+)_(\d+)")

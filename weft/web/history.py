@@ -76,15 +76,19 @@ class History:
         if cluster_ts == self.cluster_ts:
             return
         if self.cluster_ts:
-            self.gone.update(self.tracks)
-            self.tracks.clear()
-            self.changed.clear()
-            self.touched.clear()
-            self.series.clear()
-            self.number, self._count = 0, 0
+            self.clear()
             for forget in self.on_new_cluster:
                 forget()
         self.cluster_ts = cluster_ts
+
+    def clear(self) -> None:
+        """Forget all that was learned."""
+        self.gone.update(self.tracks)
+        self.tracks.clear()
+        self.changed.clear()
+        self.touched.clear()
+        self.series.clear()
+        self.number, self._count, self.now_s = 0, 0, 0.0
 
     def learn_batch(self, first: int, facts: Sequence[Mapping[str, Any]]) -> bool:
         """Take facts whose numbers count on from `first`; False where some before are missing."""

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from weft.ids import format_app
 from weft.requests import ApplicationReport, NodeReport, QueueReport
 from weft.web.answers import RestError, answer, read_body
 from weft.web.app_routes import app_row, span_row
-from weft.web.context import HISTORY, LISTENERS, find_node, source
+from weft.web.context import HISTORY, LISTENERS, PLAYED, find_node, source
 from weft.web.history import Span
 from weft.web.series import RINGS
 
@@ -29,17 +30,29 @@ PAGE = re.compile(r"(apps|nodes|queues|scheduler|app/[^/]+(/stage/\d+)?|node/[^/
 
 @routes.get("/")
 async def home(request: web.Request) -> web.Response:
-    """YARN's front page is /cluster."""
-    raise web.HTTPFound("/cluster")
+    """YARN's front page is /cluster; of a run that is played it is the player."""
+    raise web.HTTPFound("/cluster/play" if request.app[PLAYED] else "/cluster")
 
 
 @routes.get("/cluster")
 @routes.get("/cluster/{page:.*}")
-async def page(request: web.Request) -> web.FileResponse:
+async def page(request: web.Request) -> web.StreamResponse:
     """The one document; its script shows what the path names, or that it names nothing."""
-    known = PAGE.fullmatch(request.match_info.get("page", "")) is not None
-    headers = {"Cache-Control": "no-cache"}
-    return web.FileResponse(STATIC / "index.html", status=200 if known else 404, headers=headers)
+    name, played = request.match_info.get("page", ""), request.app[PLAYED]
+    known = PAGE.fullmatch(name) is not None or (played and name == "play")
+    headers, status = {"Cache-Control": "no-cache"}, 200 if known else 404
+    if played:
+        text = _played_document()
+        return web.Response(text=text, status=status, headers=headers, content_type="text/html")
+    return web.FileResponse(STATIC / "index.html", status=status, headers=headers)
+
+
+@cache
+def _played_document() -> str:
+    """The document of a player: its script finds out by the mark that it has one."""
+    text = (STATIC / "index.html").read_text("utf-8")
+    style = '<link rel="stylesheet" href="/static/play.css">\n</head>'
+    return text.replace("<html ", "<html data-played ", 1).replace("</head>", style, 1)
 
 
 def _ring(request: web.Request) -> int:

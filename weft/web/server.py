@@ -27,7 +27,7 @@ from weft.web import (
     visitors,
 )
 from weft.web.answers import Handler, errors, remote_exception
-from weft.web.context import HISTORY, LISTENERS, PLANS, SETTINGS, SOURCE
+from weft.web.context import HISTORY, LISTENERS, PLANS, PLAYED, SETTINGS, SOURCE
 from weft.web.history import History
 from weft.web.keeping import Keeper
 from weft.web.patience import PatientRunner
@@ -48,8 +48,13 @@ HEADERS = {
 }
 
 
-def make_app(settings: WebSettings, client: AsyncClient) -> web.Application:
-    """Every route over one client; what follows the manager starts with the application."""
+def make_app(
+    settings: WebSettings, client: AsyncClient, *, played: bool = False
+) -> web.Application:
+    """Every route over one client; what follows the manager starts with the application.
+
+    `played`: the client tells of a run that is over; who plays it feeds the history himself.
+    """
     app = web.Application(
         middlewares=[headers, errors, own_host, own_pages, visitors.known],
         client_max_size=BODY_MAX,
@@ -61,6 +66,7 @@ def make_app(settings: WebSettings, client: AsyncClient) -> web.Application:
     app[HISTORY] = History()
     app[PLANS] = Plans(preset(settings.scheduler).planner, settings.plan_limit_s)
     app[LISTENERS] = {"count": 0}
+    app[PLAYED] = played
     app[HISTORY].on_new_cluster += [
         app[SOURCE].forget_jobs, app[PLANS].forget, partial(visitors.forget, app),
     ]  # fmt: skip
@@ -68,8 +74,13 @@ def make_app(settings: WebSettings, client: AsyncClient) -> web.Application:
         app.add_routes(table.routes)
     app.add_routes(node_routes.routes())
     app.router.add_static("/static", page_routes.STATIC)
-    app.cleanup_ctx.append(_following)
+    app.cleanup_ctx.append(_plans if played else _following)
     return app
+
+
+async def _plans(app: web.Application) -> AsyncIterator[None]:
+    yield
+    await app[PLANS].close()
 
 
 async def _following(app: web.Application) -> AsyncIterator[None]:

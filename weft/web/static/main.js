@@ -15,6 +15,8 @@ let lastRead = 0;
 let waiting = 0;
 
 const LISTED = new Set(["apps", "nodes", "queues"]);
+const PLAYED = document.documentElement.dataset.played !== undefined; // a run that is over
+let player = null;
 
 function decoded(text) {
   try {
@@ -33,6 +35,7 @@ function route() {
   if (name === "app" && first && !second) return ["app", first];
   if (name === "node" && first && !second) return ["node", first];
   if (first) return ["nowhere", location.pathname];
+  if (name === "play" && player) return ["play", ""];
   if (name === "") return ["overview", ""];
   if (name === "scheduler") return ["queues", ""];
   return LISTED.has(name) ? [name, ""] : ["nowhere", location.pathname];
@@ -47,6 +50,7 @@ export function go(path, replace = false) {
 async function show() {
   const [name, argument, more] = route();
   hideTip();
+  await player?.enter(name);
   page?.close?.();
   page = pages[name]({ argument, more, go, refresh });
   document.title = `${page.title} · Weft`;
@@ -180,12 +184,17 @@ function rowStep(by) {
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]"))
     return;
-  if (event.target.closest("input, select, textarea")) {
+  if (event.target.closest("input, select, textarea") && event.target.type !== "range") {
     if (event.key === "Escape") event.target.blur();
     return;
   }
   const after = Date.now() - chord < 1200;
   chord = 0;
+  const pressed = event.key === " " && event.target.closest("button, a, summary");
+  if (player && !pressed && !after && player.key(event)) {
+    event.preventDefault();
+    return;
+  }
   if (after && PLACES[event.key]) go(PLACES[event.key]);
   else if (event.key === "g") chord = Date.now();
   else if (event.key === "/") main.querySelector("input[type=search]")?.focus();
@@ -218,11 +227,32 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden) refresh();
 });
 addEventListener("popstate", show);
-setInterval(() => {
-  if (!document.hidden && Date.now() - lastRead > SLOW_MS) refresh();
-}, 1000);
 named();
 main.setAttribute("aria-busy", "true");
 main.append(h("p", { class: "empty" }, "Loading"));
-show();
-follow();
+if (PLAYED) {
+  state("", "A run that is over");
+  try {
+    await play();
+    show();
+  } catch (error) {
+    say(`The run cannot be read: ${error.message}`);
+  }
+} else {
+  setInterval(() => {
+    if (!document.hidden && Date.now() - lastRead > SLOW_MS) refresh();
+  }, 1000);
+  show();
+  follow();
+}
+
+/** Put the player beside the pages. */
+async function play() {
+  const { openPlayer } = await import("/static/play.js");
+  player = await openPlayer({ refresh });
+  pages.play = () => player.page();
+  PLACES.p = "/cluster/play";
+  document
+    .getElementById("nav")
+    .prepend(h("a", { href: "/cluster/play", "data-page": "play" }, "Player"));
+}

@@ -1,0 +1,50 @@
+"""For tests only: Chromium, and pages served to it from a thread of their own."""
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
+]  # fmt: skip
+PATIENCE_MS = 30_000  # a limit, never a measure: the machine may be busy
+
+
+class Served:
+    """An application on a free port of loopback, as long as it is not closed."""
+
+    def __init__(self, make: Callable[[], web.Application]) -> None:
+        self.url = ""
+        self._make = make
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._runner = self.do(self._start())
+
+    def do(self, work: Any) -> Any:
+        """What a coroutine answers that runs beside the server."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def soon(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Have something called beside the server."""
+        self._loop.call_soon_threadsafe(call, *arguments)
+
+    async def _start(self) -> web.AppRunner:
+        runner = web.AppRunner(self._make(), access_log=None, shutdown_timeout=0.5)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        return runner
+
+    def close(self) -> None:
+        """End the server and its thread."""
+        self.do(self._runner.cleanup())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

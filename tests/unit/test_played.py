@@ -1,0 +1,218 @@
+"""A run that is played is the run that was: its columns, any moment of it, and who competed."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import sim.weighing
+from lab.functions import cluster_of
+from lab.gym import synthetic
+from lab.played_runs import read_run, request_of, simulate_run
+from lab.playing import PlayedClient, Run
+from rm.match.protocol import Placement
+from sim.command import Request
+from sim.film import MASTER, film_of
+from sim.played import Played, Rerun, Watched, of_simulation, until
+from sim.recorder import Recorder
+from sim.settings import SimSettings
+from sim.weighing import RANKED_MAX, Weighed, Weighings
+from weft.client.api import RefusedError
+from weft.client.cli import weft
+from weft.errors import InputError
+from weft.facts import Placed
+from weft.ids import AppId, ContainerId
+from weft.jobfile import job_to_dict
+from weft.presets import PRESETS, preset
+from weft.web.history import History
+
+CLUSTER = "3x5vcores,10240memory_mb,200disk_mbps,300network_mbps"
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples"
+
+
+class Heard(Recorder):
+    """Also keeps where every container was placed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.placed: list[tuple[float, ContainerId, str, int]] = []
+
+    def watch(self, now: float, fact: Any) -> None:
+        """Take a fact of the simulation."""
+        if isinstance(fact, Placed):
+            self.placed.append((now, fact.container, fact.node, fact.stage))
+
+
+def simulated(scheduler: str, pace: str = "prompt") -> tuple[Played, Heard]:
+    jobs = synthetic(np.random.default_rng(7), jobs=9, interarrival_s=0.5, smaller=16)
+    heard = Heard()
+    settings = SimSettings(preset(scheduler), prompt=pace == "prompt")
+    run = Watched(cluster_of(CLUSTER), jobs, settings, heard)
+    run.watchers.append(heard.watch)
+    run.run()
+    return of_simulation(scheduler, scheduler, run), heard
+
+
+@pytest.mark.parametrize("scheduler", ["capacity", "graphene", "carbyne", "cobra"])
+@pytest.mark.parametrize("pace", ["yarn", "prompt"])
+def test_the_columns_are_what_the_simulation_decided(scheduler: str, pace: str) -> None:
+    played, heard = simulated(scheduler, pace)
+    film = film_of(played)
+    rows = [row for row, stage in enumerate(film.stage) if stage != MASTER]
+    found = [(film.start[row], film.nodes[film.node[row]]["name"], film.stage[row]) for row in rows]
+    assert found == [(round(at, 6), node, stage) for at, _, node, stage in heard.placed]
+    ends = {job["app"]: job["finished"] for job in film.jobs}
+    assert ends == {row.app: round(row.finish_s, 6) for row in heard.jobs}
+    assert sum(film.progress[-1][3:]) > 0
+    done = {job: finished for _, _, job, finished in film.progress}
+    assert sum(done.values()) == heard.finished_tasks
+    assert all(end >= start for start, end in zip(film.start, film.end, strict=True))
+
+
+@pytest.mark.parametrize("scheduler", sorted(PRESETS))
+def test_every_decision_names_its_winner_first_and_changes_nothing(
+    scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played, _ = simulated(scheduler)
+    agreed: list[bool] = []
+
+    def weigh(books: Any, matcher: Any, node: int, now: float, winner: Placement) -> Weighed:
+        """The matcher, asked anew amid its own answer, goes on as it did."""
+        again = matcher.would_match(books.view, node, now).placements
+        agreed.append(bool(again) and again[0].row == winner.row)
+        return weighing.weigh(books, matcher, node, now, winner)
+
+    weighing = SimpleNamespace(weigh=sim.weighing.weigh)
+    monkeypatch.setattr(sim.weighing, "weigh", weigh)
+    film, weighings = film_of(played), Weighings(played.steps)
+    rows = [row for row, stage in enumerate(film.stage) if stage != MASTER]
+    competed = 0
+    for row in [*rows, *rows[::-7]]:  # forward, and then here and there backward
+        found = weighings.of(film.step[row], film.turn[row], ahead=20)
+        assert found is not None
+        assert found.ranked or found.gang
+        best = found.ranked[0]
+        app = film.jobs[film.job[row]]["app"]
+        assert (best.app, best.stage) == (app, film.stage[row])
+        scores = {name: column[row] for name, column in film.scores.items()}
+        told = {name: float(f"{value:.7g}") for name, value in best.scores}
+        assert told == {name: value for name, value in scores.items() if value is not None}
+        assert len(found.ranked) <= RANKED_MAX
+        competed += len(found.ranked) > 1
+        assert all(one.pending > 0 for one in (*found.ranked, *found.others))
+    assert competed, "nobody ever competed: the run shows nothing"
+    assert agreed.count(True) >= 0.99 * len(agreed)
+
+
+def test_what_is_ruled_out_says_by_what() -> None:
+    played, _ = simulated("capacity")
+    film, weighings = film_of(played), Weighings(played.steps)
+    whys: Counter[str] = Counter()
+    for row, stage in enumerate(film.stage):
+        found = weighings.of(film.step[row], film.turn[row]) if stage != MASTER else None
+        whys.update(other.why for other in found.others) if found else None
+    assert any(why.startswith("does not fit: ") for why in whys), whys
+    known = {"", "node is reserved for another ask"}
+    assert set(whys) <= known | {f"does not fit: {name}" for name in played.types.names}, whys
+
+
+def test_any_moment_is_reached_from_before_and_from_after() -> None:
+    played, _ = simulated("graphene")
+    count = len(played.steps)
+    known: dict[int, Any] = {}
+
+    def stands(rerun: Rerun) -> Any:
+        books = rerun.manager.books
+        held = sorted((number, h.node.node_id) for number, h in books.holdings.items())
+        return held, books.ledger.nodes.available[: books.ledger.node_count].tolist()
+
+    forward = Rerun(played.steps)
+    for number in range(1, count, 37):
+        forward.seek(number)
+        known[number] = stands(forward)
+    for number in sorted(known, reverse=True)[:12]:
+        forward.seek(number)
+        assert stands(forward) == known[number]
+        assert until(played.steps, forward.now) >= number
+
+
+def test_the_cluster_is_read_at_any_moment_and_cannot_be_changed() -> None:
+    played, _ = simulated("capacity")
+    run = Run(played)
+    film, history = run.film, History()
+    client = PlayedClient([run], history)
+
+    async def look() -> None:
+        for part in (0.7, 0.2, 1.0):
+            at_s = film.first_s + part * (film.last_s - film.first_s)
+            await client.look(0, at_s)
+            now = [
+                row
+                for row, start in enumerate(film.start)
+                if start <= at_s and (film.end[row] < 0 or film.end[row] > at_s)
+            ]
+            metrics = await client.metrics()
+            assert metrics.containers_running == len(now)
+            assert metrics.now_s == pytest.approx(at_s)
+            spans = [s for track in history.tracks.values() for s in track.spans.values()]
+            running = [span for span in spans if not span.end_s]
+            assert len(running) == sum(film.stage[row] != MASTER for row in now)
+        with pytest.raises(RefusedError, match="this run is over"):
+            await client.kill(1)
+
+    asyncio.run(look())
+
+
+def test_results_of_a_simulation_are_played_again(tmp_path: Path) -> None:
+    jobs = synthetic(np.random.default_rng(7), jobs=3, interarrival_s=4.0, smaller=8)
+    file = tmp_path / "jobs.jsonl"
+    file.write_text("".join(f"{json.dumps(job_to_dict(job))}\n" for job in jobs))
+    asked = ["simulate", str(file), "--cluster", CLUSTER, "--scheduler", "graphene", "--pace",
+             "prompt", "--set", "matcher.kappa=0.3", "--out", str(tmp_path / "run")]  # fmt: skip
+    assert CliRunner().invoke(weft, asked, catch_exceptions=False).exit_code == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert request_of(summary["command"]).options == {"matcher.kappa": "0.3"}
+    said: list[str] = []
+    played = read_run(tmp_path / "run", said.append)
+    assert (played.name, said) == ("run", [])
+    assert film_of(played).decisions == summary["tasks"]
+    file.write_text("".join(f"{json.dumps(job_to_dict(job))}\n" for job in jobs[:2]))
+    read_run(tmp_path / "run", said.append)
+    assert "decides otherwise today" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["nosuch"], "there is no such file or folder"),
+        (["."], "holds neither tapes nor a simulation's summary.json"),
+        (["a", "b", "c"], "one run or two side by side, got 3"),
+        (["a", "--scheduler", "tetris"], "goes with --cluster"),
+        (["a", "--cluster", CLUSTER, *(["--scheduler", "fifo"] * 3)], "one or two side by side"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(weft, ["play", *arguments])
+    assert isinstance(said.exception, InputError)
+    assert problem in str(said.exception)
+
+
+def test_a_run_in_which_nothing_was_granted_is_refused(tmp_path: Path) -> None:
+    request = Request((str(EXAMPLE / "none"),), CLUSTER)
+    with pytest.raises(InputError):
+        simulate_run(request, lambda text: None)
+
+
+def test_jobs_are_numbered_as_they_came() -> None:
+    film = film_of(simulated("capacity")[0])
+    numbers: list[AppId] = [job["app"] for job in film.jobs]
+    assert numbers == sorted(numbers)
