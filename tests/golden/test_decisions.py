@@ -250,11 +250,17 @@ def test_a_planner_plans_as_recorded(name: str, where: str) -> None:
     check("plans", f"{name} on {where}", {"makespan_s, digest": found})
 
 
-@pytest.mark.parametrize("where", MACHINES)
+LACKING = {
+    "one lacks": Machines(np.array([[1.0, 1.0], [1.0, 0.0]])),
+    "the first lacks": Machines(np.array([[0.0, 1.0], [1.0, 1.0]])),
+}
+
+
+@pytest.mark.parametrize("where", [*MACHINES, *LACKING])
 def test_bounds_are_as_recorded(where: str) -> None:
     found = []
-    for seed in range(12):
-        bounds = bounds_of(dag(seed), MACHINES[where], WORK)
+    for seed in range(20):
+        bounds = bounds_of(dag(seed), (MACHINES | LACKING)[where], WORK)
         numbers = (
             bounds.cp_len_s, bounds.t_work_s, bounds.mod_cp_s, bounds.new_lb_s, bounds.strong_lb_s
         )  # fmt: skip
