@@ -353,6 +353,13 @@ class HoldingWork(Work):
         for end in event.ended:
             self._task_ended(end, now)
 
+    def ended(self, end: ContainerEnd, now: float) -> None:
+        """A container ended, or a run of them: tasks of a gang."""
+        if end.tasks:
+            self.progress.now = now  # when what waited for them became ready
+            self._due = True
+        super().ended(end, now)
+
     def container_ended(self, end: ContainerEnd, now: float) -> None:
         """A container ended, or one of its tasks if the end names it."""
         self.progress.now = now

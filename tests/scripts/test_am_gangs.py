@@ -111,3 +111,22 @@ def test_idle_containers_make_way_for_a_gang(name: str) -> None:
 
 def _gang_waits(cluster: PretendedCluster) -> bool:
     return any(row.ask.gang and row.pending for row in cluster.rows.values())
+
+
+def test_what_waits_for_a_gang_that_ends_as_one_is_ready_from_then_on() -> None:
+    """Tasks beside their input wait by how long they were ready."""
+    master = begun(Job("j", (stage("g", 3, gang=True), stage("b", 2, "g"))), "cobra")
+    (ask,) = asked(master).asks
+    run = Container(container_id(ATTEMPT, 2), "n1", ask.ask_id, count=3)
+    (start,) = messages_of(
+        master.handle(ContainersGranted(ATTEMPT, 1, (), (run,)), 1.0), StartContainers
+    )
+    assert [item.tasks for item in start.items] == [(0, 1, 2)]
+    first = start.items[0].container_id
+    end = ContainerEnd(first, Outcome.SUCCEEDED, 0, 0, 0, 0, 40.0, "", (0, 1, 2))
+    master.handle(ContainersGranted(ATTEMPT, 2, ended=(end,)), 41.0)
+    master.check()
+    work = master._work
+    assert work is not None
+    assert work.progress.stages[0].complete
+    assert work.progress.stages[1].ready_at == [41.0, 41.0]
