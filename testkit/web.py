@@ -15,6 +15,7 @@ from weft.requests import (
     ClusterMetrics,
     ContainerReport,
     Explanation,
+    ManagerReport,
     NodeReport,
     QueueReport,
     Refused,
@@ -80,6 +81,11 @@ class FakeClient:
         return ClusterMetrics(
             "tetris", 1.0, NOW_S, dict(nodes), dict(apps), capacity, held, running, 77, CLUSTER_TS
         )
+
+    async def manager(self) -> ManagerReport:
+        """A manager without others."""
+        self._called("manager")
+        return ManagerReport("127.0.0.1:1", "ALONE", "127.0.0.1:1")
 
     async def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
         """All nodes, whatever is asked."""

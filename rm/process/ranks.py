@@ -30,8 +30,6 @@ def etcd_settings(settings: RmSettings) -> EtcdSettings | None:
     """Where the shared store is; None: there is none. Raises InputError naming the setting."""
     if not settings.store:
         return None
-    if settings.state_dir is not None:
-        raise InputError("--store", "goes without --state-dir: the state is in one place")
     endpoints, prefix = parse(settings.store)
     if (settings.store_cert or settings.store_key) and not settings.store_ca:
         raise InputError("--store-ca", "is needed too: by it etcd's own certificate is checked")
@@ -69,6 +67,7 @@ class Ranks:
         self._where = where
         self._etcd = Etcd(where, self._took)
         self._advertise = settings.advertise
+        self._unused = settings.state_dir
         # after so long without a leader masters and nodes were not heard for too long
         expiry_s = min(settings.node_expiry_s, settings.master_expiry_s)
         self._suspended_s_max = process.clock.wall_s(expiry_s) / 2
@@ -135,6 +134,9 @@ class Ranks:
     def start(self) -> None:
         """Stand by."""
         self._process.log.info("stands by", store=self._where.text)
+        if self._unused is not None:
+            why = "the state is in etcd"
+            self._process.log.warning("state_dir is not used", folder=str(self._unused), reason=why)
         self.leadership.start(self.address)
 
     async def elected(self) -> None:

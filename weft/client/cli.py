@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("weft.client.commands_apps", "Print what the commands of an application wrote."),
     "nodes": ("weft.client.commands_cluster", "List nodes; take them out of service."),
     "queues": ("weft.client.commands_cluster", "List queues with their shares."),
+    "managers": ("weft.client.commands_cluster", "List Resource Managers: who leads."),
     "top": ("weft.client.commands_cluster", "Watch the cluster."),
     "events": ("weft.client.commands_cluster", "Follow the cluster's facts as they happen."),
     "completion": ("weft.client.commands_shell", "Print what makes a shell complete commands."),

@@ -1,4 +1,4 @@
-"""Commands about the cluster: nodes, queues, top, events."""
+"""Commands about the cluster: nodes, queues, managers, top, events."""
 
 import json
 import time
@@ -6,12 +6,15 @@ import time
 import click
 
 from weft.client import show
-from weft.client.api import DRAIN_S, Client
+from weft.client.api import DRAIN_S, Client, RefusedError
 from weft.client.commands_apps import json_option, manager_option, positive
 from weft.client.naming import find_app, node_states
 from weft.errors import WeftError
+from weft.requests import ManagerReport
 
 POLL_S = 0.5
+ANSWER_S = 3.0  # for one manager of several to say how it stands
+LEADS = ("ALONE", "LEADER")
 
 
 @click.command()
@@ -174,4 +177,29 @@ def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> No
                 return
 
 
-commands: list[click.Command] = [nodes, queues, top, events]
+@click.command()
+@manager_option
+@json_option
+def managers(address: str, as_json: bool) -> None:
+    """List Resource Managers: who leads, who stands by, where their state is."""
+    reports = [_report_of(place.strip()) for place in address.split(",")]
+    if as_json:
+        show.echo_json(reports)
+    else:
+        show.show_managers(reports)
+    if not any(report.standing in LEADS for report in reports):
+        raise WeftError("nobody leads")
+
+
+def _report_of(place: str) -> ManagerReport:
+    """What a Resource Manager says of itself, or that it cannot be reached."""
+    with Client(place, deadline_s=ANSWER_S) as client:
+        try:
+            return client.manager()
+        except RefusedError:
+            raise
+        except WeftError as error:
+            return ManagerReport(place, "UNREACHABLE", reason=str(error))
+
+
+commands: list[click.Command] = [nodes, queues, managers, top, events]

@@ -158,6 +158,16 @@ def demo(keep: bool, as_json: bool, trace: Path | None, **options: Any) -> None:
     "--hadoop", is_flag=True,
     help="Serve YARN's own wire (Spark, Flink, ...): needs --mode process to run anything.",
 )  # fmt: skip
+@click.option(
+    "--managers", default=1, show_default=True, type=click.IntRange(1, 9), metavar="N",
+    help="Resource Managers: one leads, the others take over. They share an etcd.",
+)  # fmt: skip
+@click.option(
+    "--store",
+    default="",
+    metavar="etcd://HOST:PORT,...",
+    help="That etcd; without it one is started here.",
+)
 def up(folder: Path | None, any_ports: bool, trace: Path | None, **options: Any) -> None:
     """Start a local cluster and keep it until Ctrl-C."""
     _check_trace(trace)
@@ -167,6 +177,9 @@ def up(folder: Path | None, any_ports: bool, trace: Path | None, **options: Any)
     click.echo("starting a cluster on this machine ...", err=True)
     with LocalCluster(settings, folder) as cluster:
         _say_endpoints(cluster)
+        if settings.managers > 1:
+            with Client(cluster.address) as client:
+                click.echo(f"leader: {client.manager().leader} (weft managers shows them all)")
         _wait_for_end(cluster)
         _write_trace(cluster, trace)
 

@@ -19,11 +19,12 @@ from types import TracebackType
 from typing import Any, Self
 from xml.sax.saxutils import escape
 
+from weft.client import local_etcd
 from weft.errors import InputError, WeftError
 
 START_S = 180.0  # the first start compiles kernels, on a busy machine for long
 STOP_S = 10.0
-MENDS_MAX = 5  # times that pages which end by themselves are started again
+MENDS_MAX = 20  # times that what may end alone (pages, one of several managers) is started again
 DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 KEPT_MB = 1024  # of a real host's memory, for the host itself
 EMULATED_NODES = 20
@@ -64,6 +65,8 @@ class LocalSettings:
     tape: Path | None = None  # folder: manager, masters and nodes keep every event, to be replayed
     web: bool = False  # pages and YARN's REST API
     hadoop: bool = False  # YARN's own wire, for Spark, Flink and the like
+    managers: int = 1  # of several one leads, and the others take over; they share an etcd
+    store: str = ""  # etcd://host:port,...; empty with several managers: one is started
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)  # role -> "name=value"
 
 
@@ -79,6 +82,7 @@ class LocalCluster:
         self.ready: dict[str, dict[str, Any]] = {}
         self.epoch_s = time.time()
         self._mended = 0
+        self._store = settings.store
         self.conf: Path | None = None  # HADOOP_CONF_DIR, with `hadoop`
 
     @property
@@ -88,8 +92,13 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """host:port of the Resource Manager."""
-        return str(self.ready["rm"]["address"])
+        """host:port of the Resource Manager; of several with commas between."""
+        return ",".join(str(self.ready[name]["address"]) for name in self.managers)
+
+    @property
+    def managers(self) -> list[str]:
+        """The names of the Resource Managers' processes."""
+        return ["rm", *(f"rm{number}" for number in range(2, self.settings.managers + 1))]
 
     @property
     def url(self) -> str:
@@ -121,13 +130,16 @@ class LocalCluster:
     def start(self) -> None:
         """Start every process and wait until all nodes are up; raises WeftError saying why not."""
         # all load at once: each finds the others by the files that say where they are
-        self._launch("rm", "rm", self._rm_flags())
+        self._start_etcd()
+        for name in self.managers:
+            self._launch(name, "rm", self._rm_flags(name))
         self._launch("am", "am", self._am_flags())
         for number in range(self._nm_count()):
             self._launch(f"nm{number}", "nm", self._nm_flags(number))
         if self.settings.web:
             self._launch("web", "weft.web", self._web_flags())
-        self._await("rm")
+        for name in self.managers:
+            self._await(name)
         self._await("am")
         for number in range(self._nm_count()):
             self._await(f"nm{number}")
@@ -139,6 +151,11 @@ class LocalCluster:
 
     def _place(self, role: str) -> str:
         """host:port of a role; while that is not known yet, the file that will say it."""
+        if role == "rm" and self.settings.managers > 1:
+            return ",".join(self._place_of(name) for name in self.managers)
+        return self._place_of(role)
+
+    def _place_of(self, role: str) -> str:
         known = self.ready.get(role)
         return str(known["address"]) if known else f"@{(self.folder / f'{role}.ready').absolute()}"
 
@@ -148,7 +165,19 @@ class LocalCluster:
         self._await("web")
 
     def mend(self) -> str:
-        """Restart the pages if they ended: they are but a client; answers what was done."""
+        """Restart what may end alone, and answer what was done: the pages, which are but a client,
+        and one of several Resource Managers, as another one leads then.
+        """
+        for name in self.managers if self.settings.managers > 1 else ():
+            if (code := self.processes[name].poll()) is not None and self._mended < MENDS_MAX:
+                self._mended += 1
+                self.start_manager(name)
+                return f"{name} ended with {code}: started again ({self.output(name)})"
+        etcd = self.processes.get("etcd")
+        if etcd is not None and (code := etcd.poll()) is not None and self._mended < MENDS_MAX:
+            self._mended += 1
+            self._run_etcd()
+            return f"etcd ended with {code}: started again ({self.output('etcd')})"
         process = self.processes.get("web")
         if process is None or process.poll() is None or self._mended >= MENDS_MAX:
             return ""
@@ -169,10 +198,25 @@ class LocalCluster:
         url = str(self.ready.get("web", {}).get("url", ""))
         return url.partition("://")[2].partition("/")[0]
 
-    def start_manager(self) -> None:
-        """Start (or, after a kill, restart) the Resource Manager."""
-        self._launch("rm", "rm", self._rm_flags())
-        self._await("rm")
+    def start_manager(self, name: str = "rm") -> None:
+        """Start (or, after a kill, restart) a Resource Manager."""
+        self._launch(name, "rm", self._rm_flags(name))
+        self._await(name)
+
+    def _start_etcd(self) -> None:
+        """The store that several managers share, where none is named."""
+        if self.settings.managers < 2 or self._store:
+            return
+        self._run_etcd()
+        self._store = f"etcd://{self.ready['etcd']['address']}/weft"
+
+    def _run_etcd(self) -> None:
+        before = str(self.ready.get("etcd", {}).get("address", ""))
+        process, address = local_etcd.start(
+            local_etcd.find(), self.folder / "etcd", self.output("etcd"), before
+        )
+        self.processes["etcd"] = process
+        self.ready["etcd"] = {"address": address, "metrics": address}
 
     def stop(self) -> None:
         """End every process, the youngest first, and wait for it."""
@@ -255,15 +299,17 @@ class LocalCluster:
                 flags.append(f"--{name}={value}")
         return flags
 
-    def _rm_flags(self) -> list[str]:
-        flags = self._ports("rm")
-        if "rm" in self.ready:  # a restart keeps the address that others know
-            flags += ["--port", self.address.rpartition(":")[2]]
+    def _rm_flags(self, name: str = "rm") -> list[str]:
+        flags = self._ports("rm", self.managers.index(name))
+        if name in self.ready:  # a restart keeps the address that others know
+            flags += ["--port", str(self.ready[name]["address"]).rpartition(":")[2]]
         flags += ["--cluster", self._cluster(), *self._parts("matcher")]
         flags += ["--pace", self.settings.pace, *self._patience()]
-        if self.settings.state:
+        if self._store:
+            flags += ["--store", self._store]
+        elif self.settings.state:
             flags += ["--state-dir", str(self.folder / "state")]
-        return flags + self._common("rm", "rm")
+        return flags + self._common(name, "rm")
 
     def _patience(self) -> list[str]:
         """Durations that guard against real delays last as long however fast the clock runs."""
@@ -300,7 +346,7 @@ class LocalCluster:
         return [*flags, *history, *ports, *self._common("web", "web")]
 
     def _hadoop_flags(self) -> list[str]:
-        flags = ["--manager", self.address, "--dir", str(self.folder / "hadoop")]
+        flags = ["--manager", self._place("rm"), "--dir", str(self.folder / "hadoop")]
         flags += ["--files", str(self.folder / "hadoop-files")]
         if self.web_address:
             flags += ["--web", f"http://{self.web_address}"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from weft.requests import (
     ClusterMetrics,
     ContainerReport,
     Explanation,
+    ManagerReport,
     NodeReport,
     QueueReport,
 )
@@ -185,6 +187,24 @@ def show_nodes(reports: Iterable[NodeReport]) -> None:
                 amounts(r.use), r.rack, ",".join(r.labels) or "-", r.address,
             )
             for r in rows
+        ],
+    )  # fmt: skip
+
+
+def show_managers(reports: Iterable[ManagerReport]) -> None:
+    """The table of Resource Managers."""
+    table(
+        (
+            Column("manager", kind="name"), Column("state", kind="state"), Column("life"),
+            Column("since", 2), Column("state in", 4, kind="name"), Column("reason", 3),
+        ),
+        [
+            (
+                r.address, r.standing, r.life or "-",
+                time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(r.since_s)) if r.since_s else "-",
+                r.store or "-", r.reason or "-",
+            )
+            for r in reports
         ],
     )  # fmt: skip
 

@@ -15,6 +15,8 @@ from weft.client.text import cut, safe, terminal_width
 GAP = "  "
 NAME_MIN = 10  # columns that a name keeps
 COLOURS = {
+    "ALONE": "green", "LEADER": "green", "STANDBY": "cyan", "SUSPENDED": "yellow",
+    "UNREACHABLE": "red",
     "RUNNING": "green", "SUCCEEDED": "green", "FINISHED": "green",
     "ACCEPTED": "yellow", "SUBMITTED": "yellow", "NEW": "yellow", "ALLOCATED": "yellow",
     "DECOMMISSIONING": "yellow", "UNHEALTHY": "red", "LOST": "red", "FAILED": "red",

@@ -36,8 +36,9 @@ DESELECTED = {  # what `deSelects` may leave out, and the fields that go with it
 @routes.get(BASE + "/info")
 async def info(request: web.Request) -> web.Response:
     """The cluster's identity and state."""
-    metrics = await source(request).metrics()
-    return answer(request, {"clusterInfo": yarn.cluster_info(face(request), metrics)})
+    read = source(request)
+    found = yarn.cluster_info(face(request), await read.metrics(), await read.manager())
+    return answer(request, {"clusterInfo": found})
 
 
 @routes.get(BASE + "/metrics")

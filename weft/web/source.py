@@ -13,6 +13,7 @@ from weft.requests import (
     ClusterMetrics,
     ContainerReport,
     Explanation,
+    ManagerReport,
     NodeReport,
     QueueReport,
 )
@@ -78,6 +79,10 @@ class Source:
     async def metrics(self) -> ClusterMetrics:
         """Counts over the whole cluster."""
         return await self._read(("metrics",), self.client.metrics)
+
+    async def manager(self) -> ManagerReport:
+        """How the Resource Manager that answers stands to others."""
+        return await self._read(("manager",), self.client.manager)
 
     async def nodes(self) -> tuple[NodeReport, ...]:
         """All nodes."""

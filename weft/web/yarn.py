@@ -25,6 +25,7 @@ from weft.requests import (
     ApplicationReport,
     ClusterMetrics,
     ContainerReport,
+    ManagerReport,
     NodeReport,
     QueueReport,
 )
@@ -94,21 +95,29 @@ def text_of(amounts: Mapping[str, float]) -> str:
     return f"<memory:{memory(amounts)}, vCores:{cores(amounts)}>"
 
 
-def cluster_info(face: Face, metrics: ClusterMetrics) -> Data:
-    """The `clusterInfo` object."""
+# YARN's word for how a manager that answers stands to others; a standby that was asked names one
+HA_STATES = {"SUSPENDED": "STANDBY"}
+
+
+def cluster_info(face: Face, metrics: ClusterMetrics, manager: ManagerReport) -> Data:
+    """The `clusterInfo` object: of the manager that leads, whoever was asked for it."""
+    shared = manager.standing != "ALONE"
+    connection = "CONNECTED" if manager.standing != "SUSPENDED" else "DISCONNECTED"
     return {
         "id": metrics.cluster_ts,
         "startedOn": face.source.unix_ms(metrics.started_s) or metrics.cluster_ts,
         "state": "STARTED",
-        "haState": "ACTIVE",
-        "rmStateStoreName": "weft.journal",
+        "haState": HA_STATES.get(manager.standing, "ACTIVE"),
+        "rmStateStoreName": manager.store if shared else "weft.journal",
         "resourceManagerVersion": VERSION,
         "resourceManagerBuildVersion": BUILD,
         "resourceManagerVersionBuiltOn": "",
         "hadoopVersion": HADOOP,
         "hadoopBuildVersion": BUILD,
         "hadoopVersionBuiltOn": "",
-        "haZooKeeperConnectionState": "ResourceManager HA is not enabled.",
+        "haZooKeeperConnectionState": (
+            connection if shared else "ResourceManager HA is not enabled."
+        ),
     }
 
 
