@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: soak tapes docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: failover soak tapes docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -92,6 +92,10 @@ fuzz: $(VENV)/.dev ## search 10,000 seeds for faults that break a promise (SEEDS
 
 restart: $(VENV)/.run ## after a restart, how soon is a large cluster adopted? (NODES=1000 JOBS=500)
 	$(BIN)/python -m tools.restart --nodes $(or $(NODES),1000) --jobs $(or $(JOBS),500)
+
+failover: $(VENV)/.dev ## kill the leading manager 20 times under load (NODES=300 JOBS=50 KILLS=20)
+	$(BIN)/python -m tools.failover --nodes $(or $(NODES),300) --jobs $(or $(JOBS),50) \
+		--kills $(or $(KILLS),20)
 
 fuzz-coverage: $(VENV)/.dev ## which lines of the cores does the fault search reach? (SEEDS=A:B)
 	$(BIN)/python -m tools.fuzz_coverage --seeds $(or $(SEEDS),0:300)

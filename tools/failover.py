@@ -1,0 +1,210 @@
+"""Kill the leading Resource Manager again and again under load: is anything lost, or run twice?
+
+`make failover` (NODES=300 JOBS=50 KILLS=20): two managers over an etcd, emulated nodes and hosted
+masters on loopback. Each time the leader is killed by SIGKILL, the time is told until the other one
+accepts a job, and until every node is with it. Then the leader is paused for 30 s and woken, and
+etcd is killed and started again. In the end every task of every job must have succeeded exactly
+once, by what the nodes recorded.
+"""
+
+import argparse
+import signal
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from testkit.live import recorded
+from weft.client.api import Client, RefusedError
+from weft.client.local import LocalCluster, LocalSettings
+from weft.errors import WeftError
+from weft.ids import app_of_container
+from weft.job import Edge, Job, Stage
+
+PROMISED_S = 10.0  # from the loss of the leader to an accepted job
+PATIENCE_S = 300.0
+PAUSE_S = 30.0
+WIDTH, TASK_S = 20, 2.0  # tasks of a stage, and how long one takes
+STAGES_PER_KILL = 5  # so that the load lasts as long as the kills
+NODE = "16vcores,65536memory_mb"
+
+
+def wait(what: str, done: Callable[[], bool]) -> float:
+    """Wait for a condition; returns the s that it took, and ends the program if it never holds."""
+    began_s = time.monotonic()
+    while not done():
+        if time.monotonic() - began_s > PATIENCE_S:
+            raise SystemExit(f"never: {what}")
+        time.sleep(0.05)
+    return time.monotonic() - began_s
+
+
+def job(name: str, stages: int, tasks: int, duration_s: float) -> Job:
+    """Stages behind each other."""
+    demand = {"vcores": 1.0, "memory_mb": 1024.0}
+    return Job(
+        name,
+        tuple(
+            Stage(f"s{n}", tasks, duration_s, demand, (Edge(f"s{n - 1}"),) if n else ())
+            for n in range(stages)
+        ),
+    )
+
+
+class Run:
+    """A cluster under load, and what was asked of it."""
+
+    def __init__(self, cluster: LocalCluster, client: Client, nodes: int) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.nodes = nodes
+        self.wanted: dict[int, int] = {}  # tasks by application
+        self.probes = 0
+
+    def submit(self, made: Job) -> None:
+        """Submit a job and remember what it owes."""
+        self.wanted[self.client.submit(made)] = sum(stage.tasks for stage in made.stages)
+
+    def standing(self, name: str) -> str:
+        """How a manager stands."""
+        with Client(str(self.cluster.ready[name]["address"]), deadline_s=3.0) as client:
+            try:
+                said = client.manager()
+            except WeftError:
+                return "UNREACHABLE"
+            return said.standing if not said.reason or said.standing == "STANDBY" else said.reason
+
+    def leader(self) -> str:
+        """The name of the process that leads and serves."""
+        found = ""
+
+        def looked() -> bool:
+            nonlocal found
+            standings = {name: self.standing(name) for name in self.cluster.managers}
+            found = next((name for name, said in standings.items() if said == "LEADER"), "")
+            return bool(found)
+
+        wait("a manager leads", looked)
+        return found
+
+    def served_again(self) -> tuple[float, float]:
+        """The s until a job is accepted, and until every node is there."""
+        began_s = time.monotonic()
+        self.probes += 1
+        self.submit(job(f"probe {self.probes}", 1, 2, 0.05))
+        accepted_s = time.monotonic() - began_s
+        count = self.nodes
+        wait("nodes", lambda: self.client.metrics().nodes.get("RUNNING", 0) == count)
+        return accepted_s, time.monotonic() - began_s
+
+    def kill(self) -> tuple[float, float]:
+        """Kill the leader; it stands by again afterwards."""
+        name = self.leader()
+        self.cluster.processes[name].kill()
+        self.cluster.processes[name].wait()
+        took = self.served_again()
+        self.cluster.start_manager(name)
+        wait(f"{name} stands by", lambda: self.standing(name) == "STANDBY")
+        return took
+
+    def pause(self) -> tuple[float, float]:
+        """Have the leader stand still, and wake it; it must find that another one leads."""
+        name = self.leader()
+        process = self.cluster.processes[name]
+        process.send_signal(signal.SIGSTOP)
+        took = self.served_again()
+        time.sleep(PAUSE_S - min(PAUSE_S, took[1]))
+        process.send_signal(signal.SIGCONT)
+        wait(f"{name} stands by", lambda: self.standing(name) == "STANDBY")
+        if process.poll() is not None:
+            raise SystemExit(f"{name} ended when it was woken")
+        return took
+
+    def without_etcd(self, for_s: float) -> tuple[str, float]:
+        """Take etcd away; returns what a submission is told, and the s until one is accepted."""
+        name = self.leader()
+        etcd = self.cluster.processes["etcd"]
+        etcd.kill()
+        etcd.wait()
+        wait("the leader is suspended", lambda: self.standing(name) not in ("LEADER", "STANDBY"))
+        told = ""
+        try:
+            self.client.submit(job("refused", 1, 1, 0.05))
+        except RefusedError as error:
+            told = str(error)
+        self.client.applications()  # reads go on
+        time.sleep(for_s)
+        self.cluster.mend()
+        began_s = time.monotonic()
+        self.leader()
+        self.served_again()
+        return told, time.monotonic() - began_s
+
+    def verdict(self) -> list[str]:
+        """What was lost or ran twice, by what the nodes recorded."""
+        ended = self.client.wait(list(self.wanted))
+        bad = [
+            f"{r.name} {r.final_status}" for r in ended.values() if r.final_status != "SUCCEEDED"
+        ]
+        counts: Counter[tuple[int, int, int]] = Counter()
+        for event in recorded(self.cluster.folder, "nm*.events"):
+            if event["fact"] != "TaskStopped" or event["stage"] < 0:
+                continue
+            if event["outcome"] == "SUCCEEDED":
+                counts[app_of_container(event["container"]), event["stage"], event["task"]] += 1
+        done = Counter(app for app, _, _ in counts)
+        bad += [
+            f"application {a}: {done[a]} of {n}" for a, n in self.wanted.items() if done[a] != n
+        ]
+        bad += [f"task {key} succeeded {n} times" for key, n in counts.items() if n > 1]
+        return bad
+
+
+def main(arguments: list[str]) -> int:
+    """Run it, print what it took; 1 where a promise was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=300)
+    parser.add_argument("--jobs", type=int, default=50)
+    parser.add_argument("--kills", type=int, default=20)
+    given = parser.parse_args(arguments)
+    settings = LocalSettings(
+        nodes=given.nodes, cluster=f"{given.nodes}x{NODE}", managers=2, events=True, nm_processes=2
+    )
+    with (
+        TemporaryDirectory(prefix="weft-failover-") as folder,
+        LocalCluster(settings, Path(folder)) as cluster,
+        Client(cluster.address) as client,
+    ):
+        run = Run(cluster, client, given.nodes)
+        stages = max(2, STAGES_PER_KILL * (given.kills + 6))
+        for number in range(given.jobs):
+            run.submit(job(f"load {number}", stages, WIDTH, TASK_S))
+        wait("tasks run", lambda: client.metrics().containers_running > given.jobs)
+        took = []
+        for number in range(given.kills):
+            took.append(run.kill())
+            print(f"kill {number + 1}: accepted {took[-1][0]:.1f} s, nodes {took[-1][1]:.1f} s")
+        paused = run.pause()
+        print(f"paused {PAUSE_S:g} s: accepted {paused[0]:.1f} s, nodes {paused[1]:.1f} s")
+        told, again_s = run.without_etcd(10.0)
+        print(f"without etcd: {told}; all nodes {again_s:.1f} s after its return")
+        running = client.metrics().containers_running
+        bad = run.verdict()
+    accepted = [one for one, _ in [*took, paused]]
+    slow = [one for one in accepted if one > PROMISED_S]
+    tasks = sum(run.wanted.values())
+    print(f"{len(run.wanted)} jobs, {tasks:,} tasks, {running} running at the last fault")
+    print(
+        f"a job accepted after {statistics.median(accepted):.1f} s, {max(accepted):.1f} s at most"
+    )
+    print(f"lost or run again: {len(bad)}")
+    for line in bad[:20]:
+        print(line)
+    return 1 if bad or slow or not told else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
