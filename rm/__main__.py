@@ -132,8 +132,6 @@ async def serve(settings: RmSettings) -> None:
 
 async def ended(process: Process, server: Server, state: State | None, ranks: Ranks | None) -> None:
     """End in order; what was accepted is written before another one leads."""
-    if ranks is not None:
-        ranks.serves = False
     await server.stop()
     if state is not None:
         await state.end()
@@ -164,7 +162,6 @@ async def take_over(
     ranks.serves = True
     took_s = time.monotonic() - began_s
     process.log.info("took over", records=len(records), took_s=round(took_s, 3))
-    await ranks.follow()
 
 
 def warm_up(parts: ManagerParts) -> None:

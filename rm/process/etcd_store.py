@@ -18,7 +18,7 @@ then. Compaction writes a new generation beside the old one and lets the tail na
 import contextlib
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import structlog
@@ -76,7 +76,15 @@ class _Written(NamedTuple):
 class EtcdJournal:
     """An append-only journal; `compact` gives the same knowledge in fewer records."""
 
-    def __init__(self, etcd: Etcd, fence: Fence, compact: Compact = list) -> None:
+    def __init__(
+        self,
+        etcd: Etcd,
+        fence: Fence,
+        compact: Compact = list,
+        problem: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`problem` says why nothing may be appended now; empty: it may."""
+        self._problem = problem
         self._etcd = etcd
         self._fence = fence
         self._compact = compact
@@ -163,6 +171,8 @@ class EtcdJournal:
         taken back before anything else is. Raises LeadershipLostError, and nothing was written,
         where this process leads no longer.
         """
+        if problem := self._problem():
+            raise StoreUnavailableError(problem)
         try:
             self._settle()
             base, first, size = self._tail, self._next, self._size

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from enum import Enum
+from math import inf
 from typing import Any
 
 from rm.process.etcd_store import Fence
@@ -59,8 +60,14 @@ class Leadership:
         lease_s: float,
         on_change: Callable[[Standing, str], None],
         on_renewed: Callable[[float], None] = lambda took_s: None,
+        suspended_s_max: float = inf,
     ) -> None:
-        """`lease_s`: a leader that is gone is replaced after so long."""
+        """`lease_s`: a leader that is gone is replaced after so long.
+
+        `suspended_s_max`: after so long without etcd a leader does not go on, though nobody led
+        meanwhile: it heard of nodes and masters too long ago.
+        """
+        self._suspended_s_max = suspended_s_max
         self._etcd = etcd
         self._lease_s = lease_s
         self._on_change = on_change
@@ -83,7 +90,8 @@ class Leadership:
     @property
     def may_order(self) -> bool:
         """Whether it leads at this very moment."""
-        return self.standing is Standing.LEADER and now_s() < self._until_s
+        known = self.standing is Standing.LEADER and not self._ended.is_set()
+        return known and now_s() < self._until_s
 
     @property
     def may_answer(self) -> bool:
@@ -116,6 +124,7 @@ class Leadership:
                 return  # it ends by itself
 
     def _run(self) -> None:
+        wait_s = POLL_S
         while not self._ended.is_set():
             try:
                 if self.standing is Standing.STANDBY:
@@ -126,6 +135,8 @@ class Leadership:
                 wait_s = self._away(str(error))
             except WeftError as error:  # the store refuses: a password, a right
                 wait_s = self._away(str(error))
+            except Exception as error:  # a bug: who does not renew must not think that it leads
+                self._set(Standing.LOST, f"{type(error).__name__}: {error}")
             if self.standing is Standing.LOST:
                 return
             self._ended.wait(wait_s)
@@ -170,6 +181,9 @@ class Leadership:
             found, _ = self._etcd.get(self._key)
             if found is None or found.create_revision != self.fence.revision:
                 self._set(Standing.LOST, "another one took over")
+                return 0.0
+            if self.suspended_s > self._suspended_s_max:
+                self._set(Standing.LOST, f"nobody was heard for {self.suspended_s:.0f} s")
                 return 0.0
         self._lasts(began_s)
         self._on_renewed(now_s() - began_s)

@@ -6,19 +6,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from rm.process.etcd_store import EtcdJournal, LeadershipLostError
 from rm.process.journal_lines import Record
 from rm.process.leading import Leadership, Standing
 from rm.process.trust import Save, shared_keys
 from rm.recovery import compact
-from weft.errors import InputError
 from weft.live.exposition import Exposition
 from weft.live.process import Process
 from weft.live.settings import RmSettings
 from weft.requests import ManagerReport
-from weft.wire.etcd import Etcd, EtcdAwayError, EtcdSettings, parse
+from weft.wire.etcd import Etcd, EtcdAwayError, EtcdSettings, settings_of
 from weft.wire.leading import Leading
 from weft.wire.tokens import Keys
 
@@ -30,32 +28,10 @@ def etcd_settings(settings: RmSettings) -> EtcdSettings | None:
     """Where the shared store is; None: there is none. Raises InputError naming the setting."""
     if not settings.store:
         return None
-    endpoints, prefix = parse(settings.store)
-    if (settings.store_cert or settings.store_key) and not settings.store_ca:
-        raise InputError("--store-ca", "is needed too: by it etcd's own certificate is checked")
-    if bool(settings.store_cert) != bool(settings.store_key):
-        raise InputError("--store-cert", "goes with --store-key")
-    password = _read("--store-password-file", settings.store_password_file)
-    if bool(settings.store_user) != bool(password):
-        raise InputError("--store-user", "goes with --store-password-file")
-    return EtcdSettings(
-        endpoints,
-        prefix,
-        _read("--store-ca", settings.store_ca),
-        _read("--store-cert", settings.store_cert),
-        _read("--store-key", settings.store_key),
-        settings.store_user,
-        password.decode("utf-8", "replace").strip(),
-    )
-
-
-def _read(flag: str, path: Path | None) -> bytes:
-    if path is None:
-        return b""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(flag, f"cannot read {path}: {error.strerror}") from None
+    return settings_of(
+        settings.store, settings.store_ca, settings.store_cert, settings.store_key,
+        settings.store_user, settings.store_password_file,
+    )  # fmt: skip
 
 
 class Ranks:
@@ -68,9 +44,6 @@ class Ranks:
         self._etcd = Etcd(where, self._took)
         self._advertise = settings.advertise
         self._unused = settings.state_dir
-        # after so long without a leader masters and nodes were not heard for too long
-        expiry_s = min(settings.node_expiry_s, settings.master_expiry_s)
-        self._suspended_s_max = process.clock.wall_s(expiry_s) / 2
         self._loop = asyncio.get_running_loop()
         self._elected = asyncio.Event()
         self._listens = self.address = ""
@@ -78,7 +51,11 @@ class Ranks:
         self.life: Callable[[], int] = lambda: 0
         self.trouble: Callable[[], str] = lambda: ""  # why nothing new is accepted
         self.on_suspended: Callable[[str], None] = lambda reason: None
-        self.leadership = Leadership(self._etcd, settings.lease_s, self._changed, self._renewed)
+        expiry_s = min(settings.node_expiry_s, settings.master_expiry_s)
+        self.leadership = Leadership(
+            self._etcd, settings.lease_s, self._changed, self._renewed,
+            process.clock.wall_s(expiry_s) / 2,
+        )  # fmt: skip
         self.gate = Leading(self)
         self._show(Standing.STANDBY)
 
@@ -148,7 +125,7 @@ class Ranks:
 
         Raises LeadershipLostError where it leads no longer.
         """
-        journal = EtcdJournal(self._etcd, self.leadership.fence, compact)
+        journal = EtcdJournal(self._etcd, self.leadership.fence, compact, self._unsure)
         while True:
             try:
                 cluster_ts = journal.cluster_ts(fresh_ts)
@@ -164,6 +141,12 @@ class Ranks:
                 return journal.read()
             except EtcdAwayError:
                 self._wait()
+
+    def _unsure(self) -> str:
+        """Why nothing may be written now; empty: it may."""
+        if self.may_order:
+            return ""
+        return self.leadership.reason or "nobody can say whether this manager leads"
 
     def _wait(self) -> None:
         if self.leadership.standing is Standing.LOST:
@@ -209,19 +192,6 @@ class Ranks:
             self._process.end(LeadershipLostError(reason))
         elif standing is Standing.STANDBY:
             log.info("stands by", reason=reason)
-
-    def watch_suspension(self) -> None:
-        """Step down where too much was missed while nobody could say who leads."""
-        now = self.leadership
-        if now.standing is Standing.SUSPENDED and now.suspended_s > self._suspended_s_max:
-            why = f"nobody was heard for {now.suspended_s:.0f} s"
-            self._process.end(LeadershipLostError(why))
-
-    async def follow(self) -> None:
-        """Look now and then whether the suspension lasts too long."""
-        while True:
-            await asyncio.sleep(RETRY_S)
-            self.watch_suspension()
 
     # -- measures ----------------------------------------------------------------------------------
 

@@ -13,7 +13,9 @@ import pytest
 
 from rm.process import etcd_store
 from rm.process.etcd_store import EtcdJournal, Fence, LeadershipLostError
+from rm.process.leading import Leadership, Standing
 from testkit.etcd import EtcdServer
+from testkit.live import until
 from weft.client.certificates import make
 from weft.errors import InputError, WeftError
 from weft.live.shell import StoreUnavailableError
@@ -338,6 +340,68 @@ def enable_passwords(settings: EtcdSettings) -> None:
             ("AuthEnable", two()),
         ):
             channel.unary_unary(f"/etcdserverpb.Auth/{method}")(request.SerializeToString())
+
+
+class Candidate:
+    """One who would lead, and how it stood."""
+
+    def __init__(self, settings: EtcdSettings, suspended_s_max: float = 1e9) -> None:
+        self.told: list[Standing] = []
+        self.one = Leadership(
+            Etcd(settings), 2.0, lambda standing, why: self.told.append(standing),
+            suspended_s_max=suspended_s_max,
+        )  # fmt: skip
+        self.one.start("127.0.0.1:1")
+
+    def is_(self, standing: Standing) -> bool:
+        return self.one.standing is standing
+
+
+def test_one_leads_and_who_lost_the_key_leads_no_more(place: Place) -> None:
+    first = Candidate(place.settings)
+    until(lambda: first.one.may_order, "the first leads")
+    second, third = (Candidate(place.settings) for _ in range(2))
+    until(lambda: second.one.leader.get("address") and third.one.leader, "they know who leads")
+    first.one.leave()
+    assert not first.one.may_order
+    until(lambda: second.one.may_order or third.one.may_order, "another one leads")
+    heir, other = (second, third) if second.one.may_order else (third, second)
+    assert not other.one.may_order
+    assert heir.one.fence.revision > first.one.fence.revision
+    lease = place.etcd.get(place.key)[0]
+    assert lease is not None
+    place.etcd.revoke(lease.lease)  # as if it had been silent for too long
+    until(lambda: heir.is_(Standing.LOST), "it is told")
+    assert not heir.one.may_order
+    assert not heir.one.may_answer
+    until(lambda: other.one.may_order, "the last one leads")
+    for one in (heir, other):
+        one.one.leave()
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_leader_without_etcd_orders_nothing_and_goes_on_if_nobody_led(
+    tmp_path: Path, patient: bool
+) -> None:
+    server = EtcdServer(tmp_path)
+    server.await_()
+    one = Candidate(EtcdSettings((server.address,)), 1e9 if patient else 0.1)
+    until(lambda: one.one.may_order, "it leads")
+    revision = one.one.fence.revision
+    server.kill()
+    until(lambda: one.is_(Standing.SUSPENDED), "it is suspended")
+    assert not one.one.may_order
+    assert one.one.may_answer
+    until(lambda: one.one.suspended_s > 0.2, "some time went by")
+    server.start()
+    if patient:
+        until(lambda: one.one.may_order, "it goes on")
+        assert one.one.fence.revision == revision
+        assert Standing.LOST not in one.told
+    else:
+        until(lambda: one.is_(Standing.LOST), "it was away for too long")
+    one.one.leave()
+    server.close()
 
 
 @pytest.mark.parametrize("text", ["etcd://", "etcd://:1", "etcd://a:0", "etcd://a:b", "http://a:1"])

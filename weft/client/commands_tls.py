@@ -1,7 +1,9 @@
 """The commands that make certificates and users' tokens."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -72,33 +74,34 @@ def certificates(
 
 
 @click.command()
-@click.argument("state_dir", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.argument("state", metavar="STATE")
 @click.option("--user", default="", metavar="USER", help="Whose token; the user who runs this.")
 @click.option("--admin", is_flag=True, help="A token of an operator, who may do everything.")
 @click.option("--hours", type=click.FloatRange(0, 24 * 5, min_open=True), default=12.0,
               show_default=True, help="For how long it lasts.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=None,
               help="The file, for its owner alone; ~/.config/weft/token.")  # fmt: skip
-def login(state_dir: Path, user: str, admin: bool, hours: float, out: Path | None) -> None:
+@click.option("--store-ca", type=click.Path(path_type=Path), help="As of the Resource Manager.")
+@click.option("--store-cert", type=click.Path(path_type=Path), help="As of the Resource Manager.")
+@click.option("--store-key", type=click.Path(path_type=Path), help="As of the Resource Manager.")
+@click.option("--store-user", default="", help="As of the Resource Manager.")
+@click.option("--store-password-file", type=click.Path(path_type=Path), help="The same.")
+def login(state: str, user: str, admin: bool, hours: float, out: Path | None, **store: Any) -> None:
     """Write a token for pages and REST into a file, on the Resource Manager's host.
 
-    STATE_DIR is the manager's --state-dir: whoever may read its keys may be anybody. Show the token
-    as `Authorization: Bearer ...`, or as the password that a browser asks for.
+    STATE is the manager's --state-dir, or its --store (etcd://...): whoever may read its keys may
+    be anybody. Show the token as `Authorization: Bearer ...`, or as the password that a browser
+    asks for.
     """
     import getpass
-    import json
     import time
 
     from weft.access import Role
-    from weft.wire.tokens import FILE, Keys
+    from weft.wire.etcd import SCHEME
+    from weft.wire.tokens import Keys
 
-    path = state_dir / FILE
-    try:
-        saved = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(str(path), f"cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise InputError(str(path), "holds no keys") from None
+    options = {name.removeprefix("store_"): value for name, value in store.items()}
+    saved = _shared(state, options) if state.startswith(SCHEME) else _saved(Path(state))
     keys = Keys(time.time(), bytes, saved=saved)
     name = user or getpass.getuser()
     if problem := name_problem(name) or ("/" in name and "must have no /"):
@@ -108,6 +111,34 @@ def login(state_dir: Path, user: str, admin: bool, hours: float, out: Path | Non
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_secret(place, token.encode() + b"\n")
     click.echo(f"{place}: {'operator' if admin else 'user'} {name}, {hours:g} h")
+
+
+def _saved(state_dir: Path) -> Any:
+    """The keys in a state folder."""
+    from weft.wire.tokens import FILE
+
+    path = state_dir / FILE
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise InputError(str(path), "holds no keys") from None
+
+
+def _shared(store: str, options: dict[str, Any]) -> Any:
+    """The keys that several Resource Managers share."""
+    from weft.wire.etcd import Etcd, joined, settings_of
+
+    settings = settings_of(store, **options)
+    etcd = Etcd(settings)
+    try:
+        found, _ = etcd.get(joined((settings.prefix, "keys")))
+        return json.loads(found.value if found is not None else b"")
+    except ValueError:
+        raise InputError(store, "holds no keys") from None
+    finally:
+        etcd.close()
 
 
 def write_secret(path: Path, data: bytes) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -83,6 +84,38 @@ def parse(text: str) -> tuple[tuple[str, ...], str]:
     if not prefix.isprintable() or len(prefix) > 200:
         raise InputError("--store", "the prefix is at most 200 printable characters")
     return tuple(endpoints), prefix
+
+
+def settings_of(
+    store: str,
+    ca: Path | None = None,
+    cert: Path | None = None,
+    key: Path | None = None,
+    user: str = "",
+    password_file: Path | None = None,
+) -> EtcdSettings:
+    """Read what a command or a file says of an etcd; raises InputError naming the setting."""
+    endpoints, prefix = parse(store)
+    if (cert or key) and not ca:
+        raise InputError("--store-ca", "is needed too: by it etcd's own certificate is checked")
+    if bool(cert) != bool(key):
+        raise InputError("--store-cert", "goes with --store-key")
+    password = _read("--store-password-file", password_file).decode("utf-8", "replace").strip()
+    if bool(user) != bool(password):
+        raise InputError("--store-user", "goes with --store-password-file")
+    authority, own, secret = (
+        _read(f"--store-{name}", path) for name, path in (("ca", ca), ("cert", cert), ("key", key))
+    )
+    return EtcdSettings(endpoints, prefix, authority, own, secret, user, password)
+
+
+def _read(flag: str, path: Path | None) -> bytes:
+    if path is None:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(flag, f"cannot read {path}: {error.strerror}") from None
 
 
 def after(prefix: bytes) -> bytes:
