@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("live")
 def test_the_image_builds_in_stages_for_nobody_special() -> None:
     lines = (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
     bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
-    assert bases == ["python:3.12-slim-bookworm"] * 2
+    assert bases == ["python:3.12-slim-bookworm"] * 3
     assert "USER weft" in lines
     assert not [line for line in lines if line.startswith("# syntax")]
 
@@ -47,10 +47,26 @@ def test_a_service_says_whether_it_is_well(name: str) -> None:
     assert SERVICES[name]["restart"] == "unless-stopped"
 
 
-@pytest.mark.parametrize("name", sorted(set(SERVICES) - {"rm"}))
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - {"rm", "etcd"}))
 def test_services_start_in_order(name: str) -> None:
     waits = SERVICES[name]["depends_on"]
     assert {need["condition"] for need in waits.values()} == {"service_healthy"}
+
+
+def test_several_managers_share_a_store_by_one_file() -> None:
+    """`--env-file deploy/ha.env`: the profile, the store, and the list that everybody is told."""
+    lines = (ROOT / "deploy" / "ha.env").read_text().splitlines()
+    told = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    assert told["COMPOSE_PROFILES"] == "ha"
+    managers = [name for name, one in SERVICES.items() if "rm" in one.get("command", ())[:3]]
+    assert told["WEFT_MANAGERS"] == ",".join(f"{name}:8030" for name in managers)
+    assert len(managers) == 2
+    for name in managers:
+        assert "--store=${WEFT_STORE:-}" in SERVICES[name]["command"]
+        assert f"--advertise={name}:8030" in SERVICES[name]["command"]
+    for name in ("am", "nm", "web"):
+        assert "--manager=${WEFT_MANAGERS:-rm:8030}" in SERVICES[name]["command"]
+    assert {SERVICES[name]["profiles"][0] for name in ("etcd", managers[1])} == {"ha"}
 
 
 def test_nothing_is_published_beyond_this_machine() -> None:
@@ -62,7 +78,8 @@ def test_nothing_is_published_beyond_this_machine() -> None:
 def test_compose_accepts_the_file() -> None:
     if shutil.which("docker") is None:
         pytest.skip("no docker command")
-    command = ["docker", "compose", "--profile", "demo", "config", "-q"]
+    profiles = ["--profile", "demo", "--profile", "ha"]
+    command = ["docker", "compose", *profiles, "config", "-q"]
     asked = subprocess.run([*command[:2], "version"], capture_output=True, check=False)
     if asked.returncode:
         pytest.skip("no Compose v2")
