@@ -20,7 +20,7 @@ def totals(machines: Machines, types: int) -> Vector:
 
 
 def container_size(
-    option: Mapping[str, float] | float, types: ResourceTypes, machines: Machines
+    option: Mapping[str, float] | float | str, types: ResourceTypes, machines: Machines
 ) -> Vector:
     """A container's capacity: named amounts, or a part in (0, 1] of the smallest machine."""
     if isinstance(option, Mapping):

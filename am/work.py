@@ -4,7 +4,7 @@ One task per container here; `am.reuse` keeps containers for several tasks (COBR
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -137,11 +137,11 @@ class Work:
     def _size_containers(self, lots: list[Lot]) -> None:
         """What a container of each lot is to hold, as the asker chooses."""
         types, machines = self.accepted.types, self.accepted.machines
-        option: Any = getattr(self.asker, "container", "task")
+        option: Mapping[str, float] | float | str = getattr(self.asker, "container", "task")
         if option != "task":
             uniform = isinstance(option, str) and option in UNIFORM
             size = (
-                uniform_size(option, self.job, types)
+                uniform_size(str(option), self.job, types)
                 if uniform
                 else container_size(option, types, machines)
             )

@@ -7,6 +7,7 @@ Queues below their guarantee stand in front. `fill` closes the gaps that this le
 
 import numpy as np
 
+from rm.ledger.columns import Bools
 from rm.ledger.view import View
 from rm.match.candidates import asks_of, gate_of, site_of
 from rm.match.fifo_kernels import FILLED_BY, NOTHING_FILLS, Line, Scratch, pick
@@ -24,18 +25,24 @@ class FifoMatcher(BaseMatcher):
 
     `fill`: what may start on a node while the head does not fit there: `none`, so that gaps stay;
     `job`, other asks of the head's application; `all`, whatever fits, in the order of the line.
+    `whole`: an application starts nothing before all tasks of those before it have started, those
+    that still wait for their inputs, too.
     """
 
     name = "fifo"
 
-    def __init__(self, fill: str = "none") -> None:
+    def __init__(self, fill: str = "none", whole: bool = False) -> None:
         self.fill = FILLED_BY[fill]
+        self.whole = whole
         self.strict = self.fill == NOTHING_FILLS
         self._room = _room_for(0, 0)
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
         apps, asks, total = view.apps, asks_of(view, node), view.total
+        if self.whole:
+            late = _behind(view)[asks.app[: asks.size]]
+            asks = asks._replace(pending=np.where(late, 0, asks.pending[: asks.size]))
         line = Line(
             asks, site_of(view, node), total, apps.priority, apps.order, gate_of(view, keeps=True),
             self.fill,
@@ -61,3 +68,14 @@ def _room_for(rows: int, d: int) -> tuple[Scratch, Ints]:
     """Arrays for decisions to write on, and for what they pick."""
     scratch = Scratch(np.empty(rows, np.int64), np.empty(d), np.empty(d), np.empty(rows))
     return scratch, np.empty((FEW, 2), np.int64)
+
+
+def _behind(view: View) -> Bools:
+    """By application slot: whether one before it in the line has tasks that did not start."""
+    apps, n = view.apps, view.app_slots
+    waits = apps.active[:n] & ((apps.remaining[:n] > 0) | (apps.pending[:n] > 0))
+    line = np.lexsort((apps.order[:n], -apps.priority[:n]))
+    before: Ints = np.cumsum(waits[line]) - waits[line]
+    behind = np.zeros(n, dtype=np.bool_)
+    behind[line] = before > 0
+    return behind

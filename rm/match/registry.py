@@ -53,6 +53,9 @@ MATCHERS: dict[str, Row] = {
                 "application, or anything",
                 choices=("none", "job", "all"),
             ),
+            "whole": Parameter(
+                False, "start nothing of an application before all tasks of those before it started"
+            ),
         },
     ),
     "capacity": Row(

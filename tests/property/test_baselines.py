@@ -1,5 +1,6 @@
 """Baselines as papers ran them: one container size a job, strict shares, FIFO with gaps."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from testkit.matching import Yard
 from weft.cluster import ClusterSpec, cluster_from_text
 from weft.errors import InputError
 from weft.ids import app_of_container
-from weft.job import Job, Stage, TaskOverride
+from weft.job import Edge, Job, Stage, TaskOverride
 from weft.messages import Ask, AskType, ContainersAsked
 from weft.presets import choose, preset, with_options
 from weft.resources import DEFAULT_RESOURCE_TYPES as TYPES
@@ -174,6 +175,29 @@ def test_what_fills_gaps_never_delays_the_head_on_slots(seed: int) -> None:
     digests = {run(many, cluster, "fifo", matcher__fill=fill).run().digest()
                for fill in ("none", "job", "all")}  # fmt: skip
     assert len(digests) == 1
+
+
+@CALM
+@given(st.integers(0, 2**16))
+def test_whole_jobs_in_line_start_nothing_before_those_before_them_have(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    need = {"vcores": 1.0, "memory_mb": 1024.0}
+    many = [
+        Job(
+            f"j{i}",
+            (
+                Stage("a", int(rng.integers(1, 4)), float(rng.integers(2, 20)), need),
+                Stage("b", int(rng.integers(1, 4)), 3.0, need, (Edge("a"),)),
+            ),
+        )
+        for i in range(3)
+    ]
+    cluster = cluster_from_text("2x8vcores,8192memory_mb")
+    recorder = run(many, cluster, "fifo", matcher__whole=True).run()
+    tasks = recorder.columns()
+    starts = [tasks.start_s[tasks.app == row.app] for row in recorder.jobs]
+    for before, after in pairwise(starts):
+        assert before.max() <= after.min()
 
 
 def test_the_presets_of_papers_say_what_they_change() -> None:

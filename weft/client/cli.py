@@ -60,6 +60,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("lab.commands_sim", "Set simulated runs side by side."),
     "fuzz": ("lab.commands_fuzz", "Search for faults that break a promise, in virtual time."),
     "study": ("lab.commands_study", "Run a grid of simulations, resumable."),
+    "analyse": ("lab.commands_analyse", "Make the figures of a thesis from a production trace."),
     "paper": (
         "lab.commands_paper",
         "Make a paper's figures and tables beside what Weft finds.",

@@ -1,0 +1,1 @@
+"""Analysis of traces of production clusters, through Ibis: DuckDB here, a warehouse elsewhere."""
