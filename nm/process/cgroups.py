@@ -1,10 +1,11 @@
 """Limits and measures of real containers: cgroups v2, or v1 where that is what the host has.
 
-A container is one group below the node manager's own. Its processes are put there before they
-become the command, so that nothing they start escapes; a group is removed when its last process
-ended. A host without writable controllers runs without limits (`find` says why). Disk bandwidth is
-limited as well where the I/O controller and the work folder's disk are there. With v1 that holds
-reads and direct writes only: the kernel writes buffered data later, for nobody in particular.
+A container is one group below the node manager's own. Who starts its first process is in there for
+that moment, so that it begins there and nothing that it starts escapes; a group is removed when its
+last process ended. A host without writable controllers runs without limits (`find` says why). Disk
+bandwidth is limited as well where the I/O controller and the work folder's disk are there. With v1
+that holds reads and direct writes only: the kernel writes buffered data later, for nobody in
+particular.
 """
 
 import contextlib
@@ -14,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+ASIDE = "weft-manager"  # the group of a node manager whose own one has children
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC  # made where it is no kernel's
+READ_MAX = 1 << 20
 PERIOD_US, QUOTA_US_MIN = 100_000, 1_000
-# Puts the shell into every group named by $1 (split at colons), then becomes the command.
-ENTER = 'IFS=:; for f in $0; do echo $$ >"$f" || exit 126; done; unset IFS; exec "$@"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,11 @@ class Cgroups:
         self.disk = disk
         self.no_disk = ""  # why disks are not limited
         self._parents = dict(parents)
+        self._roots = sorted({str(parent) for parent in parents.values()})
+        # where this process is, as `open` says it: a group that has children may hold none in v2
+        aside = [folder.parent / ASIDE for folder in self._folders()]
+        outside = [place if v2 and place.is_dir() else place.parent for place in aside]
+        self.home = ":".join(str(folder / "cgroup.procs") for folder in outside)
         for folder in self._folders():
             folder.mkdir(parents=True, exist_ok=True)
         if disk:
@@ -65,11 +72,12 @@ class Cgroups:
     def open(self, name: str, cores: float, memory_bytes: float, disk_bps: float = 0.0) -> str:
         """Make a group, with limits where they are above 0; answers where a process enters it.
 
-        `disk_bps` holds for reads and for writes each, bytes/s. The answer is for `ENTER`: files
-        separated by colons. Raises OSError.
+        `disk_bps` holds for reads and for writes each, bytes/s. The answer is files separated by
+        colons: who writes 0 into each is in the group. Raises OSError.
         """
-        for folder in self._folders():
-            (folder / name).mkdir(parents=True, exist_ok=True)
+        for root in self._roots:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(f"{root}/{name}")
         quota_us = max(QUOTA_US_MIN, round(cores * PERIOD_US))
         if cores > 0 and self.v2:
             self._write("cpu", name, "cpu.max", f"{quota_us} {PERIOD_US}")
@@ -87,7 +95,7 @@ class Cgroups:
                     self._write("memory", name, extra, swap)
         if disk_bps > 0 and self.disk:
             self._limit_disk(name, disk_bps)
-        return ":".join(str(folder / name / "cgroup.procs") for folder in self._folders())
+        return ":".join(f"{root}/{name}/cgroup.procs" for root in self._roots)
 
     def use(self, name: str) -> Use:
         """What a group uses; zeros where it is gone."""
@@ -132,9 +140,9 @@ class Cgroups:
     def close(self, name: str) -> bool:
         """Remove a group; False: a process of it still ends, try again."""
         gone = True
-        for folder in self._folders():
+        for root in self._roots:
             try:
-                (folder / name).rmdir()
+                os.rmdir(f"{root}/{name}")
             except FileNotFoundError:
                 continue
             except OSError:
@@ -142,16 +150,26 @@ class Cgroups:
         return gone
 
     def _folders(self) -> list[Path]:
-        return sorted(set(self._parents.values()))
+        return [Path(root) for root in self._roots]
 
     def _write(self, controller: str, name: str, file: str, text: str) -> None:
-        (self._parents[controller] / name / file).write_text(text)
+        path = os.open(f"{self._parents[controller]}/{name}/{file}", _WRITE, 0o644)
+        try:
+            os.write(path, text.encode())
+        finally:
+            os.close(path)
 
     def _read(self, controller: str, name: str, file: str) -> str:
         try:
-            return (self._parents[controller] / name / file).read_text()
+            path = os.open(f"{self._parents[controller]}/{name}/{file}", os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, KeyError):
             return ""
+        try:
+            return os.read(path, READ_MAX).decode()
+        except OSError:
+            return ""
+        finally:
+            os.close(path)
 
     def _number(self, controller: str, name: str, file: str) -> float:
         return float(self._read(controller, name, file) or 0)
@@ -251,7 +269,7 @@ def _second(here: Path, name: str, disk: str) -> Cgroups:
     switch = " ".join(f"+{controller}" for controller in wanted)
     if not set(wanted) <= set(_text(control).split()):
         if _text(here / "cgroup.procs").strip() and (here / "cgroup.type").exists():
-            aside = here / "weft-manager"
+            aside = here / ASIDE
             aside.mkdir(exist_ok=True)
             (aside / "cgroup.procs").write_text(str(os.getpid()))
         control.write_text(switch)

@@ -8,50 +8,13 @@ All of that goes when the application is over; logs stay, as Weft's own do.
 import os
 import shutil
 import stat
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+from nm.process.places import FOLDER
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 KEPT = ("filecache", "local")  # folders of an application, for all of its containers
 LOGS = (".log", ".out", ".err")
-
-
-def make(root: Path, parts: Sequence[str], own: Callable[[int], None] | None, mode: int) -> int:
-    """Make the folders `parts` below a root; returns the last one, open. Raises OSError.
-
-    No link is followed: a task may have put one there. `own` is called with each one that is made
-    from the second on, open (the first is an application's, which the tasks' user must not own).
-    """
-    place = os.open(root, _FOLDER)
-    try:
-        for depth, part in enumerate(parts):
-            made = True
-            try:
-                os.mkdir(part, mode if depth else 0o755, dir_fd=place)
-            except FileExistsError:
-                made = False
-            inner = os.open(part, _FOLDER, dir_fd=place)
-            os.close(place)
-            place = inner
-            if made and depth and own is not None:
-                own(place)
-    except OSError:
-        os.close(place)
-        raise
-    return place
-
-
-def open_log(place: int, name: str, own: Callable[[int], None] | None) -> int:
-    """Open a log file of a folder for writing at its end, never through a link; raises OSError."""
-    file = os.open(name, _APPEND, 0o644, dir_fd=place)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise OSError(f"{name} is no file")
-    if own is not None:
-        own(file)
-    return file
 
 
 def logs(folder: Path) -> list[str]:
@@ -78,11 +41,11 @@ def read_log(folder: Path, name: str, offset: int, size: int) -> bytes:
 def _opened(folder: Path, name: str) -> int:
     """A log file, open; a task may put a link in its place at any time, which is not followed."""
     try:
-        place = os.open(folder, _FOLDER)
+        place = os.open(folder, FOLDER)
         try:
             *above, last = name.split("/")
             for part in above:
-                inner = os.open(part, _FOLDER, dir_fd=place)
+                inner = os.open(part, FOLDER, dir_fd=place)
                 os.close(place)
                 place = inner
             file = os.open(last, _READ, dir_fd=place)

@@ -8,19 +8,20 @@ written down is killed by `kill_orphans`, which finds it by its environment.
 
 import asyncio
 import contextlib
+import errno
 import os
-import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from nm.process.folders import KEPT, clean, log_size, logs, make, open_log, read_log
+from nm.process.folders import KEPT, clean, log_size, logs, read_log
 from nm.process.isolation import Isolation
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from nm.process.limits import Limits, startable
+from nm.process.places import make
 from nm.process.records import (
     NO_PROCESS,
     NO_START,
@@ -30,9 +31,8 @@ from nm.process.records import (
     host_boot,
     name_of,
     process_name,
-    started,
-    waited_for,
 )
+from nm.process.spawning import Run, Spawning
 from weft.effects import ProcessEnded
 from weft.ids import AppId, ContainerId, app_of_container, format_app, format_container
 from weft.messages import NODE_ENDED, MasterLaunch, Outcome, TaskLaunch
@@ -42,24 +42,25 @@ LAUNCHER = "weft.hadoop.launcher"  # it keeps files for all containers of an app
 SECRET = ("WEFT_TLS_", "WEFT_TOKEN", "WEFT_NM_")
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer
 UNKNOWN = -1000  # exit code of a process of which nobody knows how it ended
-POLL_S = 0.02  # where the system has no pidfd
+POLL_S, TRIES = 0.01, 500  # for how a process ended that another's spawner waits for
 NO_COMMAND = "weft: this stage has no command; the task only sleeps for its {:g} s"
 TaskKey = tuple[int, int, int]
 
 
 class _Process:
     __slots__ = (
-        "began_s", "container_id", "found", "key", "pid", "pidfd", "recorded", "stopping", "timer",
+        "began_s", "container_id", "key", "pid", "pidfd", "program", "recorded", "stopping",
+        "timer",
     )  # fmt: skip
 
     def __init__(self, container_id: ContainerId, key: TaskKey, pid: int, began_s: float) -> None:
-        self.found = False  # an earlier node manager started it
-        self.recorded = False  # a shell waits for it and writes its exit code down
+        self.recorded = False  # it is written down, and so is how it ends
+        self.program = ""
         self.began_s = began_s  # on the event loop's clock
         self.container_id = container_id
         self.key = key
-        self.pid = pid  # also the number of its group
-        self.pidfd = -1
+        self.pid = pid  # also the number of its group; 0: it has not begun
+        self.pidfd = -1  # of one that an earlier node manager started
         self.stopping = False
         self.timer: asyncio.TimerHandle | None = None
 
@@ -99,16 +100,19 @@ class ProcessHost:
         self._names: tuple[str, ...] = ()  # the cluster's resource types, once they are known
         self._running: dict[ContainerId, dict[TaskKey, _Process]] = {}
         self._loop = asyncio.get_running_loop()
-        self._polling = False
+        self._number = 0  # of the newest order to the spawner, and ...
+        self._by_number: dict[int, _Process] = {}  # ... what did not end yet
         self.root.mkdir(parents=True, exist_ok=True)
+        self._spawning = Spawning(self.root, self._environment, self._hear, self._lost)
 
     def __len__(self) -> int:
         return sum(map(len, self._running.values()))
 
     @property
     def pids(self) -> set[int]:
-        """The processes that were started here, without what they started."""
-        return {process.pid for group in self._running.values() for process in group.values()}
+        """The processes that were started for it, and the spawner; not what they started."""
+        found = {process.pid for group in self._running.values() for process in group.values()}
+        return (found | {self._spawning.pid}) - {0}
 
     def holds(self, container: str) -> bool:
         """Whether a container, by its name, still runs."""
@@ -163,72 +167,38 @@ class ProcessHost:
         that its stderr begins with. What is started for an `item` is written down, for the next
         node manager to find.
         """
-        path = self.folder(container_id) / folder
-        environment = self._environment | dict(variables)
-        environment["WEFT_CONTAINER"] = format_container(self.cluster_ts, container_id)
-        environment["WEFT_WORK_DIR"] = str(path)
-        environment["WEFT_PYTHON"] = sys.executable  # one that can import weft
+        name = format_container(self.cluster_ts, container_id)
+        app = format_app(self.cluster_ts, app_of_container(container_id))
+        parts = (app, name, folder) if folder else (app, name)
+        path = self.root.joinpath(*parts)
+        more = dict(variables)
+        more["WEFT_CONTAINER"] = name
+        more["WEFT_WORK_DIR"] = str(path)
+        more["WEFT_PYTHON"] = sys.executable  # one that can import weft
         held, isolation = command, self._isolation
-        name = process_name(container_id, key)
-        found = startable(command[0], environment, path)
-        if isolation is not None and found and not own:
-            environment.update(isolation.environment())
-            held = isolation.wrap(command, path, self._seen(container_id, command))
-        recorded = found and self._records is not None and item is not None
-        if recorded:
-            assert self._records is not None
-            self._records.exit_file(name).unlink(missing_ok=True)
-            held = waited_for(held, self._records.exit_file(name))
-        group = ""
-        if self._limits is not None and demand:
-            group = format_container(self.cluster_ts, container_id)
-            held = self._limits.enter(container_id, group, demand, held, environment, path)
-        if item is not None and recorded:
-            self._write(item, key, NO_PROCESS, group, node_id)
-        try:
-            pid = self._spawn(held, environment, path, note)
-        except OSError as error:
-            if recorded and self._records is not None:
-                self._records.drop(name)
-            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-            problem = f"{command[0]}: cannot be started: {error.strerror or error}"
-            end = ProcessEnded(container_id, Outcome.FAILED, code, problem, (), *key)
-            self._loop.call_soon(self._on_ended, end)
-            return
-        process = _Process(container_id, key, pid, self._loop.time())
-        process.recorded = recorded
-        if item is not None and process.recorded:
-            self._write(item, key, pid, group, node_id)
-        self._running.setdefault(container_id, {})[key] = process
-        self._watch(process)
-
-    def _spawn(
-        self, command: Sequence[str], environment: Mapping[str, str], folder: Path, note: str
-    ) -> int:
-        """Start a process in its own group (vfork and exec: about 0.4 ms); raises OSError."""
-        own = None if self._isolation is None else self._isolation.own
-        place = make(self.root, folder.relative_to(self.root).parts, own, 0o700)
-        files = [place]
-        try:
-            for name in ("stdout", "stderr"):
-                files.append(open_log(place, name, own))
-            if note:
-                os.write(files[2], f"{note}\n".encode())
-            started = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=files[1],
-                stderr=files[2],
-                cwd=folder,
-                env=environment,
-                process_group=0,
-                close_fds=True,
+        apart = None if own else isolation
+        if apart is not None and startable(command[0], self._environment | more, path):
+            more.update(apart.environment())
+            held = apart.wrap(command, path, self._seen(container_id, command))
+        enter, home, limits = "", "", self._limits
+        if limits is not None and demand:
+            enter, home = limits.enter(container_id, name, demand), limits.home
+        group = name if enter else ""
+        account = None if isolation is None else isolation.account
+        owner = None if account is None else (account.uid, account.gid)
+        order = Run(list(held), more, parts, note, owner, 0o700, (enter, home))
+        if self._records is not None and item is not None:
+            record = self._record(item, key, group, node_id)
+            order = order._replace(
+                record=(str(self._records.file(record)), *record.around_start()),
+                exit_file=str(self._records.exit_file(name_of(record))),
             )
-        finally:
-            for file in files:
-                os.close(file)
-        started.returncode = 0  # reaped by its pidfd, not by Popen
-        return started.pid
+        process = _Process(container_id, key, 0, self._loop.time())
+        process.program, process.recorded = command[0], bool(order.exit_file)
+        self._running.setdefault(container_id, {})[key] = process
+        self._number += 1
+        self._by_number[self._number] = process
+        self._spawning.run(self._number, order)
 
     def _seen(self, container_id: ContainerId, command: Sequence[str]) -> list[Path]:
         """The folders that a container's tasks share: its own, and what its application keeps."""
@@ -241,15 +211,12 @@ class ProcessHost:
             os.close(make(self.root, path.relative_to(self.root).parts, self._isolation.own, 0o700))
         return [folder, *kept]
 
-    def _write(
-        self, item: TaskLaunch | MasterLaunch, key: TaskKey, pid: int, group: str, node_id: str
-    ) -> None:
-        """Before a process is started without its number, so that its end is known however soon
-        its node manager dies; then again with it.
-        """
-        assert self._records is not None
-        record = Record(
-            node_id, item.container_id, *key, pid, started(pid) if pid else NO_START,
+    def _record(
+        self, item: TaskLaunch | MasterLaunch, key: TaskKey, group: str, node_id: str
+    ) -> Record:
+        """What the spawner writes down of a process once it runs."""
+        return Record(
+            node_id, item.container_id, *key, NO_PROCESS, NO_START,
             host_boot(), time.time(),
             self.cluster_ts, item.demand,
             item.granted if isinstance(item, TaskLaunch) else (),
@@ -257,8 +224,6 @@ class ProcessHost:
             isinstance(item, TaskLaunch) and item.reusable,
             item.attempt_id if isinstance(item, MasterLaunch) else 0, group,
         )  # fmt: skip
-        with contextlib.suppress(OSError):  # a full disk: then nobody will find it again
-            self._records.write(record)
 
     # -- finding again -----------------------------------------------------------------------------
 
@@ -283,7 +248,7 @@ class ProcessHost:
         key = (record.stage, record.task, record.attempt)
         ran_s = time.time() - record.began_s
         process = _Process(record.container_id, key, record.pid, self._loop.time() - ran_s)
-        process.found = process.recorded = True
+        process.recorded = True
         try:
             process.pidfd = os.pidfd_open(record.pid)
         except OSError:
@@ -295,7 +260,7 @@ class ProcessHost:
         if self._limits is not None and record.group:
             self._limits.find(record.container_id, record.group)
         self._running.setdefault(record.container_id, {})[key] = process
-        self._loop.add_reader(process.pidfd, self._reap, process)
+        self._loop.add_reader(process.pidfd, self._found_ended, process)
         return True
 
     def _gone(self, record: Record) -> ProcessEnded:
@@ -326,10 +291,12 @@ class ProcessHost:
         for process in self._running.get(container_id, {}).values():
             if not process.stopping:
                 process.stopping = True
-                _signal(process.pid, signal.SIGTERM)
-                process.timer = self._loop.call_later(
-                    self._grace_s, _signal, process.pid, signal.SIGKILL
-                )
+                if process.pid:  # else it is told to end when it has begun
+                    self._terminate(process)
+
+    def _terminate(self, process: _Process) -> None:
+        _signal(process.pid, signal.SIGTERM)
+        process.timer = self._loop.call_later(self._grace_s, _signal, process.pid, signal.SIGKILL)
 
     async def close(self, grace_s: float | None = None) -> None:
         """Stop everything and wait until all of it is gone."""
@@ -344,6 +311,7 @@ class ProcessHost:
                 _signal(process.pid, signal.SIGKILL)
         while self._running:
             await asyncio.sleep(0.005)
+        self._spawning.close()
         if self._limits is not None:
             self._limits.end()
         if self._records is not None:
@@ -375,42 +343,60 @@ class ProcessHost:
         """A piece of a log file; raises FileNotFoundError for a name that `logs` does not give."""
         return read_log(self.folder(container_id), name, offset, size)
 
-    # -- reaping -----------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------------------
 
-    def _watch(self, process: _Process) -> None:
-        if hasattr(os, "pidfd_open"):
-            process.pidfd = os.pidfd_open(process.pid)
-            self._loop.add_reader(process.pidfd, self._reap, process)
-        elif not self._polling:
-            self._polling = True
-            self._loop.call_later(POLL_S, self._poll)
+    def _hear(self, word: tuple[Any, ...]) -> None:
+        """The spawner says what became of a process."""
+        what, number, *rest = word
+        if what == "began":
+            process = self._by_number[number]
+            process.pid, process.began_s = rest[0], self._loop.time()
+            if process.stopping:
+                self._terminate(process)
+            return
+        process = self._by_number.pop(number)
+        if what == "ended":
+            code, cpu_s, memory_kb = rest
+            sandboxed = self._isolation is not None and self._isolation.sandboxed
+            spent = (cpu_s, memory_kb, self._loop.time() - process.began_s)
+            self._ended(process, exit_code(code) if sandboxed else code, spent)
+            return
+        self._left(process)
+        code = NOT_FOUND if rest[0] == errno.ENOENT else NOT_EXECUTABLE
+        problem = f"{process.program}: cannot be started: {os.strerror(rest[0])}"
+        end = ProcessEnded(process.container_id, Outcome.FAILED, code, problem, (), *process.key)
+        self._on_ended(end)
 
-    def _poll(self) -> None:
-        for group in list(self._running.values()):
-            for process in list(group.values()):
-                found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if found is not None:
-                    self._reap(process)
-        self._polling = bool(self._running)
-        if self._polling:
-            self._loop.call_later(POLL_S, self._poll)
+    def _lost(self, numbers: Sequence[int]) -> None:
+        """The spawner is gone: nobody will know how its processes end, so they end now."""
+        for number in numbers:
+            process = self._by_number.pop(number)
+            _signal(process.pid, signal.SIGKILL)
+            self._ended(process, UNKNOWN, None)
 
-    def _reap(self, process: _Process) -> None:
-        """The first process of a group ended: end the rest, then collect it."""
+    def _found_ended(self, process: _Process, tries: int = 0) -> None:
+        """A process that an earlier node manager started ended; who waits for it writes down how
+        before its number is free.
+        """
+        assert self._records is not None
         if process.pidfd >= 0:
             self._loop.remove_reader(process.pidfd)
             os.close(process.pidfd)
+            process.pidfd = -1
+            kill_orphans(self.root, only=process.pid)  # what it leaves behind
+        code = self._records.code(process_name(process.container_id, process.key))
+        if code is None and tries < TRIES and _is_there(process.pid):
+            self._loop.call_later(POLL_S, self._found_ended, process, tries + 1)
+            return
+        if code is None:
+            code = -signal.SIGKILL if process.stopping else UNKNOWN
+        self._ended(process, code, None)
+
+    def _ended(self, process: _Process, code: int, spent: tuple[float, int, float] | None) -> None:
+        """Tell of an end. `spent`: CPU in s, memory in kB (negative: not known), and how long."""
         if process.timer is not None:
             process.timer.cancel()
-        if process.found:
-            code, spent = self._found_code(process), None
-        else:
-            _signal(process.pid, signal.SIGKILL)  # its number is not free before the next line
-            _, status, spent = os.wait4(process.pid, 0)
-            code = os.waitstatus_to_exitcode(status)
-            sandboxed = self._isolation is not None and self._isolation.sandboxed
-            code = exit_code(code) if process.recorded or sandboxed else code
-        for_memory = self._left(process)
+        for_memory = self._left(process, failed=code != 0)
         if process.recorded and self._records is not None:
             self._records.ended(process_name(process.container_id, process.key), code)
         message = _how(code)
@@ -422,40 +408,27 @@ class ProcessHost:
             if for_memory and not process.stopping:
                 outcome = Outcome.OUT_OF_MEMORY
                 message = f"out of memory: over the container's limit ({message})"
-        use = tuple(-1.0 for _ in self._names)
-        if spent is not None:
-            use = self._use(spent, self._loop.time() - process.began_s)
-        end = ProcessEnded(process.container_id, outcome, code, message, use, *process.key)
-        self._on_ended(end)
+        use = tuple(-1.0 for _ in self._names) if spent is None else self._use(*spent)
+        self._on_ended(
+            ProcessEnded(process.container_id, outcome, code, message, use, *process.key)
+        )
 
-    def _found_code(self, process: _Process) -> int:
-        """How a process ended that is not this one's child; what it leaves behind is killed."""
-        assert self._records is not None
-        kill_orphans(self.root, only=process.pid)
-        code = self._records.code(process_name(process.container_id, process.key))
-        if code is not None:
-            return code
-        return -signal.SIGKILL if process.stopping else UNKNOWN
-
-    def _use(self, spent: resource.struct_rusage, lasted_s: float) -> Vector:
+    def _use(self, cpu_s: float, memory_kb: int, lasted_s: float) -> Vector:
         """What a process and those that it waited for used: mean cores, the largest one's memory.
 
-        Until it called exec, the process was a copy of this one, and its memory counts as its own:
-        what does not go beyond that says nothing. Nothing is known of other resources.
+        Nothing is known of other resources.
         """
-        own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        cores = (spent.ru_utime + spent.ru_stime) / max(lasted_s, 1e-3)
-        known = {"vcores": cores}
-        if spent.ru_maxrss > own_kb:
-            known["memory_mb"] = spent.ru_maxrss / 1024.0
+        known = {"vcores": cpu_s / max(lasted_s, 1e-3)}
+        if memory_kb >= 0:
+            known["memory_mb"] = memory_kb / 1024.0
         return tuple([known.get(name, -1.0) for name in self._names])
 
-    def _left(self, process: _Process) -> bool:
-        """Forget a process that ended; True: its container ran into its memory limit."""
+    def _left(self, process: _Process, *, failed: bool = False) -> bool:
+        """Forget a process that ended; True: it failed at its container's memory limit."""
         container = process.container_id
         group, limits = self._running[container], self._limits
         del group[process.key]
-        for_memory = limits is not None and limits.killed_for_memory(container)
+        for_memory = failed and limits is not None and limits.killed_for_memory(container)
         if not group:
             del self._running[container]
             if limits is not None:
@@ -467,15 +440,27 @@ class ProcessHost:
         if self._limits is None:
             return ()
         running = {
-            container: [process.pid for process in group.values()]
+            container: [process.pid for process in group.values() if process.pid]
             for container, group in self._running.items()
         }
         return self._limits.measure(running)
 
 
 def _signal(group: int, number: signal.Signals) -> None:
+    if group <= 0:  # it has not begun
+        return
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _how(code: int) -> str:

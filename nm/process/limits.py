@@ -15,13 +15,12 @@ from pathlib import Path
 
 import psutil
 
-from nm.process.cgroups import ENTER, Cgroups, Use
+from nm.process.cgroups import Cgroups, Use
 from weft.ids import ContainerId
 from weft.resources import Vector
 
 MEMORY_MB = float(1 << 20)  # bytes
 DISK, DISK_MB = "disk_mbps", 1e6  # MB/s
-SHELL = "/bin/sh"
 
 
 class Limits:
@@ -35,32 +34,27 @@ class Limits:
         # wall clock and CPU time, s; I/O, bytes
         self._last: dict[ContainerId, tuple[float, float, float]] = {}
 
-    def enter(
-        self,
-        container: ContainerId,
-        name: str,
-        demand: Vector,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        folder: Path,
-    ) -> Sequence[str]:
-        """The command, so that it begins inside its container's group.
-
-        A command that cannot be started stays as it is: its own error says more than a shell's. So
-        does one whose group cannot be made.
+    def enter(self, container: ContainerId, name: str, demand: Vector) -> str:
+        """Make a container's group; answers where its first process enters it, files separated by
+        colons, or nothing where there are no groups or this one cannot be made.
         """
-        if self._groups is None or not startable(command[0], environment, folder):
-            return command
+        if self._groups is None:
+            return ""
         try:
             cores = self._amount(demand, "vcores")
             memory = self._amount(demand, "memory_mb") * MEMORY_MB
             disk_bps = self._amount(demand, DISK) * DISK_MB
             files = self._groups.open(name, cores, memory, disk_bps)
         except OSError:
-            return command
+            return ""
         self._group_of[container] = name
         self._closing.discard(name)
-        return (SHELL, "-c", ENTER, files, *command)
+        return files
+
+    @property
+    def home(self) -> str:
+        """Where who starts processes in groups comes back to, as `enter` says it."""
+        return "" if self._groups is None else self._groups.home
 
     def find(self, container: ContainerId, name: str) -> None:
         """A container of an earlier node manager is in this group, if that is still there."""

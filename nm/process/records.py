@@ -2,27 +2,26 @@
 
 One small file a process, its owner's only, in `<root>/.processes`: which container and task, the
 process's number with its start time and the host's boot (a number alone is soon another's), and its
-control group. The process is started by a shell that waits for it and writes its exit code beside
-that file: whoever is not its parent cannot ask the system for it. A file goes when the Resource
-Manager has heard of the end.
+control group. That file and, beside it, the exit code are written by who started the process and
+waits for it (`nm.process.spawner`): whoever is not its parent cannot ask the system for it. A file
+goes when the Resource Manager has heard of the end.
 """
 
 import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from weft.ids import ContainerId
+from weft.record import as_dict
 from weft.resources import Vector
 
 FOLDER = ".processes"
-SHELL = "/bin/sh"
-# $0: where the exit code goes; the command runs as it would alone, signals reach its whole group
-WAIT = 'trap : TERM INT HUP; (exec "$@"); c=$?; umask 077; echo $c >"$0"; exit $c'
 SIGNALLED = 128  # a shell tells the end by signal n as this much more
 SIGNALS_MAX = 64
 NO_PROCESS, NO_START = 0, -2  # of one that is about to be started
@@ -50,6 +49,14 @@ class Record:
     master: int = 0  # the attempt that it is the master of; 0: a task
     group: str = ""
 
+    def around_start(self) -> tuple[str, str]:
+        """What a record's file holds before and after its number and start, as they are not known
+        before the process runs.
+        """
+        text = json.dumps(as_dict(self), separators=(",", ":"))
+        before, _, after = text.partition(f'"pid":{self.pid},"start":{self.start}')
+        return before, after
+
     @property
     def alive(self) -> bool:
         """Whether that very process is still there."""
@@ -68,15 +75,19 @@ class Records:
         """Where a process's exit code is found."""
         return self._folder / f"{name}.exit"
 
+    def file(self, record: Record) -> Path:
+        """Where a process is written down."""
+        return self._folder / f"{name_of(record)}.json"
+
     def write(self, record: Record) -> None:
         """Write a process down; raises OSError.
 
         What is there is written over in one go: whoever dies here leaves the one or the other.
         """
-        path = self._folder / f"{name_of(record)}.json"
+        path = self.file(record)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            data = json.dumps(asdict(record), separators=(",", ":")).encode()
+            data = json.dumps(as_dict(record), separators=(",", ":")).encode()
             os.write(file, data.ljust(os.fstat(file).st_size))
         finally:
             os.close(file)
@@ -126,11 +137,6 @@ class Records:
         self.exit_file(name).unlink(missing_ok=True)
 
 
-def waited_for(command: Sequence[str], exit_file: Path) -> tuple[str, ...]:
-    """A command whose exit code is written down when it ends."""
-    return (SHELL, "-c", WAIT, str(exit_file), *command)
-
-
 def exit_code(status: int) -> int:
     """The exit code that a shell's status stands for: below 0 an end by signal."""
     signal = status - SIGNALLED
@@ -156,6 +162,7 @@ def started(pid: int) -> int:
     return -1 if fields[0] in "ZX" else int(fields[19])
 
 
+@cache
 def host_boot() -> str:
     """Names the host's run since it was switched on."""
     try:

@@ -3,20 +3,20 @@
 import asyncio
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from nm.core import NodeManager
-from nm.process.host import UNKNOWN, ProcessHost
-from nm.process.leftovers import kill_orphans
-from nm.process.records import FOLDER, Records
+from nm.process.host import ProcessHost
+from nm.process.records import FOLDER, Records, name_of
 from nm.settings import Mode, NodeSettings
 from testkit.builders import TWO_TYPES, sent
 from weft.effects import FoundProcess, ProcessEnded, ProcessesFound, Started, TimerFired
@@ -89,7 +89,7 @@ def test_a_task_may_end_in_its_own_time_when_it_is_told_to(tmp_path: Path) -> No
         item = launch(2, "sh", "-c", script)
         host.start(item)
         out = host.folder(item.container_id) / "stdout"
-        await until(lambda: "up" in out.read_text())
+        await until(lambda: out.exists() and "up" in out.read_text())
         host.stop(item.container_id)
         await until(lambda: ends)
         assert out.read_text() == "up\nbye\n"
@@ -120,48 +120,103 @@ def test_the_next_host_keeps_what_runs_and_tells_how_the_rest_ended(tmp_path: Pa
     assert (end.task, end.outcome, end.exit_code) == (2, Outcome.FAILED, 4)
 
 
-def test_what_ended_is_known_although_its_node_manager_died_while_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the start of a process and the writing down of its number."""
+NODE = """
+import asyncio, os, signal, sys, time
+from pathlib import Path
+from nm.process.host import ProcessHost
+from nm.process.records import FOLDER, Records, name_of
+from tests.unit.test_nm_records import launch
 
-    async def before(host: ProcessHost, ends: list[ProcessEnded]) -> None:
-        spawn = host._spawn
+async def main(root, stopped, commands):
+    host = ProcessHost(root, print, records=Records(root))
+    host.start(launch(9, "true"))
+    while not (root / FOLDER / f"{launch(9).container_id}_0_9_0.exit").exists():
+        await asyncio.sleep(0.01)
+    spawner = host._spawning.pid
+    if stopped:
+        os.kill(spawner, signal.SIGSTOP)
+    for number, command in commands.items():
+        host.start(launch(number, *command))
+    while not stopped and len(list((root / FOLDER).glob("*.json"))) <= len(commands):
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    print(spawner, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
 
-        def die(*given: Any) -> int:
-            spawn(*given)
-            raise SystemError("killed")
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2] == "stopped", eval(sys.argv[3])))
+"""
 
-        monkeypatch.setattr(host, "_spawn", die)
-        for number, command in {
-            2: ("true",),
-            3: ("sh", "-c", "exit 6"),
-            4: ("sleep", "60"),
-        }.items():
-            with pytest.raises(SystemError):
-                host.start(launch(number, *command))
-        await until(lambda: len(list((tmp_path / FOLDER).glob("*.exit"))) == 2)
+
+def node_that_dies(root: Path, how: str, commands: dict[int, tuple[str, ...]]) -> int:
+    """Start commands on a node manager that is killed; the number of its spawner."""
+    done = subprocess.run(
+        [sys.executable, "-c", NODE, str(root), how, repr(commands)],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == -9, done.stderr
+    return int(done.stdout.split()[-1])
+
+
+def test_what_ended_is_known_although_its_node_manager_was_killed(tmp_path: Path) -> None:
+    commands = {2: ("true",), 3: ("sh", "-c", "sleep 0.3; exit 6"), 4: ("sleep", "60")}
+    node_that_dies(tmp_path, "running", commands)
 
     async def after(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        await until(lambda: len(list((tmp_path / FOLDER).glob("*.exit"))) == 3)
         found, gone = host.find()
-        assert len(found) == 3
-        assert [(end.task, end.outcome, end.exit_code) for end in gone] == [
-            (2, Outcome.SUCCEEDED, 0), (3, Outcome.FAILED, 6), (4, Outcome.LOST, UNKNOWN),
+        assert len(found) == 4
+        assert sorted((end.task, end.outcome, end.exit_code) for end in gone) == [
+            (2, Outcome.SUCCEEDED, 0), (3, Outcome.FAILED, 6), (9, Outcome.SUCCEEDED, 0),
         ]  # fmt: skip
-        assert kill_orphans(tmp_path), "what goes on is nobody's"
+        assert len(host) == 1, "what goes on is kept"
+        host.stop(launch(4).container_id)
+        await until(lambda: ends)
+        assert (ends[0].outcome, ends[0].exit_code) == (Outcome.KILLED, -15)
 
-    drive(tmp_path, before, close=False)
     drive(tmp_path, after)
+
+
+def test_nothing_is_started_for_a_node_manager_that_is_gone(tmp_path: Path) -> None:
+    """The next one may have looked already: what began then would run unseen."""
+    spawner = node_that_dies(tmp_path, "stopped", {2: ("touch", f"{tmp_path}/started")})
+    os.kill(spawner, signal.SIGCONT)
+
+    async def after(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        await until(lambda: not Path(f"/proc/{spawner}/fd/0").exists())
+        assert [record.task for record in host.find()[0]] == [9]
+
+    drive(tmp_path, after)
+    assert not (tmp_path / "started").exists()
+
+
+def test_what_a_spawner_leaves_is_lost_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        host.start(launch(2, "sleep", "60"))
+        await until(lambda: list(Records(tmp_path).read()))
+        (record,) = Records(tmp_path).read()
+        os.kill(host._spawning.pid, signal.SIGKILL)
+        await until(lambda: ends)
+        assert (ends[0].task, ends[0].outcome) == (2, Outcome.LOST)
+        await until(lambda: not record.alive)
+        host.start(launch(3, "true"))
+        await until(lambda: len(ends) == 2)
+
+    ends = drive(tmp_path, act)
+    assert (ends[1].task, ends[1].outcome) == (3, Outcome.SUCCEEDED)
 
 
 def test_a_number_that_is_another_process_s_by_now_is_left_alone(tmp_path: Path) -> None:
     async def before(host: ProcessHost, ends: list[ProcessEnded]) -> None:
         host.start(launch(2, "sleep", "60"))
+        await until(lambda: list(Records(tmp_path).read()))
 
     drive(tmp_path, before, close=False)
     records = Records(tmp_path)
     (record,) = records.read()
+    ended = records.exit_file(name_of(record))
     os.killpg(record.pid, 9)
+    asyncio.run(until(ended.exists))
+    ended.unlink()  # nobody knows how it ended
     for changed in (
         replace(record, pid=os.getpid()),
         replace(record, pid=os.getpid(), host_boot="another"),
@@ -177,7 +232,7 @@ def test_a_number_that_is_another_process_s_by_now_is_left_alone(tmp_path: Path)
             await after(host, ends)
 
         drive(tmp_path, again, close=False)
-        (tmp_path / FOLDER / f"{record.container_id}_0_2_0.exit").unlink()
+        ended.unlink()
 
 
 def test_torn_files_are_dropped(tmp_path: Path) -> None:

@@ -1,0 +1,254 @@
+"""A small process that starts and reaps the tasks of a node manager, which is a large one.
+
+To start a process from here costs a fifth of what it costs a process with a gigabyte, threads and a
+thousand open files, and the node manager's event loop has no part in it. Tasks are children of this
+process: it waits for them, ends what is left of their groups, and writes down how they ended where
+the node manager wants that, so that the next one knows if this one's is gone. It outlives its node
+manager for as long as its tasks run.
+
+It hears and says lists of plain tuples (`marshal`, each list after its length). Orders:
+`("run", number, Run)` and `("environment", variables)`. Words: `("began", number, pid)`,
+`("failed", number, errno)`, `("ended", number, exit code, CPU s, memory kB or -1)`.
+
+Run by `nm.process.spawning`; it imports next to nothing.
+"""
+
+import contextlib
+import errno
+import marshal
+import os
+import resource
+import select
+import signal
+import sys
+from typing import Any
+
+from nm.process.places import make, open_log
+
+LENGTH = 4  # bytes before each list
+IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those who stop a node manager mean it
+DEFAULTED = (*IGNORED, signal.SIGPIPE, signal.SIGXFSZ)  # of tasks
+READ = 1 << 18
+Run = tuple[Any, ...]  # as `nm.process.spawning.Run` gives it
+
+
+class Spawner:
+    """The loop. `parent` is the node manager's process: nothing is started once it is gone."""
+
+    def __init__(self, link: int, root: str, parent: int) -> None:
+        self._link = link
+        self._root = root
+        self._parent = parent
+        self._heard = bytearray()
+        self._words: list[tuple[Any, ...]] = []
+        self._environment: dict[str, str] = {}
+        self._running: dict[int, tuple[int, str]] = {}  # pid -> number, exit file
+        self._gone = False  # nobody listens any more
+        self._nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+
+    def run(self) -> None:
+        """Serve until the node manager is gone and all tasks ended."""
+        wakes, wake = os.pipe()
+        os.set_blocking(wakes, False)
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(self._link, select.POLLIN)
+        poll.register(wakes, select.POLLIN)
+        while not (self._gone and not self._running):
+            for file, _ in poll.poll():
+                if file == wakes:
+                    _drain(wakes)
+                    self._reap()
+                elif not self._listen():
+                    poll.unregister(self._link)
+            self._say()
+
+    # -- words -------------------------------------------------------------------------------------
+
+    def _listen(self) -> bool:
+        try:
+            data = os.read(self._link, READ)
+        except OSError:
+            data = b""
+        if not data:
+            self._gone = True
+            return False
+        heard = self._heard
+        heard += data
+        while len(heard) >= LENGTH:
+            end = LENGTH + int.from_bytes(heard[:LENGTH], "little")
+            if len(heard) < end:
+                break
+            for order in marshal.loads(heard[LENGTH:end]):
+                if order[0] == "run":
+                    self._start(order[1], order[2])
+                else:
+                    self._environment = order[1]
+            del heard[:end]
+        return True
+
+    def _say(self) -> None:
+        words, self._words = self._words, []
+        if words and not self._gone:
+            data = memoryview(packed(words))
+            try:
+                while data:
+                    data = data[os.write(self._link, data) :]
+            except OSError:
+                self._gone = True
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    def _start(self, number: int, order: Run) -> None:
+        if os.getppid() != self._parent:
+            return  # the next node manager may have looked already
+        (path, before, after), exit_file = order[7:]
+        try:
+            if exit_file:
+                _remove(exit_file)  # of an earlier cluster's container of that number
+            pid = self._spawn(order)
+        except OSError as error:
+            self._words.append(("failed", number, error.errno or errno.EIO))
+            return
+        except ValueError:  # a zero byte in a word
+            self._words.append(("failed", number, errno.EINVAL))
+            return
+        if path:
+            _write(path, f'{before}"pid":{pid},"start":{started(pid)}{after}'.encode())
+        self._running[pid] = (number, exit_file)
+        self._words.append(("began", number, pid))
+
+    def _spawn(self, order: Run) -> int:
+        """Start a process in a group, a folder and with log files of its own; raises OSError."""
+        command, variables, folder, note, owner, mode, (groups, home) = order[:7]
+        own = None if owner is None else lambda place: os.fchown(place, *owner)
+        environment = {**self._environment, **variables}
+        place = make(self._root, folder, own, mode)
+        files = [place]
+        try:
+            for name in ("stdout", "stderr"):
+                files.append(open_log(place, name, own))
+            if note:
+                os.write(files[2], f"{note}\n".encode())
+            os.fchdir(place)
+            actions = [
+                (os.POSIX_SPAWN_DUP2, self._nothing, 0),
+                (os.POSIX_SPAWN_DUP2, files[1], 1),
+                (os.POSIX_SPAWN_DUP2, files[2], 2),
+            ]
+            if groups:
+                enter(groups)
+            return os.posix_spawn(
+                found(command[0], environment), command, environment,
+                file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=DEFAULTED,
+            )  # fmt: skip
+        finally:
+            if groups:
+                with contextlib.suppress(OSError):
+                    enter(home)
+            os.chdir("/")
+            for file in files:
+                os.close(file)
+
+    def _reap(self) -> None:
+        """Collect those that ended, each with what is left of its group."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            pid = ended.si_pid
+            with contextlib.suppress(OSError):
+                os.killpg(pid, signal.SIGKILL)  # its number is not free before it is reaped
+            code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+            number, path = self._running.pop(pid, (-1, ""))
+            if path:  # before it is reaped: who sees it go finds how it ended
+                _write(path, b"%d" % code)
+            _, _, spent = os.wait4(pid, 0)
+            own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            # until it called exec its memory was this process's
+            memory_kb = spent.ru_maxrss if spent.ru_maxrss > own_kb else -1
+            if number >= 0:
+                cpu_s = spent.ru_utime + spent.ru_stime
+                self._words.append(("ended", number, code, cpu_s, memory_kb))
+
+
+def packed(words: list[tuple[Any, ...]]) -> bytes:
+    """A list as it is sent."""
+    data = marshal.dumps(words)
+    return len(data).to_bytes(LENGTH, "little") + data
+
+
+def found(program: str, environment: dict[str, str]) -> str:
+    """The file of a program, by the task's own PATH; raises OSError where there is none."""
+    if "/" in program:
+        return program
+    problem = errno.ENOENT
+    for folder in os.get_exec_path(environment):
+        path = os.path.join(folder, program)
+        if os.path.isfile(path):
+            if os.access(path, os.X_OK):
+                return path
+            problem = errno.EACCES
+    raise OSError(problem, os.strerror(problem), program)
+
+
+def started(pid: int) -> int:
+    """When a child started, clock ticks since the host's boot; -1: it is not there."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return int(file.read(4096).rpartition(b")")[2].split()[19])
+    except OSError:
+        return -1
+
+
+def enter(groups: str) -> None:
+    """Move this process, and so what it starts next, into control groups; raises OSError."""
+    for path in groups.split(":"):
+        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(file, b"0")
+        finally:
+            os.close(file)
+
+
+def _write(path: str, data: bytes) -> None:
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return  # a full disk: then nobody will find it again
+    try:
+        os.write(file, data)
+    except OSError:
+        pass
+    finally:
+        os.close(file)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _drain(pipe: int) -> None:
+    try:
+        while len(os.read(pipe, 4096)) == 4096:
+            pass
+    except BlockingIOError:
+        pass
+
+
+def main() -> None:
+    """`spawner DESCRIPTOR ROOT PARENT`."""
+    descriptor, root, parent = sys.argv[-3:]
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir("/")
+    link = int(descriptor)
+    os.set_inheritable(link, False)
+    os.set_blocking(link, True)
+    Spawner(link, root, int(parent)).run()

@@ -1,0 +1,178 @@
+"""The node manager's end of the processes that start tasks (`nm.process.spawner`)."""
+
+import asyncio
+import marshal
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nm.process.spawner import LENGTH, READ, packed
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = "import sys; sys.path.insert(0, sys.argv[1]); from nm.process.spawner import main; main()"
+LOG = ".spawner.log"  # below the root: what it says before it dies of a bug
+END_S = 2.0  # for a spawner to go once all its tasks are gone
+Word = tuple[Any, ...]
+
+
+class Run(NamedTuple):
+    """What a spawner is told of a process.
+
+    `groups`: where it enters the control groups that the process begins in, and where it comes
+    back, files separated by colons; empty: there are none. `record` is the file that is written
+    once it runs, its text up to where number and start go, and from there on; `exit_file` is where
+    its exit code is written; both are empty where nobody is to find it again.
+    """
+
+    command: list[str]
+    variables: dict[str, str]  # beside those of all tasks
+    folder: tuple[str, ...]  # below the root
+    note: str  # a line that its stderr begins with
+    owner: tuple[int, int] | None  # user and group of its folder and files
+    mode: int  # of the folder
+    groups: tuple[str, str] = ("", "")
+    record: tuple[str, str, str] = ("", "", "")
+    exit_file: str = ""
+
+
+class Spawning:
+    """One spawner; a new one is started where it ended. Use it on the event loop's thread only.
+
+    `hear` is told each word; `lost` the numbers of the processes whose spawner ended: how they end
+    will not be known.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        environment: Mapping[str, str],
+        hear: Callable[[Word], None],
+        lost: Callable[[Sequence[int]], None],
+    ) -> None:
+        self._root = root
+        self._environment = dict(environment)
+        self._hear = hear
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._link: socket.socket | None = None
+        self._unsent = bytearray()
+        self._heard = bytearray()
+        self._open: set[int] = set()  # numbers that did not end
+        self._orders: list[Word] = []  # to be sent when this turn of the loop is over
+
+    @property
+    def pid(self) -> int:
+        """The spawner's process; 0: there is none."""
+        return 0 if self._process is None else self._process.pid
+
+    def run(self, number: int, order: Run) -> None:
+        """Have a process started; words of its beginning and end follow, or of its failure."""
+        if self._link is None:
+            self._start()
+        self._open.add(number)
+        self._orders.append(("run", number, tuple(order)))
+        if len(self._orders) == 1:
+            self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Let the spawner go: it does once its tasks have ended."""
+        self._flush()
+        process, self._process = self._process, None
+        if self._link is not None:
+            self._loop.remove_reader(self._link)
+            self._loop.remove_writer(self._link)
+            self._link.close()
+            self._link = None
+        if process is not None:
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.returncode = 0  # it stays for its tasks, and is nobody's business now
+
+    # -- the other side ----------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        # it may outlive this process, whose output must not stay open
+        with theirs, (self._root / LOG).open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable, "-I", "-S", "-c", CODE, str(ROOT), str(theirs.fileno()),
+                    str(self._root), str(os.getpid()),
+                ],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+                env={}, pass_fds=(theirs.fileno(),), process_group=0,
+            )  # fmt: skip
+        ours.setblocking(False)
+        self._link = ours
+        self._unsent.clear()
+        self._heard.clear()
+        self._loop.add_reader(ours, self._listen)
+        self._send([("environment", self._environment)])
+
+    def _flush(self) -> None:
+        orders, self._orders = self._orders, []
+        if orders and self._link is not None:
+            self._send(orders)
+
+    def _send(self, orders: list[Word]) -> None:
+        self._unsent += packed(orders)
+        self._write()
+
+    def _write(self) -> None:
+        link, unsent = self._link, self._unsent
+        if link is None:
+            return
+        try:
+            while unsent:
+                del unsent[: link.send(unsent)]
+        except BlockingIOError:
+            self._loop.add_writer(link, self._write)
+            return
+        except OSError:  # it is told of when it is read from
+            unsent.clear()
+        self._loop.remove_writer(link)
+
+    def _listen(self) -> None:
+        assert self._link is not None
+        try:
+            data = self._link.recv(READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._ended()
+            return
+        heard = self._heard
+        heard += data
+        while len(heard) >= LENGTH:
+            end = LENGTH + int.from_bytes(heard[:LENGTH], "little")
+            if len(heard) < end:
+                return
+            words = marshal.loads(heard[LENGTH:end])
+            del heard[:end]
+            for word in words:
+                if word[0] != "began":
+                    self._open.discard(word[1])
+                self._hear(word)
+
+    def _ended(self) -> None:
+        """The spawner is gone, which it never is by itself."""
+        assert self._link is not None
+        self._loop.remove_reader(self._link)
+        self._loop.remove_writer(self._link)
+        self._link.close()
+        self._link = None
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+        lost, self._open = sorted(self._open), set()
+        self._lost(lost)
