@@ -64,6 +64,10 @@ class Breakable(Protocol):
         """Return how a node is described."""
         ...
 
+    def leaves(self, node: NodeId) -> bool:
+        """Return whether the manager has a node leave, or gone."""
+        ...
+
 
 class _Later:
     """Calls what was put off."""
@@ -97,6 +101,7 @@ class Breakdown:
         if listening:
             simulation.listen(lambda to, message: self._sent.append((to, message)))
         self._orders: deque[DecommissionNode | RecommissionNode] = deque()  # of an operator
+        self.out_of_service: set[NodeId] = set()  # of this the operator was told
         self._calls = 0
 
     def dress(self, actor: Actor, host: NodeId) -> None:
@@ -265,6 +270,8 @@ class Breakdown:
         if not self._orders:
             return
         self._engine.set_timer(self.actor, REPEAT, REPEAT_S)
+        if isinstance(self._orders[0], RecommissionNode):
+            self.out_of_service.discard(self._orders[0].node_id)
         if manager is not None:
             self._engine.soon(manager, ClientRequested(OPERATOR, self._orders[0]))
 
@@ -272,6 +279,9 @@ class Breakdown:
         """The manager's answer; a node that is not known yet is named again."""
         if isinstance(answer, Refused) or not self._orders:
             return
-        self._orders.popleft()
+        order = self._orders.popleft()
+        # said again to a manager that stood still, one order is answered for another
+        if isinstance(order, DecommissionNode) and self._simulation.leaves(order.node_id):
+            self.out_of_service.add(order.node_id)
         self._engine.set_timer(self.actor, REPEAT, None)
         self.give_order()

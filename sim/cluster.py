@@ -1,6 +1,6 @@
 """The composition root: the very same cores and registries as the services, in virtual time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from am.plan.registry import QUICK, PlanRequest, planner, planner_parameters
 from am.plan.reuse import PlanShelf, structure_key
 from nm.core import NodeManager
 from rm.core import ResourceManager
+from rm.leaving import LEAVING
 from rm.match.registry import make_matcher
 from sim.breakdown import OPERATOR, Breakdown
 from sim.checkers import Checkers
@@ -138,6 +139,16 @@ class Simulation:
     def waited(self) -> Mapping[NodeId, float]:
         """When the newest report of a node came to a manager that stood still, s."""
         return self._breakdown.waited
+
+    @property
+    def out_of_service(self) -> Collection[NodeId]:
+        """The nodes of which the operator was told that they leave, or left."""
+        return self._breakdown.out_of_service
+
+    def leaves(self, node: NodeId) -> bool:
+        """Whether the manager has a node leave, or gone."""
+        known = self.manager.books.nodes.get(node)
+        return known is not None and known.state in LEAVING
 
     def go_on(self, until_s: float) -> None:
         """Run on after the end of the last job."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from sim.cluster import Simulation
 from weft.errors import InvariantError
-from weft.facts import Closed, NodeChanged, TaskStarted
+from weft.facts import Closed, NodeChanged, Placed, TaskStarted
 from weft.ids import AppId, ContainerId, NodeId, app_of_attempt
 from weft.messages import Address, AttemptAccepted, ContainersGranted, Outcome, ends_of
 
@@ -16,6 +16,7 @@ class Promises:
     * A node whose word waits to be heard is not declared lost.
     * A node that was given up starts nothing before it is accepted again (unless cores were made
       to give up early on purpose).
+    * A node that an operator was told to be out of service gets no work until it is put back.
     """
 
     def __init__(self, simulation: Simulation, *, expiry_s: float, early: bool) -> None:
@@ -53,6 +54,11 @@ class Promises:
                     raise InvariantError(
                         f"a node is declared lost though its word waits to be heard [{fact.node}]"
                     )
+        elif kind is Placed:
+            if fact.node in self._simulation.out_of_service:
+                raise InvariantError(
+                    f"a node that was taken out of service gets work [{fact.node}]"
+                )
         elif kind is Closed:
             if fact.outcome is Outcome.LOST:
                 self._lost.add(fact.container)
