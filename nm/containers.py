@@ -16,7 +16,7 @@ from weft.messages import (
     TaskLaunch,
     end_of,
 )
-from weft.resources import Vector
+from weft.resources import TOLERANCE, Vector
 
 TaskKey = tuple[int, int, int]  # stage, task, attempt
 _LAUNCHED = CONTAINER.next(ContainerState.NEW, ContainerEvent.LAUNCH)
@@ -24,7 +24,6 @@ _NONE_ENDED: dict[TaskKey, TaskEnd] = {}  # shared and never changed, as the thr
 _NONE_RUN: dict[TaskKey, Work] = {}
 _UNUSED: list[float] = []
 _UNMETERED: dict[TaskKey, float] = {}
-RIGID_SLACK = 1e-7  # relative, docs/rules.md rule 2
 
 
 class Held:
@@ -132,7 +131,7 @@ class Book:
     def size(self, capacity: Vector, rigid: tuple[bool, ...]) -> None:
         """Learn what the node has, which may not be exceeded where it is rigid."""
         self._rigid = [
-            (r, amount * (1 + RIGID_SLACK))
+            (r, amount * (1 + TOLERANCE))
             for r, (amount, hard) in enumerate(zip(capacity, rigid, strict=True))
             if hard
         ]
@@ -270,9 +269,9 @@ class Book:
                 raise InvariantError(f"node: container {held.container_id} has no task")
         for r, limit in self._rigid:
             total = sum(held.granted[r] for held in self.containers.values() if held.granted)
-            if total > limit * (1 + RIGID_SLACK):
+            if total > limit * (1 + TOLERANCE):
                 raise InvariantError(f"node: {total} granted of rigid resource {r}, over {limit}")
-            if abs(total - self.granted[r]) > RIGID_SLACK * max(1.0, limit):
+            if abs(total - self.granted[r]) > TOLERANCE * max(1.0, limit):
                 raise InvariantError(f"node: {self.granted[r]} booked of {r}, {total} granted")
 
 

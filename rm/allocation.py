@@ -9,17 +9,17 @@ from rm.books import Attempt, Books, Node
 from rm.containers import Demand, count_master, full_of_masters, hold, hold_run, next_ids
 from rm.gang_room import spoils
 from rm.hosting import hosts
-from rm.ledger.ledger_kernels import TOLERANCE, too_small
+from rm.ledger.ledger_kernels import too_small
 from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
 from rm.match.candidates import limit_of
-from rm.match.limit_kernels import OPEN, USER
+from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Placement
 from weft.dag import Floats
 from weft.effects import Note
 from weft.errors import InvariantError
 from weft.facts import Placed, PlacedRun
 from weft.messages import Container, MasterLaunch
-from weft.resources import Vector
+from weft.resources import TOLERANCE, Vector
 
 _RUNNING: Final = NodeState.RUNNING
 _EARLY: Final = 0.1  # of the interval, that a host's heartbeat may come too early
@@ -167,7 +167,7 @@ def _within_limits(books: Books, attempt: Attempt) -> bool:
     """Whether its queues and its user may hold a master more; who holds nothing may start one."""
     ledger, slot = books.ledger, attempt.app.slot
     full = limit_of(books.view, slot, attempt.demand)
-    if full == OPEN:
+    if full == ADMITTED:
         return True
     if full == USER:
         return not ledger.users.containers[ledger.apps.user[slot]]

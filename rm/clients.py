@@ -8,6 +8,7 @@ from rm import access
 from rm.applications import ENDED_WHOLE_MAX, OVER, kill_app, move_app, open_app, schedule_attempt
 from rm.books import App, Books, Node
 from rm.containers import move_masters
+from rm.feasible import fits_a_class
 from rm.gang_room import check_gangs
 from rm.hosting import check_master
 from rm.leaving import decommission, recommission
@@ -156,7 +157,7 @@ def _check_fits(books: Books, job: Job) -> None:
         books.types.vector({name: 0.0}, "resources")
     if job.master is not None:
         vector = books.types.vector(job.master.demand, "master.demand")
-        if books.classes and not _fits(books, vector, job.master.label):
+        if books.classes and not fits_a_class(books, vector, job.master.label):
             raise InputError("master.demand", "the master fits on no node")
         return
     for position, stage in enumerate(job.stages):
@@ -167,7 +168,7 @@ def _check_fits(books: Books, job: Job) -> None:
                 f"{stage.tasks} in a gang; at most {most} start together",
             )
         for demand in _demands(books, stage, place):
-            if books.classes and not _fits(books, demand, stage.label):
+            if books.classes and not fits_a_class(books, demand, stage.label):
                 what = ", ".join(f"{a:g} {n}" for n, a in books.types.mapping(demand).items() if a)
                 label = f" with label {stage.label!r}" if stage.label else ""
                 raise InputError(
@@ -182,15 +183,6 @@ def _demands(books: Books, stage: Stage, place: str) -> set[Vector]:
             where = place.replace(".demand", f".tasks[{index}].demand")
             found.add(books.types.vector(override.demand, where))
     return found
-
-
-def _fits(books: Books, demand: Vector, label: str) -> bool:
-    bit = books.labels.get(label, -1)
-    for capacity, mask in books.classes:
-        able = mask == 0 if not label else bit > 0 and mask & bit != 0
-        if able and all(d <= c * (1 + 1e-7) for d, c in zip(demand, capacity, strict=True)):
-            return True
-    return False
 
 
 def _find(books: Books, number: AppId) -> App:

@@ -4,7 +4,6 @@ from typing import Final, NamedTuple
 
 from rm.books import App, Attempt, Books, Holding, Node, Spared
 from rm.ledger.asks import AskEntry
-from rm.ledger.ledger_kernels import TOLERANCE
 from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
 from rm.match.protocol import BaseMatcher
 from weft.dag import Floats
@@ -13,7 +12,7 @@ from weft.facts import Closed, ClosedRun
 from weft.ids import EPOCH_BITS, EPOCHS, ContainerId, app_of_container, container_id
 from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
 from weft.record import changed
-from weft.resources import Vector
+from weft.resources import TOLERANCE, Vector
 
 PREEMPTED = "it was taken back for another queue or application"
 MESSAGE_MAX = 200  # characters of an end's reason in a fact

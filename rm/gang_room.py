@@ -6,13 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.books import App, Books, Node
+from rm.feasible import labelled
 from rm.hosting import NodeClass, hosts
-from rm.ledger.asks import NODE_LOCAL, RACK_LOCAL, REMOTE, AskEntry
+from rm.ledger.asks import NODE_LOCAL, RACK_LOCAL, REMOTE
 from rm.ledger.columns import Bools
-from rm.ledger.ledger_kernels import TOLERANCE
+from rm.match.filter_kernels import copies_on
 from weft.dag import Floats, Ints
 from weft.errors import InputError
 from weft.job import Job, Stage
+from weft.resources import TOLERANCE
 
 
 class Need(NamedTuple):
@@ -175,12 +177,9 @@ def _place(
 
 def _room(demand: Floats, free: Floats, capacity: Floats, most: int) -> Ints:
     """How many containers of a demand fit on each node, at most so many."""
-    wanted = demand > 0
-    if not wanted.any():
-        return np.full(len(free), most, dtype=np.int64)
-    room = free[:, wanted] + TOLERANCE * capacity[:, wanted]
-    fit = np.floor(room / demand[wanted]).min(axis=1)
-    return np.asarray(np.clip(fit, 0, most).astype(np.int64))
+    count = np.full(len(free), most, dtype=np.int64)
+    copies_on(demand, free, capacity, count)
+    return count
 
 
 def _may_fit(need: Need, free: Floats, capacity: Floats) -> bool:
@@ -216,23 +215,6 @@ def free_of(books: Books) -> Floats:
 def capacity_of(books: Books) -> Floats:
     """What each node has, shape (n, d)."""
     return np.asarray(books.ledger.nodes.capacity[: books.ledger.node_count])
-
-
-def admitted(books: Books, entry: AskEntry) -> Bools:
-    """Which nodes an ask may use by its label and, where it is strict, by the places it names."""
-    able = labelled(books, entry.ask.label)
-    if entry.strict:
-        near = [entry.admits(n.node_id, n.rack) for n in books.node_at[: len(able)]]
-        able = able & np.array(near, dtype=np.bool_)
-    return able
-
-
-def labelled(books: Books, label: str) -> Bools:
-    """Which nodes a label lets an ask use, shape (n,)."""
-    labels = books.ledger.nodes.labels[: books.ledger.node_count]
-    if not label:
-        return np.asarray(labels == 0)
-    return np.asarray((labels & books.labels.get(label, 0)) != 0)
 
 
 def distances(books: Books, nodes: Sequence[str], racks: Sequence[str]) -> Ints:

@@ -13,13 +13,14 @@ import numpy as np
 
 from rm.allocation import grant
 from rm.books import Books
-from rm.gang_room import Need, capacity_of, distances, free_of, labelled, pack
+from rm.feasible import usable
+from rm.gang_room import Need, capacity_of, distances, free_of, pack
 from rm.ledger.asks import AskEntry
-from rm.ledger.ledger_kernels import TOLERANCE
 from rm.match.candidates import limit_of, shares_of
-from rm.match.limit_kernels import OPEN
+from rm.match.limit_kernels import ADMITTED
 from rm.match.protocol import Placement
 from weft.dag import Floats, Ints
+from weft.resources import TOLERANCE
 
 
 class Gang(NamedTuple):
@@ -76,25 +77,18 @@ def of_entry(books: Books, entry: AskEntry) -> Gang:
 
 def need_of(books: Books, gang: Gang) -> Need:
     """What a waiting gang needs; it may use nodes that are free for all or kept for it."""
-    columns, n = books.ledger.nodes, books.ledger.node_count
-    reserved = columns.reserved[:n]
-    usable = columns.up[:n] & ((reserved == 0) | (reserved == gang.serial))
-    app = books.app_at[gang.app]
-    for name in app.attempt.blacklist if app is not None and app.attempt is not None else ():
-        if name in books.nodes:
-            usable[books.nodes[name].slot] = False
     asks = [entry.ask for entry in gang.entries]
     return Need(
         np.array([entry.demand for entry in gang.entries]),
         np.array([entry.pending for entry in gang.entries]),
-        np.array([usable & labelled(books, ask.label) for ask in asks]),
+        np.array([usable(books, entry, gang.serial) for entry in gang.entries]),
         np.array([distances(books, ask.nodes, ask.racks) for ask in asks]),
     )
 
 
 def within_limits(books: Books, app: int, demand: Floats) -> bool:
     """Whether the queues and the user of an application slot may hold a demand (d,) more."""
-    return limit_of(books.view, app, demand) == OPEN
+    return limit_of(books.view, app, demand) == ADMITTED
 
 
 # -- nodes kept for gangs that starve --------------------------------------------------------------

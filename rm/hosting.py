@@ -5,7 +5,7 @@ labelled (or too small without a label) has its masters on the labelled ones.
 """
 
 from rm.books import Books
-from rm.ledger.ledger_kernels import TOLERANCE
+from rm.feasible import fits_empty
 from weft.errors import InputError
 from weft.resources import Vector
 
@@ -14,14 +14,7 @@ NodeClass = tuple[Vector, int]  # capacity and labels, as `Books.classes` counts
 
 def hosts(books: Books) -> list[NodeClass]:
     """The classes of nodes in service that masters go to."""
-    room = [
-        key
-        for key in books.classes
-        if all(
-            need <= has * (1 + TOLERANCE)
-            for need, has in zip(books.master_vector, key[0], strict=True)
-        )
-    ]
+    room = [key for key in books.classes if fits_empty(books.master_demand, key[0])]
     return [key for key in room if not key[1]] or room
 
 

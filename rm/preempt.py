@@ -22,14 +22,16 @@ import numpy as np
 from rm import gangs
 from rm.books import Books, Holding
 from rm.containers import order_stop
-from rm.gang_room import admitted, pack
+from rm.feasible import usable
+from rm.gang_room import pack
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
-from rm.ledger.ledger_kernels import TOLERANCE
 from rm.lifecycle import AttemptState, ContainerState
+from rm.match.filter_kernels import fits
 from weft.dag import Floats
 from weft.facts import PreemptionChosen
 from weft.messages import Preemption
+from weft.resources import TOLERANCE
 
 _ASKS_MAX = 32  # that one round looks at
 _NODES_MAX = 64  # that it looks at for one ask
@@ -286,8 +288,7 @@ class _Round:
             self.held[queue] += entry.demand
 
     def _fits(self, slot: int, demand: Floats) -> bool:
-        room = self.free[slot] + TOLERANCE * self._capacity()[slot]
-        return bool(((demand <= room) | (demand <= 0)).all())
+        return fits(demand, self.free[slot], self._capacity()[slot])
 
     def _most(self, entry: AskEntry) -> int:
         """How many containers of an ask its queue may claim: up to its guarantee, or any number
@@ -303,18 +304,10 @@ class _Round:
         return max(0, int(np.floor((left[need] / entry.demand[need]).min() + 1e-6)))
 
     def _usable(self, entry: AskEntry, serial: int) -> Bools:
-        books, columns = self.books, self.books.ledger.nodes
-        n = books.ledger.node_count
-        reserved = columns.reserved[:n]
-        usable: Bools = columns.up[:n] & admitted(books, entry)
-        usable &= (reserved == 0) | (reserved == serial)
+        found = usable(self.books, entry, serial)
         for slot, owner in self.kept.items():
-            usable[slot] &= owner == serial
-        app = books.app_at[entry.app]
-        for name in app.attempt.blacklist if app is not None and app.attempt is not None else ():
-            if name in books.nodes:
-                usable[books.nodes[name].slot] = False
-        return usable
+            found[slot] &= owner == serial
+        return found
 
     def _capacity(self) -> Floats:
         return np.asarray(self.books.ledger.nodes.capacity[: self.books.ledger.node_count])

@@ -9,11 +9,11 @@ import numpy as np
 
 from rm import gangs
 from rm.books import Books
-from rm.gang_room import admitted
+from rm.feasible import room_for
 from rm.ledger.asks import AskEntry
-from rm.ledger.columns import Bools
-from rm.ledger.ledger_kernels import TOLERANCE
+from rm.match.filter_kernels import fits
 from weft.dag import Floats, Ints
+from weft.resources import TOLERANCE
 
 _NODES_PER_RESERVATION = 20  # so that nodes kept empty cost at most a twentieth of the cluster
 _LOOK_MAX = 32  # nodes looked at for the one that is free soonest
@@ -69,7 +69,7 @@ def _reserve(books: Books) -> None:
         if looked > _OWED_MAX:
             break
         if _starved(books, entry) and gangs.within_limits(books, entry.app, entry.demand):
-            able = _room(books, entry, columns.capacity)
+            able = room_for(books, entry, columns.capacity)
             slot = _soonest(books, entry, able) if _owed(books, entry, able) else -1
             if slot >= 0:
                 gangs.keep(books, entry.serial, [slot])
@@ -109,7 +109,7 @@ def _reserve_in_turn(books: Books, late: dict[int, AskEntry]) -> None:
             continue
         if not gangs.within_limits(books, entry.app, entry.demand):
             continue
-        slot = _soonest(books, entry, _room(books, entry, columns.capacity))
+        slot = _soonest(books, entry, room_for(books, entry, columns.capacity))
         if slot >= 0 and (slot == emptied or _first_in_turn(books, slot) == entry.row):
             gangs.keep(books, entry.serial, [slot])
             return
@@ -132,7 +132,7 @@ def _starved(books: Books, entry: AskEntry) -> bool:
     granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots]
     if not (granted_s > books.rows.since_s[entry.row]).any():
         return False
-    return not _room(books, entry, books.ledger.nodes.available).any()
+    return not room_for(books, entry, books.ledger.nodes.available).any()
 
 
 def _owed(books: Books, entry: AskEntry, able: Ints) -> bool:
@@ -188,12 +188,15 @@ def _soonest(books: Books, entry: AskEntry, able: Ints) -> int:
     free = np.maximum(books.ledger.nodes.available, 0.0)[: len(able)]
     best, soonest_s = -1, np.inf
     for slot in _nearest(entry, free, able)[:_LOOK_MAX]:
-        room = books.ledger.nodes.available[slot] * (1 + TOLERANCE)
+        room, capacity = (
+            books.ledger.nodes.available[slot].copy(),
+            books.ledger.nodes.capacity[slot],
+        )
         at_s = books.now
         for holding in sorted(books.node_at[slot].holdings.once(), key=lambda h: h.end_s):
-            if _fits(entry.demand, entry.demand, room):
+            if fits(entry.demand, room, capacity):
                 break
-            room = room + holding.demand * holding.count
+            room += holding.demand * holding.count
             at_s = max(at_s, holding.end_s if holding.entry is not None else np.inf)
         if best < 0 or at_s < soonest_s:
             best, soonest_s = slot, at_s
@@ -237,22 +240,3 @@ def _entry_of(books: Books, serial: int) -> AskEntry | None:
     rows = books.rows
     at = np.flatnonzero((rows.serial[: rows.count] == serial) & (rows.pending[: rows.count] > 0))
     return rows.entries[int(at[0])] if len(at) else None
-
-
-def _room(books: Books, entry: AskEntry, amounts: Floats) -> Ints:
-    """How many of an ask's containers fit into `amounts` of each node that it may use."""
-    columns, n = books.ledger.nodes, books.ledger.node_count
-    capacity = columns.capacity[:n]
-    free = amounts[:n] + TOLERANCE * capacity
-    need = entry.demand > 0
-    spare = books.settings.node_containers_max - columns.containers[:n]
-    most = np.minimum(float(entry.pending), spare)
-    if need.any():
-        most = np.minimum(most, np.floor(free[:, need] / entry.demand[need]).min(axis=1))
-    usable: Bools = columns.up[:n] & admitted(books, entry)
-    usable &= (columns.reserved[:n] == 0) | (columns.reserved[:n] == entry.serial)
-    app = books.app_at[entry.app]
-    for name in app.attempt.blacklist if app is not None and app.attempt is not None else ():
-        if name in books.nodes:
-            usable[books.nodes[name].slot] = False
-    return np.asarray(np.where(usable, np.maximum(most, 0.0), 0.0).astype(np.int64))

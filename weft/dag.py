@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from weft.errors import InputError
 from weft.job import Edge, EdgeKind, Job, one_to_one_parents
-from weft.resources import ResourceTypes
+from weft.resources import TOLERANCE, ResourceTypes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -177,14 +177,14 @@ class Machines:
             raise InputError("cluster", "has no machine")
         fits = np.zeros(dag.tasks, dtype=bool)
         for row in self.kinds:
-            fits |= np.all(dag.demand <= row * (1 + 1e-7) + 1e-12, axis=1)
+            fits |= np.all(dag.demand <= row * (1 + TOLERANCE) + 1e-12, axis=1)
         if fits.all():
             return
         task = int(np.argmin(fits))
         stage = int(dag.stage_of[task])
         largest = self.capacity.max(axis=0)
         wanted = [
-            (need > most * (1 + 1e-7), f"{name} {need:g} (largest machine has {most:g})")
+            (need > most * (1 + TOLERANCE), f"{name} {need:g} (largest machine has {most:g})")
             for name, need, most in zip(dag.resources, dag.demand[task], largest, strict=True)
             if need > 0
         ]

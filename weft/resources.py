@@ -8,6 +8,7 @@ from enum import StrEnum
 from weft.errors import InputError
 
 Vector = tuple[float, ...]  # one absolute amount per declared resource type
+TOLERANCE = 1e-7  # of a capacity, for rounding; docs/rules.md rule 2
 AMOUNT_MAX = 2**53  # beyond it whole numbers are not told apart as float64
 
 

@@ -9,6 +9,7 @@ from am.plan.part_kernels import Part, Ranks, topological
 from am.plan.paths import ties_of
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.errors import InputError
+from weft.resources import TOLERANCE
 
 _SPAN_BITS = 59  # every time of the space stays below 2 ** 60 ticks
 _UNIT_BITS = 40  # the largest machine has 2 ** 40 units of each resource
@@ -61,7 +62,7 @@ class Grid:
         for machine in first:
             over &= np.any(units > room[machine], axis=1)
         for task in np.flatnonzero(over):
-            holds = np.all(dag.demand[task] <= rows * (1 + 1e-7) + 1e-12, axis=1)
+            holds = np.all(dag.demand[task] <= rows * (1 + TOLERANCE) + 1e-12, axis=1)
             units[task] = np.minimum(units[task], room[first[int(np.argmax(holds))]])
         return units
 

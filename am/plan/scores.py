@@ -11,6 +11,7 @@ from am.plan import run_kernels as kernels
 from am.plan.board import space_of
 from am.plan.part import Grid
 from weft.dag import Dag, Floats, Ints, Machines
+from weft.resources import TOLERANCE
 
 
 def long_scores(dag: Dag) -> Floats:
@@ -100,7 +101,9 @@ def _steady_share(demand: Floats, machines: Machines, total: Floats) -> float:
     used = demand > 0
     if not used.any():
         return 1.0
-    at_once = np.floor((machines.capacity[:, used] / demand[used]).min(axis=1) * (1 + 1e-7)).sum()
+    at_once = np.floor(
+        (machines.capacity[:, used] / demand[used]).min(axis=1) * (1 + TOLERANCE)
+    ).sum()
     return min(float(at_once * (demand / total).max()), 1.0)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from weft.dag import Dag, Floats, Ints, Link, Machines, StageEdge
+from weft.resources import TOLERANCE
 
 _NAMED_MAX = 20  # violations of one kind that are spelled out
 
@@ -87,7 +88,7 @@ def _capacity(
     dag: Dag, machines: Machines, machine: Ints, start_s: Floats, end_s: Floats, tolerance: float
 ) -> list[str]:
     """Sweep over the times of starts and ends on every machine."""
-    alone = np.any(dag.demand > machines.capacity[machine] * (1 + 1e-7) + 1e-12, axis=1)
+    alone = np.any(dag.demand > machines.capacity[machine] * (1 + TOLERANCE) + 1e-12, axis=1)
     found = _named(dag, "capacity", alone, "needs more than its machine has")
     tasks = np.flatnonzero(end_s - start_s > 2 * tolerance)
     if len(tasks) == 0 or found:
@@ -100,7 +101,7 @@ def _capacity(
     first = np.searchsorted(where, np.arange(machines.count))
     before = np.concatenate([np.zeros((1, held.shape[1])), held])[first]
     held = held - before[where]
-    over = held > machines.capacity[where] * (1 + 1e-7) + 1e-9 * machines.capacity.max(axis=0)
+    over = held > machines.capacity[where] * (1 + TOLERANCE) + 1e-9 * machines.capacity.max(axis=0)
     # equal times on one machine count once all of them are done
     settled = np.append((where[1:] != where[:-1]) | (time[1:] > time[:-1]), True)
     rows, resources = np.nonzero(over & settled[:, None])

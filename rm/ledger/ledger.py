@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 
 from rm.ledger.columns import Bools, Columns
-from rm.ledger.ledger_kernels import TOLERANCE, Holders, Used, await_more, book, free
+from rm.ledger.ledger_kernels import Holders, Used, await_more, book, free
 from rm.ledger.queues import QueueTree
 from weft.compiled import direct
 from weft.dag import Floats, Ints
 from weft.errors import InvariantError
-from weft.resources import ResourceTypes, Vector
+from weft.resources import TOLERANCE, ResourceTypes, Vector
 
 
 class NodeColumns(Columns):

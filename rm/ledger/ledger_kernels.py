@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
-
-TOLERANCE = 1e-7  # of the capacity, docs/rules.md rule 2
+from weft.resources import TOLERANCE
 
 
 @kernel

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
-from rm.match.filter_kernels import OPEN, Asks, Site, fits, kept_off, place_at
+from rm.match.filter_kernels import OPEN, Asks, Site, fits, place_at, row_kept_off
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
 
@@ -55,7 +55,7 @@ def choose(
         room = fits(asks.demand[row], place.available, place.capacity)
         if not room and not (wide and fits(asks.demand[row], more, place.capacity)):
             continue  # on a full node most rows end here
-        if kept_off(asks, place, row) != OPEN:
+        if row_kept_off(asks, place, row) != OPEN:
             continue
         if room:
             chosen[fit] = row

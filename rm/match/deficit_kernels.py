@@ -10,7 +10,7 @@ containers on nodes that it could not have used. A group that idles keeps no cre
 from typing import NamedTuple
 
 from rm.ledger.columns import Bools
-from rm.match.filter_kernels import Asks, Place, Site, allowed, fits, may_use, place_at
+from rm.match.filter_kernels import OPEN, Asks, Place, Site, allowed, fits, kept_off, place_at
 from rm.match.limit_kernels import Gate, admits
 from rm.match.score_kernels import TIE, fill_part
 from weft.compiled import inner_kernel, kernel
@@ -131,6 +131,16 @@ def busy(who: Parties, group: int) -> bool:
     return bool(who.able[group] and who.waiting[group] > 0)
 
 
+@inner_kernel
+def _may_use(asks: Asks, place: Place, row: int) -> bool:
+    """Whether a row may use a node and an empty one could hold it, whatever is there now and whom
+    it is kept for.
+    """
+    banned = place.banned[asks.app[row]]
+    off = kept_off(asks.label[row], asks.serial[row], place.labels, 0, banned)
+    return off == OPEN and fits(asks.demand[row], place.capacity, place.capacity)
+
+
 @kernel
 def taking_part(asks: Asks, place: Place, who: Parties, work: Floats, out: Bools) -> None:
     """Fill `out` (groups,): which of the busy groups have a pending row that may use a node.
@@ -147,7 +157,7 @@ def taking_part(asks: Asks, place: Place, who: Parties, work: Floats, out: Bools
             break
         app = asks.app[row]
         g = who.group_of[app]
-        if asks.pending[row] <= 0 or out[g] or not busy(who, g) or not may_use(asks, place, row):
+        if asks.pending[row] <= 0 or out[g] or not busy(who, g) or not _may_use(asks, place, row):
             continue
         fill_part(asks.demand[row], who.total, work)
         if admits(who.gate, app, work):

@@ -9,8 +9,8 @@ from rm.match.filter_kernels import (
     Site,
     copies,
     fits,
-    kept_off,
     place_at,
+    row_kept_off,
 )
 from rm.match.limit_kernels import Gate, admits, keep_guarantees, take
 from rm.match.score_kernels import fill_part
@@ -140,7 +140,7 @@ def _head(line: Line, place: Place, scratch: Scratch) -> int:
 def _stands(line: Line, place: Place, row: int, scratch: Scratch) -> bool:
     """Whether a row is in the line for a node: it may use it, and no limit holds it back."""
     asks, work = line.asks, scratch.work
-    if scratch.left[row] <= 0 or asks.gang[row] or kept_off(asks, place, row) != OPEN:
+    if scratch.left[row] <= 0 or asks.gang[row] or row_kept_off(asks, place, row) != OPEN:
         return False
     if not fits(asks.demand[row], place.capacity, place.capacity):
         return False

@@ -1,7 +1,9 @@
-"""Which rows may use a node: label, black list, reservation, size, room. Written once.
+"""Which asks may use a node, and what keeps the others off it: written once, as a reason.
 
-Matchers keep the rows that nothing keeps off and that fit; deficit counters ask who could have used
-a node. A gang's rows are never a matcher's (the core starts gangs whole).
+Candidates keep what `kept_off` leaves OPEN and `fits`, explanations count the reasons of
+`blocked_on`, reservations and submissions ask with the capacity for what is available. A new
+precondition goes into `kept_off`. Limits of queues and users have reasons of their own
+(`limit_kernels.held_back`). A gang's rows are never a matcher's (the core starts gangs whole).
 """
 
 from typing import NamedTuple
@@ -9,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
-from rm.ledger.ledger_kernels import TOLERANCE
 from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
+from weft.resources import TOLERANCE
 
-# what keeps a row off a node whatever its size, in the order in which it is looked for
-OPEN, LABEL, BANNED, RESERVED = range(4)
+# what keeps an ask off a node, in the order in which it is looked for; what is below TOO_LARGE has
+# nothing to do with size
+OPEN, DOWN, LABEL, PLACE, BANNED, RESERVED, TOO_LARGE, NO_ROOM = range(8)
 
 
 class Asks(NamedTuple):
@@ -43,13 +46,33 @@ class Site(NamedTuple):
 
 
 class Place(NamedTuple):
-    """One node."""
+    """One node, to all asks."""
 
     labels: int  # bit mask
     reserved: int  # serial of the ask that it is kept for, 0: none
     available: Floats  # (d,), below 0 where it is overbooked
     capacity: Floats  # (d,)
     banned: Bools  # by application slot: whose master keeps off it
+
+
+class Nodes(NamedTuple):
+    """All nodes, to one ask; by node slot."""
+
+    up: Bools
+    labels: Ints
+    named: Bools  # among the places that the ask names, where it may not go elsewhere
+    banned: Bools  # the application's master keeps off it
+    reserved: Ints
+    available: Floats  # (nodes, d): what the ask may count on there
+    capacity: Floats  # (nodes, d)
+
+
+class Want(NamedTuple):
+    """What one container of an ask needs of a node."""
+
+    label: int
+    serial: int
+    demand: Floats  # (d,)
 
 
 @inner_kernel
@@ -63,48 +86,89 @@ def place_at(site: Site) -> Place:
 
 
 @inner_kernel
+def _lacks(need: float, room: float, capacity: float) -> bool:
+    return need > 0.0 and need > room + TOLERANCE * capacity
+
+
+@kernel
 def fits(demand: Floats, room: Floats, capacity: Floats) -> bool:
     """Whether a demand (d,) fits into `room` (d,) on a node of `capacity` (d,)."""
-    for r in range(demand.shape[0]):
-        if demand[r] > 0.0 and demand[r] > room[r] + TOLERANCE * capacity[r]:
+    for r in range(demand.shape[0]):  # noqa: SIM110 (a loop compiles to less)
+        if _lacks(demand[r], room[r], capacity[r]):
             return False
     return True
 
 
 @inner_kernel
-def fits_share(need: Floats, free: Floats) -> bool:
-    """Whether a demand (d,) fits into what is free (d,), both over the node's capacity."""
-    lacking = 0
-    for r in range(free.shape[0]):
-        if need[r] > 0.0 and need[r] > free[r] + TOLERANCE:
-            lacking += 1
-    return lacking == 0
+def lacking(demand: Floats, room: Floats, capacity: Floats) -> int:
+    """Return the first resource of which there is too little for a demand (d,); -1: of none."""
+    for r in range(demand.shape[0]):
+        if _lacks(demand[r], room[r], capacity[r]):
+            return r
+    return -1
 
 
 @inner_kernel
+def fits_share(need: Floats, free: Floats) -> bool:
+    """Whether a demand (d,) fits into what is free (d,), both over the node's capacity."""
+    lacks = 0
+    for r in range(free.shape[0]):
+        if need[r] > 0.0 and need[r] > free[r] + TOLERANCE:
+            lacks += 1
+    return lacks == 0
+
+
+@kernel
 def allowed(label: int, labels: int) -> bool:
     """Whether a node with `labels` (bits) takes an ask for `label` (a bit; 0: for none)."""
     return labels & label != 0 if label != 0 else labels == 0
 
 
 @inner_kernel
-def may_use(asks: Asks, place: Place, row: int) -> bool:
-    """Whether a row may use a node and an empty one could hold it, whatever is there now."""
-    if place.banned[asks.app[row]] or not allowed(asks.label[row], place.labels):
-        return False
-    return fits(asks.demand[row], place.capacity, place.capacity)
+def kept_off(label: int, serial: int, labels: int, reserved: int, banned: bool) -> int:
+    """Return what keeps an ask off a node whatever its size: LABEL, BANNED, RESERVED, or OPEN."""
+    if not allowed(label, labels):
+        return LABEL
+    if banned:
+        return BANNED
+    if reserved not in (0, serial):
+        return RESERVED
+    return OPEN
 
 
 @inner_kernel
-def kept_off(asks: Asks, place: Place, row: int) -> int:
-    """Return what keeps a row off a node whatever its size: LABEL, BANNED, RESERVED, or OPEN."""
-    if not allowed(asks.label[row], place.labels):
-        return LABEL
-    if place.banned[asks.app[row]]:
-        return BANNED
-    if place.reserved != 0 and asks.serial[row] != place.reserved:
-        return RESERVED
-    return OPEN
+def size_keeps(demand: Floats, room: Floats, capacity: Floats) -> int:
+    """Return whether a demand (d,) is too much for a node: TOO_LARGE, NO_ROOM (d,), or OPEN."""
+    if fits(demand, room, capacity):
+        return OPEN
+    return NO_ROOM if fits(demand, capacity, capacity) else TOO_LARGE
+
+
+@inner_kernel
+def row_kept_off(asks: Asks, place: Place, row: int) -> int:
+    """Return what keeps a row off a node whatever its size, as `kept_off`."""
+    banned = place.banned[asks.app[row]]
+    return kept_off(asks.label[row], asks.serial[row], place.labels, place.reserved, banned)
+
+
+@kernel
+def blocked_on(want: Want, nodes: Nodes, reason: Ints, lacks: Ints) -> None:
+    """Fill `reason` (nodes,) with what keeps an ask off each node, and `lacks` (nodes,) with the
+    first resource that is lacking where that is its size.
+    """
+    for node in range(reason.shape[0]):
+        available, capacity = nodes.available[node], nodes.capacity[node]
+        labels, reserved, banned = nodes.labels[node], nodes.reserved[node], nodes.banned[node]
+        off = kept_off(want.label, want.serial, labels, reserved, banned)
+        if not nodes.up[node]:
+            off = DOWN
+        elif off != LABEL and not nodes.named[node]:
+            off = PLACE
+        if off == OPEN:
+            off = size_keeps(want.demand, available, capacity)
+            room = capacity if off == TOO_LARGE else available
+            lacks[node] = lacking(want.demand, room, capacity)
+        reason[node] = off
 
 
 @kernel
@@ -116,3 +180,10 @@ def copies(demand: Floats, available: Floats, capacity: Floats, most: int) -> in
             room = int(np.floor((available[r] + TOLERANCE * capacity[r]) / demand[r]))
             count = min(count, max(room, 0))
     return count
+
+
+@kernel
+def copies_on(demand: Floats, available: Floats, capacity: Floats, count: Ints) -> None:
+    """Lower each node's `count` (nodes,) to how many containers of a demand (d,) fit there."""
+    for node in range(count.shape[0]):
+        count[node] = copies(demand, available[node], capacity[node], count[node])

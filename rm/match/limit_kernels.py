@@ -12,10 +12,10 @@ import numpy as np
 from rm.ledger.columns import Bools
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
+from weft.resources import TOLERANCE
 
-_EPS = 1e-7
 _TIE = 1e-12  # shares closer than this are equal
-OPEN, USER = -1, -2  # what holds a demand back: nothing, its user's limit; else a queue's slot
+ADMITTED, USER = -1, -2  # what holds a demand back: nothing, its user's limit; else a queue's slot
 
 
 class Gate(NamedTuple):
@@ -43,39 +43,39 @@ class Gate(NamedTuple):
 @kernel
 def held_back(gate: Gate, app: int, work: Floats) -> int:
     """Return what holds back an application's demand, `work` (d,) over C: a queue's slot, USER or
-    OPEN.
+    ADMITTED.
 
     Each of n users may hold max(1/n, user_limit) of what the leaf queue is guaranteed (or holds, if
     that is more), none more than user_limit_factor times the guarantee.
     """
     if not gate.binds:
-        return OPEN
+        return ADMITTED
     leaf = gate.queue[app]
     queue = leaf
     while queue >= 0:
         for r in range(work.shape[0]):
-            limit = gate.most[queue] * (1 + _EPS)
+            limit = gate.most[queue] * (1 + TOLERANCE)
             if work[r] > 0.0 and gate.queue_held[queue, r] + work[r] > limit:
                 return int(queue)
         queue = gate.parent[queue]
     users, factor = gate.users[leaf], gate.user_limit_factor[leaf]
     if users <= 1 and np.isinf(factor):
-        return OPEN
+        return ADMITTED
     part = max(1.0 / max(users, 1), gate.user_limit[leaf])
     guarantee, user = gate.capacity[leaf], gate.user[app]
     for r in range(work.shape[0]):
         if work[r] > 0.0:
             limit = max(guarantee, gate.queue_held[leaf, r] + work[r]) * part
             limit = min(limit, guarantee * factor)
-            if gate.user_held[user, r] + work[r] > limit * (1 + _EPS):
+            if gate.user_held[user, r] + work[r] > limit * (1 + TOLERANCE):
                 return USER
-    return OPEN
+    return ADMITTED
 
 
 @kernel
 def admits(gate: Gate, app: int, work: Floats) -> bool:
     """Whether its queues and its user may hold an application's demand, `work` (d,) over C."""
-    return held_back(gate, app, work) == OPEN
+    return held_back(gate, app, work) == ADMITTED
 
 
 @kernel
@@ -119,7 +119,7 @@ def keep_guarantees(gate: Gate, app: Ints, value: Floats) -> None:
             wanting[queue] = True
             queue = gate.parent[queue]
     for queue in range(1, n):
-        if wanting[queue] and used(gate, queue) < gate.capacity[queue] * (1 - _EPS):
+        if wanting[queue] and used(gate, queue) < gate.capacity[queue] * (1 - TOLERANCE):
             owed[queue] = first[gate.parent[queue]] = True  # some queue below it is owed
     for queue in range(1, n):  # parents come first
         above = gate.parent[queue]

@@ -12,7 +12,6 @@ import numpy as np
 
 from rm.books import Books
 from rm.core import ResourceManager
-from rm.ledger.ledger_kernels import TOLERANCE
 from rm.ledger.view import View
 from rm.lifecycle import AppState, NodeState
 from rm.match.protocol import Match, Matcher
@@ -23,6 +22,7 @@ from weft.ids import format_app
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition, base_unit
 from weft.live.scrape import Labels
 from weft.live.shell import Store
+from weft.resources import TOLERANCE
 
 Series = dict[Labels, float]
 PHASE = "weft_scheduler_phase_seconds"

@@ -7,16 +7,34 @@ import numpy as np
 from rm import gangs
 from rm.books import App, Books
 from rm.containers import full_of_masters
-from rm.gang_room import admitted, capacity_of, free_of, most_of, pack
+from rm.feasible import blocked
+from rm.gang_room import capacity_of, free_of, most_of, pack
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
 from rm.match.candidates import limit_of
-from rm.match.limit_kernels import OPEN, USER
+from rm.match.filter_kernels import (
+    BANNED,
+    LABEL,
+    NO_ROOM,
+    OPEN,
+    PLACE,
+    RESERVED,
+    TOO_LARGE,
+)
+from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Match
 from weft.messages import AskType
 from weft.requests import Explanation, StageExplanation
 
-_EPS = 1e-7
+_LIMITED, _UNSEEN, _MATCHED = range(NO_ROOM + 1, NO_ROOM + 4)  # further than the filter's reasons
+_TEXTS = {
+    LABEL: "node without label {label}",
+    PLACE: "node is none that the ask names",
+    BANNED: "node is on the application's black list",
+    RESERVED: "node is reserved for another ask",
+    TOO_LARGE: "larger than the node: {resource}",
+    NO_ROOM: "does not fit: {resource}",
+}
 _ASKS_MAX = 1_000  # of an application, looked at node by node
 _LOOK_MAX = 256  # nodes with room for which the matcher is asked, each ask and explanation
 
@@ -131,47 +149,25 @@ def _reasons_of(
 
 def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match]) -> _Found:
     """One reason a node, the first that holds in the order of the filter."""
-    ledger, rows = books.ledger, books.rows
-    columns, n, row = ledger.nodes, ledger.node_count, entry.row
+    columns, n = books.ledger.nodes, books.ledger.node_count
     found = _Found(n)
-    open_nodes = columns.up[:n].copy()
-
-    def close(step: int, mask: np.ndarray, why: str) -> None:
-        """Nodes of `mask` that had no reason so far have this one."""
-        closed = open_nodes & mask
-        if closed.any():
-            found.tell(closed, step, why)
-        open_nodes[mask] = False
-
-    label, masks = int(rows.label[row]), columns.labels[:n]
-    unlabelled = masks != 0 if label == 0 else (masks & label) == 0
-    close(1, unlabelled, f"node without label {entry.ask.label}" if label else "node has a label")
-    if entry.strict:
-        close(1, ~admitted(books, entry), "node is none that the ask names")
-    banned = np.zeros(n, dtype=np.bool_)
-    for name in app.attempt.blacklist if app.attempt is not None else ():
-        if name in books.nodes:
-            banned[books.nodes[name].slot] = True
-    close(2, banned, "node is on the application's black list")
-    kept = columns.reserved[:n]
-    close(3, (kept != 0) & (kept != entry.serial), "node is reserved for another ask")
-    capacity, available = columns.capacity[:n], columns.available[:n]
-    for r, name in enumerate(books.types.names):
-        need = entry.demand[r]
-        if need > 0:
-            close(4, need > capacity[:, r] * (1 + _EPS), f"larger than the node: {name}")
-    for r, name in enumerate(books.types.names):
-        need = entry.demand[r]
-        if need > 0:
-            close(5, need > available[:, r] + _EPS * capacity[:, r], f"does not fit: {name}")
+    reason, lacks = blocked(books, entry, columns.available)
+    for code in range(LABEL, NO_ROOM + 1):
+        for r in np.unique(lacks[reason == code]).tolist():
+            text = _TEXTS[code].format(label=entry.ask.label, resource=books.types.names[r])
+            if code == LABEL and not entry.ask.label:
+                text = "node has a label"
+            found.tell((reason == code) & (lacks == r), code, text)
+    open_nodes = reason == OPEN
     limit = _limit(books, app, entry)
-    if limit:
-        close(6, np.ones(n, dtype=np.bool_), limit)
+    if limit and open_nodes.any():
+        found.tell(open_nodes, _LIMITED, limit)
+        open_nodes[:] = False
     slots = np.flatnonzero(open_nodes)
     for slot in slots[:_LOOK_MAX].tolist():
-        found.tell(slot, 9, _of_match(books, slot, entry, answers))
+        found.tell(slot, _MATCHED, _of_match(books, slot, entry, answers))
     if len(slots) > _LOOK_MAX:
-        found.tell(slots[_LOOK_MAX:], 8, "would fit: not looked at one by one")
+        found.tell(slots[_LOOK_MAX:], _UNSEEN, "would fit: not looked at one by one")
     return found
 
 
@@ -254,7 +250,7 @@ def _of_match(books: Books, slot: int, entry: AskEntry, answers: dict[int, Match
 def _limit(books: Books, app: App, entry: AskEntry) -> str:
     """Which limit of its queues or user the ask would pass, if any."""
     full = limit_of(books.view, app.slot, entry.demand)
-    if full == OPEN:
+    if full == ADMITTED:
         return ""
     who = "its user" if full == USER else f"queue {books.queues.paths[full]}"
     return f"{who} is at {'the' if full == USER else 'its'} limit"

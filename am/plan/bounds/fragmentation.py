@@ -9,6 +9,7 @@ import numpy as np
 
 from am.plan.paths import Ties, demand_classes
 from weft.dag import Dag, Floats, Ints, Machines
+from weft.resources import TOLERANCE
 
 _COLUMNS_MAX = 48
 _VALUES_MAX = 16
@@ -45,7 +46,7 @@ def slots_at_once(demand: Floats, machines: Machines) -> Floats:
     for capacity, count in zip(rows, counts, strict=True):
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(demand > 0, capacity / demand, np.inf).min(axis=1)
-        slots += count * np.floor(ratio * (1 + 1e-7) + 1e-9)
+        slots += count * np.floor(ratio * (1 + TOLERANCE) + 1e-9)
     return slots
 
 

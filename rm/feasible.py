@@ -1,0 +1,93 @@
+"""Which nodes could take an ask, and what keeps it off the others: the matchers' own filter
+(`rm.match.filter_kernels`), asked for one ask over all nodes.
+"""
+
+import numpy as np
+
+from rm.books import Books
+from rm.ledger.asks import AskEntry
+from rm.ledger.columns import Bools
+from rm.match.filter_kernels import (
+    NO_ROOM,
+    OPEN,
+    TOO_LARGE,
+    Nodes,
+    Want,
+    allowed,
+    blocked_on,
+    copies_on,
+    fits,
+)
+from weft.dag import Floats, Ints
+from weft.resources import Vector
+
+
+def blocked(books: Books, entry: AskEntry, amounts: Floats, serial: int = 0) -> tuple[Ints, Ints]:
+    """Return what keeps an ask off each node slot, and the first resource that is lacking there.
+
+    `amounts` (nodes, d) is what it may count on: what is available, or the capacity. Nodes that are
+    kept for `serial` (0: for the ask itself) are open to it.
+    """
+    ledger, n = books.ledger, books.ledger.node_count
+    columns = ledger.nodes
+    named = np.ones(n, dtype=np.bool_)
+    if entry.strict:
+        near = [entry.admits(node.node_id, node.rack) for node in books.node_at[:n]]
+        named = np.array(near, dtype=np.bool_)
+    nodes = Nodes(
+        columns.up[:n], columns.labels[:n], named, _banned(books, entry.app, n),
+        columns.reserved[:n], np.asarray(amounts[:n]), columns.capacity[:n],
+    )  # fmt: skip
+    reason, lacks = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    want = Want(books.label_bit(entry.ask.label), serial or entry.serial, entry.demand)
+    blocked_on(want, nodes, reason, lacks)
+    return reason, lacks
+
+
+def usable(books: Books, entry: AskEntry, serial: int = 0) -> Bools:
+    """Return which nodes nothing but the size of an ask keeps it off, shape (nodes,)."""
+    reason, _ = blocked(books, entry, books.ledger.nodes.capacity, serial)
+    return np.asarray((reason == OPEN) | (reason == TOO_LARGE) | (reason == NO_ROOM))
+
+
+def room_for(books: Books, entry: AskEntry, amounts: Floats) -> Ints:
+    """Return how many of an ask's containers fit into `amounts` of each node that it may use."""
+    columns, n = books.ledger.nodes, books.ledger.node_count
+    reason, _ = blocked(books, entry, amounts)
+    spare = books.settings.node_containers_max - columns.containers[:n]
+    count = np.where(reason == OPEN, np.clip(entry.pending, 0, np.maximum(spare, 0)), 0)
+    copies_on(entry.demand, np.asarray(amounts[:n]), columns.capacity[:n], count)
+    return np.asarray(count)
+
+
+def labelled(books: Books, label: str) -> Bools:
+    """Return which nodes a label lets an ask use, shape (nodes,)."""
+    masks = books.ledger.nodes.labels[: books.ledger.node_count]
+    kinds, kind = np.unique(masks, return_inverse=True)
+    able = np.array([allowed(books.label_bit(label), mask) for mask in kinds], dtype=np.bool_)
+    return np.asarray(able[kind])
+
+
+def fits_a_class(books: Books, demand: Vector, label: str) -> bool:
+    """Whether a demand with a label fits on any node in service, were it empty."""
+    bit, need = books.label_bit(label), np.array(demand)
+    for vector, labels in books.classes:
+        if allowed(bit, labels) and fits_empty(need, vector):
+            return True
+    return False
+
+
+def fits_empty(demand: Floats, vector: Vector) -> bool:
+    """Whether a demand (d,) fits on an empty node."""
+    capacity = np.array(vector)
+    return fits(demand, capacity, capacity)
+
+
+def _banned(books: Books, app: int, n: int) -> Bools:
+    """Return which nodes the master of an application keeps off, shape (n,)."""
+    banned = np.zeros(n, dtype=np.bool_)
+    held = books.app_at[app]
+    for name in held.attempt.blacklist if held is not None and held.attempt is not None else ():
+        if name in books.nodes:
+            banned[books.nodes[name].slot] = True
+    return banned
