@@ -55,7 +55,7 @@ class AskBook:
     def silent(self) -> bool:
         """Whether the next message would carry no news (whether acknowledgements are awaited is
         the manager's to know)."""
-        return not (self._dirty or self._outbox.fresh or self._outbox.unacknowledged)
+        return not (self._dirty or self._outbox.owes)
 
     def want(self, lot: Lot, kind: AskType, count: int) -> None:
         """Want `count` containers beyond those granted so far."""

@@ -142,7 +142,7 @@ class NodeManager:
     @property
     def owes(self) -> bool:
         """Whether the manager does not know of all ends yet."""
-        return bool(self._outbox.fresh or self._outbox.unacknowledged)
+        return self._outbox.owes
 
     @property
     def silent(self) -> bool:
@@ -150,7 +150,7 @@ class NodeManager:
         box = self._outbox
         return (
             self.state is _RUNNING
-            and not (box.fresh or box.unacknowledged or self._acks or self._runner.reusable)
+            and not (box.owes or self._acks or self._runner.reusable)
             and (not self._settings.report_use or self._runner.use() == self._use)
             and self._told_health == self._unhealthy
         )

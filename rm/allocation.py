@@ -14,6 +14,7 @@ from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
 from rm.match.candidates import limit_of
 from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Placement
+from rm.match_state import AGAIN
 from weft.dag import Floats
 from weft.effects import Note
 from weft.errors import InvariantError
@@ -22,6 +23,7 @@ from weft.messages import Container, MasterLaunch
 from weft.resources import TOLERANCE, Vector
 
 _RUNNING: Final = NodeState.RUNNING
+NOTHING_NEW, NO_ROOM, MAY_GRANT = range(3)  # what a match could come to
 _EARLY: Final = 0.1  # of the interval, that a host's heartbeat may come too early
 
 
@@ -31,19 +33,18 @@ def match_node(books: Books, node: Node) -> None:
         return
     if books.waiting:
         _place_masters(books, node)
-    rows = books.rows
-    if rows.live == 0 or node.settled_at == books.version:
+    expected = outlook(books, node)
+    if expected != MAY_GRANT:
+        if expected == NO_ROOM:
+            node.settled_at = books.matching.version
         return
-    slot, columns = node.slot, books.ledger.nodes
-    if too_small(slot, columns.available, columns.capacity, rows.floor(), books.slack):
-        node.settled_at = books.version
-        return
+    slot, columns, matching = node.slot, books.ledger.nodes, books.matching
     match = books.matcher.match(books.view, slot, books.now)
     whole, settings = True, books.settings
     # whatever fits: a round must end soon
     may_get = min(
         settings.node_containers_max - columns.containers.item(slot),
-        settings.round_grants_max - books.granted_now,
+        settings.round_grants_max - matching.granted_now,
     )
     for placement in match.placements:
         copies = placement.copies
@@ -53,13 +54,13 @@ def match_node(books: Books, node: Node) -> None:
             break
         may_get -= copies
         grant(books, node, placement if whole else placement._replace(copies=copies))
-        books.granted_now += copies
+        matching.granted_now += copies
     books.matcher.matched(books.view, slot, match, books.now)
     if match.declined:
         _missed(books, node, match.declined)
-    node.settled_at = books.version if match.settled and whole else -1
+    node.settled_at = matching.version if match.settled and whole else AGAIN
     if not whole and columns.containers[slot] < settings.node_containers_max:
-        books.cut = True  # the rest comes with the next round
+        matching.cut = True  # the rest comes with the next round
 
 
 def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
@@ -71,31 +72,56 @@ def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
     if books.now - node.missed_s < books.settings.heartbeat_s * (1 - _EARLY):
         return
     node.missed_s = books.now
-    for row in declined:
-        books.rows.w["missed"][row] += 1
+    books.rows.let_go_by(declined)
 
 
 def match_all(books: Books) -> None:
     """One pass over all nodes with room, each time from another one on."""
     ledger = books.ledger
     n = ledger.node_count
-    if n == 0 or not (books.waiting or books.rows.live):
+    if n == 0 or not books.anything_waits:
         return
     floor = books.rows.floor()
     if books.waiting:
         floor = np.minimum(floor, books.least_master)
     nodes = ledger.nodes
-    books.granted_now, books.cut = 0, False
+    books.matching.begin_pass()
     room = nodes.available[:n] >= floor - (books.slack + TOLERANCE) * nodes.capacity[:n]
     found = np.flatnonzero(room.all(axis=1) & nodes.up[:n])
-    first = int(np.searchsorted(found, books.cursor))
+    first = int(np.searchsorted(found, books.matching.cursor))
     for slot in np.roll(found, -first).tolist():
         match_node(books, books.node_at[slot])
-        if books.granted_now >= books.settings.round_grants_max or not (
-            books.waiting or books.rows.live
+        if (
+            books.matching.granted_now >= books.settings.round_grants_max
+            or not books.anything_waits
         ):
             break
-    books.cursor = (books.cursor + 1) % n
+    books.matching.cursor = (books.matching.cursor + 1) % n
+
+
+def outlook(books: Books, node: Node) -> int:
+    """What matching a node in service now could come to, masters apart.
+
+    NOTHING_NEW: nothing is pending, or nothing changed since it was matched in vain; NO_ROOM: for
+    the least that is pending; else MAY_GRANT.
+    """
+    rows, columns = books.rows, books.ledger.nodes
+    if rows.live == 0 or node.settled_at == books.matching.version:
+        return NOTHING_NEW
+    if too_small(node.slot, columns.available, columns.capacity, rows.floor(), books.slack):
+        return NO_ROOM
+    return MAY_GRANT
+
+
+def heartbeat_outlook(books: Books, node: Node, now: float) -> int:
+    """What a heartbeat of a node at `now` could come to, as `outlook`; MAY_GRANT where unsure."""
+    matching = books.matching
+    if books.settings.prompt:
+        again = books.rows.live > 0 and node.settled_at == AGAIN
+        return MAY_GRANT if again else NOTHING_NEW
+    if books.waiting or (books.rows.gangs and matching.gangs_due):
+        return MAY_GRANT
+    return MAY_GRANT if now >= matching.reserve_at else outlook(books, node)
 
 
 def grant(books: Books, node: Node, placement: Placement) -> None:
@@ -129,12 +155,12 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
             note(Note(Placed(number, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores)))
     if ask.stage >= 0:
         app.running[ask.stage] += count
-    books.ledger.apps.w["granted_s"][entry.app] = books.now
+    books.ledger.note_grant(entry.app, books.now)
     books.pace.note(ask.duration_s, count)
     books.ledger.add_pending(entry.app, -count)
-    rows.w["missed"][placement.row] = 0
+    rows.served(placement.row)
     rows.take(entry, count, books.now)
-    books.dirty_attempts[attempt.attempt_id] = attempt
+    books.owe_attempt(attempt)
     books.matcher.granted(books.view, node.slot, placement, entry.app, books.now)
 
 
@@ -227,6 +253,6 @@ def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
     command, environment = ((), ()) if spec is None else (spec.command, spec.environment)
     launch = MasterLaunch(number, attempt.attempt_id, vector, command, environment)
     node.outbox.put(number, launch)
-    books.dirty_nodes[node.node_id] = node
+    books.owe_node(node)
     move_attempt(books, attempt, AttemptEvent.CONTAINER_ALLOCATED)
     persist_attempt(books, attempt, node.node_id)

@@ -61,7 +61,7 @@ def open_app(books: Books, app: App) -> None:
     while len(books.app_at) < books.ledger.app_slots:
         books.app_at.append(None)
     books.app_at[app.slot] = app
-    books.version += 1
+    books.matching.changed()
     books.matcher.app_joined(books.view, app.slot, books.now)
 
 
@@ -95,7 +95,7 @@ def schedule_attempt(books: Books, app: App) -> None:
     number = len(app.attempts) + 1
     attempt = new_attempt(books, app, number)
     move_attempt(books, attempt, AttemptEvent.SCHEDULE)
-    books.version += 1
+    books.matching.changed()
     if app.job.unmanaged:
         move_attempt(books, attempt, AttemptEvent.CONTAINER_ALLOCATED)
         persist_attempt(books, attempt, "")
@@ -256,7 +256,7 @@ def settle(books: Books, app: App) -> None:
     books.app_at[app.slot] = None
     app.slot = -1
     app.finished = []
-    books.version += 1
+    books.matching.changed()
     if app.attempt is not None and app.attempt.state is AttemptState.FINISHING:
         move_attempt(books, app.attempt, AttemptEvent.CONTAINERS_GONE)
     if app.state not in ENDED_APPS:
@@ -277,7 +277,7 @@ def _clean_up(books: Books, app: App) -> None:
         if node is None:  # long gone
             continue
         node.outbox.put(-app.app_id, ApplicationOver(app.app_id))
-        books.dirty_nodes[node.node_id] = node
+        books.owe_node(node)
     app.nodes = {}
 
 
@@ -349,8 +349,8 @@ def withdraw(books: Books, attempt: Attempt) -> None:
         if node is not None:
             books.view.ban(node.slot, attempt.app.slot, False)
     attempt.blacklist = ()
-    books.ledger.apps.w["remaining"][attempt.app.slot] = 0.0
-    books.version += 1
+    books.ledger.no_work_left(attempt.app.slot)
+    books.matching.changed()
 
 
 def _retire(books: Books, attempt: Attempt, why: str, *, keep: bool = False) -> None:

@@ -19,6 +19,7 @@ from rm.ledger.view import View
 from rm.lifecycle import AppState, AttemptState, ContainerState, NodeState
 from rm.match.limit_kernels import headroom
 from rm.match.protocol import Matcher
+from rm.match_state import NEVER, MatchState
 from rm.settings import ManagerSettings
 from weft.cluster import QueueSpec
 from weft.dag import Floats
@@ -407,7 +408,7 @@ class Node:
         self.unhealthy_at = 0  # ... the number of the report that says so
         self.acks: list[int] = []
         self.missed_s = -np.inf  # when an opportunity here was last counted as missed
-        self.settled_at = -2  # version of the books at its last match; -1: ask again anyway
+        self.settled_at = NEVER  # `MatchState.version` at its last match; AGAIN: match it anyway
 
 
 class Pace:
@@ -466,22 +467,15 @@ class Books:
         self.next_serial = 1
         self.next_token = 1  # of the question whether a node manager lives
         self.epoch = 0  # starts of the manager before this one
-        self.version = 0  # grows with whatever may make a fruitless match fruitful
+        self.matching = MatchState()
+        # who is owed a message, until it is sent; `on_owed` is told of each
         self.dirty_attempts: dict[AttemptId, Attempt] = {}
         self.dirty_nodes: dict[NodeId, Node] = {}
-        self.timer_set = False
-        self.granted_now = 0  # containers, at this heartbeat or in this pass
-        self.cut = False  # there was more to grant than one pass may
-        self.gangs_at = -1  # version at which no gang fitted
-        self.gangs_rest_s = 0.0  # until when no nodes are kept for gangs
-        self.reserved: dict[int, tuple[float, list[int]]] = {}  # by ask: since when, node slots
-        self.reserve_at = 0.0  # when to look for starving asks next
+        self.on_owed: Callable[[AttemptId | NodeId], None] | None = None
         # chosen to be preempted: until when they have, for which ask; nodes kept for which asks
         self.marks: dict[ContainerId, tuple[float, int]] = {}
         self.claimed: dict[int, int] = {}
-        self.matched_at = -1  # version of the books at the last pass over all nodes
         self.pace = Pace()
-        self.cursor = 0  # node slot where the next pass begins
         self.started_s = 0.0
         self.now = 0.0
         self.out: list[Effect] = []
@@ -496,6 +490,23 @@ class Books:
         self._shares: tuple[int, Floats] = (-1, np.zeros((0, len(types))))
         self._rooms: dict[int, Vector] = {}
         self._rooms_at = -1
+
+    def owe_node(self, node: Node) -> None:
+        """Its next answer has something for a node."""
+        self.dirty_nodes[node.node_id] = node
+        if self.on_owed is not None:
+            self.on_owed(node.node_id)
+
+    def owe_attempt(self, attempt: Attempt) -> None:
+        """Its next answer has something for a master."""
+        self.dirty_attempts[attempt.attempt_id] = attempt
+        if self.on_owed is not None:
+            self.on_owed(attempt.attempt_id)
+
+    @property
+    def anything_waits(self) -> bool:
+        """Whether room on a node would be of use to anybody: a master, or a pending ask."""
+        return bool(self.waiting) or self.rows.live > 0
 
     def demand_of_master(self, job: Job) -> Vector:
         """What the container of a job's master holds, in the types' order."""
@@ -569,14 +580,12 @@ class Books:
 
     def _relabel(self) -> None:
         """Pending asks follow a change of the labels' bits."""
-        for entry in self.rows.entries:
-            if entry is not None:
-                self.rows.w["label"][entry.row] = self.label_bit(entry.ask.label)
+        self.rows.relabel(self.label_bit)
 
     def share_of(self, app: App) -> Vector:
         """What an application may count on now."""
-        if self._shares[0] != self.version:
-            self._shares = (self.version, self.matcher.shares(self.view, self.now))
+        if self._shares[0] != self.matching.version:
+            self._shares = (self.matching.version, self.matcher.shares(self.view, self.now))
         shares = self._shares[1]
         if not 0 <= app.slot < len(shares):
             return tuple(0.0 for _ in self.types)
@@ -584,8 +593,8 @@ class Books:
 
     def headroom_of(self, app: App) -> Vector:
         """What its queue's limits and the cluster leave an application."""
-        if self._rooms_at != self.version:
-            self._rooms_at = self.version
+        if self._rooms_at != self.matching.version:
+            self._rooms_at = self.matching.version
             self._rooms.clear()
         room = self._rooms.get(app.queue)
         if room is None:

@@ -211,7 +211,7 @@ def _move(books: Books, request: MoveApplication) -> Any:
         app.queue = queue
         books.ledger.move_app(app.slot, queue, app.job.user)
         limit(books, app)
-        books.version += 1
+        books.matching.changed()
         books.persist({"kind": "move", "app": app.app_id, "queue": books.queues.paths[queue]})
     return Done(reported(app.state))
 
@@ -222,7 +222,7 @@ def _set_priority(books: Books, request: SetPriority) -> Any:
         return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
     app.priority = request.priority
     books.ledger.set_priority(app.slot, request.priority)
-    books.version += 1
+    books.matching.changed()
     books.persist({"kind": "priority", "app": app.app_id, "priority": request.priority})
     return Done(reported(app.state))
 
@@ -236,7 +236,7 @@ def _set_expiry(books: Books, request: SetExpiry) -> Any:
         return Refused("invalid_argument", "expires_s", f"that was {late_s:.3f} s ago")
     app.wished_s = request.expires_s
     limit(books, app)
-    books.version += 1
+    books.matching.changed()
     books.persist({"kind": "expiry", "app": app.app_id, "expires_s": request.expires_s})
     return Done(reported(app.state))
 

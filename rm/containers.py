@@ -162,7 +162,7 @@ def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
         for _ in range(count):
             books.ledger.free(node.slot, slot, demand)
             books.matcher.ended(books.view, node.slot, slot, demand, books.now)
-    books.version += count
+    books.matching.changed()
     for r, amount in enumerate(run.vector):
         total, more = held_s[r], amount * lasted_s
         for _ in range(count):  # one by one, as each rounds by itself
@@ -187,13 +187,13 @@ def order_stop(books: Books, holding: Holding) -> None:
         return
     holding.state = CONTAINER.next(holding.state, ContainerEvent.STOP_ORDERED)
     holding.node.outbox.put(holding.container_id, holding.container_id)
-    books.dirty_nodes[holding.node.node_id] = holding.node
+    books.owe_node(holding.node)
 
 
 def order_spare(books: Books, holding: Holding) -> None:
     """Owe the node an order to stop a container in which nothing was started yet."""
     holding.node.outbox.put(-holding.container_id, Spared(holding.container_id))
-    books.dirty_nodes[holding.node.node_id] = holding.node
+    books.owe_node(holding.node)
 
 
 def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
@@ -215,7 +215,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     node.outbox.drop(-number)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.free(node.slot, slot, holding.demand)
-    books.version += 1
+    books.matching.changed()
     if attempt is not None:
         del attempt.holdings[number]
         _of_attempt(books, attempt, holding, end)
@@ -264,7 +264,7 @@ def relay_task(books: Books, done: TaskEnd) -> None:
         journal(books, attempt.app, done.stage, done.task, done.run_s)
     key = (done.container_id, done.stage, done.task, done.attempt)
     attempt.outbox.put(key, end)
-    books.dirty_attempts[attempt.attempt_id] = attempt
+    books.owe_attempt(attempt)
 
 
 def late_success(books: Books, end: ContainerEnd) -> None:
@@ -309,4 +309,4 @@ def relay(books: Books, attempt: Attempt, end: ContainerEnd) -> None:
         # a run's end is not replaced by what is told again of its first container
         attempt.outbox.put((number, len(end.tasks)) if end.tasks else -number, end)
         if attempt.attempt_id not in books.dirty_attempts:
-            books.dirty_attempts[attempt.attempt_id] = attempt
+            books.owe_attempt(attempt)

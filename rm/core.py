@@ -77,7 +77,7 @@ class ResourceManager:
             self._handlers[type(event)](books, event)
         if not self._watching:
             self._watch()
-        if books.settings.prompt and not books.timer_set:
+        if books.settings.prompt and not books.matching.timer_set:
             self._arm()
         if self._preempting and books.rows.opened != self._opened and not self._claim_set:
             self._claim_set = True  # what arrives together is looked at together
@@ -128,18 +128,18 @@ class ResourceManager:
     def _arm(self) -> None:
         """In prompt pace: collect what arrives together, then match and push the answers."""
         books = self.books
-        work = books.version != books.matched_at and (books.waiting or books.rows.live)
+        work = books.matching.pass_due and books.anything_waits
         if work or books.dirty_attempts or books.dirty_nodes:
-            books.timer_set = True
+            books.matching.timer_set = True
             books.out.append(SetTimer(0.0, MATCH))
 
     def _match(self) -> None:
         books = self.books
-        books.timer_set = False
+        books.matching.timer_set = False
         books.rows.compact()
         before_match(books)
         match_all(books)
-        books.matched_at = -1 if books.cut else books.version
+        books.matching.end_pass()
         for attempt in list(books.dirty_attempts.values()):
             if attempt.state is AttemptState.RUNNING:
                 masters.answer_attempt(books, attempt)

@@ -52,9 +52,7 @@ def _forget(books: Books, node: Node) -> None:
     del books.nodes[node.node_id]
     books.dirty_nodes.pop(node.node_id, None)
     books.view.forget(node.slot)
-    for name in ("held", "containers", "labels", "rack", "reserved"):
-        books.ledger.nodes.w[name][node.slot] = 0
-    books.ledger.set_node(node.slot, (0.0,) * len(books.types), up=False)
+    books.ledger.clear_node(node.slot)
 
 
 def rack_of(books: Books, name: str) -> int:

@@ -103,7 +103,8 @@ def reserve(books: Books) -> None:
     if not books.rows.gangs:
         return
     found = waiting(books)
-    if books.now < books.gangs_rest_s or any(gang.serial in books.reserved for gang in found):
+    kept = books.matching.reserved
+    if books.now < books.matching.gangs_rest_s or any(gang.serial in kept for gang in found):
         return
     late = books.now - books.settings.reserve_after_s
     for gang in sorted(found, key=lambda gang: (since_s(books, gang), gang.serial)):
@@ -120,9 +121,9 @@ def reserve(books: Books) -> None:
 
 def keep(books: Books, serial: int, slots: list[int]) -> None:
     """Reserve nodes for an ask, or for the gang that it belongs to."""
-    books.ledger.nodes.w["reserved"][slots] = serial
-    books.reserved[serial] = (books.now, slots)
-    books.version += 1
+    books.ledger.reserve(slots, serial)
+    books.matching.reserved[serial] = (books.now, slots)
+    books.matching.changed()
 
 
 def drains(books: Books, slots: list[int]) -> bool:
@@ -136,9 +137,9 @@ def drains(books: Books, slots: list[int]) -> bool:
 
 def reservations(books: Books) -> int:
     """How many gangs have nodes kept for them."""
-    if not books.reserved or not books.rows.gangs:
+    if not books.matching.reserved or not books.rows.gangs:
         return 0
-    return sum(gang.serial in books.reserved for gang in waiting(books))
+    return sum(gang.serial in books.matching.reserved for gang in waiting(books))
 
 
 def nodes_max(books: Books) -> int:

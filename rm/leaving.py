@@ -11,6 +11,7 @@ ran is lost: what the operator waits for has happened, and it must get nothing s
 from rm.books import Books, Node
 from rm.containers import order_stop
 from rm.lifecycle import NODE, ContainerState, NodeEvent, NodeState
+from rm.match_state import NEVER
 from weft.effects import SetTimer
 from weft.facts import NodeChanged
 from weft.ids import NodeId
@@ -91,11 +92,11 @@ def step(books: Books, node: Node, event: NodeEvent) -> None:
         count_class(books, node, -1)
     if node.state is NodeState.RUNNING:
         count_class(books, node, 1)
-        node.settled_at = -2
+        node.settled_at = NEVER
     else:
-        books.ledger.nodes.w["reserved"][node.slot] = 0  # `rm.reserve` finds the ask another
+        books.ledger.reserve([node.slot], 0)  # `rm.reserve` finds the ask another
     books.ledger.set_node(node.slot, node.capacity, up=node.state is NodeState.RUNNING)
-    books.version += 1
+    books.matching.changed()
     books.note(NodeChanged(node.node_id, node.state.name, node.capacity))
 
 

@@ -135,11 +135,10 @@ def asked(books: Books, event: ContainersAsked) -> None:
         attempt.request_id = event.request_id
         app = attempt.app
         app.progress = event.progress
-        books.ledger.apps.w["remaining"][app.slot] = event.remaining_work
-        books.ledger.apps.w["path"][app.slot] = event.remaining_path_s
+        books.ledger.set_work_left(app.slot, event.remaining_work, event.remaining_path_s)
         if event.blacklist is not None:
             _blacklist(books, attempt, event.blacklist)
-    books.dirty_attempts[attempt.attempt_id] = attempt
+    books.owe_attempt(attempt)
     if not books.settings.prompt and not books.rarely("a master is answered late"):
         answer_attempt(books, attempt)
 
@@ -348,7 +347,7 @@ def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
     elif entry.row >= 0:
         books.rows.close(entry)
     books.ledger.add_pending(entry.app, entry.pending - before)
-    books.version += 1
+    books.matching.changed()
 
 
 def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None) -> str:
@@ -412,4 +411,4 @@ def _blacklist(books: Books, attempt: Attempt, names: tuple[NodeId, ...]) -> Non
         if node is not None:
             books.view.ban(node.slot, slot, on)
     attempt.blacklist = names
-    books.version += 1
+    books.matching.changed()

@@ -23,6 +23,7 @@ from rm.containers import (
 from rm.forgetting import rack_of, slot_of_forgotten
 from rm.leaving import LEAVING, count_class, drain, examine, persist, set_alarm, step
 from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
+from rm.match_state import AGAIN, NEVER
 from rm.reserve import before_match
 from weft.effects import Send
 from weft.errors import InputError
@@ -73,7 +74,7 @@ def register(books: Books, event: NodeRegistered) -> None:
         return
     if node.present and event.boot == node.boot and (event.life == 0 or node.sure):
         # said again: the answer was lost, nothing else is new than that it lives
-        books.ledger.nodes.w["seen_s"][node.slot] = books.now
+        books.ledger.heard_of(node.slot, books.now)
         _accept(books, node, event.request_id)
         return
     node.boot, node.sure, node.challenge = event.boot, event.life == life, (0, 0)
@@ -90,7 +91,7 @@ def register(books: Books, event: NodeRegistered) -> None:
         if number not in node.holdings:
             _keep_for_nobody(books, node, number, demand)
     node.lost.clear()
-    books.version += 1
+    books.matching.changed()
     _accept(books, node, event.request_id)
     missing = books.missing.get(node.node_id)
     if missing:  # ends that the node still owes come with its next heartbeats
@@ -111,7 +112,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     if node is None or not node.present:
         _ask_to_register(books, event.node_id)
         return
-    books.ledger.nodes.w["seen_s"][node.slot] = books.now
+    books.ledger.heard_of(node.slot, books.now)
     if event.acks:
         node.outbox.acknowledge(event.acks)
     if not books.settings.lossless:
@@ -142,10 +143,10 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     if not books.settings.prompt:
         books.rows.compact()
         before_match(books)
-        books.granted_now = 0
+        books.matching.begin_pass()
         match_node(books, node)
-    elif node.settled_at == -1 and books.rows.live:
-        books.granted_now = 0
+    elif node.settled_at == AGAIN and books.rows.live:
+        books.matching.begin_pass()
         match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
     if not books.rarely("a node is answered late"):
         answer_node(books, node)
@@ -219,9 +220,7 @@ def _none_lives(attempts: list[Attempt]) -> bool:
 
 def forgive(books: Books, pause_s: float) -> None:
     """The manager was paused: that time counts for nobody's silence."""
-    seen_s = books.ledger.nodes.w["seen_s"]
-    n = books.ledger.node_count
-    seen_s[:n] = np.minimum(seen_s[:n] + pause_s, books.now)
+    books.ledger.forgive(pause_s, books.now)
     for missing in books.missing.values():
         for number, (attempt, since_s) in missing.items():
             missing[number] = (attempt, min(since_s + pause_s, books.now))
@@ -274,7 +273,7 @@ def answer_node(books: Books, node: Node) -> None:
 def recover_leaving(books: Books, name: NodeId, state: str, until_s: float) -> None:
     """A node was out of service before the manager's restart, and still is."""
     node = _new_node(books, name)
-    books.ledger.nodes.w["seen_s"][node.slot] = books.now
+    books.ledger.heard_of(node.slot, books.now)
     node.drain_until_s = until_s
     if state == NodeState.DECOMMISSIONING.name:
         step(books, node, NodeEvent.RECOVER_DECOMMISSIONING)
@@ -300,7 +299,6 @@ def _new_node(books: Books, name: NodeId) -> Node:
 
 def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector, mask: int) -> None:
     """Take over what a registration says about the node itself."""
-    columns = books.ledger.nodes.w
     known = node.state in _KNOWN
     if node.state is NodeState.RUNNING:
         count_class(books, node, -1)
@@ -308,10 +306,9 @@ def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector,
     node.present = True
     node.address, node.rack, node.labels = event.address, event.rack, event.labels
     node.capacity, node.use = capacity, ()
-    node.settled_at = -2
-    columns["rack"][node.slot] = rack_of(books, event.rack)
-    columns["labels"][node.slot] = mask
-    columns["seen_s"][node.slot] = books.now
+    node.settled_at = NEVER
+    books.ledger.describe_node(node.slot, rack_of(books, event.rack), mask)
+    books.ledger.heard_of(node.slot, books.now)
     in_service = node.state is NodeState.RUNNING
     books.ledger.set_node(node.slot, capacity, up=in_service)
     if in_service:

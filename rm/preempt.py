@@ -67,22 +67,21 @@ def _mark(books: Books, holding: Holding, serial: int) -> None:
         return
     if attempt.state is AttemptState.RUNNING:
         attempt.outbox.put((number, -1), Preemption(number, by_s))
-        books.dirty_attempts[attempt.attempt_id] = attempt
+        books.owe_attempt(attempt)
     queue = books.queues.paths[attempt.app.queue]
     books.note(PreemptionChosen(number, holding.node.node_id, queue, by_s))
 
 
 def _keep(books: Books, kept: dict[int, int]) -> None:
     """Keep nodes for the asks that something is preempted for, and no others."""
-    reserved = books.ledger.nodes.w["reserved"]
+    ledger = books.ledger
     for slot, serial in books.claimed.items():
-        if kept.get(slot) != serial and reserved[slot] == serial:
-            reserved[slot] = 0
-            books.version += 1
+        if kept.get(slot) != serial and ledger.unreserve([slot], serial):
+            books.matching.changed()
     for slot, serial in kept.items():
-        if reserved[slot] != serial:
-            reserved[slot] = serial
-            books.version += 1
+        if ledger.nodes.reserved[slot] != serial:
+            ledger.reserve([slot], serial)
+            books.matching.changed()
     books.claimed = kept
 
 
@@ -247,7 +246,7 @@ class _Round:
         capacity = self._capacity()
         if pack(need, self.free, capacity) is not None:
             return
-        kept = books.reserved.get(gang.serial)
+        kept = books.matching.reserved.get(gang.serial)
         slots = kept[1] if kept is not None else gangs.nodes_for(books, gang, need)
         if not slots or len(slots) > gangs.nodes_max(books):
             return

@@ -25,12 +25,12 @@ _PATIENCE = 10  # times `reserve_after_s`: a reservation that did not help goes
 
 def before_match(books: Books) -> None:
     """Start the gangs that fit, and keep nodes for what has starved for too long."""
-    if books.rows.gangs and books.version != books.gangs_at:
+    if books.rows.gangs and books.matching.gangs_due:
         for serial in gangs.start(books):
             _release(books, serial)
-        books.gangs_at = books.version
-    if books.now >= books.reserve_at:
-        books.reserve_at = books.now + patience_s(books) / 4
+        books.matching.gangs_at = books.matching.version
+    if books.now >= books.matching.reserve_at:
+        books.matching.reserve_at = books.now + patience_s(books) / 4
         _clear(books)
         if books.rows.live:
             _reserve(books)
@@ -39,7 +39,7 @@ def before_match(books: Books) -> None:
 
 def forget_served(books: Books) -> None:
     """Keep no node for asks that are gone; where nothing is asked, nobody matches either."""
-    if books.reserved and not books.rows.live:
+    if books.matching.reserved and not books.rows.live:
         _clear(books)
 
 
@@ -58,7 +58,7 @@ def _reserve(books: Books) -> None:
     """
     columns, n = books.ledger.nodes, books.ledger.node_count
     most = max(1, int(columns.up[:n].sum()) // _NODES_PER_RESERVATION)
-    if len(books.reserved) - gangs.reservations(books) >= most:
+    if len(books.matching.reserved) - gangs.reservations(books) >= most:
         return
     late = _late(books)
     looked = 0
@@ -84,7 +84,7 @@ def _late(books: Books) -> list[AskEntry]:
     since = rows.since_s[:count]
     at = np.flatnonzero((rows.pending[:count] > 0) & (since <= books.now - patience_s(books)))
     entries = [rows.entries[row] for row in at[np.lexsort((rows.serial[at], since[at]))].tolist()]
-    kept = books.reserved
+    kept = books.matching.reserved
     found = [e for e in entries if e is not None and not e.ask.gang and e.serial not in kept]
     return found[:_ASKS_MAX]
 
@@ -169,14 +169,14 @@ def _first_in_turn(books: Books, slot: int) -> int:
 
     Asks that have a node kept already do not take part.
     """
-    available, gang = books.ledger.nodes.w["available"], books.rows.w["gang"]
-    rows = [row for row, e in enumerate(books.rows.entries) if e and e.serial in books.reserved]
-    free, hidden = available[slot].copy(), gang[rows].copy()
-    available[slot], gang[rows] = books.ledger.nodes.capacity[slot], True
+    kept = books.matching.reserved
+    rows = [row for row, entry in enumerate(books.rows.entries) if entry and entry.serial in kept]
+    free, hidden = books.ledger.empty(slot), books.rows.hide(rows)
     try:
         match = books.matcher.would_match(books.view, slot, books.now)
     finally:
-        available[slot], gang[rows] = free, hidden
+        books.ledger.refill(slot, free)
+        books.rows.show(rows, hidden)
     return match.placements[0].row if match.placements else -1
 
 
@@ -213,27 +213,24 @@ def _nearest(entry: AskEntry, free: Floats, able: Ints) -> list[int]:
 
 def _clear(books: Books) -> None:
     """Forget reservations whose ask is served or gone, or that did not help."""
-    for serial, (since_s, slots) in list(books.reserved.items()):
+    for serial, (since_s, slots) in list(books.matching.reserved.items()):
         entry = _entry_of(books, serial)
         late = books.now - since_s > _PATIENCE * books.settings.reserve_after_s
         if late and entry is not None and entry.ask.gang:
             late = not gangs.drains(books, slots)
             if late:  # what is in its way may itself wait for these nodes
-                books.gangs_rest_s = books.now + books.settings.reserve_after_s
+                books.matching.gangs_rest_s = books.now + books.settings.reserve_after_s
         served = entry is not None and books.rows.since_s[entry.row] > since_s
         if entry is None or late or served or not books.ledger.nodes.up[slots].all():
             _release(books, serial)
 
 
 def _release(books: Books, serial: int) -> None:
-    found = books.reserved.pop(serial, None)
+    found = books.matching.reserved.pop(serial, None)
     if found is None:
         return
-    reserved = books.ledger.nodes.w["reserved"]
-    for slot in found[1]:
-        if reserved[slot] == serial:
-            reserved[slot] = 0
-    books.version += 1
+    books.ledger.unreserve(found[1], serial)
+    books.matching.changed()
 
 
 def _entry_of(books: Books, serial: int) -> AskEntry | None:

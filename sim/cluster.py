@@ -10,15 +10,15 @@ from am.ask.registry import asker
 from am.core import ApplicationMaster
 from am.plan.registry import QUICK, PlanRequest, planner, planner_parameters
 from am.plan.reuse import PlanShelf, structure_key
-from nm.core import NodeManager
-from rm.core import ResourceManager
+from nm.core import HEARTBEAT, NodeManager
+from rm.core import LIVENESS, ResourceManager
 from rm.leaving import LEAVING
 from rm.match.registry import make_matcher
 from sim.breakdown import OPERATOR, Breakdown
 from sim.checkers import Checkers
 from sim.client import Client
 from sim.engine import Actor, Engine
-from sim.idle import HEARTBEAT, LIVENESS, IdleBeats
+from sim.idle import IdleBeats
 from sim.network import Network
 from sim.outages import Die
 from sim.recorder import Recorder

@@ -141,7 +141,7 @@ def leftovers(simulation: Simulation) -> Iterator[str]:
         "masters waited for": list(books.expected),
         "masters to be placed": list(books.waiting),
         "asks": books.rows.live,
-        "reserved nodes": dict(books.reserved),
+        "reserved nodes": dict(books.matching.reserved),
         "applications in the ledger": [a.app_id for a in books.app_at if a is not None],
         "ends to be journalled": dict(books.finished),
     }
@@ -150,7 +150,7 @@ def leftovers(simulation: Simulation) -> Iterator[str]:
             continue  # somebody made it up
         if not node.present and node.state.name != "DECOMMISSIONED":
             yield f"a node did not come back [{node.node_id}: {node.state.name}]"
-        kept[f"orders to a node [{node.node_id}]"] = node.outbox.fresh or node.outbox.unacknowledged
+        kept[f"orders to a node [{node.node_id}]"] = node.outbox.owes
         kept[f"lost containers of a node [{node.node_id}]"] = list(node.lost)
     for name, core in simulation.node_cores():
         kept[f"containers on a node [{name}]"] = list(core.containers)

@@ -22,14 +22,15 @@ from itertools import chain, islice
 from math import inf, nextafter
 from typing import Any
 
+from nm.core import HEARTBEAT
+from rm.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook
 from rm.books import Books
-from rm.ledger.ledger_kernels import too_small
 from sim.engine import Actor, Engine
 from weft.effects import TimerFired
-from weft.ids import app_of_attempt
+from weft.ids import AttemptId, NodeId, app_of_attempt
 
-HEARTBEAT, LIVENESS = "heartbeat", "liveness"
 BEAT = TimerFired(HEARTBEAT)
+Key = NodeId | AttemptId
 _NODES_FIRST, _MASTERS_NEXT = -(1 << 62), -(1 << 61)
 _SLOTS = 1 << 62  # more than there are
 _NEAR_S = 1e-7  # rounding of times in the search for a place in the ring
@@ -43,7 +44,7 @@ class Beat:
         "tight",
     )  # fmt: skip
 
-    def __init__(self, actor: Actor, key: Any, first_s: float, rank: int) -> None:
+    def __init__(self, actor: Actor, key: Key, first_s: float, rank: int) -> None:
         self.actor = actor
         self.key = key
         self.rank = rank  # negative: before all else at the same time
@@ -72,18 +73,6 @@ class Beat:
         return phase + number * interval
 
 
-class _Owed(dict[Any, Any]):
-    """What the manager owes, by receiver; a parked receiver is woken."""
-
-    def __init__(self, wake: Callable[[Any], None]) -> None:
-        super().__init__()
-        self._wake = wake
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, value)
-        self._wake(key)
-
-
 class IdleBeats:
     """Keeps every heartbeat on its grid; with `skip`, leaves out those that change nothing."""
 
@@ -94,8 +83,8 @@ class IdleBeats:
         self._deliver = deliver
         self._skip = skip
         self._books: Books | None = None
-        self._beats: dict[Any, Beat] = {}  # by node id, or attempt id
-        self._keys: dict[Actor, Any] = {}
+        self._beats: dict[Key, Beat] = {}  # by node id, or attempt id
+        self._keys: dict[Actor, Key] = {}
         self._ring: list[tuple[float, int, Beat]] = []  # parked nodes by place in the interval
         self._interval_s = 0.0  # of their beats
         self._least: Any = None  # the newest floor of the asks that parked nodes were held against
@@ -107,11 +96,10 @@ class IdleBeats:
         """Follow what a manager owes."""
         self._books = books
         if self._skip:
-            books.dirty_nodes = _Owed(self._wake)
-            books.dirty_attempts = _Owed(self._wake_master)
+            books.on_owed = self._owed
             self._engine.before = self._before
 
-    def join(self, actor: Actor, key: Any) -> None:
+    def join(self, actor: Actor, key: Key) -> None:
         """An actor beats; `key` is its node id or attempt id."""
         self._keys[actor] = key
 
@@ -141,7 +129,7 @@ class IdleBeats:
         time_s = beat.phase_s + beat.number * beat.interval_s
         self._engine.set_timer_at(actor, HEARTBEAT, time_s, beat.rank)
 
-    def _rank(self, key: Any) -> int:
+    def _rank(self, key: Key) -> int:
         if isinstance(key, str):
             self._nodes += 1
             return _NODES_FIRST + self._nodes
@@ -161,7 +149,7 @@ class IdleBeats:
         if node is not None:
             beat.slot = node.slot
             beat.tight = None
-            if node.outbox.fresh or node.outbox.unacknowledged or self._matters(beat):
+            if node.outbox.owes or self._matters(beat):
                 return False
             beat.offset_s = beat.phase_s % beat.interval_s
             self._interval_s = beat.interval_s
@@ -173,7 +161,7 @@ class IdleBeats:
             attempt = None if app is None else app.attempt
             if attempt is None or attempt.attempt_id != key or attempt.acks:
                 return False
-            if attempt.outbox.fresh or attempt.outbox.unacknowledged:
+            if attempt.outbox.owes:
                 return False
         beat.parked = actor.parked = True
         self.left_out += 1
@@ -191,18 +179,24 @@ class IdleBeats:
         books, now = self._books, self._engine.now
         if books is None or not self._skip:
             return
-        column = books.ledger.nodes.w["seen_s"]
         for key, beat in self._beats.items():
             if not beat.parked:
                 continue
             if isinstance(key, str):
-                column[beat.slot] = now
+                books.ledger.heard_of(beat.slot, now)
             else:
                 app = books.apps.get(app_of_attempt(key))
                 if app is not None and app.attempt is not None:
                     app.attempt.seen_s = now
 
-    def _wake_master(self, key: Any) -> None:
+    def _owed(self, key: Key) -> None:
+        """The manager owes a node or a master something: a parked one is woken."""
+        if isinstance(key, str):
+            self._wake(key)
+        else:
+            self._wake_master(key)
+
+    def _wake_master(self, key: Key) -> None:
         """A node's beat made the manager owe something; a beat of this very instant fetches it."""
         beat = self._beats.get(key)
         if beat is not None and beat.parked:
@@ -210,7 +204,7 @@ class IdleBeats:
             time_s = beat.after(nextafter(self._engine.now, -1.0))
             self._engine.set_timer_at(beat.actor, HEARTBEAT, time_s, beat.rank)
 
-    def _wake(self, key: Any) -> None:
+    def _wake(self, key: Key) -> None:
         beat = self._beats.get(key)
         if beat is not None and beat.parked:
             self._unpark(beat)
@@ -237,11 +231,11 @@ class IdleBeats:
             return
         now = self._engine.now
         prompt = books.settings.prompt
-        if not (books.waiting or books.rows.live):
-            if not prompt and limit_s >= books.reserve_at:
-                self._first_after(books.reserve_at, limit_s)
+        if not books.anything_waits:
+            if not prompt and limit_s >= books.matching.reserve_at:
+                self._first_after(books.matching.reserve_at, limit_s)
             return
-        due_s = inf if prompt else books.reserve_at
+        due_s = inf if prompt else books.matching.reserve_at
         tight = None if prompt or books.waiting or limit_s >= due_s else self._tight()
         if tight is not None and tight is self._least and self._tight_nodes == len(ring):
             return
@@ -272,9 +266,9 @@ class IdleBeats:
         """The floor of the pending asks, if room for it is all that may make a beat matter."""
         books = self._books
         assert books is not None
-        if books.rows.gangs and books.version != books.gangs_at:
+        if books.rows.gangs and books.matching.gangs_due:
             return None
-        return None if self._engine.now >= books.reserve_at else books.rows.floor()
+        return None if self._engine.now >= books.matching.reserve_at else books.rows.floor()
 
     def _tighten(self, beat: Beat, floor: Any) -> None:
         """No room for the floor of the asks; a parked node gains none before it beats."""
@@ -318,18 +312,7 @@ class IdleBeats:
         """Whether a node's beat could lead to a grant; yes where it is not certain."""
         books = self._books
         assert books is not None
-        rows = books.rows
-        node = books.node_at[beat.slot]
-        if books.settings.prompt:
-            return bool(rows.live) and node.settled_at == -1
-        if books.waiting or (rows.gangs and books.version != books.gangs_at):
-            return True
-        if self._engine.now >= books.reserve_at:
-            return True
-        if not rows.live or node.settled_at == books.version:
-            return False
-        columns, floor = books.ledger.nodes, rows.floor()
-        if too_small(beat.slot, columns.available, columns.capacity, floor, books.slack):
-            self._tighten(beat, floor)
-            return False
-        return True
+        expected = heartbeat_outlook(books, books.node_at[beat.slot], self._engine.now)
+        if expected == NO_ROOM:
+            self._tighten(beat, books.rows.floor())
+        return expected == MAY_GRANT

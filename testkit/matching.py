@@ -55,15 +55,14 @@ class Yard:
         self.view.node_names.append(f"n{slot}")
         if rack not in self.view.rack_names:
             self.view.rack_names.append(rack)
-        self.ledger.nodes.w["rack"][slot] = self.view.rack_names.index(rack)
-        self.ledger.nodes.w["labels"][slot] = self.labels[label]
+        self.ledger.describe_node(slot, self.view.rack_names.index(rack), self.labels[label])
         self.ledger.set_node(slot, capacity, up=True)
         return slot
 
     def add_app(self, queue: str = "a", user: str = "u", work: float = 1.0) -> int:
         """An application slot with so much remaining work (and path)."""
         slot = self.ledger.open_app(self.tree.leaf(queue), user, 0, self.ledger.app_slots + 1)
-        self.ledger.apps.w["remaining"][slot] = self.ledger.apps.w["path"][slot] = work
+        self.ledger.set_work_left(slot, work, work)
         self.matcher.app_joined(self.view, slot, self.now)
         return slot
 
@@ -112,8 +111,7 @@ class Yard:
             self.rows.take(entry, placement.copies, self.now)
             self.matcher.granted(self.view, node, placement, entry.app, self.now)
         self.matcher.matched(self.view, node, answer, self.now)
-        for row in answer.declined:
-            self.rows.w["missed"][row] += 1
+        self.rows.let_go_by(answer.declined)
         return made
 
     def beat(self, node: int) -> list[int]:

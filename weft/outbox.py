@@ -44,6 +44,11 @@ class Outbox(Generic[K, V]):
         return len(self._fresh)
 
     @property
+    def owes(self) -> bool:
+        """Whether anything waits to be sent, or for an answer."""
+        return bool(self._fresh or self._flying)
+
+    @property
     def unacknowledged(self) -> bool:
         """Whether a batch is on its way."""
         return bool(self._flying)

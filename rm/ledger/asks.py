@@ -6,6 +6,8 @@ hundred rows, never over tasks. `serial` names an ask for good, a row number onl
 event.
 """
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 from rm.ledger.asks_kernels import floor_of, is_floor
@@ -150,6 +152,31 @@ class AskRows(Columns):
         entry.row = -1
         self.live -= 1
         self._floor_stale = True
+
+    def let_go_by(self, rows: Iterable[int]) -> None:
+        """Rows declined an opportunity for a nearer one."""
+        for row in rows:
+            self.w["missed"][row] += 1
+
+    def served(self, row: int) -> None:
+        """A row got something: its patience begins anew."""
+        self.w["missed"][row] = 0
+
+    def relabel(self, bit_of: Callable[[str], int]) -> None:
+        """Labels have other bits now."""
+        for entry in self.entries:
+            if entry is not None:
+                self.w["label"][entry.row] = bit_of(entry.ask.label)
+
+    def hide(self, rows: list[int]) -> Bools:
+        """Keep rows from matchers until `show` with what this answers."""
+        before = self.gang[rows].copy()
+        self.w["gang"][rows] = True
+        return before
+
+    def show(self, rows: list[int], before: Bools) -> None:
+        """Show rows as they are."""
+        self.w["gang"][rows] = before
 
     def compact(self) -> None:
         """Close the holes when they are more than the rows; row numbers change."""

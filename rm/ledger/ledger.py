@@ -4,6 +4,7 @@ Nothing is booked beyond a node's capacity; a matcher may overbook divisible res
 up to a limit. A slot is freed with its last container and used again.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -150,6 +151,45 @@ class Ledger:
         n = self.node_count
         self.total = columns["capacity"][:n][columns["up"][:n]].sum(axis=0)
 
+    def describe_node(self, slot: int, rack: int, labels: int) -> None:
+        """What a node says of itself: the number of its rack, its labels' bits."""
+        self.nodes.w["rack"][slot], self.nodes.w["labels"][slot] = rack, labels
+
+    def clear_node(self, slot: int) -> None:
+        """A node that is forgotten left: its slot may become another one's."""
+        for name in ("held", "containers", "labels", "rack", "reserved"):
+            self.nodes.w[name][slot] = 0
+        self.set_node(slot, (0.0,) * len(self.types), up=False)
+
+    def heard_of(self, slot: int, now: float) -> None:
+        """A node gave a sign of life."""
+        self.nodes.w["seen_s"][slot] = now
+
+    def forgive(self, pause_s: float, now: float) -> None:
+        """Take a pause of the manager from the silence of all nodes."""
+        seen_s = self.nodes.w["seen_s"][: self.node_count]
+        np.minimum(seen_s + pause_s, now, out=seen_s)
+
+    def reserve(self, slots: list[int], serial: int) -> None:
+        """Keep nodes for an ask; 0: for nobody."""
+        self.nodes.w["reserved"][slots] = serial
+
+    def unreserve(self, slots: Iterable[int], serial: int) -> bool:
+        """Free those of the nodes that are kept for an ask; answers whether there were any."""
+        kept = [slot for slot in slots if self.nodes.reserved[slot] == serial]
+        self.nodes.w["reserved"][kept] = 0
+        return bool(kept)
+
+    def empty(self, slot: int) -> Floats:
+        """Show a node as empty until `refill` with what this answers."""
+        available: Floats = self.nodes.available[slot].copy()
+        self.nodes.w["available"][slot] = self.nodes.capacity[slot]
+        return available
+
+    def refill(self, slot: int, available: Floats) -> None:
+        """Show a node as it is."""
+        self.nodes.w["available"][slot] = available
+
     # -- applications ------------------------------------------------------------------------------
 
     def open_app(
@@ -192,6 +232,18 @@ class Ledger:
     def set_priority(self, slot: int, priority: int) -> None:
         """Larger goes first."""
         self.apps.w["priority"][slot] = priority
+
+    def set_work_left(self, slot: int, work: float, path_s: float) -> None:
+        """What a master says is left of its job: work that has not started, the longest path."""
+        self.apps.w["remaining"][slot], self.apps.w["path"][slot] = work, path_s
+
+    def no_work_left(self, slot: int) -> None:
+        """Nothing is left to start, as far as anybody knows."""
+        self.apps.w["remaining"][slot] = 0.0
+
+    def note_grant(self, slot: int, now: float) -> None:
+        """An application was granted something."""
+        self.apps.w["granted_s"][slot] = now
 
     def add_pending(self, slot: int, count: int) -> None:
         """Containers asked for (or granted, or withdrawn: negative)."""

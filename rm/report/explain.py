@@ -211,7 +211,7 @@ def _of_gang(books: Books, entry: AskEntry) -> Counter[str]:
     gang = gangs.of_entry(books, entry)
     need, capacity = gangs.need_of(books, gang), capacity_of(books)
     size, up = int(need.wanted.sum()), int(books.ledger.nodes.up[: books.ledger.node_count].sum())
-    kept = books.reserved.get(gang.serial)
+    kept = books.matching.reserved.get(gang.serial)
     if pack(need.on(books.ledger.nodes.up[: len(capacity)]), capacity, capacity) is None:
         return Counter({"even an empty cluster could not hold the whole gang": up})
     if not gangs.within_limits(books, gang.app, need.total):

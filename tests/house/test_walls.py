@@ -1,9 +1,12 @@
 """Plant what the walls forbid: `make check` must say so."""
 
+import ast
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tools import figures
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("weft", "rm", "am", "nm", "sim", "lab")
@@ -41,3 +44,21 @@ def test_every_wall_stops_what_it_is_for(tmp_path: Path) -> None:
         words = line.split()
         target = ".".join((words[1], *words[3:])) if words[0] == "from" else words[1]
         assert f"{module} -> {target}" in done.stdout, done.stdout
+
+
+def test_only_the_ledger_writes_into_its_tables() -> None:
+    """What policies and the rest of the manager see of `rm/ledger` is to be read."""
+    writers = {
+        "close", "compact", "grow_to", "hide", "let_go_by", "open", "relabel", "served", "show",
+        "take", "w", "write",
+    }  # fmt: skip
+    for source in figures.sources():
+        if source.name.startswith(("rm/ledger/", "lab/", "weft/")):
+            continue
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Attribute):
+                place = f"{source.name}:{node.lineno}"
+                assert node.attr != "w", place
+                read_only = source.name.startswith("rm/match/")
+                owner = ast.unparse(node.value).split(".")[-1]
+                assert not (read_only and owner == "rows" and node.attr in writers), place

@@ -149,7 +149,7 @@ def test_nobody_starves_in_ten_thousand_random_steps(matcher: str) -> None:
     assert not crowd.masters, f"{len(crowd.masters)} of {crowd.jobs} jobs did not end"
     assert not books.rows.live
     assert not books.holdings
-    assert not books.reserved
+    assert not books.matching.reserved
     if matcher in GUARANTEE:
         # a task ends within 10 s on average; reservations come after 20 s
         assert max(crowd.longest.values()) < 120.0

@@ -255,7 +255,8 @@ def test_a_reservation_does_not_outlast_its_nodes_service() -> None:
             rig.beat(name, *[succeeded(c, 0, next(tasks)) for c in done], later_s=1.0)
 
     def kept() -> list[str]:
-        return [books.node_at[s].node_id for _, slots in books.reserved.values() for s in slots]
+        reserved = books.matching.reserved.values()
+        return [books.node_at[slot].node_id for _, slots in reserved for slot in slots]
 
     for _ in range(6):
         beat()

@@ -201,7 +201,7 @@ def test_a_gang_that_starves_gets_its_nodes_kept_within_the_bound() -> None:
     most = drain(rig, running, started)
     assert len(gang.containers) == 10, "three nodes were kept until they were empty"
     assert most == 3
-    assert not rig.manager.books.reserved, "what has started keeps no node"
+    assert not rig.manager.books.matching.reserved, "what has started keeps no node"
     assert drain(rig, running, lambda: False, steps=15) == 0, "for the larger one ten are too many"
     told = rig.ask_manager(Explain(huge.attempt_id >> 8))
     (reason,) = told.stages[0].reasons
@@ -247,5 +247,5 @@ def test_one_gang_at_a_time_has_nodes_kept() -> None:
     rig.beat(first.node_id, succeeded(first.container_id), later_s=1.0)  # another is served instead
     for _ in range(20):
         rig.beat(later_s=1.0)
-    assert len(rig.manager.books.reserved) == 1
+    assert len(rig.manager.books.matching.reserved) == 1
     assert gangs.reservations(rig.manager.books) == 1

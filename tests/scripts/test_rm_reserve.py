@@ -42,12 +42,12 @@ def test_a_reservation_goes_with_its_application() -> None:
     for tick in range(6):
         rig.beat("n1", succeeded(running.pop(0), 0, tick), later_s=2.0)
         running.extend(p.container for p in noted(rig.effects, Placed))
-        if rig.manager.books.reserved:
+        if rig.manager.books.matching.reserved:
             break
-    assert rig.manager.books.reserved
+    assert rig.manager.books.matching.reserved
     rig.allocate(big, ask(1, 0, (4.0, 1024.0)))
     rig.beat("n1", later_s=2.0)
-    assert not rig.manager.books.reserved
+    assert not rig.manager.books.matching.reserved
     before = len(rig.manager.books.holdings)
     rig.beat("n1", succeeded(running.pop(0), 0, 99), later_s=2.0)
     assert len(rig.manager.books.holdings) >= before
@@ -95,7 +95,7 @@ def test_the_node_is_kept_where_room_comes_soonest_whatever_runs_on_there() -> N
         rig.beat("n1", later_s=1.0)
         rig.allocate(other, remaining_path_s=99.0)
         rig.allocate(big, remaining_path_s=1.0)
-        if rig.manager.books.reserved:
+        if rig.manager.books.matching.reserved:
             break
-    ((_, slots),) = rig.manager.books.reserved.values()
+    ((_, slots),) = rig.manager.books.matching.reserved.values()
     assert [rig.manager.books.node_at[slot].node_id for slot in slots] == ["n1"]
