@@ -59,10 +59,6 @@ class Pauses:
             if type(event) is not TimerFired:
                 self._engine.soon(actor, event)
 
-    def is_paused(self, actor: Actor) -> bool:
-        """Whether a process stands still."""
-        return actor in self._waiting
-
 
 def die_amid(actor: Actor, keep: int, act: Act) -> None:
     """Have a process die at its next event with more than `keep` effects, after so many of them."""

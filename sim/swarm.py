@@ -18,7 +18,6 @@ from weft.job import Edge, EdgeKind, Job, Stage
 from weft.presets import PRESETS
 
 HORIZON_S = 45.0  # faults begin before
-PLANNERS_LEFT_OUT = ("optimal",)
 
 
 @dataclass(frozen=True, slots=True)

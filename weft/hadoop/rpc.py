@@ -28,7 +28,7 @@ from weft.hadoop.errors import (
 
 MAGIC, VERSION = b"hrpc", 9
 AUTH_NONE, AUTH_SASL = 0x00, 0xDF
-CONTEXT, PING, SASL = -3, -4, -33  # call ids
+CONTEXT, SASL = -3, -33  # call ids
 SUCCESS, ERROR, FATAL = 0, 1, 2  # states of an answer
 NEGOTIATE, INITIATE, SASL_SUCCESS = 1, 2, 0
 FRAME_MAX = 64 << 20

@@ -27,7 +27,6 @@ from weft.hadoop.sasl import Refused
 MASTER, NODE, CONTAINER = "YARN_AM_RM_TOKEN", "NMToken", "ContainerToken"
 KEY_LIFE_S = 24 * 3600.0  # a key makes tokens for so long,
 KEY_GRACE_S = 7 * KEY_LIFE_S  # and its tokens are taken for so much longer
-TICKET_BYTES = 16
 
 
 class Credential(NamedTuple):

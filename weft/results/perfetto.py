@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from weft.errors import InputError, WeftError
-from weft.results import SCHEMAS
 
-COLUMNS = tuple(SCHEMAS["tasks"])
 _US = 1_000_000
 
 
