@@ -6,7 +6,8 @@ that says anything, and whoever administers a queue may submit to it.
 
 from typing import Any
 
-from rm.books import App, Books
+from rm.books import Books
+from rm.records import App
 from weft.access import Caller, Who, may
 from weft.requests import (
     MoveApplication,

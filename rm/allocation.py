@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from rm.applications import move_attempt, persist_attempt
-from rm.books import Attempt, Books, Node
+from rm.books import Books
 from rm.containers import Demand, count_master, full_of_masters, hold, hold_run, next_ids
 from rm.gang_room import spoils
 from rm.hosting import hosts
@@ -15,6 +15,7 @@ from rm.match.candidates import limit_of
 from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Placement
 from rm.match_state import AGAIN
+from rm.records import Attempt, Node
 from weft.dag import Floats
 from weft.effects import Note
 from weft.errors import InvariantError

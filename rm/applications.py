@@ -4,7 +4,7 @@ from collections import deque
 from math import inf
 from typing import Any
 
-from rm.books import App, ApplicationOver, Attempt, Books, Holding, Holdings
+from rm.books import Books
 from rm.containers import close, close_run, order_spare, order_stop
 from rm.lifecycle import (
     APP,
@@ -17,6 +17,7 @@ from rm.lifecycle import (
     ContainerState,
     reported,
 )
+from rm.records import App, ApplicationOver, Attempt, Holding, Holdings
 from weft.effects import Send, SetTimer
 from weft.facts import AppChanged, AttemptChanged
 from weft.ids import NodeId, attempt_id, attempt_of_container

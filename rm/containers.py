@@ -2,10 +2,11 @@
 
 from typing import Final, NamedTuple
 
-from rm.books import App, Attempt, Books, Holding, Node, Spared
+from rm.books import Books
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
 from rm.match.protocol import BaseMatcher
+from rm.records import App, Attempt, Holding, Node, Spared
 from weft.dag import Floats
 from weft.effects import Note
 from weft.facts import Closed, ClosedRun

@@ -4,9 +4,10 @@ from collections import Counter
 
 import numpy as np
 
-from rm.books import Books, Node
+from rm.books import Books
 from rm.leaving import LEAVING
 from rm.lifecycle import AttemptState, NodeState
+from rm.records import Node
 from weft.errors import InvariantError
 
 

@@ -8,10 +8,11 @@ restart. One that is silent for too long or leaves meanwhile is DECOMMISSIONED a
 ran is lost: what the operator waits for has happened, and it must get nothing should it come back.
 """
 
-from rm.books import Books, Node
+from rm.books import Books
 from rm.containers import order_stop
 from rm.lifecycle import NODE, ContainerState, NodeEvent, NodeState
 from rm.match_state import NEVER
+from rm.records import Node
 from weft.effects import SetTimer
 from weft.facts import NodeChanged
 from weft.ids import NodeId

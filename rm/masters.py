@@ -14,11 +14,12 @@ from rm.applications import (
     stop_earlier,
     withdraw,
 )
-from rm.books import Attempt, Books
+from rm.books import Books
 from rm.containers import order_stop
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent
 from rm.lifecycle import ContainerState as Container_
+from rm.records import Attempt
 from weft.dag import Floats
 from weft.effects import Send
 from weft.facts import Remark

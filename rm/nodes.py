@@ -7,7 +7,7 @@ import numpy as np
 
 from rm.allocation import match_node
 from rm.applications import DEAD, container_ended, fail_attempt, hands_over, run_ended
-from rm.books import ApplicationOver, Attempt, Books, Holding, Holdings, Node, Order, Spared
+from rm.books import Books
 from rm.containers import (
     Demand,
     count_master,
@@ -24,6 +24,7 @@ from rm.forgetting import rack_of, slot_of_forgotten
 from rm.leaving import LEAVING, count_class, drain, examine, persist, set_alarm, step
 from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
 from rm.match_state import AGAIN, NEVER
+from rm.records import ApplicationOver, Attempt, Holding, Holdings, Node, Order, Spared
 from rm.reserve import before_match
 from weft.effects import Send
 from weft.errors import InputError

@@ -20,7 +20,7 @@ from math import ceil
 import numpy as np
 
 from rm import gangs
-from rm.books import Books, Holding
+from rm.books import Books
 from rm.containers import order_stop
 from rm.feasible import usable
 from rm.gang_room import pack
@@ -28,6 +28,7 @@ from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.lifecycle import AttemptState, ContainerState
 from rm.match.filter_kernels import fits
+from rm.records import Holding
 from weft.dag import Floats
 from weft.facts import PreemptionChosen
 from weft.messages import Preemption

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # What every event of a simulation or a service passes through. Kernels stay numba's.
 MODULES = {
     "weft": "effects facts ids lifecycle messages outbox",
-    "rm": "allocation applications books containers core masters nodes reserve",
+    "rm": "allocation applications books containers core masters match_state nodes records reserve",
     "rm/ledger": "asks ledger running view",
     "rm/match": "aligned candidates capacity carbyne dominant drf fair fairness fifo graphene"
     " protocol sjf tetris turns",

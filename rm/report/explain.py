@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from rm import gangs
-from rm.books import App, Books
+from rm.books import Books
 from rm.containers import full_of_masters
 from rm.feasible import blocked
 from rm.gang_room import capacity_of, free_of, most_of, pack
@@ -23,6 +23,7 @@ from rm.match.filter_kernels import (
 )
 from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Match
+from rm.records import App
 from weft.messages import AskType
 from weft.requests import Explanation, StageExplanation
 

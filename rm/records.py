@@ -1,0 +1,398 @@
+"""The Resource Manager's records: a container, an attempt, an application, a node.
+
+Plain state; who changes it, and when, is in the modules that `rm.core` calls, `rm.books` has them
+all.
+"""
+
+from collections import deque
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rm.ledger.asks import AskEntry
+from rm.ledger.running import Runs
+from rm.lifecycle import AppState, AttemptState, ContainerState, NodeState
+from rm.match_state import NEVER
+from weft.dag import Floats
+from weft.ids import AppId, AttemptId, ContainerId, NodeId
+from weft.job import Job
+from weft.messages import Container, ContainerEnd, MasterLaunch, Preemption
+from weft.outbox import Outbox
+from weft.resources import Vector
+
+ENDED_SHOWN_MAX = 200
+
+
+class Holding:
+    """A container in the books; `attempt` None: nobody's, until its node says that it ended.
+
+    Or `count` like ones with consecutive ids, granted at once, of which nothing else is known yet.
+    """
+
+    __slots__ = (
+        "adopted",
+        "attempt",
+        "container_id",
+        "count",
+        "demand",
+        "end_s",
+        "ended_node",
+        "entry",
+        "lost",
+        "node",
+        "preempted",
+        "stage",
+        "started_s",
+        "state",
+        "vector",
+    )
+
+    def __init__(
+        self,
+        container_id: ContainerId,
+        node: "Node",
+        attempt: "Attempt | None",
+        entry: AskEntry | None,
+        demand: Floats,
+        vector: Vector,
+        now: float,
+        state: ContainerState,
+    ) -> None:
+        self.container_id = container_id
+        self.count = 1
+        self.node = node
+        self.attempt = attempt
+        self.entry = entry
+        self.demand = demand
+        self.vector = vector
+        self.stage = -1 if entry is None else entry.ask.stage
+        self.started_s = now
+        self.end_s = now + (0.0 if entry is None else entry.ask.duration_s)
+        self.state = state
+        self.adopted = False  # its node brought it along
+        self.preempted = False  # it was stopped for another queue or application
+        self.lost = ""  # why it was stopped, where that is no fault of its own
+        self.ended_node = False  # its node's process ended under it
+
+    def part(self, number: ContainerId) -> "Holding":
+        """One container of a run."""
+        one = Holding(
+            number, self.node, self.attempt, self.entry, self.demand, self.vector, self.started_s,
+            self.state,
+        )  # fmt: skip
+        return one
+
+
+class Holdings:
+    """Containers by id: all, or those of a node or an attempt.
+
+    A run is one `Holding` under all of its ids. Whoever looks at a container finds it by itself, as
+    what is to happen to it need not happen to the others: the run is taken apart. `peek` finds the
+    run. No subclass of `dict`, of which compiled code would not call the methods.
+    """
+
+    __slots__ = ("_all", "_by_id")
+
+    def __init__(self, all_held: "Holdings | None" = None) -> None:
+        self._all = all_held
+        self._by_id: dict[ContainerId, Holding] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._by_id
+
+    def __iter__(self) -> Iterator[ContainerId]:
+        return iter(self._by_id)
+
+    def keys(self) -> KeysView[ContainerId]:
+        """The ids."""
+        return self._by_id.keys()
+
+    def __setitem__(self, number: ContainerId, holding: Holding) -> None:
+        self._by_id[number] = holding
+
+    def __delitem__(self, number: ContainerId) -> None:
+        del self._by_id[number]
+
+    def hold_run(self, run: Holding) -> None:
+        """Have a run under all of its ids."""
+        first = run.container_id
+        self._by_id.update(dict.fromkeys(range(first, first + run.count), run))
+
+    def drop_run(self, run: Holding) -> None:
+        """Have a run no more."""
+        first, held = run.container_id, self._by_id
+        for number in range(first, first + run.count):
+            del held[number]
+
+    def peek(self, number: ContainerId) -> Holding | None:
+        """A container, or the run that it is part of."""
+        return self._by_id.get(number)
+
+    def runs(self) -> ItemsView[ContainerId, Holding]:
+        """Every id with what `peek` finds."""
+        return self._by_id.items()
+
+    def once(self) -> Iterable[Holding]:
+        """Every container, or run of them, once: for those who only look."""
+        return dict.fromkeys(self._by_id.values())
+
+    def get(self, number: ContainerId) -> Holding | None:
+        """A container by itself."""
+        held = self._by_id.get(number)
+        if held is not None and held.count > 1:
+            self._take_apart(held)
+            return self._by_id[number]
+        return held
+
+    def __getitem__(self, number: ContainerId) -> Holding:
+        held = self._by_id[number]
+        if held.count > 1:
+            self._take_apart(held)
+            return self._by_id[number]
+        return held
+
+    def values(self) -> ValuesView[Holding]:
+        """Every container by itself."""
+        self._take_all_apart()
+        return self._by_id.values()
+
+    def items(self) -> ItemsView[ContainerId, Holding]:
+        """Every container by itself, with its id."""
+        self._take_all_apart()
+        return self._by_id.items()
+
+    def _take_all_apart(self) -> None:
+        runs = {held.container_id: held for held in self._by_id.values() if held.count > 1}
+        for run in runs.values():
+            self._take_apart(run)
+
+    def _take_apart(self, run: Holding) -> None:
+        books = self if self._all is None else self._all
+        first, attempt = run.container_id, run.attempt
+        parts = {number: run.part(number) for number in range(first, first + run.count)}
+        books._by_id.update(parts)
+        run.node.holdings._by_id.update(parts)
+        if attempt is not None:
+            attempt.holdings._by_id.update(parts)
+
+
+class Attempt:
+    """One try at running an application's master."""
+
+    __slots__ = (
+        "acks",
+        "address",
+        "app",
+        "attempt_id",
+        "avoid",
+        "blacklist",
+        "counts",
+        "created_s",
+        "demand",
+        "diagnostics",
+        "ended_node",
+        "entries",
+        "failed_on",
+        "headroom",
+        "holdings",
+        "master",
+        "master_id",
+        "next_number",
+        "outbox",
+        "recovered",
+        "request_id",
+        "seed",
+        "seen_s",
+        "share",
+        "state",
+        "takes_over",
+        "vector",
+    )
+
+    def __init__(
+        self,
+        attempt_id: AttemptId,
+        app: "App",
+        outbox: Outbox[Any, Any],
+        vector: Vector,
+        holdings: Holdings,
+    ) -> None:
+        self.attempt_id = attempt_id
+        self.app = app
+        self.vector = vector  # what the master's container holds
+        self.demand: Floats = np.array(vector)
+        self.state = AttemptState.NEW
+        # keys: a grant's is the container's number, an end's the same below zero, that of a task's
+        # end inside a reusable container (number, stage, task, attempt)
+        # or of a word that a container will be preempted (number, -1)
+        self.outbox: Outbox[int | tuple[int, ...], Container | ContainerEnd | Preemption] = outbox
+        self.master: Holding | None = None
+        self.master_id: ContainerId = 0
+        self.holdings = holdings
+        self.entries: dict[int, AskEntry] = {}
+        self.acks: list[int] = []
+        self.blacklist: tuple[NodeId, ...] = ()
+        self.avoid: frozenset[NodeId] = frozenset()  # where attempts before failed
+        self.failed_on: NodeId = ""  # where its own master ran when it failed
+        self.ended_node = False  # its master's node ended with it
+        self.address = ""
+        self.next_number = 1
+        self.request_id = 0  # the newest message heard
+        self.created_s = 0.0
+        self.seen_s = 0.0
+        self.counts = False  # it failed, and not only because its node was lost
+        self.recovered = False  # it lived before the manager's last start
+        self.takes_over = False  # its master is of a kind that follows what an earlier one started
+        self.seed = 0
+        self.share: Vector = ()
+        self.headroom: Vector = ()
+        self.diagnostics = ""
+
+
+class App:
+    """An application: its job, its attempts and what is known of its tasks."""
+
+    __slots__ = (
+        "app_id",
+        "attempt",
+        "attempts",
+        "closed",
+        "diagnostics",
+        "expires_s",
+        "failed",
+        "final_status",
+        "finished",
+        "finished_by_stage",
+        "finished_s",
+        "held_s",
+        "job",
+        "nodes",
+        "preempted",
+        "preempted_amounts",
+        "priority",
+        "progress",
+        "queue",
+        "running",
+        "slot",
+        "started_s",
+        "state",
+        "submission_id",
+        "submitted_s",
+        "tracking_url",
+        "whole",
+        "wished_s",
+    )
+
+    def __init__(
+        self, app_id: AppId, job: Job, submission_id: str, queue: int, now: float, resources: int
+    ) -> None:
+        stages = len(job.stages)
+        self.app_id = app_id
+        self.job = job
+        self.submission_id = submission_id
+        self.queue = queue
+        self.priority = job.priority
+        self.whole = True  # its job and its containers are known still
+        self.state = AppState.NEW
+        self.final_status = "UNDEFINED"
+        self.diagnostics = ""
+        self.slot = -1  # in the ledger; -1: not there (any more)
+        self.attempt: Attempt | None = None
+        self.attempts: list[Attempt] = []
+        self.submitted_s = now
+        self.expires_s = inf  # when it is killed, done or not
+        self.wished_s = 0.0  # when a client wants that; 0: no client said so
+        self.started_s = 0.0
+        self.finished_s = 0.0
+        self.preempted = 0  # containers
+        self.preempted_amounts = [0.0] * resources  # that those held
+        self.held_s = [0.0] * resources  # amount x s of containers that ended, masters included
+        self.progress = 0.0
+        self.tracking_url = ""
+        # where containers of it ran, if its own master may have left files there
+        self.nodes: dict[str, Node] = {}
+        # by stage: task -> run time, s; only while it may matter to a later attempt
+        self.finished: list[dict[int, float]] = [{} for _ in range(stages)]
+        self.finished_by_stage = [0] * stages
+        self.running = [0] * stages
+        self.failed = [0] * stages
+        self.closed: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=ENDED_SHOWN_MAX)
+
+
+class Spared(NamedTuple):
+    """What a node is told of a container that is to be stopped unless something runs in it."""
+
+    container_id: ContainerId
+
+
+class ApplicationOver(NamedTuple):
+    """A node is owed the word that an application is over."""
+
+    app_id: AppId
+
+
+Order = MasterLaunch | ContainerId | ApplicationOver | Spared
+
+
+class Node:
+    """A node, kept by its name for good: what it is owed survives its absence."""
+
+    __slots__ = (
+        "acks",
+        "address",
+        "boot",
+        "capacity",
+        "challenge",
+        "drain_until_s",
+        "holdings",
+        "labels",
+        "lost",
+        "missed_s",
+        "node_id",
+        "outbox",
+        "present",
+        "rack",
+        "runs",
+        "seen",
+        "settled_at",
+        "slot",
+        "state",
+        "sure",
+        "unhealthy",
+        "unhealthy_at",
+        "use",
+    )
+
+    def __init__(
+        self, node_id: NodeId, slot: int, outbox: Outbox[Any, Any], d: int, holdings: Holdings
+    ) -> None:
+        self.node_id = node_id
+        self.slot = slot
+        self.runs: Runs | None = None  # kept once a policy has asked for them
+        self.outbox: Outbox[int, Order] = outbox
+        self.state = NodeState.NEW
+        self.address = ""
+        self.rack = ""
+        self.labels: tuple[str, ...] = ()
+        self.capacity: Vector = (0.0,) * d
+        self.use: Vector = ()
+        self.present = False  # it registered in this life of the manager, and is not given up
+        self.drain_until_s = -1.0  # when what a leaving node runs is stopped; below 0: never
+        self.boot = 0  # names the node manager's process
+        self.challenge = (0, 0)  # which other process says to be this node, what it must answer
+        self.sure = False  # it registered for this life of the manager, not by a late copy
+        self.holdings = holdings
+        self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them
+        self.unhealthy = ""  # why it is not fit for new work, and ...
+        self.unhealthy_at = 0  # ... the number of the report that says so
+        self.acks: list[int] = []
+        self.missed_s = -np.inf  # when an opportunity here was last counted as missed
+        self.settled_at = NEVER  # `MatchState.version` at its last match; AGAIN: match it anyway
