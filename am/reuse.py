@@ -410,7 +410,7 @@ class HoldingWork(Work):
             pooled.idle_since_s = now
         if end.outcome is Outcome.SUCCEEDED:
             self._succeeded(held, end.run_s)
-        elif end.outcome in (Outcome.FAILED, Outcome.OUT_OF_MEMORY):
+        elif end.outcome.is_task_fault:
             how = ContainerEnd(
                 end.container_id, end.outcome, end.exit_code, end.stage, end.task, end.attempt,
                 end.run_s, end.message,

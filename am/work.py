@@ -444,7 +444,7 @@ class Work:
         self.launcher.unanswered.pop(end.container_id, None)
         if end.outcome is _SUCCEEDED:
             self._succeeded(held, end.run_s)
-        elif held.stopping or end.outcome not in (Outcome.FAILED, Outcome.OUT_OF_MEMORY):
+        elif held.stopping or not end.outcome.is_task_fault:
             self.progress.give_back(held.stage, held.task)
             if end.outcome is Outcome.LOST and end.exit_code == NODE_ENDED:
                 self.ended_node(held, end.message, now)

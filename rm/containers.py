@@ -24,7 +24,6 @@ _HOW = {
     Outcome.LOST: ContainerEvent.WAS_KILLED,
     Outcome.PREEMPTED: ContainerEvent.WAS_KILLED,
 }
-_FAULTS: Final = (Outcome.FAILED, Outcome.OUT_OF_MEMORY, Outcome.LOST)
 # looked up here once: to find a member in its enum costs as much as a call
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _ENDED: Final = ContainerEvent.ENDED
@@ -245,7 +244,7 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
         app.running[holding.stage] -= 1
     if end.outcome is _SUCCEEDED:
         journal(books, app, end.stage, end.task, end.run_s)
-    elif 0 <= end.stage < len(app.failed) and end.outcome in _FAULTS:
+    elif 0 <= end.stage < len(app.failed) and end.outcome.is_failed_attempt:
         app.failed[end.stage] += 1
     relay(books, attempt, end)
 

@@ -253,7 +253,7 @@ def node_rows(run: Run) -> Iterator[tuple[Any, ...]]:
     count = len(run.tasks.nodes)
     ran_s = np.bincount(run.tasks.node, run.tasks.end_s - run.tasks.start_s, count)
     ended = np.bincount(run.tasks.node, minlength=count)
-    bad = ~np.isin(run.tasks.outcome, (Outcome.SUCCEEDED, Outcome.PREEMPTED))
+    bad = np.isin(run.tasks.outcome, [each for each in Outcome if each.is_failed_attempt])
     failed = np.bincount(run.tasks.node[bad], minlength=count)
     place = {name: i for i, name in enumerate(run.tasks.nodes)}
     for node in run.cluster.nodes:

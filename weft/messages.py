@@ -56,6 +56,19 @@ class Outcome(IntEnum):
     RELEASED = 5  # given back, or never started
     PREEMPTED = 6  # taken back for a queue below its guarantee, or for priority
 
+    @property
+    def is_task_fault(self) -> bool:
+        """Whether the task itself is to blame: after `max_task_attempts` of these its job fails."""
+        return self in TASK_FAULTS
+
+    @property
+    def is_failed_attempt(self) -> bool:
+        """Whether reports count it as a failed attempt: the task's fault, or a lost node."""
+        return self in TASK_FAULTS or self is Outcome.LOST
+
+
+TASK_FAULTS = (Outcome.FAILED, Outcome.OUT_OF_MEMORY)
+
 
 NODE_ENDED = -100  # exit code of what the end of its node took along (YARN's ABORTED)
 

@@ -8,10 +8,11 @@ from weft.client.api import Client
 from weft.client.text import safe
 from weft.errors import WeftError
 from weft.ids import format_app
+from weft.messages import TASK_FAULTS
 from weft.requests import ApplicationReport, ContainerReport
 
 JOBS_SHOWN, LINES = 3, 10
-BAD = ("FAILED", "OUT_OF_MEMORY")
+BAD = tuple(outcome.name for outcome in TASK_FAULTS)
 
 
 def say_why(client: Client, failed: Sequence[ApplicationReport]) -> None:

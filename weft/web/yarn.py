@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 from weft.client.api import ENDED
@@ -21,6 +22,7 @@ from weft.ids import (
     number_of_attempt,
 )
 from weft.job import Job
+from weft.messages import TASK_FAULTS
 from weft.requests import (
     ApplicationReport,
     ClusterMetrics,
@@ -31,7 +33,7 @@ from weft.requests import (
 )
 from weft.web.source import Source
 
-VERSION = "0.1.0"
+VERSION = version("weft-rm")
 BUILD = f"weft {VERSION}"
 HADOOP = "3.3.6"  # the version of the interface, not of any code here
 TYPE = "WEFT"
@@ -45,6 +47,7 @@ NODE_STATES = (
     "SHUTDOWN",
 )  # fmt: skip
 SCHEDULERS = {"fair": "fairScheduler", "fifo": "fifoScheduler"}
+_FAULTS = tuple(outcome.name for outcome in TASK_FAULTS)
 Data = dict[str, Any]
 
 
@@ -348,7 +351,7 @@ def exit_status(report: ContainerReport) -> int:
         return -1000
     if report.state == "SUCCEEDED":
         return 0
-    return report.exit_code or 1 if report.state in ("FAILED", "OUT_OF_MEMORY") else -100
+    return report.exit_code or 1 if report.state in _FAULTS else -100
 
 
 def _why_ended(report: ContainerReport) -> str:
