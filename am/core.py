@@ -14,6 +14,7 @@ from am.lifecycle import MASTER, MasterEvent, MasterState
 from am.reuse import HoldingWork
 from am.settings import MasterSettings
 from am.work import Work
+from weft.doors import MasterTold, UnknownEventError
 from weft.effects import (
     Effect,
     MakePlan,
@@ -26,7 +27,6 @@ from weft.effects import (
     StopRequested,
     TimerFired,
 )
-from weft.errors import InvariantError
 from weft.facts import JobProgressed, MasterPlanned, Remark
 from weft.ids import AttemptId
 from weft.job import Job
@@ -75,11 +75,11 @@ class ApplicationMaster:
         self._verdict: AttemptFinished | None = None
         self._out: list[Effect] = []
 
-    def handle(self, event: Any, now: float) -> list[Effect]:
+    def handle(self, event: MasterTold, now: float) -> list[Effect]:
         """Tell the master what happened; answers with what to do, in order."""
         door = _DOORS.get(type(event))
         if door is None:
-            raise InvariantError(f"an application master takes no {type(event).__name__}")
+            raise UnknownEventError("an application master", event)
         door(self, event, now)
         work = self._work
         if work is not None and self.state is _RUNNING:

@@ -17,6 +17,7 @@ from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from weft.cluster import DEFAULT_QUEUES
+from weft.doors import ManagerTold
 from weft.effects import ClientRequested, Recovered, Send
 from weft.ids import attempt_id, attempt_of_container
 from weft.job import Job, Stage
@@ -71,7 +72,7 @@ class LoadedManager:
             for node in range(nodes):
                 self.beat(node)
 
-    def handle(self, event: object) -> list[Any]:
+    def handle(self, event: ManagerTold) -> list[Any]:
         """Hand an event in and note what was granted."""
         effects = self.manager.handle(event, self.now)
         for effect in effects:

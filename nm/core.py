@@ -13,6 +13,7 @@ import numpy as np
 from nm.lifecycle import NODE, NodeEvent, NodeState
 from nm.runner import Runner
 from nm.settings import NodeSettings
+from weft.doors import NodeTold, UnknownEventError
 from weft.effects import (
     Clean,
     ContainersMeasured,
@@ -120,14 +121,17 @@ class NodeManager:
 
     # -- the door ----------------------------------------------------------------------------------
 
-    def handle(self, event: Any, now: float) -> list[Effect]:
-        """Tell the node what happened; `now` in s. Raises KeyError for an unknown event."""
+    def handle(self, event: NodeTold, now: float) -> list[Effect]:
+        """Tell the node what happened; `now` in s."""
         effects: list[Effect] = []
         if self.state is _STOPPED:
             return effects
         if self._timer_s <= now:  # what was due before comes first, even if its timer is late
             self._runner.end_due(now, effects)
-        self._handlers[type(event)](event, now, effects)
+        handler = self._handlers.get(type(event))
+        if handler is None:
+            raise UnknownEventError("a node manager", event)
+        handler(event, now, effects)
         self._set_timers(now, effects)
         return effects
 

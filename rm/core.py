@@ -14,6 +14,7 @@ from rm.match.protocol import Matcher
 from rm.reserve import before_match, forget_served
 from rm.settings import ManagerSettings
 from weft.cluster import QueueSpec
+from weft.doors import ManagerTold, UnknownEventError
 from weft.effects import ClientRequested, Effect, Recovered, SetTimer, TimerFired
 from weft.errors import InvariantError
 from weft.facts import Gauge
@@ -67,14 +68,17 @@ class ResourceManager:
             Recovered: recovery.recover,
         }
 
-    def handle(self, event: Any, now: float) -> list[Effect]:
+    def handle(self, event: ManagerTold, now: float) -> list[Effect]:
         """Take in one event; the effects are to be done in order."""
         books = self.books
         books.now = now
-        if type(event) is TimerFired:
+        if isinstance(event, TimerFired):
             self._timer(event)
         else:
-            self._handlers[type(event)](books, event)
+            handler = self._handlers.get(type(event))
+            if handler is None:
+                raise UnknownEventError("a resource manager", event)
+            handler(books, event)
         if not self._watching:
             self._watch()
         if books.settings.prompt and not books.matching.timer_set:

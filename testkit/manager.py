@@ -20,6 +20,7 @@ from testkit.builders import (
     timers,
 )
 from weft.cluster import DEFAULT_QUEUES, QueueSpec
+from weft.doors import ManagerTold
 from weft.effects import ClientRequested, Effect, Recovered, Send, TimerFired
 from weft.ids import attempt_id
 from weft.job import Job
@@ -51,7 +52,9 @@ class Rig:
         self.heard: list[Any] = []  # every message sent, in order
         self.tell(Recovered(tuple(records)))
 
-    def tell(self, event: object, later_s: float = 0.0, *, paused: bool = False) -> list[Effect]:
+    def tell(
+        self, event: ManagerTold, later_s: float = 0.0, *, paused: bool = False
+    ) -> list[Effect]:
         """Hand in an event; all that followed.
 
         A look for silent nodes is on time, as if those before it had been as well, unless `paused`.

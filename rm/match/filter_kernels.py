@@ -18,6 +18,14 @@ from weft.resources import TOLERANCE
 # what keeps an ask off a node, in the order in which it is looked for; what is below TOO_LARGE has
 # nothing to do with size
 OPEN, DOWN, LABEL, PLACE, BANNED, RESERVED, TOO_LARGE, NO_ROOM = range(8)
+WORDS = {  # of explanations, for nodes in service
+    LABEL: "node {label}",
+    PLACE: "node is none that the ask names",
+    BANNED: "node is on the application's black list",
+    RESERVED: "node is reserved for another ask",
+    TOO_LARGE: "larger than the node: {resource}",
+    NO_ROOM: "does not fit: {resource}",
+}
 
 
 class Asks(NamedTuple):

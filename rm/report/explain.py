@@ -12,15 +12,7 @@ from rm.gang_room import capacity_of, free_of, most_of, pack
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
 from rm.match.candidates import limit_of
-from rm.match.filter_kernels import (
-    BANNED,
-    LABEL,
-    NO_ROOM,
-    OPEN,
-    PLACE,
-    RESERVED,
-    TOO_LARGE,
-)
+from rm.match.filter_kernels import NO_ROOM, OPEN, WORDS
 from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Match
 from rm.records import App
@@ -28,14 +20,6 @@ from weft.messages import AskType
 from weft.requests import Explanation, StageExplanation
 
 _LIMITED, _UNSEEN, _MATCHED = range(NO_ROOM + 1, NO_ROOM + 4)  # further than the filter's reasons
-_TEXTS = {
-    LABEL: "node without label {label}",
-    PLACE: "node is none that the ask names",
-    BANNED: "node is on the application's black list",
-    RESERVED: "node is reserved for another ask",
-    TOO_LARGE: "larger than the node: {resource}",
-    NO_ROOM: "does not fit: {resource}",
-}
 _ASKS_MAX = 1_000  # of an application, looked at node by node
 _LOOK_MAX = 256  # nodes with room for which the matcher is asked, each ask and explanation
 
@@ -153,11 +137,10 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
     columns, n = books.ledger.nodes, books.ledger.node_count
     found = _Found(n)
     reason, lacks = blocked(books, entry, columns.available)
-    for code in range(LABEL, NO_ROOM + 1):
+    for code, words in WORDS.items():
         for r in np.unique(lacks[reason == code]).tolist():
-            text = _TEXTS[code].format(label=entry.ask.label, resource=books.types.names[r])
-            if code == LABEL and not entry.ask.label:
-                text = "node has a label"
+            label = f"without label {entry.ask.label}" if entry.ask.label else "has a label"
+            text = words.format(label=label, resource=books.types.names[r])
             found.tell((reason == code) & (lacks == r), code, text)
     open_nodes = reason == OPEN
     limit = _limit(books, app, entry)
