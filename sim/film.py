@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rm.books import App, Attempt
 from rm.core import ResourceManager
+from rm.records import App, Attempt
 from sim.played import Played, Rerun
 from weft.effects import Effect, Note
 from weft.facts import (

@@ -200,7 +200,7 @@ class ForkedSimulation(MeasuredSimulation):
         for slot, app in enumerate(books.app_at):
             if app is not None:
                 books.matcher.app_joined(books.view, slot, self._cut.now)
-        books.version += 1
+        books.matching.changed()
 
     def _exchange_nodes(self, wanted: ClusterSpec) -> None:
         """Nodes come, leave, or leave and come back as others."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from nm.core import HEARTBEAT
 from sim.cluster import Simulation
 from sim.engine import Actor, Engine
-from sim.idle import HEARTBEAT
 from sim.network import LinkSettings, Network
 from sim.recorder import Recorder
 from sim.settings import SimSettings

@@ -121,8 +121,8 @@ class Rerun:
 
 
 def _see(manager: ResourceManager, seen: Seen) -> None:
-    column = manager.books.ledger.nodes.w["seen_s"]
-    column[: len(seen.nodes)] = seen.nodes
+    for slot, at_s in enumerate(seen.nodes):
+        manager.books.ledger.heard_of(slot, at_s)
     for number, at_s in seen.masters:
         app = manager.books.apps.get(number)
         if app is not None and app.attempt is not None:

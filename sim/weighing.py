@@ -101,21 +101,18 @@ class Weigher:
 def weigh(books: Books, matcher: Matcher, node: int, now: float, winner: Placement) -> Weighed:
     """Rank what competes for a node slot with the placement that won; changes nothing."""
     view, rows = books.view, books.rows
-    pending: Any = rows.w["pending"]
-    ranked, hidden = [(winner.row, winner.scores)], {winner.row: int(pending[winner.row])}
+    ranked, hidden = [(winner.row, winner.scores)], {winner.row: rows.set_aside(winner.row)}
     try:
-        pending[winner.row] = 0
         while len(ranked) < RANKED_MAX:
             placements = matcher.would_match(view, node, now).placements
             fresh = next((one for one in placements if one.row not in hidden), None)
             if fresh is None:
                 break
             ranked.append((fresh.row, fresh.scores))
-            hidden[fresh.row] = int(pending[fresh.row])
-            pending[fresh.row] = 0
+            hidden[fresh.row] = rows.set_aside(fresh.row)
     finally:
         for row, count in hidden.items():
-            pending[row] = count
+            rows.put_back(row, count)
     found = [
         Candidate(*_of(books, entry), entry.pending, scores)
         for row, scores in ranked

@@ -178,6 +178,16 @@ class AskRows(Columns):
         """Show rows as they are."""
         self.w["gang"][rows] = before
 
+    def set_aside(self, row: int) -> int:
+        """Show a row as if nothing of it were pending; answers what `put_back` is to have."""
+        pending = int(self.pending[row])
+        self.w["pending"][row] = 0
+        return pending
+
+    def put_back(self, row: int, pending: int) -> None:
+        """Show a row as it is."""
+        self.w["pending"][row] = pending
+
     def compact(self) -> None:
         """Close the holes when they are more than the rows; row numbers change."""
         if self.count <= 2 * self.live + 16:

@@ -137,11 +137,9 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
     columns, n = books.ledger.nodes, books.ledger.node_count
     found = _Found(n)
     reason, lacks = blocked(books, entry, columns.available)
-    for code, words in WORDS.items():
+    for code in WORDS:
         for r in np.unique(lacks[reason == code]).tolist():
-            label = f"without label {entry.ask.label}" if entry.ask.label else "has a label"
-            text = words.format(label=label, resource=books.types.names[r])
-            found.tell((reason == code) & (lacks == r), code, text)
+            found.tell((reason == code) & (lacks == r), code, _said(books, entry, code, r))
     open_nodes = reason == OPEN
     limit = _limit(books, app, entry)
     if limit and open_nodes.any():
@@ -159,7 +157,7 @@ def why_not_on(books: Books, slot: int, entry: AskEntry) -> str:
     """What keeps a pending ask off a node slot, as `application` says it; "": nothing did, it was
     outscored or its turn had not come.
     """
-    found = _reasons_on(books, slot, entry)
+    found = _reason_on(books, slot, entry)
     if found:
         return found
     app = books.app_at[entry.app]
@@ -167,27 +165,18 @@ def why_not_on(books: Books, slot: int, entry: AskEntry) -> str:
     return limit or books.matcher.why_not(books.view, slot, entry.row)
 
 
-def _reasons_on(books: Books, slot: int, entry: AskEntry) -> str:
-    """Label, black list, reservation, size and room, in the order of the filter."""
-    columns, row = books.ledger.nodes, entry.row
-    label, mask = int(books.rows.label[row]), int(columns.labels[slot])
+def _reason_on(books: Books, slot: int, entry: AskEntry) -> str:
+    """What the filter says of one node, "" where it is open to the ask."""
     if entry.ask.gang:
         return "waiting for room for the whole gang"
-    if mask & label == 0 if label else mask != 0:
-        return f"node without label {entry.ask.label}" if label else "node has a label"
-    node = books.node_at[slot]
-    if entry.strict and not entry.admits(node.node_id, node.rack):
-        return "node is none that the ask names"
-    if books.view.banned(slot)[entry.app]:
-        return "node is on the application's black list"
-    if columns.reserved[slot] not in (0, entry.serial):
-        return "node is reserved for another ask"
-    capacity, room = columns.capacity[slot], columns.available[slot]
-    for text, most in (("larger than the node", capacity * (1 + _EPS)), ("does not fit", room)):
-        for r, name in enumerate(books.types.names):
-            if entry.demand[r] > 0 and entry.demand[r] > most[r] + _EPS * capacity[r]:
-                return f"{text}: {name}"
-    return ""
+    reason, lacks = blocked(books, entry, books.ledger.nodes.available)
+    return _said(books, entry, int(reason[slot]), int(lacks[slot]))
+
+
+def _said(books: Books, entry: AskEntry, reason: int, lacks: int) -> str:
+    """A reason of the filter in words; "" for OPEN, and for a node that is not in service."""
+    label = f"without label {entry.ask.label}" if entry.ask.label else "has a label"
+    return WORDS.get(reason, "").format(label=label, resource=books.types.names[lacks])
 
 
 def _of_gang(books: Books, entry: AskEntry) -> Counter[str]:

@@ -49,8 +49,8 @@ def test_every_wall_stops_what_it_is_for(tmp_path: Path) -> None:
 def test_only_the_ledger_writes_into_its_tables() -> None:
     """What policies and the rest of the manager see of `rm/ledger` is to be read."""
     writers = {
-        "close", "compact", "grow_to", "hide", "let_go_by", "open", "relabel", "served", "show",
-        "take", "w", "write",
+        "close", "compact", "grow_to", "hide", "let_go_by", "open", "put_back", "relabel", "served",
+        "set_aside", "show", "take", "w", "write",
     }  # fmt: skip
     for source in figures.sources():
         if source.name.startswith(("rm/ledger/", "lab/", "weft/")):
