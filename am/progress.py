@@ -15,7 +15,19 @@ WAITING, READY, RUNNING, DONE = range(4)
 
 
 class StageProgress:
-    """One stage: a state per task and the counters that decide when its children may start."""
+    """One stage: a state per task and the counters that decide when its children may start.
+
+    A task is WAITING as long as `barriers` or its own entry of `missing` is above 0, READY once
+    both are 0, RUNNING from its first grant on, and DONE for good; only a RUNNING one may become
+    READY again. What holds after every call:
+
+    * `finished` and `running` are the numbers of DONE and RUNNING tasks; a task with copies counts
+      once, however many run;
+    * a READY task's rank is in the `ready` heap of its lot, exactly once; a RUNNING one's only
+      while a copy of it is wanted (`copies`);
+    * `work` is the declared duration x L1(demand / C) of WAITING and READY tasks together, summed
+      in the order of events, so it may be off by rounding (`Progress.remaining_work` cuts at 0).
+    """
 
     __slots__ = (
         "barrier_children",
@@ -94,7 +106,13 @@ class StageProgress:
 
 
 class Progress:
-    """All stages of a job, and the lots whose number of ready tasks changed."""
+    """All stages of a job, and the lots whose number of ready tasks changed.
+
+    The sums over stages (`finished`, `running`, `work`) change in the same call as the stages' own.
+    `changed` is what the asker has not looked at yet: whoever changes how many tasks of a lot are
+    ready puts it there, and only the asker's next look empties it, so no change is ever missed.
+    `version` grows with every change of a task's state, for askers that keep what they computed.
+    """
 
     __slots__ = (
         "changed",

@@ -53,7 +53,21 @@ _KNOWN: Final = (NodeState.RUNNING, NodeState.UNHEALTHY, *LEAVING)
 
 
 def register(books: Books, event: NodeRegistered) -> None:
-    """A node is up; what it runs is adopted, or stopped where nobody wants it."""
+    """A node is up; what it runs is adopted, or stopped where nobody wants it.
+
+    A registration may be old, doubled or of a process that is gone, so it is taken in steps, each
+    of which may end the matter:
+
+    * told to an earlier life of the manager: the node is asked for a new one;
+    * of another process than the one that is present: either that one ended, or this is a late word
+      of one before. The node is asked with a token, and the process that answers it is believed;
+    * said again by the process that is present: it lives, and nothing else is new;
+    * else it is taken in. What the books have on the node and it does not run ended with its last
+      process. What it runs and the books do not know is adopted (after a restart of the manager) or
+      stopped. What was given up in its absence (`Node.lost`) holds its room, for nobody, until the
+      node says that it ended. Then those who waited for the node after a restart are settled: ends
+      that it still owes come with its next heartbeats; a master that it has no more has failed.
+    """
     try:
         capacity = books.types.vector(event.capacity, f"node {event.node_id}: capacity")
         mask = books.label_mask(event.labels)

@@ -185,7 +185,14 @@ class Holdings:
 
 
 class Attempt:
-    """One try at running an application's master."""
+    """One try at running an application's master.
+
+    Its life is `rm.lifecycle.ATTEMPT`. `master` is its container from ALLOCATED until that ended,
+    None while it waits for one and after a restart of the manager until its node is back. Whatever
+    it is owed lies in `outbox` until its master acknowledges it: nothing that is put there is told
+    once only, and nothing is taken out but by `drop`, when it no longer matters. `entries` has all
+    asks that it ever made, `holdings` every container that is booked for it, its master's too.
+    """
 
     __slots__ = (
         "acks",
@@ -258,7 +265,13 @@ class Attempt:
 
 
 class App:
-    """An application: its job, its attempts and what is known of its tasks."""
+    """An application: its job, its attempts and what is known of its tasks.
+
+    Its life is `rm.lifecycle.APP`. `attempt` is the last of `attempts`; those before have ended.
+    `slot` is its place in the ledger while any container is booked for it or may be asked for, so
+    it outlives the last attempt until the last node said that the last container ended. The lists
+    by stage have one entry a stage; `finished` is emptied then, the counts beside it stay.
+    """
 
     __slots__ = (
         "app_id",
@@ -343,7 +356,15 @@ Order = MasterLaunch | ContainerId | ApplicationOver | Spared
 
 
 class Node:
-    """A node, kept by its name for good: what it is owed survives its absence."""
+    """A node, kept by its name for good: what it is owed survives its absence.
+
+    Its life is `rm.lifecycle.NODE`. Three things say who it is: `boot` names its process (one that
+    started anew lost what ran before), `present` says that it registered in this life of the
+    manager and was not given up since, `sure` that it did so for this life and not by a late copy.
+    Its containers are in `holdings` from the grant until the node itself says that they ended, or
+    is given up; then they go to `lost`, as it may still run them, and are booked again, for nobody,
+    when it comes back. `slot` is its row in the ledger and in `Books.node_at`.
+    """
 
     __slots__ = (
         "acks",
