@@ -20,7 +20,7 @@ from sim.rebuild import Cut, Running, Tape, stand
 from sim.recorder import Recorder
 from sim.settings import SimSettings, manager_settings
 from sim.whatif import Jct, recorded_s
-from weft.cluster import ClusterSpec, NodeSpec, QueueSpec
+from weft.cluster import ClusterSpec, QueueSpec
 from weft.effects import Kill, Launch, ProcessEnded, Started, StopRequested
 from weft.errors import InputError
 from weft.ids import AppId, ContainerId, app_of_container
@@ -229,10 +229,6 @@ class ForkedSimulation(MeasuredSimulation):
             actor = self.actors.get(node_address(name))
             if actor is not None and name not in keeps:
                 self.engine.soon(actor, StopRequested())
-
-
-def _alike(one: NodeSpec, other: NodeSpec) -> bool:
-    return (one.capacity, one.labels) == (other.capacity, other.labels)
 
 
 def _queues(cut: Cut) -> QueueSpec:
