@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: failover soak tapes docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: bench-check failover soak tapes docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -132,6 +132,9 @@ native: $(VENV)/.dev ## compile the cores into build/native (needs a C compiler)
 
 native-test: native ## does the native build decide as plain Python does?
 	$(BIN)/python -m tools.check_native
+
+bench-check: $(VENV)/.dev ## is anything 15 % slower than docs/bench.jsonl says? (WRITE=1 adds a line)
+	$(BIN)/python -m lab.bench_check $(if $(WRITE),--write)
 
 bench: $(VENV)/.dev ## every benchmark of the README, natively as well where there is a C compiler
 	-$(BIN)/python -m tools.make_native

@@ -14,6 +14,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from weft.client.api import Client
@@ -51,13 +52,67 @@ def run(quick: bool = False) -> list[Row]:
     ]
 
 
-def barrier_job(name: str, stages: int, tasks: int, command: tuple[str, ...]) -> Job:
+def many_nodes(nodes: int, quick: bool = False) -> list[Row]:
+    """Emulated nodes in one process report every second, idle first, then while tasks of 5 s run.
+
+    Twenty tasks a node in all. `manager_core` and `nodes_core` are CPU s a second of the processes.
+    """
+    settings = LocalSettings(cluster=f"{nodes}x4vcores,16384memory_mb", pace="yarn")
+    with LocalCluster(settings) as cluster, Client(cluster.address) as client:
+        _run(client, barrier_job("warm-up", 2, 200, (), run_s=1.0))
+        rows = []
+        for what, tasks in (("idle", 0), ("tasks of 5 s", (2 if quick else 20) * nodes)):
+            before, began_s = _spent(cluster), time.perf_counter()
+            seen = _histogram(str(cluster.ready["rm"]["metrics"]), "NodeHeartbeated")
+            if tasks:
+                each = max(1, tasks // 10)
+                jobs = [barrier_job(f"load-{i}", 1, each, (), run_s=5.0) for i in range(10)]
+                ended = client.wait([client.submit(job) for job in jobs])
+                if any(report.final_status != "SUCCEEDED" for report in ended.values()):
+                    raise WeftError("a job of the case of many nodes did not succeed")
+            else:
+                time.sleep(5.0 if quick else 20.0)
+            took_s, after = time.perf_counter() - began_s, _spent(cluster)
+            beats = _since(seen, _histogram(str(cluster.ready["rm"]["metrics"]), "NodeHeartbeated"))
+            rows.append({
+                "case": f"{nodes:,} nodes at 1 Hz, {what}",
+                "tasks": tasks,
+                "tasks_per_s": round(tasks / took_s),
+                "manager_core": round((after["rm"] - before["rm"]) / took_s, 2),
+                "nodes_core": round((after["nm0"] - before["nm0"]) / took_s, 2),
+                "heartbeats_per_s": round(beats[-1][1] / took_s),
+                "p50_ms": round(_quantile(beats, 0.5) * 1e3, 3),
+                "p99_ms": round(_quantile(beats, 0.99) * 1e3, 3),
+                "lost": client.metrics().nodes.get("LOST", 0),
+            })  # fmt: skip
+        return rows
+
+
+def _spent(cluster: LocalCluster) -> dict[str, float]:
+    """CPU s of each process so far."""
+    found = {}
+    for name, process in cluster.processes.items():
+        times = psutil.Process(process.pid).cpu_times()
+        found[name] = times.user + times.system
+    return found
+
+
+def _since(
+    before: list[tuple[float, float]], now: list[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    known = dict(before)
+    return [(bound, count - known.get(bound, 0.0)) for bound, count in now]
+
+
+def barrier_job(
+    name: str, stages: int, tasks: int, command: tuple[str, ...], run_s: float = 0.0
+) -> Job:
     """`stages` x `tasks` tasks that do nothing, a barrier between any two stages."""
     demand = {"vcores": 1.0, "memory_mb": 64.0}
     return Job(
         name,
         tuple(
-            Stage(f"s{i}", tasks, 0.0, demand, (Edge(f"s{i - 1}"),) if i else (), command=command)
+            Stage(f"s{i}", tasks, run_s, demand, (Edge(f"s{i - 1}"),) if i else (), command=command)
             for i in range(stages)
         ),
     )

@@ -25,13 +25,22 @@ BENCHES = {
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="plan: the table of resource-constrained scheduling over the instances of this folder.",
 )
-def bench(what: str, as_json: bool, quick: bool, psplib: Path | None) -> None:
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 100_000),
+    help="live: so many emulated nodes in one process, instead of the other cases.",
+)
+def bench(what: str, as_json: bool, quick: bool, psplib: Path | None, nodes: int | None) -> None:
     """Measure one part: how fast it is, against a plain baseline kept beside it."""
     rows: list[dict[str, object]]
     if psplib is not None:
         if what != "plan":
             raise click.UsageError("--psplib goes with `weft bench plan`")
         rows = import_module("lab.psplib_study").run(psplib, quick)
+    elif nodes is not None:
+        if what != "live":
+            raise click.UsageError("--nodes goes with `weft bench live`")
+        rows = import_module(BENCHES[what]).many_nodes(nodes, quick)
     else:
         rows = import_module(BENCHES[what]).run(quick)
     if as_json:
