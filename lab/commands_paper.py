@@ -7,7 +7,7 @@ import click
 
 from lab.papers.page import Kept, Paper, draw, text_of
 
-PAPERS = ("graphene", "carbyne", "cobra")
+PAPERS = ("graphene", "carbyne", "cobra", "alibaba")
 
 
 @click.command()

@@ -1,0 +1,222 @@
+"""The thesis on Alibaba 2018 (Xue, UC Santa Cruz, 2025): chapter 2 by `weft analyse`, chapter 3."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lab.papers.page import Figure, Line, Paper, against, bars, over, told
+from lab.papers.runs import jct_factor, span_gain
+from lab.study_runs import simulate
+from lab.trials import Rows, Trial
+from weft.cluster import cluster_from_text
+from weft.errors import InputError
+from weft.job import Job
+from weft.workloads.imported import Imported
+from weft.workloads.registry import import_jobs
+
+JOBS, EVERY_S = 30, 5.0  # section 3.6
+COPIES, TASKS = 20, (300, 600)  # figure 3.3; the sample's jobs are smaller than its 7,000
+MACHINE = "1x96vcores,393216memory_mb"
+SCHEMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "fifo, whole jobs": ("fifo", {"matcher.whole": True}),
+    "fifo": ("fifo", {}),
+    "fifo, gaps filled": ("fifo", {"matcher.fill": "all"}),
+    "graphene": ("graphene", {}),
+}
+
+
+def data(name: str) -> Path:
+    """A file of the public sample; raises InputError where it is not there."""
+    path = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "alibaba-v2018" / name
+    if not path.is_file():
+        raise InputError("WEFT_DATA", f"{path} is not there; point it to the folder of inputs")
+    return path
+
+
+# -- chapter 2 -------------------------------------------------------------------------------------
+
+
+def analysed(name: str, number: str, seed: int) -> dict[str, Any]:
+    """One figure of the analysis over a file of the sample, as its rows."""
+    from lab.analysis.figures import FIGURES, Facts, Options
+    from lab.analysis.tables import open_trace
+
+    facts = Facts(open_trace([str(data(name))]), Options())
+    (figure,) = (f for f in FIGURES if f.number == number)
+    rows = figure.make(facts).execute().to_dict("records")
+    kept = [{k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    return {"rows": kept}
+
+
+FILES = {
+    "half an hour, all jobs": "hour_slice.csv.gz",
+    "4,600 random jobs": "batch_task_mixed.csv.gz",
+    "jobs of 5 to 7 tasks": "task_usage.csv.gz",
+}
+
+
+def figure_2_1(rows: Rows) -> list[Line]:
+    """Shares of jobs by how long they took."""
+    lines = []
+    for name in FILES:
+        shares = {row["size"]: row["share"] for row in rows[name][0]["rows"]}
+        for size, theirs in (("1: under a minute", "38"), ("2: under an hour", "about 60"),
+                             ("3: an hour and more", "1")):  # fmt: skip
+            ours = f"{100 * shares.get(size, 0.0):.1f}"
+            why = "selected by their size" if name.startswith("jobs of") else ""
+            if size.startswith("1") and not why:
+                why = "which jobs the thesis counts is not said"
+            lines.append(Line(f"{size[3:]}, {name}, %", theirs, ours, why))
+    return lines
+
+
+def figure_2_10(rows: Rows) -> list[Line]:
+    """Which part of the tasks asks for more than it uses."""
+    lines = []
+    for what in ("cpu", "memory"):
+        found = [r for r in rows["use"][0]["rows"] if r["of"] == what]
+        many = np.array([r["tasks"] for r in found], dtype=float)
+        ratio = np.array([r["log2_of_asked_over_used"] for r in found])
+        middle = ratio[np.searchsorted(np.cumsum(many), many.sum() / 2)]
+        above = 100 * many[ratio >= 0].sum() / many.sum()
+        most = 2.0 ** ratio.max()
+        lines.append(
+            Line(f"tasks that ask for more {what} than they use, %", "most", f"{above:.0f}")
+        )
+        lines.append(Line(f"{what} asked for over used, median", "", f"{2.0**middle:.1f}"))
+        theirs = "up to 1,000,000" if what == "memory" else ""
+        lines.append(Line(f"{what} asked for over used, most", theirs, f"{most:,.0f}",
+                          "of tasks; theirs is of times" if theirs else ""))  # fmt: skip
+    return lines
+
+
+def draw_2_10(rows: Rows, axes: Any) -> None:
+    """Both distributions."""
+    for what in ("cpu", "memory"):
+        found = [r for r in rows["use"][0]["rows"] if r["of"] == what]
+        axes.step([r["log2_of_asked_over_used"] for r in found], [r["tasks"] for r in found],
+                  where="mid", label=what)  # fmt: skip
+    axes.axvline(0.0, color="grey", linewidth=0.8)
+    axes.set(xlabel="asked for over used, powers of two", ylabel="tasks")
+    axes.legend(frameon=False)
+
+
+# -- chapter 3 -------------------------------------------------------------------------------------
+
+
+@cache
+def dags() -> tuple[Job, ...]:
+    """The jobs of the half hour that are DAGs, in the order of their submission."""
+    jobs = import_jobs("alibaba2018", [data("hour_slice.csv.gz")], {}, Imported())
+    return tuple(job for job in jobs if any(stage.parents for stage in job.stages))
+
+
+def first_jobs(seed: int) -> list[Job]:
+    """Thirty jobs in a row, one every 5 s; each seed begins where the last one ended."""
+    mine = dags()[JOBS * seed : JOBS * (seed + 1)]
+    return [replace(job, arrival_s=EVERY_S * i) for i, job in enumerate(mine)]
+
+
+def copies(seed: int) -> list[Job]:
+    """Copies of one large job, one every 5 s; each seed takes the next smaller one."""
+    large = [job for job in dags() if TASKS[0] <= job.task_count <= TASKS[1]]
+    large.sort(key=lambda job: (-job.task_count, job.name))
+    job = large[seed]
+    return [replace(job, name=f"{job.name}-{i}", arrival_s=EVERY_S * i) for i in range(COPIES)]
+
+
+def run(made: Any, scheme: str, seed: int) -> dict[str, Any]:
+    """One run on one machine."""
+    preset, options = SCHEMES[scheme]
+    jobs = made(seed)
+    found = simulate(jobs, cluster_from_text(MACHINE), preset, options, seed)
+    return {
+        "jct_s": [round(float(t), 1) for t in found.jct_s],
+        "makespan_s": round(found.makespan_s, 1), "used": round(found.utilisation, 4),
+        "tasks": sum(job.task_count for job in jobs),
+    }  # fmt: skip
+
+
+def chapter_3(made: Any) -> dict[str, Trial]:
+    """Each scheme."""
+    return {name: partial(run, made, name) for name in SCHEMES}
+
+
+def shorter(theirs: str, rows: Rows) -> list[Line]:
+    """Makespan saved by Graphene over each kind of FIFO."""
+    lines = []
+    for name in SCHEMES:
+        if name == "graphene":
+            continue
+        gain = against(rows, "graphene", name, span_gain)
+        times = against(rows, "graphene", name, lambda b, o: b["makespan_s"] / o["makespan_s"])
+        said = theirs if name != "fifo, gaps filled" else ""
+        lines.append(Line(f"makespan, graphene over `{name}`, %", said, told(gain, 1, True),
+                          _WHY[name]))  # fmt: skip
+        lines.append(Line(f"makespan, `{name}` over graphene, times", "", told(times, 2)))
+        lines.append(Line(f"mean JCT, `{name}` over graphene, times", "",
+                          told(against(rows, "graphene", name, jct_factor), 2)))  # fmt: skip
+    for name in SCHEMES:
+        used = over(rows, name, lambda row: 100 * row["used"])
+        lines.append(Line(f"used of what is used most, `{name}`, %", "", told(used, 0)))
+    return lines
+
+
+_WHY = {
+    "fifo, whole jobs": "a later job waits for all tasks of the earlier one: gaps while those wait "
+    "for their inputs, as the thesis's picture shows them",
+    "fifo": "a later job's tasks start while the earlier one's wait for their inputs",
+    "fifo, gaps filled": "",
+}
+
+
+def draw_3(rows: Rows, axes: Any) -> None:
+    """Makespans as times of Graphene's."""
+    names = list(SCHEMES)
+    bars(axes, names, {
+        "makespan": [
+            against(rows, "graphene", n, lambda b, o: b["makespan_s"] / o["makespan_s"])
+            for n in names
+        ],
+    })  # fmt: skip
+    axes.set_ylabel("makespan over graphene's")
+
+
+PAPER = Paper(
+    "alibaba",
+    "An analysis and application of Graphene on Alibaba",
+    f"""
+Chapter 2 is `weft analyse` ([how](../analysis.md)) over the parts of the trace that are handed on,
+by task: the other figures need whole tables, of which no part is public. Chapter 3 is simulated on
+one machine of 96 cores: {JOBS} DAG jobs, one every {EVERY_S:g} s, and {COPIES} copies of a job of
+{TASKS[0]} to {TASKS[1]} instances. What Graphene gains over FIFO is a matter of what FIFO means:
+the thesis's leaves gaps. Its gain lies between those over a FIFO of whole jobs and over a FIFO
+whose later jobs start while tasks of earlier ones wait for their inputs.
+""",
+    (
+        Figure("figure 2.1", "jobs by how long they took", "analysis/2.1",
+               {name: partial(analysed, file, "2.1") for name, file in FILES.items()}, figure_2_1,
+               "", None, 1.0, 1),
+        Figure("figure 2.10", "asked for over used, jobs of 5 to 7 tasks", "analysis/2.10",
+               {"use": partial(analysed, "task_usage.csv.gz", "2.10")}, figure_2_10, "", draw_2_10,
+               1.0, 1),
+        Figure("figure 3.2", "thirty DAG jobs on one machine", "chapter3/first",
+               chapter_3(first_jobs), partial(shorter, "about 30"), "", draw_3, 1.0),
+        Figure("figure 3.3", "copies of a large job on one machine", "chapter3/copies",
+               chapter_3(copies), partial(shorter, "75 to 83 (4 to 6 times)"), "", draw_3, 6.0),
+    ),
+    {
+        "figures 2.2 to 2.5, 2.9": "need start_time and end_time of instances "
+        "(`batch_instance.csv`), which no public part has; `weft analyse` makes them where it is",
+        "figures 2.6, 2.7": "need cpu_avg and mem_avg of instances beside",
+        "figure 2.8": "`weft analyse task_usage.csv` makes it of the jobs of 5 to 7 tasks, which "
+        "are a thousandth of the cluster",
+        "figures 2.11, 2.12": "need machine_id of instances (`batch_instance.csv`)",
+        "figure 3.1": "pseudocode: docs/planning.md says how Weft divides subsets",
+    },
+)  # fmt: skip
