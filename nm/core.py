@@ -78,10 +78,12 @@ class NodeManager:
         settings: NodeSettings,
         rng: np.random.Generator,
         boot: int = 0,
+        lacking: str = "",
     ) -> None:
         self.node_id = node_id
         self.state = NODE.initial
         self._registration = (address, rack, labels, dict(capacity))
+        self._lacking = lacking  # what was wanted to keep tasks apart and the host cannot do
         self._settings = settings
         self._rng = rng
         self._runner = Runner(node_id, settings)
@@ -185,7 +187,7 @@ class NodeManager:
         running = self._runner.book.running()
         message = NodeRegistered(
             self.node_id, address, rack, labels, capacity, running,
-            self._boot, self._life, self._token, self._request[0], self._unhealthy,
+            self._boot, self._life, self._token, self._request[0], self._unhealthy, self._lacking,
         )  # fmt: skip
         self._told_health = self._unhealthy
         effects.append(Send(MANAGER, message))

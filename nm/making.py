@@ -21,6 +21,7 @@ class NodeParts:
     settings: NodeSettings
     seed: tuple[int, ...]
     boot: int
+    lacking: str = ""
 
     def make(self) -> NodeManager:
         """A new node."""
@@ -33,4 +34,5 @@ class NodeParts:
             self.settings,
             np.random.default_rng(self.seed),
             boot=self.boot,
+            lacking=self.lacking,
         )

@@ -375,6 +375,7 @@ class Node:
         "drain_until_s",
         "holdings",
         "labels",
+        "lacking",
         "lost",
         "missed_s",
         "node_id",
@@ -414,6 +415,7 @@ class Node:
         self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them
         self.unhealthy = ""  # why it is not fit for new work, and ...
         self.unhealthy_at = 0  # ... the number of the report that says so
+        self.lacking = ""  # what was wanted to keep tasks apart and its host cannot do
         self.acks: list[int] = []
         self.missed_s = -np.inf  # when an opportunity here was last counted as missed
         self.settled_at = NEVER  # `MatchState.version` at its last match; AGAIN: match it anyway

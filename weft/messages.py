@@ -364,6 +364,7 @@ class NodeRegistered:
     token: int = 0  # of the resync that asked a process to show that it is the one that lives
     request_id: int = 0  # one that is repeated keeps its number; 0: not told
     unhealthy: str = ""  # why the node is not fit for new work; empty: it is
+    lacking: str = ""  # what was wanted to keep tasks apart and the host cannot do
 
 
 @record

@@ -282,6 +282,7 @@ class NodeReport:
     containers: int
     last_heartbeat_s: float
     health_report: str = ""  # why it is unhealthy; empty: it is not
+    lacking: str = ""  # what was wanted to keep tasks apart and its host cannot do
 
 
 @dataclass(frozen=True, slots=True)

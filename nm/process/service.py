@@ -59,6 +59,7 @@ from weft.wire.tokens import KeysTold, Shown, TimeTold
 
 FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
 MEASURE_S = 1.0  # wall clock, between looks at what containers use
+LACKING_MAX = 2_000  # characters
 LOG_CHUNK = 1 << 18  # bytes of one message
 
 
@@ -95,7 +96,8 @@ class NodeService(Outside):
         self._masters: HostedMasters | ProcessMasters
         self._processes: ProcessHost | None = None
         self._isolation = kept_apart
-        for problem in kept_apart.lacking if kept_apart is not None else ():
+        self._lacking = list(kept_apart.lacking) if kept_apart is not None else []
+        for problem in self._lacking:
             process.log.warning("tasks are not kept apart", reason=problem)
         self._hosted = 0
         self._gate = Gate(process.tell_refused, process.count_refused)
@@ -152,6 +154,7 @@ class NodeService(Outside):
                 core_settings,
                 (settings.seed, settings.first_node + number),
                 boot=1 + secrets.randbelow(BOOT_MAX),
+                lacking="; ".join(self._lacking)[:LACKING_MAX],
             )
             address_of = node_address(spec.node_id)
             self.shell.add(address_of, parts.make(), parts)
@@ -240,6 +243,8 @@ class NodeService(Outside):
             self._process.log.warning("disk bandwidth is not limited", reason=groups.no_disk)
         if groups is None:
             self._process.log.warning("tasks run without limits", reason=reason)
+            if self._settings.cgroups == "auto":
+                self._lacking.append(f"no limits of tasks: {reason}")
         self._process.spawn(self._measure(node_address(specs[0].node_id)))
         return Limits(types.names, groups)
 

@@ -48,7 +48,8 @@ def weight(report: ApplicationReport | NodeReport | ContainerReport) -> int:
         )  # fmt: skip
     elif isinstance(report, NodeReport):
         texts = (
-            report.node_id, report.address, report.rack, report.health_report, *report.labels,
+            report.node_id, report.address, report.rack, report.health_report, report.lacking,
+            *report.labels,
         )  # fmt: skip
     else:
         texts = (report.node_id, report.node_address, report.stage, report.message)

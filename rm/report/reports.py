@@ -147,6 +147,7 @@ def nodes(books: Books, request: ListNodes) -> Page[NodeReport]:
             containers=int(columns.containers[node.slot]),
             last_heartbeat_s=float(columns.seen_s[node.slot]),
             health_report=node.unhealthy,
+            lacking=node.lacking,
         )
 
     first = number_of(request.page, len(books.node_at)) + 1 if request.page else 0

@@ -21,6 +21,7 @@ from nm.process.leftovers import Strays
 from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
+from weft.client.show import show_nodes
 from weft.effects import ProcessEnded
 from weft.errors import InputError
 from weft.ids import attempt_id, container_id
@@ -259,6 +260,21 @@ def test_what_a_host_cannot_do_is_told(tmp_path, monkeypatch):
         isolation(tmp_path, sandbox="on")
     with pytest.raises(InputError, match="needs --sandbox"):
         isolation(tmp_path, network=False)
+
+
+def test_what_a_host_lacks_is_shown_with_its_node_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))  # no bwrap there
+    settings = LocalSettings(
+        cluster="2x4vcores,4096memory_mb", mode="process", flags={"nm": ["sandbox=auto"]}
+    )
+    with LocalCluster(settings, tmp_path / "c") as cluster, Client(cluster.address) as client:
+        nodes = client.nodes()
+    assert [node.lacking.partition(":")[0] for node in nodes] == [
+        "no sandbox, tasks see each other and this host"
+    ] * 2
+    show_nodes(nodes)
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.count(" among them: no sandbox") == 1
 
 
 @root_only

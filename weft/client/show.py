@@ -172,6 +172,10 @@ def show_nodes(reports: Iterable[NodeReport]) -> None:
     rows = list(reports)
     names = list(dict.fromkeys(name for r in rows for name in r.capacity))
     ill = any(r.health_report for r in rows)
+    lacking: dict[str, list[str]] = {}
+    for r in rows:
+        if r.lacking:
+            lacking.setdefault(r.lacking, []).append(r.node_id)
     table(
         (
             Column("node", kind="name"), Column("state", kind="state"), Column("tasks", 3),
@@ -189,6 +193,9 @@ def show_nodes(reports: Iterable[NodeReport]) -> None:
             for r in rows
         ],
     )  # fmt: skip
+    for problem, found in lacking.items():  # once, of however many nodes
+        where = found[0] if len(found) == 1 else f"{len(found)} nodes, {found[0]} among them"
+        say(f"{where}: {problem}")
 
 
 def show_managers(reports: Iterable[ManagerReport]) -> None:

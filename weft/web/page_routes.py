@@ -105,6 +105,7 @@ def _node_row(report: NodeReport, types: Sequence[str]) -> list[Any]:
         round(report.last_heartbeat_s, 2),
         report.address,
         report.health_report,
+        report.lacking,
     ]
 
 

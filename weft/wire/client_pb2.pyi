@@ -656,6 +656,7 @@ class NodeReport(_message.Message):
     CONTAINERS_FIELD_NUMBER: _builtins.int
     LAST_HEARTBEAT_S_FIELD_NUMBER: _builtins.int
     HEALTH_REPORT_FIELD_NUMBER: _builtins.int
+    LACKING_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     address: _builtins.str
     """host:port of the node manager's service"""
@@ -666,6 +667,8 @@ class NodeReport(_message.Message):
     """s on the cluster's clock"""
     health_report: _builtins.str
     """why it is unhealthy; empty: it is not"""
+    lacking: _builtins.str
+    """what was wanted to keep tasks apart and its host cannot do"""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -690,10 +693,11 @@ class NodeReport(_message.Message):
         containers: _builtins.int = ...,
         last_heartbeat_s: _builtins.float = ...,
         health_report: _builtins.str = ...,
+        lacking: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "allocated", b"allocated", "capacity", b"capacity", "containers", b"containers", "health_report", b"health_report", "labels", b"labels", "last_heartbeat_s", b"last_heartbeat_s", "node_id", b"node_id", "rack", b"rack", "state", b"state", "use", b"use"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "allocated", b"allocated", "capacity", b"capacity", "containers", b"containers", "health_report", b"health_report", "labels", b"labels", "lacking", b"lacking", "last_heartbeat_s", b"last_heartbeat_s", "node_id", b"node_id", "rack", b"rack", "state", b"state", "use", b"use"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

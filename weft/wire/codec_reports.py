@@ -135,6 +135,7 @@ def encode_node(report: NodeReport) -> pb.NodeReport:
         containers=report.containers,
         last_heartbeat_s=report.last_heartbeat_s,
         health_report=report.health_report,
+        lacking=report.lacking,
     )
 
 
@@ -152,6 +153,7 @@ def decode_node(item: pb.NodeReport) -> NodeReport:
         item.containers,
         item.last_heartbeat_s,
         health_report=item.health_report,
+        lacking=item.lacking,
     )
 
 

@@ -203,6 +203,7 @@ def _encode_registered(message: NodeRegistered) -> pb.RegisterNode:
         token=message.token,
         request_id=message.request_id,
         unhealthy=message.unhealthy,
+        lacking=message.lacking,
     )
 
 
@@ -226,6 +227,7 @@ def _decode_registered(item: pb.RegisterNode) -> NodeRegistered:
         item.token,
         item.request_id,
         item.unhealthy,
+        item.lacking,
     )
 
 

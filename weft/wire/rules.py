@@ -266,7 +266,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.NodeRegistered: {
         "node_id": NAMED, "address": NAME, "rack": NAME, "labels": LABELS, "capacity": CAPACITY,
         "running": _list(messages.RunningContainer), "boot": GIVEN, "life": COUNT, "token": ID,
-        "request_id": ID, "unhealthy": TEXT,
+        "request_id": ID, "unhealthy": TEXT, "lacking": TEXT,
     },
     messages.NodeHeartbeated: {
         "node_id": NAMED, "request_id": ID, "acks": IDS,

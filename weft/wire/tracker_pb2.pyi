@@ -193,6 +193,7 @@ class RegisterNode(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     UNHEALTHY_FIELD_NUMBER: _builtins.int
+    LACKING_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     address: _builtins.str
     """host:port of the node manager's service"""
@@ -207,6 +208,8 @@ class RegisterNode(_message.Message):
     """of the registration; said again with the same number"""
     unhealthy: _builtins.str
     """why the node is not fit for new work; empty: it is"""
+    lacking: _builtins.str
+    """what was wanted to keep tasks apart and the host cannot do"""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -229,10 +232,11 @@ class RegisterNode(_message.Message):
         token: _builtins.int = ...,
         request_id: _builtins.int = ...,
         unhealthy: _builtins.str = ...,
+        lacking: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "capacity", b"capacity", "labels", b"labels", "life", b"life", "node_id", b"node_id", "rack", b"rack", "request_id", b"request_id", "running", b"running", "token", b"token", "unhealthy", b"unhealthy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "capacity", b"capacity", "labels", b"labels", "lacking", b"lacking", "life", b"life", "node_id", b"node_id", "rack", b"rack", "request_id", b"request_id", "running", b"running", "token", b"token", "unhealthy", b"unhealthy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

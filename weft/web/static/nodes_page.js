@@ -26,8 +26,9 @@ const ROW_CELLS = 62;
 
 /** A row of the server's short form as an object. */
 function unpack(row, types, now) {
-  const [name, state, rack, labels, containers, capacity, allocated, use, beat, address, health] =
-    row;
+  const [
+    name, state, rack, labels, containers, capacity, allocated, use, beat, address, health, lacking,
+  ] = row;
   const shares = capacity.map((total, i) => (total ? allocated[i] / total : 0));
   return {
     name,
@@ -41,6 +42,7 @@ function unpack(row, types, now) {
     beat,
     address,
     health,
+    lacking,
     types,
     now,
     share: Math.max(0, ...shares),
@@ -420,6 +422,7 @@ export function nodePage({ argument, go, refresh }) {
         ["Heard of", ago(node.now - node.beat)],
         ["Address", node.address || "–"],
         ["Health", node.health || "–"],
+        ...(node.lacking ? [["Host lacks", node.lacking]] : []),
       ];
       facts.replaceChildren(
         ...rows.map(([name, text]) => h("div", null, h("dt", null, name), h("dd", null, text))),
