@@ -243,7 +243,7 @@ class ProcessHost:
         return found, ends
 
     def _keep(self, record: Record) -> bool:
-        if not record.alive:
+        if not record.there:
             return False
         key = (record.stage, record.task, record.attempt)
         ran_s = time.time() - record.began_s
@@ -253,7 +253,7 @@ class ProcessHost:
             process.pidfd = os.pidfd_open(record.pid)
         except OSError:
             return False
-        if not record.alive:  # it ended in between, and its number may be another's
+        if not record.there:  # it ended in between, and its number may be another's
             os.close(process.pidfd)
             return False
         self.cluster_ts = record.cluster_ts
@@ -368,11 +368,20 @@ class ProcessHost:
         self._on_ended(end)
 
     def _lost(self, numbers: Sequence[int]) -> None:
-        """The spawner is gone: nobody will know how its processes end, so they end now."""
+        """The spawner is gone: nobody will know how its processes end, so they end now.
+
+        Of what it did it may have written down more than it said.
+        """
+        known = {} if self._records is None else {name_of(r): r for r in self._records.read()}
         for number in numbers:
             process = self._by_number.pop(number)
+            name = process_name(process.container_id, process.key)
+            record, code = known.get(name), None
+            if record is not None and self._records is not None:
+                process.pid = record.pid if record.alive else process.pid
+                code = self._records.code(name)
             _signal(process.pid, signal.SIGKILL)
-            self._ended(process, UNKNOWN, None)
+            self._ended(process, UNKNOWN if code is None else code, None)
 
     def _found_ended(self, process: _Process, tries: int = 0) -> None:
         """A process that an earlier node manager started ended; who waits for it writes down how

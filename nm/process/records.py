@@ -62,6 +62,11 @@ class Record:
         """Whether that very process is still there."""
         return self.host_boot == host_boot() and started(self.pid) == self.start
 
+    @property
+    def there(self) -> bool:
+        """Whether it is, or has ended and who started it has not looked yet."""
+        return self.host_boot == host_boot() and started(self.pid, dead=True) == self.start
+
 
 class Records:
     """The files of one node manager's processes."""
@@ -153,13 +158,16 @@ def process_name(container: ContainerId, key: tuple[int, int, int]) -> str:
     return f"{container}_{'_'.join(map(str, key))}"
 
 
-def started(pid: int) -> int:
-    """When a process started, clock ticks since the host's boot; -1: it is not there, or dead."""
+def started(pid: int, *, dead: bool = False) -> int:
+    """When a process started, clock ticks since the host's boot; -1: it is not there.
+
+    One that is dead and was not waited for is only with `dead`.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return -1
-    return -1 if fields[0] in "ZX" else int(fields[19])
+    return -1 if fields[0] in "ZX" and not dead else int(fields[19])
 
 
 @cache

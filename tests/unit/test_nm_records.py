@@ -205,6 +205,47 @@ def test_what_a_spawner_leaves_is_lost_and_the_next_one_goes_on(tmp_path: Path) 
     assert (ends[1].task, ends[1].outcome) == (3, Outcome.SUCCEEDED)
 
 
+def test_what_a_spawner_wrote_and_could_not_say_counts(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+
+    async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        for number in (2, 3):
+            host.start(launch(number, "sleep", "60"))
+        await asyncio.sleep(0)  # they are ordered
+        host._loop.remove_reader(host._spawning._link)  # nothing that it says is heard
+        await until(lambda: len(list(records.read())) == 2)
+        one, other = records.read()
+        os.kill(host._spawning.pid, signal.SIGKILL)
+        records.exit_file(name_of(one)).write_text("0")
+        host._lost(sorted(host._by_number))
+        assert [(end.task, end.outcome) for end in ends] == [
+            (2, Outcome.SUCCEEDED), (3, Outcome.LOST),
+        ]  # fmt: skip
+        await until(lambda: not one.alive)
+        await until(lambda: not other.alive)
+
+    drive(tmp_path, act)
+
+
+def test_an_end_that_nobody_looked_at_yet_is_waited_for(tmp_path: Path) -> None:
+    """The node manager is back before the spawner of the one before had a moment to run."""
+    waits = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; exit 6"
+    spawner = node_that_dies(tmp_path, "running", {3: ("sh", "-c", waits)})
+    os.kill(spawner, signal.SIGSTOP)
+    (record,) = [one for one in Records(tmp_path).read() if one.task == 3]
+    (tmp_path / "go").touch()
+
+    async def after(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        await until(lambda: record.there and not record.alive)
+        _, gone = host.find()
+        assert 3 not in {end.task for end in gone}
+        os.kill(spawner, signal.SIGCONT)
+        await until(lambda: ends)
+        assert [(end.task, end.outcome, end.exit_code) for end in ends] == [(3, Outcome.FAILED, 6)]
+
+    drive(tmp_path, after)
+
+
 def test_a_number_that_is_another_process_s_by_now_is_left_alone(tmp_path: Path) -> None:
     async def before(host: ProcessHost, ends: list[ProcessEnded]) -> None:
         host.start(launch(2, "sleep", "60"))
