@@ -22,8 +22,9 @@ from weft.job import Job, Stage
 from weft.live.exposition import Exposition
 from weft.messages import AskType, Outcome
 from weft.presets import preset
-from weft.requests import Explain
-from weft.wire.codec_reports import decode_explanation, encode_explanation
+from weft.requests import Explain, Explanation
+from weft.wire import client_pb2 as pb
+from weft.wire.plain import codec_of
 
 FREE = ManagerSettings(master_demand={"vcores": 0.0})
 
@@ -39,7 +40,8 @@ def test_an_explanation_tells_how_many_may_wait(capsys: pytest.CaptureFixture[st
     explained = rig.ask_manager(Explain(2))
     [found] = explained.stages
     assert (found.pending, found.altruistic) == (9, 7)
-    assert decode_explanation(encode_explanation(explained)) == explained
+    codec = codec_of(Explanation, pb.Explanation)
+    assert codec.decode(codec.encode(explained)) == explained
     show_explanation(explained)
     printed = capsys.readouterr().out
     assert "may wait: asked ALTRUISTIC" in printed

@@ -1,4 +1,8 @@
-"""Client requests and answers to and from `proto/client.proto`; one row of CALLS per RPC."""
+"""Client requests and answers to and from `proto/client.proto`; one row of CALLS per RPC.
+
+Requests and answers have the fields of their messages (`weft.wire.plain`), but for jobs, which
+travel as JSON.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,10 +13,14 @@ from google.protobuf.message import Message
 from weft.requests import (
     ApplicationAccepted,
     ApplicationJob,
+    ApplicationReport,
     ApplicationReserved,
+    ClusterMetrics,
+    ContainerReport,
     DecommissionNode,
     Done,
     Explain,
+    Explanation,
     GetApplication,
     GetJob,
     GetManager,
@@ -22,9 +30,12 @@ from weft.requests import (
     ListContainers,
     ListNodes,
     ListQueues,
+    ManagerReport,
     MoveApplication,
     NewApplication,
+    NodeReport,
     Page,
+    QueueReport,
     RecommissionNode,
     SetExpiry,
     SetPriority,
@@ -33,22 +44,7 @@ from weft.requests import (
 from weft.wire import client_pb2 as pb
 from weft.wire import words_pb2 as words
 from weft.wire.codec_job import decode_job, encode_job
-from weft.wire.codec_reports import (
-    decode_application,
-    decode_container,
-    decode_explanation,
-    decode_manager,
-    decode_metrics,
-    decode_node,
-    decode_queue,
-    encode_application,
-    encode_container,
-    encode_explanation,
-    encode_manager,
-    encode_metrics,
-    encode_node,
-    encode_queue,
-)
+from weft.wire.plain import Codec, codec_of, page_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,178 +60,62 @@ class Call:
     decode_answer: Callable[[Any], Any]
 
 
-def encode_accepted(answer: ApplicationAccepted) -> pb.SubmitApplicationResponse:
-    """The answer to a submission."""
-    return pb.SubmitApplicationResponse(app_id=answer.app_id, cluster_ts=answer.cluster_ts)
-
-
-def decode_accepted(item: pb.SubmitApplicationResponse) -> ApplicationAccepted:
-    """The answer to a submission."""
-    return ApplicationAccepted(item.app_id, item.cluster_ts)
-
-
-def _many(
-    batch: Callable[..., Any], encode: Callable[[Any], Any], decode: Callable[[Any], Any]
-) -> tuple[Callable[[Page[Any]], Any], Callable[[Any], Page[Any]]]:
-    """Both directions of a page of reports."""
-    return (
-        lambda page: batch(items=[encode(report) for report in page.items], next=page.next),
-        lambda message: Page(tuple([decode(item) for item in message.items]), message.next),
-    )
-
-
-_DONE: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (
-    lambda answer: pb.Done(state=answer.state),
-    lambda item: Done(item.state),
+_SUBMISSION = Codec(
+    lambda request: pb.SubmitApplicationRequest(
+        job_json=encode_job(request.job),
+        submission_id=request.submission_id,
+        app_id=request.app_id,
+    ),
+    lambda item: SubmitApplication(
+        job=decode_job(item.job_json), submission_id=item.submission_id, app_id=item.app_id
+    ),
 )
+_JOB = Codec(
+    lambda answer: pb.GetJobResponse(job_json=encode_job(answer.job)),
+    lambda item: ApplicationJob(job=decode_job(item.job_json)),
+)
+_APPLICATIONS = page_of(Page, ApplicationReport, pb.ApplicationReports, pb.ApplicationReport)
+_NODES = page_of(Page, NodeReport, pb.NodeReports, pb.NodeReport)
+_CONTAINERS = page_of(Page, ContainerReport, pb.ContainerReports, pb.ContainerReport)
 
-CALLS: Mapping[type, Call] = {
-    NewApplication: Call(
-        "NewApplication",
-        words.Nothing,
-        pb.NewApplicationResponse,
-        lambda r: words.Nothing(),
-        lambda m: NewApplication(),
-        lambda a: pb.NewApplicationResponse(app_id=a.app_id, cluster_ts=a.cluster_ts),
-        lambda m: ApplicationReserved(m.app_id, m.cluster_ts),
-    ),
-    SubmitApplication: Call(
-        "SubmitApplication",
-        pb.SubmitApplicationRequest,
-        pb.SubmitApplicationResponse,
-        lambda r: pb.SubmitApplicationRequest(
-            job_json=encode_job(r.job), submission_id=r.submission_id, app_id=r.app_id
+
+def _call(
+    request: type,
+    message: type[Message],
+    answer: type | Codec,
+    answer_message: type[Message],
+    asked: Codec | None = None,
+) -> tuple[type, Call]:
+    """A row: what is asked by which message, and what is answered; the RPC has its name."""
+    there = asked or codec_of(request, message)
+    back = answer if isinstance(answer, Codec) else codec_of(answer, answer_message)
+    return request, Call(request.__name__, message, answer_message, *there, *back)
+
+
+CALLS: Mapping[type, Call] = dict(
+    (
+        _call(NewApplication, words.Nothing, ApplicationReserved, pb.NewApplicationResponse),
+        _call(
+            SubmitApplication,
+            pb.SubmitApplicationRequest,
+            ApplicationAccepted,
+            pb.SubmitApplicationResponse,
+            _SUBMISSION,
         ),
-        lambda m: SubmitApplication(decode_job(m.job_json), m.submission_id, m.app_id),
-        encode_accepted,
-        decode_accepted,
-    ),
-    KillApplication: Call(
-        "KillApplication",
-        pb.KillApplicationRequest,
-        pb.Done,
-        lambda r: pb.KillApplicationRequest(app_id=r.app_id, diagnostics=r.diagnostics),
-        lambda m: KillApplication(m.app_id, m.diagnostics),
-        *_DONE,
-    ),
-    MoveApplication: Call(
-        "MoveApplication",
-        pb.MoveApplicationRequest,
-        pb.Done,
-        lambda r: pb.MoveApplicationRequest(app_id=r.app_id, queue=r.queue),
-        lambda m: MoveApplication(m.app_id, m.queue),
-        *_DONE,
-    ),
-    SetPriority: Call(
-        "SetPriority",
-        pb.SetPriorityRequest,
-        pb.Done,
-        lambda r: pb.SetPriorityRequest(app_id=r.app_id, priority=r.priority),
-        lambda m: SetPriority(m.app_id, m.priority),
-        *_DONE,
-    ),
-    SetExpiry: Call(
-        "SetExpiry",
-        pb.SetExpiryRequest,
-        pb.Done,
-        lambda r: pb.SetExpiryRequest(app_id=r.app_id, expires_s=r.expires_s),
-        lambda m: SetExpiry(m.app_id, m.expires_s),
-        *_DONE,
-    ),
-    GetApplication: Call(
-        "GetApplication",
-        pb.GetApplicationRequest,
-        pb.ApplicationReport,
-        lambda r: pb.GetApplicationRequest(app_id=r.app_id),
-        lambda m: GetApplication(m.app_id),
-        encode_application,
-        decode_application,
-    ),
-    GetJob: Call(
-        "GetJob",
-        pb.GetJobRequest,
-        pb.GetJobResponse,
-        lambda r: pb.GetJobRequest(app_id=r.app_id),
-        lambda m: GetJob(m.app_id),
-        lambda a: pb.GetJobResponse(job_json=encode_job(a.job)),
-        lambda m: ApplicationJob(decode_job(m.job_json)),
-    ),
-    ListApplications: Call(
-        "ListApplications",
-        pb.ListApplicationsRequest,
-        pb.ApplicationReports,
-        lambda r: pb.ListApplicationsRequest(
-            states=r.states, queue=r.queue, user=r.user, limit=r.limit, page=r.page
-        ),
-        lambda m: ListApplications(tuple(m.states), m.queue, m.user, m.limit, m.page),
-        *_many(pb.ApplicationReports, encode_application, decode_application),
-    ),
-    ListNodes: Call(
-        "ListNodes",
-        pb.ListNodesRequest,
-        pb.NodeReports,
-        lambda r: pb.ListNodesRequest(states=r.states, limit=r.limit, page=r.page),
-        lambda m: ListNodes(tuple(m.states), m.limit, m.page),
-        *_many(pb.NodeReports, encode_node, decode_node),
-    ),
-    DecommissionNode: Call(
-        "DecommissionNode",
-        pb.DecommissionNodeRequest,
-        pb.Done,
-        lambda r: pb.DecommissionNodeRequest(node_id=r.node_id, timeout_s=r.timeout_s),
-        lambda m: DecommissionNode(m.node_id, m.timeout_s),
-        *_DONE,
-    ),
-    RecommissionNode: Call(
-        "RecommissionNode",
-        pb.RecommissionNodeRequest,
-        pb.Done,
-        lambda r: pb.RecommissionNodeRequest(node_id=r.node_id),
-        lambda m: RecommissionNode(m.node_id),
-        *_DONE,
-    ),
-    ListQueues: Call(
-        "ListQueues",
-        words.Nothing,
-        pb.QueueReport,
-        lambda r: words.Nothing(),
-        lambda m: ListQueues(),
-        encode_queue,
-        decode_queue,
-    ),
-    GetMetrics: Call(
-        "GetMetrics",
-        words.Nothing,
-        pb.ClusterMetrics,
-        lambda r: words.Nothing(),
-        lambda m: GetMetrics(),
-        encode_metrics,
-        decode_metrics,
-    ),
-    GetManager: Call(
-        "GetManager",
-        words.Nothing,
-        pb.ManagerReport,
-        lambda r: words.Nothing(),
-        lambda m: GetManager(),
-        encode_manager,
-        decode_manager,
-    ),
-    Explain: Call(
-        "Explain",
-        pb.ExplainRequest,
-        pb.Explanation,
-        lambda r: pb.ExplainRequest(app_id=r.app_id),
-        lambda m: Explain(m.app_id),
-        encode_explanation,
-        decode_explanation,
-    ),
-    ListContainers: Call(
-        "ListContainers",
-        pb.ListContainersRequest,
-        pb.ContainerReports,
-        lambda r: pb.ListContainersRequest(app_id=r.app_id, limit=r.limit, page=r.page),
-        lambda m: ListContainers(m.app_id, m.limit, m.page),
-        *_many(pb.ContainerReports, encode_container, decode_container),
-    ),
-}
+        _call(KillApplication, pb.KillApplicationRequest, Done, pb.Done),
+        _call(MoveApplication, pb.MoveApplicationRequest, Done, pb.Done),
+        _call(SetPriority, pb.SetPriorityRequest, Done, pb.Done),
+        _call(SetExpiry, pb.SetExpiryRequest, Done, pb.Done),
+        _call(GetApplication, pb.GetApplicationRequest, ApplicationReport, pb.ApplicationReport),
+        _call(GetJob, pb.GetJobRequest, _JOB, pb.GetJobResponse),
+        _call(ListApplications, pb.ListApplicationsRequest, _APPLICATIONS, pb.ApplicationReports),
+        _call(ListNodes, pb.ListNodesRequest, _NODES, pb.NodeReports),
+        _call(DecommissionNode, pb.DecommissionNodeRequest, Done, pb.Done),
+        _call(RecommissionNode, pb.RecommissionNodeRequest, Done, pb.Done),
+        _call(ListQueues, words.Nothing, QueueReport, pb.QueueReport),
+        _call(GetMetrics, words.Nothing, ClusterMetrics, pb.ClusterMetrics),
+        _call(GetManager, words.Nothing, ManagerReport, pb.ManagerReport),
+        _call(Explain, pb.ExplainRequest, Explanation, pb.Explanation),
+        _call(ListContainers, pb.ListContainersRequest, _CONTAINERS, pb.ContainerReports),
+    )
+)
