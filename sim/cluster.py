@@ -287,6 +287,10 @@ class Simulation:
 
     def start_node(self, spec: NodeSpec) -> None:
         """Start (or restart) a node, empty."""
+        self.engine.soon(self._new_node(spec), Started())
+
+    def _new_node(self, spec: NodeSpec) -> Actor:
+        """A node's process, which has not begun."""
         boots = self._boots[spec.node_id] = self._boots.get(spec.node_id, 0) + 1
         number = len(self._boots) if boots == 1 else list(self._boots).index(spec.node_id) + 1
         node = NodeManager(
@@ -303,7 +307,7 @@ class Simulation:
         self._breakdown.dress(actor, spec.node_id)
         self._hosts[address] = spec.node_id
         self._idle.join(actor, spec.node_id)
-        self.engine.soon(actor, Started())
+        return actor
 
     # -- effects -----------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any
 
 from am.core import ApplicationMaster
 from nm.core import NodeManager
@@ -18,6 +17,7 @@ from sim.engine import Actor
 from sim.measured import Delays, MeasuredSimulation
 from sim.rebuild import Cut, Running, Tape, stand
 from sim.recorder import Recorder
+from sim.replay import Core
 from sim.settings import SimSettings, manager_settings
 from sim.whatif import Jct, recorded_s
 from weft.cluster import ClusterSpec, QueueSpec
@@ -105,7 +105,7 @@ class ForkedSimulation(MeasuredSimulation):
                 engine.at(now, self.actors[MANAGER], again)
         engine.soon(self._outside, Started())
 
-    def _take(self, where: str, core: Any) -> None:
+    def _take(self, where: str, core: Core) -> None:
         """A rebuilt core goes on."""
         if isinstance(core, NodeManager):
             actor = Actor(where, core, core.node_id)

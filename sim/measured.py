@@ -7,7 +7,6 @@ that it does at once, and drawn one by one it would delay a little of everything
 
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -101,14 +100,14 @@ class Draws:
 class MeasuredNetwork(Network):
     """Links that keep the order and are as slow as they were."""
 
-    def __init__(self, engine: Engine, draws: Draws, seed: int) -> None:
+    def __init__(self, engine: Engine, draws: Draws, seed: int, *, plain: bool) -> None:
+        """`plain`: nothing was measured, and messages arrive at once."""
         super().__init__(LinkSettings(), seed)
         self._engine = engine
         self._slow = draws
         self._names: dict[tuple[Address, Address], str] = {}
         self._arrived: dict[tuple[Address, Address], float] = {}  # the last message of a link
-        self.watched = True
-        self.perfect = False
+        self.watch(not plain)
 
     def delays(self, source: Address, target: Address, here: str, there: str) -> tuple[float, ...]:
         """When a message arrives, s from now."""
@@ -128,10 +127,11 @@ class MeasuredNetwork(Network):
 class LateEngine(Engine):
     """Timers go off as late as they did."""
 
-    def __init__(self, draws: Draws) -> None:
+    def __init__(self, draws: Draws, first_beats: dict[Address, float]) -> None:
+        """`first_beats`: when cores beat first, where that is known; taken out when they do."""
         super().__init__()
         self._draws = draws
-        self.first_beats: dict[Address, float] = {}  # when a core beats first, if that is known
+        self._first_beats = first_beats
 
     def set_timer(self, actor: Actor, key: Hashable, delay_s: float | None) -> None:
         """Set, replace or (None) cancel the timer of a key."""
@@ -146,7 +146,7 @@ class LateEngine(Engine):
     ) -> None:
         """Heartbeats keep their phase, from a first one that may be known."""
         if key == HEARTBEAT:
-            first_s = self.first_beats.pop(actor.address, time_s)
+            first_s = self._first_beats.pop(actor.address, time_s)
             if first_s > self.now:
                 time_s = first_s
         super().set_timer_at(actor, key, time_s, rank)
@@ -160,6 +160,8 @@ def timer_name(role: str, key: str) -> str:
 class MeasuredSimulation(Simulation):
     """As `Simulation`, with delays."""
 
+    _plain = False  # nothing was measured: what a simulation leaves out is left out
+
     def __init__(
         self,
         cluster: ClusterSpec,
@@ -172,6 +174,7 @@ class MeasuredSimulation(Simulation):
         """`first_beats`: when nodes beat first, s, by address; else they draw it."""
         self.delays = delays
         self._first_beats = dict(first_beats or {})
+        self.enough = False  # what was asked for is known
         self.draws = Draws(delays, settings.seed)
         super().__init__(cluster, jobs, settings, recorder)
 
@@ -180,7 +183,7 @@ class MeasuredSimulation(Simulation):
         stages = [stage for row in self.recorder.jobs for stage in row.job.stages]
         longest_s = max((stage.duration_of(0) for stage in stages), default=0.0)
         recorder, patience_s = self.recorder, max(PATIENCE_S, 5 * longest_s)
-        while recorder.open_jobs and self.engine.now < self.settings.until_s:
+        while recorder.open_jobs and not self.enough and self.engine.now < self.settings.until_s:
             before = (recorder.decisions, recorder.finished_tasks, recorder.open_jobs)
             to_come = any(not row.app and row.finish_s < 0 for row in recorder.jobs)
             until_s = min(self.settings.until_s, self.engine.now + patience_s)
@@ -191,12 +194,10 @@ class MeasuredSimulation(Simulation):
         return recorder
 
     def _make_engine(self) -> Engine:
-        engine = LateEngine(self.draws)
-        engine.first_beats = self._first_beats
-        return engine
+        return LateEngine(self.draws, self._first_beats)
 
     def _make_network(self) -> Network:
-        return MeasuredNetwork(self.engine, self.draws, self.settings.seed)
+        return MeasuredNetwork(self.engine, self.draws, self.settings.seed, plain=self._plain)
 
     def _launch(self, actor: Actor, effect: Launch, now: float) -> None:
         item = effect.item
@@ -224,8 +225,8 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        self._sent: dict[tuple[Address, Any], list[tuple[float, str]]] = {}
-        self._heard: list[tuple[Address, Any, float]] = []
+        self._sent: dict[tuple[Address, object], list[tuple[float, str]]] = {}
+        self._heard: list[tuple[Address, object, float]] = []
         self._due: dict[tuple[Address, Hashable], float] = {}
         self._ordered: dict[Address, float] = {}  # launches
         self._began: dict[Address, float] = {}
@@ -233,25 +234,23 @@ class Stopwatch:
         self._plans: dict[Address, float] = {}
         self._late: dict[str, list[float]] = {}
 
-    def listen(self, core: Address, event: Any, now: float, orders: list[Effect]) -> None:
+    def listen(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
         """A core handled an event and answered."""
-        kind = type(event)
-        if kind is TimerFired:
+        if isinstance(event, TimerFired):
             self._fired(core, event.key, now)
-        elif kind is Started:
+        elif isinstance(event, Started):
             self._began[core] = now
-        elif kind is PlanReady:
+        elif isinstance(event, PlanReady):
             wanted_s = self._wanted.pop(core, None)
             if wanted_s is not None:
                 self._plans[core] = now - wanted_s
         elif len(self._heard) < SENT_MAX:
             self._heard.append((core, event, now))
         for order in orders:
-            what = type(order)
-            if what is Send:
-                self._sends(core, order.to, order.message, now)  # type: ignore[union-attr]
-            elif what is SetTimer:
-                self._set(core, order.key, order.delay_s, now)  # type: ignore[union-attr]
+            if isinstance(order, Send):
+                self._sends(core, order.to, order.message, now)
+            elif isinstance(order, SetTimer):
+                self._set(core, order.key, order.delay_s, now)
             elif isinstance(order, MakePlan):
                 self._wanted[core] = now
             elif isinstance(order, Launch) and isinstance(order.item, MasterLaunch):
@@ -269,7 +268,7 @@ class Stopwatch:
         else:
             self._due[core, key] = now + max(0.0, delay_s)
 
-    def _sends(self, core: Address, to: Address, message: Any, now: float) -> None:
+    def _sends(self, core: Address, to: Address, message: object, now: float) -> None:
         if len(self._sent) >= SENT_MAX:
             return
         try:

@@ -8,7 +8,6 @@ later on the tapes is kept aside: jobs, clients' requests, and how long things t
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rm.core import ResourceManager
 from sim.measured import Delays, Stopwatch
@@ -40,7 +39,7 @@ class Sent:
 
     source: Address
     to: Address
-    message: Any
+    message: object
     sent_s: float
 
 
@@ -117,7 +116,7 @@ def stand(surveyed: Cut, tapes: Iterable[Tape]) -> Cut:
 
 
 def _later(
-    cut: Cut, stopwatch: Stopwatch, core: Address, event: Any, now: float, orders: list[Effect]
+    cut: Cut, stopwatch: Stopwatch, core: Address, event: object, now: float, orders: list[Effect]
 ) -> None:
     """An event of the whole run; what comes after the cut is kept."""
     stopwatch.listen(core, event, now, orders)
@@ -134,7 +133,7 @@ class _Past:
     def __init__(self, cut: Cut) -> None:
         self._cut = cut
         self._sent: list[Sent] = []
-        self._heard: Counter[Any] = Counter()
+        self._heard: Counter[tuple[Address, object]] = Counter()
         # of the process whose tape it is
         self._lives = False  # after the cut
         self._timers: dict[Address, dict[Hashable, float]] = {}
@@ -170,11 +169,11 @@ class _Past:
                 return
             yield row
 
-    def _answered(self, core: Address, event: Any, now: float, orders: list[Effect]) -> None:
+    def _answered(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
         recent = now >= self._cut.now - WAY_S
         timers = self._timers.setdefault(core, {})
         self._cut.begun.add(core)
-        if type(event) is TimerFired:
+        if isinstance(event, TimerFired):
             timers.pop(event.key, None)
         elif isinstance(event, PlanReady):
             self._plans.pop(core, None)
@@ -183,11 +182,11 @@ class _Past:
         elif recent:
             self._heard[_key(core, event)] += 1
         for order in orders:
-            if type(order) is SetTimer:
+            if isinstance(order, SetTimer):
                 timers.pop(order.key, None)
                 if order.delay_s is not None:
                     timers[order.key] = now + max(0.0, order.delay_s)
-            elif type(order) is Send:
+            elif isinstance(order, Send):
                 if recent:
                     self._sent.append(Sent(core, order.to, order.message, now))
             elif isinstance(order, MakePlan):
@@ -196,7 +195,7 @@ class _Past:
                 self._processes[order.item.container_id] = Running(core, order.item, now)
 
 
-def _key(to: Address, message: Any) -> Any:
+def _key(to: Address, message: object) -> tuple[Address, object]:
     """What tells a message from others; registrations and jobs hold mappings and are rare."""
     try:
         hash(message)

@@ -39,7 +39,7 @@ from weft.requests import ApplicationAccepted, SubmitApplication
 from weft.tape.made import from_data
 from weft.tape.rows import CoreAdded, Row
 
-Listener = Callable[[Address, Any, float, list[Effect]], None]
+Listener = Callable[[Address, object, float, list[Effect]], None]
 WARM_S = 5.0  # nodes are up for so long before the first job comes
 _ELSEWHERE = frozenset({"prompt", "recovery", "buggify"})  # of the manager: told by the simulation
 _PLANNED = frozenset({"planner", "planner_options", "history", "address", "buggify"})
@@ -59,7 +59,7 @@ class Seen:
     commands: bool = False  # some job brought commands: its tasks ran as processes
     run_s: dict[tuple[AppId, int, int], float] = field(default_factory=dict)  # stage, task
 
-    def listen(self, core: Address, event: Any, now: float, orders: list[Effect]) -> None:
+    def listen(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
         """An event of the manager and its answer."""
         if isinstance(event, NodeRegistered) and self.parts is not None:
             self.lost += self.boots.get(event.node_id, event.boot) != event.boot
@@ -115,7 +115,7 @@ def look(tapes: Sequence[Callable[[], Iterable[Row]]], also: Listener = lambda *
     """
     seen = Seen()
 
-    def listen(core: Address, event: Any, now: float, orders: list[Effect]) -> None:
+    def listen(core: Address, event: object, now: float, orders: list[Effect]) -> None:
         seen.listen(core, event, now, orders)
         also(core, event, now, orders)
 

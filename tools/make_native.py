@@ -25,7 +25,7 @@ MODULES = {
     " protocol sjf tetris turns",
     "am": "asking core demands estimates launching lots progress remaining_path reuse work",
     "nm": "containers core emulation runner",
-    "sim": "cluster engine idle network recorder",
+    "sim": "cluster engine fork idle measured network predict recorder",
 }
 BUILD = """
 import sys

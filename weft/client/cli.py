@@ -55,8 +55,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "whatif": (
         "lab.commands_replay",
-        "Simulate a recorded run's jobs under another scheduler, settings or cluster.",
+        "Simulate a recorded run's jobs, or its rest, under another scheduler or cluster.",
     ),
+    "predict": ("lab.commands_predict", "Say when waiting and running jobs will start and end."),
     "compare": ("lab.commands_sim", "Set simulated runs side by side."),
     "fuzz": ("lab.commands_fuzz", "Search for faults that break a promise, in virtual time."),
     "study": ("lab.commands_study", "Run a grid of simulations, resumable."),

@@ -1,0 +1,48 @@
+"""A live cluster is asked when its jobs will end, and what it said is kept beside what came."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from testkit.live import Cluster, chain, wait_for_nodes
+from weft.client.api import Client
+from weft.client.cli import weft
+
+pytestmark = pytest.mark.xdist_group("live")
+
+
+def asked(*arguments: str) -> Any:
+    said = CliRunner().invoke(weft, ["predict", "--json", *arguments], catch_exceptions=False)
+    return json.loads(said.stdout)
+
+
+def test_jobs_of_a_live_cluster_are_predicted(cluster: Cluster, tmp_path: Path) -> None:
+    """The second job waits for the first: it starts when that ends, and ends as much later."""
+    manager = cluster.manager("--scheduler=fifo")
+    host = cluster.host(manager, "--scheduler=fifo")
+    cluster.nodes(manager, f"--am-host={host.address}", "--cluster=1x4.5vcores,8192memory_mb")
+    record = tmp_path / "record.jsonl"
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 1)
+        apps = [client.submit(chain(name, 2, 8, 2.0)) for name in ("first", "second")]
+        here = (f"--rm={manager.address}", f"--record={record}", "--draws=10")
+        told = asked(*here)
+        assert told["past"] is None
+        assert [one["app"] for one in told["predictions"]] == apps
+        assert told["predictions"][1]["name"] == "second"
+        for one in told["predictions"]:
+            assert told["now_s"] <= one["end"]["early_s"] <= one["end"]["usual_s"]
+            assert one["end"]["usual_s"] <= one["end"]["late_s"] < told["now_s"] + 60
+        first, second = (one["end"]["usual_s"] for one in told["predictions"])
+        assert second - first == pytest.approx(8.0, abs=3.0), "two stages of two waves each"
+        assert len(asked(*here, "second")["predictions"]) == 1
+        ended = client.wait(apps)
+        assert {report.final_status for report in ended.values()} == {"SUCCEEDED"}
+        later = asked(*here)
+        assert later["predictions"] == []
+        assert later["past"]["predictions"] == 3
+        refused = CliRunner().invoke(weft, ["predict", *here, "first"])
+        assert "has ended" in str(refused.exception)

@@ -1,0 +1,132 @@
+"""Predictions from what a manager tells: exact where nothing is left to chance, bands elsewhere."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.prediction_book import CALIBRATED_MIN, PredictionBook, stretched
+from sim.asked import AskedManager
+from sim.cluster import Simulation
+from sim.predict import Band, Drawn, Prediction, Ratios, predict
+from sim.settings import SimSettings
+from sim.standing import Learned, State, read_state
+from tests.parity.test_tapes import CLUSTER
+from weft.errors import InputError
+from weft.job import Edge, Job, Stage
+from weft.presets import preset
+from weft.requests import ApplicationReport
+
+DEMAND = {"vcores": 1.0, "memory_mb": 1024.0}
+
+
+def job(number: int, factor: float = 1.0) -> Job:
+    """24 vcores run two waves of the first stage; every task takes `factor` times its estimate."""
+    first = Stage("map", 40, 6.0, DEMAND, actual_duration_s=6.0 * factor)
+    second = Stage("reduce", 4, 5.0, DEMAND, (Edge("map"),), actual_duration_s=5.0 * factor)
+    return Job(f"j{number}", (first, second), arrival_s=2.0 + number)
+
+
+def stood(jobs: list[Job], settings: SimSettings, at_s: float) -> tuple[State, dict[int, float]]:
+    """What the manager told at a time, and when its applications ended."""
+    simulation = Simulation(CLUSTER, jobs, settings)
+    simulation.go_on(at_s)
+    state = read_state(AskedManager(simulation.manager, at_s))
+    ends = {row.app: row.finish_s for row in simulation.run().jobs}
+    return replace(state, now_s=at_s), ends
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt"), [("fifo", True), ("capacity", False), ("drf", True), ("graphene", True)]
+)
+def test_with_right_estimates_ends_are_met(name: str, prompt: bool) -> None:
+    settings = SimSettings(preset(name), 1, prompt=prompt)
+    state, ends = stood([job(number) for number in range(4)], settings, 13.3)
+    apps = [one.report.app_id for one in state.apps]
+    waiting = [one.report.app_id for one in state.apps if one.waits]
+    assert len(apps) == 4
+    assert bool(waiting) == (name != "drf"), "drf lets everybody begin"
+    for one in predict(state, settings, apps, draws=10):
+        left_s = ends[one.app] - state.now_s
+        slack_s = 0.1 * left_s + (0.0 if prompt else 2.0)  # heartbeats' phases are not told
+        assert one.end.usual_s - state.now_s == pytest.approx(left_s, abs=slack_s)
+        assert one.waits == (one.app in waiting)
+        assert (one.start is not None) == one.waits
+        assert one.unended == 0
+        assert state.now_s <= one.end.early_s <= one.end.usual_s <= one.end.late_s
+
+
+def test_what_estimates_were_off_is_learned() -> None:
+    """Every task takes half as long again as estimated, which some that ended show."""
+    settings = SimSettings(preset("fifo"), 1, prompt=True)
+    state, ends = stood([job(number, 1.5) for number in range(4)], settings, 22.0)
+    last = state.apps[-1].report.app_id
+    (one,) = predict(state, settings, [last], draws=10)
+    assert one.end.usual_s == pytest.approx(ends[last], rel=0.1)
+    unlearned = replace(state, learned=[])
+    (naive,) = predict(unlearned, settings, [last], draws=10)
+    assert naive.end.usual_s < ends[last] - 0.2 * (ends[last] - 22.0)
+
+
+def test_errors_of_stages_and_jobs_are_pooled_apart() -> None:
+    def told(app: int, key: str, stage: str, *ratios: float) -> list[Learned]:
+        return [Learned(app, key, stage, ratio) for ratio in ratios]
+
+    ratios = Ratios(
+        told(1, "etl", "map", 2.0, 2.0, 2.0)
+        + told(1, "etl", "reduce", 0.5, 0.5, 0.5)
+        + told(2, "", "map", 1.0, 1.0, 1.0)
+    )
+    assert ratios.stages[1, "map"] == pytest.approx(np.log(2.0))
+    assert ratios.apps == pytest.approx({1: 0.0, 2: 0.0})
+    rng = np.random.default_rng(0)
+    again = [Drawn(ratios, rng) for _ in range(20)]
+    state, _ = stood([replace(job(0), history_key="etl")], SimSettings(preset("fifo")), 4.0)
+    standing = replace(state.apps[0], report=replace(state.apps[0].report, app_id=7))
+    assert {round(one.ratio(standing, "map"), 6) for one in again} == {2.0}, "its key's stage"
+    other = replace(standing, job=replace(standing.job, history_key=""))
+    drawn = [Drawn(ratios, rng) for _ in range(40)]
+    unknown = {round(one.ratio(other, "map"), 6) for one in drawn}
+    assert unknown == {0.5, 2.0}, "as stages of others differed"
+    assert all(len({one.ratio(other, "map") for _ in range(5)}) == 1 for one in drawn)
+
+
+def test_an_ended_application_is_refused() -> None:
+    settings = SimSettings(preset("fifo"), prompt=True)
+    state, _ = stood([job(0)], settings, 4.0)
+    with pytest.raises(InputError, match="application 9 has ended, or never was"):
+        predict(state, settings, [9])
+
+
+def report(app: int, finished_s: float, status: str = "SUCCEEDED") -> ApplicationReport:
+    return ApplicationReport(
+        app, "j", "u", "root", 0, "FINISHED", status, 1.0, 0, "", 0.0, 0.0, finished_s, 1, 1, 0, 0,
+        {},
+    )  # fmt: skip
+
+
+def test_the_record_says_how_far_off_predictions_were(tmp_path: Path) -> None:
+    """Bands that held half of the ends are stretched so that they would have held 90 %."""
+    path = tmp_path / "state" / "predictions.jsonl"
+    book = PredictionBook(path)
+    assert book.score().predictions == 0
+    count = 2 * CALIBRATED_MIN
+    told = [
+        Prediction(app, "j", True, None, Band(90.0, 100.0, 110.0), 0) for app in range(1, count + 1)
+    ]
+    book.add(5, 50.0, told)
+    # every other one ends in the middle of its band, the others 2 half widths late
+    ends = {app: report(app, 105.0 if app % 2 else 120.0) for app in range(1, count + 1)}
+    book.settle(6, ends)
+    assert PredictionBook(path).score().predictions == 0, "another cluster's"
+    book.settle(5, {**ends, 1: report(1, 70.0, "KILLED")})
+    with path.open("a") as file:
+        file.write('{"torn')
+    score = PredictionBook(path).score()
+    assert score.predictions == count - 1
+    assert score.inside == pytest.approx((count / 2 - 1) / (count - 1))
+    assert score.error == pytest.approx(20.0 / 70.0)
+    assert score.wider == pytest.approx(2.0)
+    wide = stretched(told[0], score.wider, 85.0)
+    assert wide.end == Band(85.0, 100.0, 120.0)
