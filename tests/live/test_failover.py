@@ -1,6 +1,7 @@
 """Several Resource Managers over one etcd: one leads, the others take over, and nothing is lost."""
 
 import asyncio
+import json
 import signal
 import time
 from collections import defaultdict
@@ -12,6 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from click.testing import CliRunner
 
 from testkit.etcd import EtcdServer, free_ports
 from testkit.live import (
@@ -25,7 +27,8 @@ from testkit.live import (
     wait_for_nodes,
 )
 from weft.access import TABLE
-from weft.client.api import Client, RefusedError
+from weft.client import cli
+from weft.client.api import AsyncClient, Client, RefusedError
 from weft.errors import WeftError
 from weft.ids import app_of_container
 from weft.requests import ManagerReport
@@ -158,6 +161,33 @@ def test_one_leads_and_the_other_names_it(managers: Managers) -> None:
     assert "weft_leader 1.0" in text
     assert 'weft_etcd_call_seconds_count{call="txn"}' in text
     assert "weft_leader 0.0" in series(str(managers.parts[standby].ready["metrics"]))
+
+
+def test_the_commands_know_several_managers(managers: Managers, tmp_path: Path) -> None:
+    leader = managers.leader()
+    run = CliRunner()
+    shown = run.invoke(cli.weft, ["managers", "--rm", managers.address, "--json"])
+    standings = {row["address"]: row["standing"] for row in json.loads(shown.output)}
+    assert standings == {leader: "LEADER", managers.other(leader): "STANDBY"}
+    table = run.invoke(cli.weft, ["managers", "--rm", f"{managers.address},127.0.0.1:1"]).output
+    assert "UNREACHABLE" in table
+    alone = run.invoke(cli.weft, ["managers", "--rm", managers.other(leader)])
+    assert "nobody leads" in str(alone.exception)
+    file = tmp_path / "token"
+    store = f"etcd://{managers.etcd.address}/live"
+    done = run.invoke(cli.weft, ["login", store, "--user", "alice", "--out", str(file)])
+    assert done.exit_code == 0, done.output
+    assert asyncio.run(_seen_by(managers, file.read_text().strip())) == ()
+    with pytest.raises(RefusedError, match="token"):
+        asyncio.run(_seen_by(managers, "a token that nobody signed"))
+    none = run.invoke(cli.weft, ["login", f"{store}/other", "--user", "alice", "--out", str(file)])
+    assert "holds no keys" in str(none.exception)
+
+
+async def _seen_by(managers: Managers, token: str) -> Any:
+    """The applications that the holder of a token sees: its own."""
+    async with AsyncClient(managers.address, token=token) as client:
+        return await client.applications()
 
 
 def test_a_killed_leader_is_replaced_and_nothing_is_lost_or_run_again(managers: Managers) -> None:

@@ -74,7 +74,7 @@ class Leading(grpc.aio.ServerInterceptor):
                 if not passes():
                     await self._refuse(context)
                 if not streams:
-                    found = await serve(request, context)
+                    found = await serve(request, _Held(context, passes, self._refuse))
                     if not passes():
                         await self._refuse(context)
                     return found
@@ -103,7 +103,7 @@ class Leading(grpc.aio.ServerInterceptor):
 
 
 class _Held:
-    """The context of a stream, which asks before it writes."""
+    """The context of a call, which asks before it says anything."""
 
     __slots__ = ("_context", "_passes", "_refuse")
 
@@ -116,6 +116,12 @@ class _Held:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
+
+    async def abort(self, *status: Any) -> None:
+        """End the call with a status, which is an answer as well."""
+        if not self._passes():
+            await self._refuse(self._context)
+        await self._context.abort(*status)
 
     async def write(self, message: Any) -> None:
         """Hand a message to the wire, unless this process leads no longer."""
