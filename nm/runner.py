@@ -5,6 +5,7 @@ from typing import Any, Final
 from nm.containers import Book, Held, TaskKey, measure_all, never_started
 from nm.emulation import Emulation, Work
 from nm.lifecycle import ContainerEvent, ContainerState
+from nm.mishaps import FAILED_BY_CHANCE, Mishaps
 from nm.settings import Mode, NodeSettings
 from weft.effects import (
     ContainersMeasured,
@@ -35,6 +36,7 @@ from weft.outbox import Outbox
 from weft.resources import ResourceTypes, Vector
 
 _SUCCEEDED: Final = Outcome.SUCCEEDED
+_FAILED: Final = Outcome.FAILED
 _OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
 OOM_EXIT_CODE = 137  # 128 + SIGKILL, as a shell shows it
 Report = ContainerEnd | TaskEnd
@@ -52,6 +54,8 @@ class Runner:
         self.life = 0  # of the manager that accepted the node, the first being 1; 0: none did
         self.reusable = False  # a reusable container was ever seen
         self._settings = settings
+        self._mishaps = Mishaps(settings)
+        self._doomed: set[tuple[ContainerId, TaskKey]] = set()  # tasks that will fail by chance
         self._remote = self._read = -1  # positions: what remote reads use, and what tells how much
         self._measured: dict[ContainerId, Vector] = {}  # real containers
         self._measured_at_s = 0.0
@@ -121,6 +125,7 @@ class Runner:
             count == 1
             or not (known and self.emulated)
             or item.reusable
+            or self._mishaps.any
             or item.duration_s <= 0.0
             or len(item.demand) != d
             or len(item.granted) not in (0, d)
@@ -183,15 +188,24 @@ class Runner:
         if item.remote and self._remote >= 0:
             demand = self._from_afar(demand)
         effects.append(Note(TaskStarted(item.container_id, self.node_id, *key, demand)))
-        if item.duration_s <= 0.0:  # ends at once and contends with nobody
-            self._end_task(held, Work(item, demand, 0.0, now, -1), Outcome.SUCCEEDED, now, effects)
+        lasts_s, fails = item.duration_s, False
+        if self._mishaps.any:
+            lasts_s, fails = self._mishaps.of(item, not (held.tasks or held.ended))
+        if lasts_s <= 0.0:  # ends at once and contends with nobody
+            work = Work(item, demand, 0.0, now, -1)
+            if fails:
+                self._end_task(held, work, _FAILED, now, effects, 1, FAILED_BY_CHANCE)
+            else:
+                self._end_task(held, work, _SUCCEEDED, now, effects)
             return
-        work = self.emulation.start(item, demand, item.duration_s, now)
-        if work is None:
-            killed = Work(item, demand, item.duration_s, now, -1)
+        began = self.emulation.start(item, demand, lasts_s, now)
+        if began is None:
+            killed = Work(item, demand, lasts_s, now, -1)
             self._end_task(held, killed, Outcome.OUT_OF_MEMORY, now, effects)
             return
-        held.begin(key, work)
+        if fails:
+            self._doomed.add((item.container_id, key))
+        held.begin(key, began)
 
     def _from_afar(self, demand: Vector) -> Vector:
         """A demand with what reading the input over the network costs on top."""
@@ -238,7 +252,12 @@ class Runner:
                 continue
             if held.count > 1:
                 held = self.held(work.item.container_id) or held
-            self._end_task(held, work, _SUCCEEDED, end_s, effects)
+            item = work.item
+            key = (item.container_id, (item.stage, item.task, item.attempt))
+            if self._doomed and key in self._doomed:
+                self._end_task(held, work, _FAILED, end_s, effects, 1, FAILED_BY_CHANCE)
+            else:
+                self._end_task(held, work, _SUCCEEDED, end_s, effects)
 
     def _end_run(self, held: Held, work: Work, now: float, effects: list[Effect]) -> None:
         """Book the ends of tasks that began together, and end together."""
@@ -269,6 +288,7 @@ class Runner:
         item = work.item
         container, stage, task, attempt = item.container_id, item.stage, item.task, item.attempt
         run_s = now - work.start_s
+        self._doomed.discard((container, (stage, task, attempt)))
         if outcome is _OUT_OF_MEMORY and not message:
             exit_code, message = OOM_EXIT_CODE, "out of memory: the node has no more"
         fact = TaskStopped(container, self.node_id, stage, task, attempt, outcome, run_s)

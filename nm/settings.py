@@ -23,6 +23,11 @@ class NodeSettings:
     remote_resource: str = "network_mbps"
     remote_amount: float = 0.0  # what a task whose input is remote uses of it on top, and ...
     remote_of: str = "disk_mbps"  # ... as much as it uses of this: what it reads comes from afar
+    start_up_s: float = 0.0  # mean time of a new container before its first task, emulated ...
+    start_up_cov: float = 0.0  # ... and its coefficient of variation, log-normal
+    straggler_share: float = 0.0  # of the emulated tasks last ...
+    straggler_factor: float = 3.0  # ... so many times as long
+    failure_share: float = 0.0  # of the tries of emulated tasks fail, anywhere in their run
     buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
     lossless: bool = False  # links lose and delay nothing, so nothing is acknowledged
     lease: bool = True  # start nothing when no report was answered for the manager's expiry

@@ -127,7 +127,9 @@ class Simulation:
         """Drive to the end of the last job (or `until_s`)."""
         self.engine.run(self._hand_over, self._fire, self.settings.until_s)
         if self.checkers is not None:
-            self.checkers.finish((row.app, row.state) for row in self.recorder.jobs)
+            self.checkers.finish(
+                (row.app, row.state) for row in self.recorder.jobs if row.end != "FAILED"
+            )
         return self.recorder
 
     def listen(self, tap: Callable[[Address, Any], None]) -> None:

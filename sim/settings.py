@@ -86,6 +86,8 @@ def role_settings(
             raise InputError(place, f"expected a number from 0, got {value}")
         if name == "max_attempts" and not 1 <= value <= 255:
             raise InputError(place, f"expected a whole number from 1 to 255, got {value}")
+        if role == "node" and name.endswith("_share") and value > 1:
+            raise InputError(place, f"expected a number from 0 to 1, got {value}")
         if name.endswith("_share_max") and not 0 < value <= 1:
             raise InputError(place, f"expected a number above 0, at most 1, got {value}")
         if name == "master_demand":

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from am.ask.all_ready import AllReady
 from am.sizes import UNIFORM, uniform_size
+from nm.settings import NodeSettings
 from rm.match.candidate_kernels import largest_over
 from sim.cluster import Simulation
 from sim.results import jct_s
@@ -20,7 +21,7 @@ from weft.cluster import ClusterSpec, cluster_from_text
 from weft.errors import InputError
 from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage, TaskOverride
-from weft.messages import Ask, AskType, ContainersAsked
+from weft.messages import Ask, AskType, ContainersAsked, Outcome
 from weft.presets import choose, preset, with_options
 from weft.resources import DEFAULT_RESOURCE_TYPES as TYPES
 
@@ -205,3 +206,65 @@ def test_the_presets_of_papers_say_what_they_change() -> None:
     assert choose("drf_strict").matcher_options == {"lend": False}
     assert preset("tez").asker_options == {}
     assert preset("drf").matcher_options == {}
+
+
+# -- what emulated tasks suffer --------------------------------------------------------------------
+
+
+def suffered(many: list[Job], scheduler: str, **node: float) -> Simulation:
+    """One run with every checker, on nodes whose tasks suffer."""
+    cluster = cluster_from_text("3x4vcores,8192memory_mb")
+    settings_ = SimSettings(preset(scheduler), checks=True, node=NodeSettings(**node))
+    return Simulation(cluster, many, settings_)
+
+
+def durations(simulation: Simulation) -> tuple[list[str], list[float]]:
+    recorder = simulation.run()
+    tasks = recorder.columns()
+    done = tasks.outcome == list(Outcome).index(Outcome.SUCCEEDED)
+    return [row.end for row in recorder.jobs], (tasks.end_s - tasks.start_s)[done].tolist()
+
+
+def alike(tasks: int, attempts: int = 4) -> list[Job]:
+    need = {"vcores": 1.0, "memory_mb": 256.0}
+    parts = (Stage("a", tasks, 10.0, need), Stage("b", tasks, 10.0, need, (Edge("a"),)))
+    return [Job("j", parts, max_task_attempts=attempts)]
+
+
+def test_containers_start_up_and_some_tasks_straggle() -> None:
+    ends, plain = durations(suffered(alike(60), "tez"))
+    assert ends == ["SUCCEEDED"]
+    assert plain == pytest.approx([10.0] * 120)
+    _, later = durations(suffered(alike(60), "tez", start_up_s=4.0))
+    assert later == pytest.approx([14.0] * 120)
+    _, varied = durations(suffered(alike(60), "tez", start_up_s=4.0, start_up_cov=0.5))
+    extra = np.array(varied) - 10.0
+    assert min(extra) > 0
+    assert extra.mean() == pytest.approx(4.0, abs=0.6)
+    assert extra.std() == pytest.approx(2.0, abs=0.7)
+    _, slow = durations(suffered(alike(60), "tez", straggler_share=0.25, straggler_factor=3.0))
+    assert {round(lasts) for lasts in slow} == {10, 30}
+    assert sum(lasts > 20 for lasts in slow) == pytest.approx(30, abs=14)
+
+
+def test_a_kept_container_starts_up_once() -> None:
+    _, fresh = durations(suffered(alike(30), "default_container", start_up_s=5.0))
+    _, kept = durations(suffered(alike(30), "drs", start_up_s=5.0))
+    assert min(fresh) == pytest.approx(15.0)
+    assert sum(lasts < 11 for lasts in kept) > len(kept) / 2
+
+
+def test_tries_fail_by_chance_and_the_same_under_every_scheduler() -> None:
+    failed = []
+    for scheduler in ("tez", "drf"):
+        simulation = suffered(alike(40, 40), scheduler, failure_share=0.3)
+        recorder = simulation.run()
+        tasks = recorder.columns()
+        assert [row.end for row in recorder.jobs] == ["SUCCEEDED"]
+        bad = tasks.outcome == list(Outcome).index(Outcome.FAILED)
+        assert bad.sum() / len(bad) == pytest.approx(0.3, abs=0.12)
+        failed.append(sorted(zip(tasks.stage[bad].tolist(), tasks.task[bad].tolist(), strict=True)))
+    assert failed[0] == failed[1]
+    assert [row.end for row in suffered(alike(5), "tez", failure_share=1.0).run().jobs] == [
+        "FAILED"
+    ]
