@@ -43,9 +43,9 @@ class CapacityMatcher(BaseMatcher):
             *patience,
         )  # fmt: skip
         queues, waits = len(view.queues.parent), np.zeros(len(found.rows), np.bool_)
+        if len(self._room[0].best) != queues:
+            self._room = _room_for(queues)
         scratch, picked = self._room
-        if len(scratch.best) != queues:
-            scratch, picked = self._room = _room_for(queues)
         n = _pick(found, line, scratch, picked, waits, 0)
         while n == len(picked):
             picked = longer(picked)
