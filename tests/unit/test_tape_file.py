@@ -10,7 +10,7 @@ import pytest
 from sim.replay import make_core
 from weft.effects import TimerFired
 from weft.errors import InputError, WeftError
-from weft.live.tape import Tape
+from weft.live.tape import BLOCK_ROWS, FRAME, Tape
 from weft.live.tapefile import find_tapes, open_tape
 from weft.messages import NodeHeartbeated
 from weft.resources import DEFAULT_RESOURCE_TYPES
@@ -60,10 +60,10 @@ def test_a_full_disk_ends_the_tape_only(tmp_path: Path, monkeypatch: pytest.Monk
     tape = begun(tmp_path, 10**6, said)
     tape.flush()
 
-    def full(file: int, data: bytes) -> int:
+    def full(file: int, data: bytes, at: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("weft.live.tape.os.write", full)
+    monkeypatch.setattr("weft.live.tape.os.pwrite", full)
     for _ in range(3):
         tape.handled("node:n1", TimerFired("tasks"), 1.0, [])
         tape.flush()
@@ -71,6 +71,31 @@ def test_a_full_disk_ends_the_tape_only(tmp_path: Path, monkeypatch: pytest.Monk
     assert said == [f"the tape {tape.path} ends: No space left on device"]
     monkeypatch.undo()
     assert len(list(open_tape(tape.path).rows())) == 1  # what was written before is whole
+
+
+def test_a_killed_process_leaves_all_that_was_flushed(tmp_path: Path) -> None:
+    """The tail stands for the block that is open, also where its block was just being written."""
+    tape = begun(tmp_path, 10**6, [])
+    seen = []
+    for number in range(3 * BLOCK_ROWS):
+        tape.handled("node:n1", NodeHeartbeated("n1", number), number * 0.37, [])
+        if number % 700 == 0:
+            tape.flush()
+            seen.append((number, tape.path.read_bytes()))
+    for number, data in seen:
+        for more in (b"", b"rest of a tail" * 9):
+            tape.path.write_bytes(data + more)
+            rows = [row for row in open_tape(tape.path).rows() if isinstance(row, Handled)]
+            assert [row.event.request_id for row in rows] == list(range(number + 1))
+    tape.path.write_bytes(seen[-1][1][:-1])
+    assert len(list(open_tape(tape.path).rows())) > BLOCK_ROWS, "blocks before the tail are whole"
+    data = seen[-1][1]
+    second = data.index(b"\n") + 1
+    second += FRAME.size + FRAME.unpack_from(data, second)[1]  # of three frames
+    hit = second + FRAME.size + 9
+    tape.path.write_bytes(data[:hit] + bytes([data[hit] ^ 1]) + data[hit + 1 :])
+    with pytest.raises(InputError, match="is damaged"):
+        list(open_tape(tape.path).rows())
 
 
 def test_what_is_no_tape_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from weft.effects import ClientRequested, Note, PlanReady, Send, TimerFired
 from weft.errors import WeftError
 from weft.facts import Placed
 from weft.messages import AskType, ContainersAsked, NodeHeartbeated
-from weft.requests import GetMetrics, KillApplication
+from weft.requests import READS, GetMetrics, KillApplication
 from weft.tape.columns import TABLE_MAX, Source
 from weft.tape.records import codec_of
 from weft.tape.rows import (
@@ -45,7 +45,7 @@ def read(*blocks: bytes) -> list[Row]:
 def kept(event: Any) -> bool:
     """Reads of clients are left out; of a plan a master takes its order and scores only."""
     if isinstance(event, ClientRequested):
-        return type(event.request).__name__.startswith(("Get", "List", "Explain")) is False
+        return type(event.request) not in READS
     return not isinstance(event, PlanReady)
 
 

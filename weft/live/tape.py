@@ -1,8 +1,10 @@
 """The tape of a process: a file with every event that its cores handled, to be replayed.
 
-A line of JSON says who wrote it; then comes one zlib stream of blocks of rows (`weft.tape.rows`).
-The stream is brought to a boundary now and then, so that what is lost when the process is killed
-are the last moments only.
+A line of JSON says who wrote it; then come frames, each with its kind, length and sum: one zlib
+stream of large blocks of rows (`weft.tape.rows`), and at the end of the file the rows of the block
+that is not full yet, as they are. That tail is written anew every moment, and gives way to its
+block; so blocks are large enough to become small, and a process that is killed loses its last
+moment only.
 """
 
 import hashlib
@@ -10,6 +12,7 @@ import json
 import os
 import platform
 import re
+import struct
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +28,11 @@ from weft.messages import Address
 from weft.tape.made import to_data
 from weft.tape.rows import TapeWriter, schema
 
-MAGIC = "weft tape 1"
-BLOCK_BYTES = 1 << 16  # rows that are compressed together at the latest
+MAGIC = "weft tape 2"
+FRAME = struct.Struct("<BII")  # kind, bytes that follow, their CRC-32
+PACKED, TAIL = 1, 2
+BLOCK_ROWS = 1 << 12  # that are compressed together at the latest ...
+BLOCK_S = 20.0  # ... or after so long on the wall clock
 LEVEL = 6
 _UNSAFE = re.compile(r"[^\w.-]")
 CORES = ("weft", "rm", "am", "nm")  # folders whose code decides
@@ -61,8 +67,13 @@ class Tape:
         stem = f"{_UNSAFE.sub('_', name)}-{int(time.time() * 1000)}-{os.getpid()}"
         self.path = folder / f"{stem}.tape"
         self._warn = warn
-        self._bytes_max, self._bytes = bytes_max, 0
+        self._bytes_max = bytes_max
+        self._at = 0  # bytes of the file that stay as they are
+        self._size = 0  # with the tail
         self._rows = TapeWriter()
+        self._failed = False
+        self._told = 0  # rows of the tail that is in the file
+        self._began_s = time.monotonic()  # of the block
         self._zlib = zlib.compressobj(LEVEL)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +86,7 @@ class Tape:
             "code": code_digest(), "schema": schema(), "python": platform.python_version(),
             "began": time.time(), **says,
         }  # fmt: skip
-        self._write(json.dumps(header).encode() + b"\n")
+        self._write(json.dumps(header).encode() + b"\n", stays=True)
 
     @property
     def events(self) -> int:
@@ -103,7 +114,7 @@ class Tape:
             return
         rows = self._rows
         rows.handled(address, event, now, orders)
-        if rows.waiting >= BLOCK_BYTES:
+        if rows.waiting >= BLOCK_ROWS:
             self.flush()
 
     def failed(self, address: Address, event: Any, now: float, error: Exception) -> None:
@@ -114,15 +125,29 @@ class Tape:
 
     def flush(self) -> None:
         """Hand all rows to the operating system."""
-        if self._file < 0:
+        rows = self._rows
+        if self._file < 0 or rows.waiting == self._told:
             return
+        late = time.monotonic() - self._began_s > BLOCK_S
+        if late or rows.waiting >= BLOCK_ROWS or self._size >= self._bytes_max:
+            self._pack(zlib.Z_SYNC_FLUSH)
+        else:
+            self._told = rows.waiting
+            self._frame(TAIL, rows.take(keep=True))
+        if self._at >= self._bytes_max and self._file >= 0:
+            reason = f"it has {self._bytes_max / 1e6:g} MB"
+            self._warn(f"the tape {self.path} ends: {reason}")
+            self._end(reason)
+
+    def _pack(self, flush: int) -> None:
+        """Close the block."""
         block = self._rows.take()
-        if block:
-            self._write(self._zlib.compress(block) + self._zlib.flush(zlib.Z_SYNC_FLUSH))
-            if self._bytes >= self._bytes_max and self._file >= 0:
-                reason = f"it has {self._bytes_max / 1e6:g} MB"
-                self._warn(f"the tape {self.path} ends: {reason}")
-                self._end(reason)
+        self._told, self._began_s = 0, time.monotonic()
+        self._frame(PACKED, self._zlib.compress(block) + self._zlib.flush(flush))
+
+    def _frame(self, kind: int, data: bytes) -> None:
+        head = FRAME.pack(kind, len(data), zlib.crc32(data))
+        self._write(head + data, stays=kind == PACKED)
 
     def close(self) -> None:
         """The process ends in order."""
@@ -133,19 +158,34 @@ class Tape:
 
     def _end(self, reason: str) -> None:
         self._rows.end(reason)
-        self._write(self._zlib.compress(self._rows.take()) + self._zlib.flush())
+        self._pack(zlib.Z_FINISH)
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
+    def _write(self, data: bytes, stays: bool) -> None:
+        """Put data in the place of the tail."""
+        view, at = memoryview(data), self._at
         try:
             while view:
-                view = view[os.write(self._file, view) :]
+                written = os.pwrite(self._file, view, at)
+                view, at = view[written:], at + written
+            if at < self._size:
+                os.ftruncate(self._file, at)
         except OSError as error:
+            self._fail(error)
+            return
+        self._size = at
+        if stays:
+            self._at = at
+
+    def _fail(self, error: OSError) -> None:
+        """Nothing more can be written, but perhaps the block, in the place of its longer tail."""
+        if not self._failed:
+            self._failed = True
             self._warn(f"the tape {self.path} ends: {error.strerror}")
+            self._rows.end(error.strerror or "it cannot be written")
+            self._pack(zlib.Z_FINISH)
+        if self._file >= 0:
             os.close(self._file)
             self._file = -1
-            return
-        self._bytes += len(data)

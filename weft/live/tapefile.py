@@ -5,13 +5,12 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from weft.errors import InputError
-from weft.live.tape import MAGIC
+from weft.live.tape import FRAME, MAGIC, PACKED, TAIL
 from weft.tape.rows import Row, TapeReader, schema
 
-_CHUNK = 1 << 20
 _LINE_MAX = 1 << 20
 
 
@@ -38,13 +37,42 @@ class TapeFile:
         reader, unpack = TapeReader(), zlib.decompressobj()
         with self.path.open("rb") as file:
             file.readline(_LINE_MAX)
-            while data := file.read(_CHUNK):
+            for kind, data in self._frames(file):
+                if kind == TAIL:
+                    yield from reader.rows(data)
+                    break
                 try:
                     plain = unpack.decompress(data)
                 except zlib.error as error:
                     raise InputError(str(self.path), f"is damaged: {error}") from None
                 yield from reader.rows(plain)
         yield from reader.finish()
+
+    def _frames(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Whole frames, up to one that a killed process did not finish; raises InputError."""
+        first, whole = True, True
+        while (frame := _frame(file)) is not None:
+            kind, data, right = frame
+            if (not right and first) or (right and not whole):
+                raise InputError(str(self.path), "is damaged: a frame's sum is another one")
+            if right:
+                yield kind, data
+            first, whole = False, right
+
+
+def _frame(file: BinaryIO) -> tuple[int, bytes, bool] | None:
+    """The next frame and whether its sum is right; None where none can be read.
+
+    Behind a block that took its tail's place what was there may still follow, where the process was
+    killed in between: that is no frame, and nothing right comes after it.
+    """
+    head = file.read(FRAME.size)
+    if len(head) < FRAME.size:
+        return None
+    kind, size, check = FRAME.unpack(head)
+    data = file.read(size)
+    right = len(data) == size and kind in (PACKED, TAIL) and zlib.crc32(data) == check
+    return kind, data, right
 
 
 def open_tape(path: Path) -> TapeFile:

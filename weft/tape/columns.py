@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 TICKS = float(1 << 20)  # of a second: times on this grid, and differences of them, are exact
+TIMES = float(1 << 16)  # of a second: the clock's steps
 TABLE_MAX = 1 << 14  # values that are known by number; then the table begins anew
 SENDERS_MAX = 1 << 16  # whose last message is kept to compare with
 _LARGE = float(1 << 40)  # beyond it floats are told as they are
@@ -81,6 +82,62 @@ def _fold(number: int) -> int:
 
 def _unfold(number: int) -> int:
     return number >> 1 if not number & 1 else -(number >> 1) - 1
+
+
+class Stream:
+    """The bytes of one column: `out` while a block is written, `source` while it is read."""
+
+    __slots__ = ("out", "source")
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+        self.source = Source(b"")
+
+
+class Streams:
+    """The columns of a block beside each other: what is alike lies together, as compression likes.
+
+    Whoever writes and whoever reads make them in the same order.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[Stream] = []
+
+    def new(self) -> Stream:
+        """One more column."""
+        self._all.append(Stream())
+        return self._all[-1]
+
+    def take(self, keep: bool = False) -> bytes:
+        """All columns that hold something, each with its place and length; they are empty then,
+        unless they are to `keep` what they hold.
+        """
+        heads, bodies = bytearray(), []
+        last = -1
+        for place, one in enumerate(self._all):
+            out = one.out
+            if out:
+                put_uint(heads, place - last)
+                put_uint(heads, len(out))
+                last = place
+                bodies.append(bytes(out))
+                if not keep:
+                    out.clear()
+        if not bodies:
+            return b""
+        heads.append(0)
+        return bytes(heads) + b"".join(bodies)
+
+    def read(self, block: bytes) -> None:
+        """Have every column read its part of a block."""
+        for one in self._all:
+            one.source.data, one.source.at = b"", 0
+        head, sizes, place = Source(block), [], -1
+        while step := head.uint():
+            place += step
+            sizes.append((place, head.uint()))
+        for place, size in sizes:
+            self._all[place].source.data = head.take(size)
 
 
 class Codec(Protocol):
@@ -447,6 +504,95 @@ class ManyColumn:
         return tuple([get(source) for _ in range(source.uint())])
 
 
+class RepeatColumn:
+    """A tuple of records of which many were said before: what is owed is told until it is heard.
+
+    Records are numbered as they come. A tuple without known ones is told as it is; else its known
+    ones are told as runs of numbers.
+    """
+
+    zero: tuple[Any, ...] = ()
+
+    def __init__(self, item: Codec, same: Callable[[Any, Any], bool]) -> None:
+        """`same`: whether two records that compare as equal are so bit by bit."""
+        self._item, self._same = item, same
+        self._numbers: dict[Any, int] = {}
+        self._values: list[Any] = []
+        self._next = 0  # after the last run
+
+    def put(self, out: bytearray, value: tuple[Any, ...]) -> None:
+        size = len(value)
+        if not size:
+            out.append(0)
+            return
+        if len(self._values) >= TABLE_MAX:
+            self._numbers.clear()
+            self._values.clear()
+            self._next = 0
+        find, values, same = self._numbers.get, self._values, self._same
+        known = [find(one, -1) for one in value]
+        if max(known) < 0:
+            put_uint(out, size << 1)
+            for one in value:
+                self._new(out, one)
+            return
+        put_uint(out, size << 1 | 1)
+        at = 0
+        while at < size:
+            first, end = known[at], at + 1
+            if first < 0 or not same(values[first], value[at]):
+                while end < size and known[end] < 0:
+                    end += 1
+                put_uint(out, end - at << 1)
+                for one in value[at:end]:
+                    self._new(out, one)
+            else:
+                while (
+                    end < size
+                    and known[end] == first + end - at
+                    and same(values[known[end]], value[end])
+                ):
+                    end += 1
+                put_uint(out, end - at << 1 | 1)
+                put_int(out, first - self._next)
+                self._next = first + end - at
+            at = end
+
+    def _new(self, out: bytearray, one: Any) -> None:
+        self._numbers[one] = len(self._values)
+        self._values.append(one)
+        self._item.put(out, one)
+
+    def get(self, source: Source) -> tuple[Any, ...]:
+        head = source.uint()
+        if not head:
+            return ()
+        values, get = self._values, self._item.get
+        if len(values) >= TABLE_MAX:
+            values.clear()
+            self._next = 0
+        size = head >> 1
+        if not head & 1:
+            fresh = [get(source) for _ in range(size)]
+            values += fresh
+            return tuple(fresh)
+        found: list[Any] = []
+        while len(found) < size:
+            tag = source.uint()
+            count = tag >> 1
+            if tag & 1:
+                first = self._next + source.signed()
+                self._next = first + count
+                found += values[first : self._next]
+            else:
+                fresh = [get(source) for _ in range(count)]
+                values += fresh
+                found += fresh
+            if not count or len(found) > size:
+                raise ValueError("the tape repeats what was not said")
+        return tuple(found)
+
+
 class PairColumn:
     """A tuple of fixed length."""
 
@@ -491,7 +637,37 @@ class NothingColumn:
         return None
 
 
+class TimeColumn:
+    """Times that seldom go back, on a grid of TIMES: the steps; others follow as 8 bytes."""
+
+    zero = 0.0
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def put(self, out: bytearray, value: float) -> None:
+        scaled = value * TIMES
+        whole = int(scaled) if -_LARGE < scaled < _LARGE else 0
+        step = whole - self._last
+        if step >= 0 and whole == scaled and (whole or str(value)[0] != "-"):
+            self._last = whole
+            put_uint(out, step + 1)
+        else:
+            out.append(0)
+            out += _DOUBLE.pack(value)
+
+    def get(self, source: Source) -> float:
+        step = source.uint()
+        if not step:
+            return float(_DOUBLE.unpack(source.take(8))[0])
+        self._last += step - 1
+        return self._last / TIMES
+
+
 class Context:
-    """Whose message is being said."""
+    """Whose message is being said, and where columns are written."""
 
     sender: Hashable = None
+
+    def __init__(self, streams: Streams | None = None) -> None:
+        self.streams = streams or Streams()

@@ -21,6 +21,7 @@ import numpy as np
 from weft.effects import ClientRequested
 from weft.job import Job
 from weft.jobfile import job_from_dict, job_to_dict
+from weft.messages import AskType, Outcome
 from weft.plan import Plan
 from weft.requests import ClientRequest
 from weft.resources import Kind, ResourceType, ResourceTypes
@@ -40,8 +41,10 @@ from weft.tape.columns import (
     NothingColumn,
     PairColumn,
     PlainColumn,
+    RepeatColumn,
     SenderIntColumn,
     Source,
+    Streams,
     TextColumn,
     VectorColumn,
     as_is,
@@ -52,6 +55,7 @@ from weft.tape.columns import (
 _IDS = frozenset({"container_id", "containers", "releases", "stop", "spare", "container"})
 _NAMES = frozenset({"attempt_id", "app_id", "boot", "token", "cluster_ts", "seed", "life", "over"})
 _NUMBERS = frozenset({"request_id", "response_id", "acks"})  # counted by each sender
+_EXACT = frozenset({int, str, bool, tuple[int, ...], tuple[str, ...], Outcome, AskType})
 _KEYS = ("node_id", "attempt_id")  # fields that say whose message it is
 
 
@@ -61,8 +65,12 @@ class _Record:
     "Before" is the sender's last record of the type; without senders, the last of the column.
     """
 
-    def __init__(self, kind: type, columns: Mapping[str, Codec], context: Context | None) -> None:
+    def __init__(
+        self, kind: type, columns: Mapping[str, Codec], context: Context | None, streams: Streams
+    ) -> None:
         self._kind = kind
+        self._masks = streams.new()
+        self._streams = [streams.new() for _ in columns]
         self._codecs: list[Codec] = list(columns.values())
         self._zeros = tuple(codec.zero for codec in self._codecs)
         self.zero: Any = None
@@ -88,17 +96,17 @@ class _Record:
         key = self._key
         lines = ["def put(out, value):"]
         lines += [f"    a{i} = value.{name}" for i, name in enumerate(names)]
-        lines += [f"    put{key}(out, a{key})"] if key >= 0 else []
+        lines += [f"    put{key}(o{key}, a{key})"] if key >= 0 else []
         lines += [f"    before = before_of({f'a{key}' if key >= 0 else None})", "    mask = 0"]
         if names:
             lines += [f"    {''.join(f'b{i}, ' for i in places)} = before"]
         for i in places:
             if i != key:
                 lines += [f"    if {_changed(self._codecs[i], i)}:", f"        mask |= {1 << i}"]
-        lines += ["    if mask < 128:", "        out.append(mask)"]
-        lines += ["    else:", "        put_uint(out, mask)", "    if mask:"]
+        lines += ["    if mask < 128:", "        masks.append(mask)"]
+        lines += ["    else:", "        put_uint(masks, mask)", "    if mask:"]
         lines += [
-            f"        if mask & {1 << i}:\n            put{i}(out, a{i})"
+            f"        if mask & {1 << i}:\n            put{i}(o{i}, a{i})"
             for i in places
             if i != key
         ]
@@ -106,23 +114,26 @@ class _Record:
         held = "".join(f"a{i}, " for i in places)
         lines += [f"    last[{f'a{key}' if key >= 0 else None}] = ({held})"]
         space: dict[str, Any] = {f"put{i}": codec.put for i, codec in enumerate(self._codecs)}
+        space |= {f"o{i}": stream.out for i, stream in enumerate(self._streams)}
+        space |= {"masks": self._masks.out}
         space |= {"before_of": self._before, "put_uint": put_uint, "last": self._last}
         exec("\n".join(lines), space)  # of field names only
         made: Callable[[bytearray, Any], None] = space["put"]
         return made
 
     def get(self, source: Source) -> Any:
-        """Read the record that was appended."""
+        """Read the record that was appended; its columns have sources of their own."""
         key, sender = self._key, None
+        streams = self._streams
         if key >= 0:
-            sender = self._codecs[key].get(source)
+            sender = self._codecs[key].get(streams[key].source)
         values = list(self._before(sender))
         if key >= 0:
             values[key] = sender
-        mask, place = source.uint(), 0
+        mask, place = self._masks.source.uint(), 0
         while mask:
             if mask & 1:
-                values[place] = self._codecs[place].get(source)
+                values[place] = self._codecs[place].get(streams[place].source)
             mask >>= 1
             place += 1
         self._last[sender] = tuple(values)
@@ -155,7 +166,10 @@ def codec_of(kind: Any, name: str = "", context: Context | None = None) -> Codec
             return PairColumn([codec_of(one, name, context) for one in arguments])
         if arguments[0] is float:
             return VectorColumn(context if name == "use" else None)
-        return ManyColumn(codec_of(arguments[0], name, context))
+        item = codec_of(arguments[0], name, context)
+        if context is not None and _is_record(arguments[0]):
+            return RepeatColumn(item, _same_of(arguments[0]))
+        return ManyColumn(item)
     if origin in (dict, Mapping) or kind is Any:
         return PlainColumn(dict, dict) if arguments[1:] == (float,) else BlobColumn()
     if kind is int:
@@ -181,7 +195,7 @@ def record_of(kind: type, outer: Context | None, inner: Context | None) -> Codec
     if kind is ClientRequested:
         hints["request"] = ClientRequest
     made = {name: codec_of(hints[name], name, inner) for name in names}
-    return _Record(kind, made, outer)
+    return _Record(kind, made, outer, (inner or Context()).streams)
 
 
 @cache
@@ -202,6 +216,38 @@ def hints_of(kind: type) -> Mapping[str, Any]:
     return {
         ast.unparse(one.target): eval(ast.unparse(one.annotation), vars(module)) for one in said
     }
+
+
+def _is_record(kind: Any) -> bool:
+    """Whether a type is a record, or one of several."""
+    several = get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)
+    return all(isinstance(one, type) and is_dataclass(one) for one in several)
+
+
+def _same_of(kind: Any) -> Callable[[Any, Any], bool]:
+    """Whether two equal records are so bit by bit: 0.0 and -0.0 compare as equal."""
+    several = get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)
+    floats: dict[type, list[str]] = {}
+    vectors: dict[type, list[str]] = {}
+    for one in several:
+        hints = hints_of(one)
+        floats[one] = [name for name, hint in hints.items() if hint is float]
+        vectors[one] = [name for name, hint in hints.items() if hint not in _EXACT | {float}]
+
+    def same(left: Any, right: Any) -> bool:
+        if left is right:
+            return True
+        kind = type(left)
+        for name in floats[kind]:
+            amount = getattr(left, name)
+            if amount == 0 and str(amount) != str(getattr(right, name)):
+                return False
+        return all(
+            (held := getattr(left, name)) == () or repr(held) == repr(getattr(right, name))
+            for name in vectors[kind]
+        )
+
+    return same
 
 
 def _named(kind: type) -> list[str]:

@@ -1,7 +1,8 @@
 """The rows of a tape: cores that come and go, events that they handled, and what they decided.
 
-Times are on the grid of `weft.tape.columns.TICKS`. A row's first byte says what it is: an event is
-the place of its type in EVENTS, everything else counts down from 255.
+A block holds its columns one after the other (`weft.tape.columns.Streams`). The first has a byte a
+row that says what it is: an event is the place of its type in EVENTS, everything else counts down
+from 255.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from weft.ids import ContainerId, NodeId
 from weft.messages import Address, ContainersGranted, containers_of, ends_of
 from weft.record import changed
 from weft.requests import READS, ClientRequest
-from weft.tape.columns import Context, Source, put_uint
+from weft.tape.columns import Codec, Context, Stream, Streams, TimeColumn, put_uint
 from weft.tape.records import codec_of, hints_of, record_of
 
 EVENTS: Final[tuple[type, ...]] = (
@@ -55,7 +56,7 @@ EVENTS: Final[tuple[type, ...]] = (
 )
 _CORE, _GONE, _GIVEN, _PLACED, _CHECK, _FAILED, _END = 255, 254, 253, 252, 251, 250, 249
 _LENGTH, _SUM = struct.Struct("<I"), struct.Struct("<I")
-FORMAT = 1  # changes with the way in which values are written
+FORMAT = 2  # changes with the way in which values are written
 CHECK_EVERY = 16  # events with effects: so often what a core ordered is summed up ...
 CHECKED_MAX = 8  # ... all of it, or so many orders of a longer answer
 
@@ -183,12 +184,18 @@ class _Columns:
     """The codecs of all rows; a writer and its reader have equal ones."""
 
     def __init__(self) -> None:
-        context = Context()
-        self.time = codec_of(float, "now")
+        self.streams = Streams()
+        context = Context(self.streams)
+        new = self.streams.new
+        self.kinds, self.cores, self.rare, self.sums = new(), new(), new(), new()
+        self.times, self.time = new(), TimeColumn()
         self.text = codec_of(str)
-        self.container = codec_of(int, "container_id")
-        self.node = codec_of(str)
-        self.ask, self.stage = codec_of(int), codec_of(int)
+        # of placements: how many, and each field
+        self.counts = new()
+        self.placings: list[tuple[Stream, Codec]] = [
+            (new(), codec_of(int, "container_id")), (new(), codec_of(str)),
+            (new(), codec_of(int)), (new(), codec_of(int)),
+        ]  # fmt: skip
         self.events = [record_of(kind, context, context) for kind in EVENTS]
 
 
@@ -197,9 +204,13 @@ class TapeWriter:
 
     def __init__(self, check_every: int = CHECK_EVERY) -> None:
         """`check_every` 1: every answer is summed up."""
-        self._columns = _Columns()
+        self._columns = columns = _Columns()
+        self._kinds, self._cores = columns.kinds.out, columns.cores.out
+        self._rare, self._times = columns.rare.out, columns.times.out
+        self._counts, self._sums = columns.counts.out, columns.sums.out
+        self._placings = [(stream.out, codec.put) for stream, codec in columns.placings]
         self._places = {kind: place for place, kind in enumerate(EVENTS)}
-        self._out = bytearray()
+        self._puts = [codec.put for codec in columns.events]
         self._numbers: dict[Address, int] = {}
         self._free: list[int] = []
         self._check_every, self._unchecked = check_every, check_every - 1  # the first one is
@@ -207,24 +218,24 @@ class TapeWriter:
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait to be taken."""
-        return len(self._out)
+        """Rows that wait to be taken."""
+        return len(self._kinds)
 
-    def take(self) -> bytes:
-        """The rows since the last call as one block; nothing where there are none."""
-        if not self._out:
-            return b""
-        block = _LENGTH.pack(len(self._out)) + self._out
-        self._out = bytearray()
-        return block
+    def take(self, keep: bool = False) -> bytes:
+        """The rows since the last call as one block; nothing where there are none.
+
+        With `keep` they are in the next block as well, which then stands for this one.
+        """
+        block = self._columns.streams.take(keep)
+        return _LENGTH.pack(len(block)) + block if block else b""
 
     def add(self, address: Address, made: Mapping[str, Any]) -> None:
         """A core begins."""
         number = self._free.pop() if self._free else len(self._numbers)
         self._numbers[address] = number
-        self._out.append(_CORE)
-        put_uint(self._out, number)
-        self._columns.text.put(self._out, address)
+        self._kinds.append(_CORE)
+        put_uint(self._cores, number)
+        self._columns.text.put(self._rare, address)
         self._blob(made)
 
     def remove(self, address: Address) -> None:
@@ -232,62 +243,62 @@ class TapeWriter:
         number = self._numbers.pop(address, None)
         if number is not None:
             self._free.append(number)
-            self._out.append(_GONE)
-            put_uint(self._out, number)
+            self._kinds.append(_GONE)
+            put_uint(self._cores, number)
 
     def given(self, address: Address, key: str, value: Any) -> None:
         """A core looks something up."""
-        self._out.append(_GIVEN)
-        put_uint(self._out, self._numbers[address])
+        self._kinds.append(_GIVEN)
+        put_uint(self._cores, self._numbers[address])
         self._blob([key, value])
 
     def handled(self, address: Address, event: Any, now: float, orders: Sequence[Effect]) -> None:
         """A core handled an event; reads of clients change nothing and are left out."""
         if type(event) is ClientRequested and type(event.request) in READS:
             return
-        out = self._event(address, event, now)
-        placed = placed_of(orders)
-        if placed:
-            columns = self._columns
-            out.append(_PLACED)
-            put_uint(out, len(placed))
-            for container, node, ask, stage in placed:
-                columns.container.put(out, container)
-                columns.node.put(out, node)
-                columns.ask.put(out, ask)
-                columns.stage.put(out, stage)
+        self._event(address, event, now)
+        self._placed(placed_of(orders))
         if orders:
             self._unchecked += 1
             if self._unchecked >= self._check_every:
                 self._unchecked = 0
-                out.append(_CHECK)
-                out += _SUM.pack(check_of(orders))
+                self._sum(check_of(orders))
 
     def failed(self, address: Address, event: Any, now: float, error: str) -> None:
         """A core raised when it handled an event."""
-        out = self._event(address, event, now)
-        out.append(_FAILED)
-        self._columns.text.put(out, error)
+        self._event(address, event, now)
+        self._kinds.append(_FAILED)
+        self._columns.text.put(self._rare, error)
 
     def end(self, reason: str) -> None:
         """Nothing follows."""
-        self._out.append(_END)
-        self._columns.text.put(self._out, reason)
+        self._kinds.append(_END)
+        self._columns.text.put(self._rare, reason)
 
-    def _event(self, address: Address, event: Any, now: float) -> bytearray:
-        out, columns = self._out, self._columns
+    def _event(self, address: Address, event: Any, now: float) -> None:
         place = self._places[type(event)]
-        out.append(place)
-        columns.time.put(out, now)
-        put_uint(out, self._numbers[address])
-        columns.events[place].put(out, event)
+        self._kinds.append(place)
+        self._columns.time.put(self._times, now)
+        put_uint(self._cores, self._numbers[address])
+        self._puts[place](self._kinds, event)  # its columns have streams of their own
         self.events += 1
-        return out
+
+    def _placed(self, placed: Sequence[Placing]) -> None:
+        if placed:
+            self._kinds.append(_PLACED)
+            put_uint(self._counts, len(placed))
+            for place, (out, put) in enumerate(self._placings):
+                for one in placed:
+                    put(out, one[place])
+
+    def _sum(self, check: int) -> None:
+        self._kinds.append(_CHECK)
+        self._sums += _SUM.pack(check)
 
     def _blob(self, value: Any) -> None:
         data = json.dumps(value, separators=(",", ":")).encode()
-        put_uint(self._out, len(data))
-        self._out += data
+        put_uint(self._rare, len(data))
+        self._rare += data
 
 
 class TapeReader:
@@ -302,17 +313,18 @@ class TapeReader:
     def rows(self, data: bytes) -> Iterator[Row]:
         """The rows of more bytes of the tape; raises WeftError for damage."""
         data = self._rest + data
-        at = 0
+        at, columns = 0, self._columns
         while len(data) - at >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(data, at)
             if len(data) - at - _LENGTH.size < size:
                 break
             at += _LENGTH.size
-            source = Source(data[at : at + size])
+            block = data[at : at + size]
             at += size
             try:
-                while source.at < size:
-                    yield from self._row(source)
+                columns.streams.read(block)
+                for kind in bytes(columns.kinds.source.data):
+                    yield from self._row(kind)
             except (LookupError, ValueError, TypeError, ArithmeticError, struct.error) as error:
                 raise WeftError(f"the tape is damaged: {type(error).__name__}: {error}") from None
         self._rest = data[at:]
@@ -323,44 +335,43 @@ class TapeReader:
             yield self._last
             self._last = None
 
-    def _row(self, source: Source) -> Iterator[Row]:
-        kind = source.take(1)[0]
+    def _row(self, kind: int) -> Iterator[Row]:
         last, columns = self._last, self._columns
+        rare, cores = columns.rare.source, columns.cores.source
         if kind in (_PLACED, _CHECK, _FAILED) and last is not None:
             if kind == _PLACED:
-                last.placed = tuple([self._placing(source) for _ in range(source.uint())])
+                last.placed = self._placings()
             elif kind == _CHECK:
-                last.check = int(_SUM.unpack(source.take(_SUM.size))[0])
+                last.check = int(_SUM.unpack(columns.sums.source.take(_SUM.size))[0])
             else:
-                last.failed = columns.text.get(source)
+                last.failed = columns.text.get(rare)
             return
         if last is not None:
             self._last = None
             yield last
         if kind < len(EVENTS):
-            now = columns.time.get(source)
-            address = self._addresses[source.uint()]
-            self._last = Handled(address, columns.events[kind].get(source), now)
+            now = columns.time.get(columns.times.source)
+            address = self._addresses[cores.uint()]
+            self._last = Handled(address, columns.events[kind].get(cores), now)
         elif kind == _CORE:
-            number = source.uint()
-            address = self._addresses[number] = columns.text.get(source)
-            yield CoreAdded(address, json.loads(source.take(source.uint())))
+            number = cores.uint()
+            address = self._addresses[number] = columns.text.get(rare)
+            yield CoreAdded(address, json.loads(rare.take(rare.uint())))
         elif kind == _GONE:
-            yield CoreRemoved(self._addresses.pop(source.uint()))
+            yield CoreRemoved(self._addresses.pop(cores.uint()))
         elif kind == _GIVEN:
-            address = self._addresses[source.uint()]
-            key, value = json.loads(source.take(source.uint()))
+            address = self._addresses[cores.uint()]
+            key, value = json.loads(rare.take(rare.uint()))
             yield Given(address, key, value)
         elif kind == _END:
-            yield Ended(columns.text.get(source))
+            yield Ended(columns.text.get(rare))
         else:
             raise ValueError(f"unknown row {kind}")
 
-    def _placing(self, source: Source) -> Placing:
+    def _placings(self) -> tuple[Placing, ...]:
         columns = self._columns
-        return Placing(
-            columns.container.get(source),
-            columns.node.get(source),
-            columns.ask.get(source),
-            columns.stage.get(source),
-        )
+        count = columns.counts.source.uint()
+        fields = [
+            [codec.get(stream.source) for _ in range(count)] for stream, codec in columns.placings
+        ]
+        return tuple([Placing(*one) for one in zip(*fields, strict=True)])
