@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from am.lots import Lot
 from weft.errors import InputError
 from weft.job import Job
 from weft.resources import ResourceTypes, Vector, read_amount
@@ -17,6 +18,34 @@ def totals(machines: Machines, types: int) -> Vector:
     return tuple(
         float(sum(capacity[r] * count for capacity, count in machines)) for r in range(types)
     )
+
+
+def size_containers(
+    lots: Sequence[Lot],
+    option: Mapping[str, float] | float | str,
+    sees: Sequence[str],
+    job: Job,
+    types: ResourceTypes,
+    machines: Machines,
+) -> None:
+    """Set what a container of each lot is to hold, as an asker's options `container`, `sees` say.
+
+    A gang that was accepted fits by what its tasks need; larger containers might not.
+    """
+    if option != "task":
+        uniform = isinstance(option, str) and option in UNIFORM
+        size = (
+            uniform_size(str(option), job, types)
+            if uniform
+            else container_size(option, types, machines)
+        )
+        for lot in lots:
+            grant = at_least(size, lot.demand)
+            if not lot.gang and (not uniform or (not lot.label and held_by_some(grant, machines))):
+                lot.grant = grant
+    if sees:
+        for lot in lots:
+            lot.grant = seen_of(lot.grant, sees, types)
 
 
 def container_size(

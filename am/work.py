@@ -19,15 +19,7 @@ from am.lots import Lot, build_lots
 from am.progress import RUNNING, Progress, StageProgress
 from am.remaining_path import RemainingPath
 from am.settings import MasterSettings
-from am.sizes import (
-    UNIFORM,
-    at_least,
-    container_size,
-    held_by_some,
-    seen_of,
-    totals,
-    uniform_size,
-)
+from am.sizes import size_containers, totals
 from am.takeover import Takeover
 from weft.errors import InvariantError
 from weft.facts import Fact, Remark
@@ -128,34 +120,13 @@ class Work:
             self.job, self.accepted.types, self.capacity, plan, self.estimates.base_s,
             self.settings.lots,
         )  # fmt: skip
-        self._size_containers([lot for stage in lots for lot in stage])
+        own = getattr(self.asker, "container", "task"), getattr(self.asker, "sees", ())
+        every = [lot for stage in lots for lot in stage]
+        size_containers(every, *own, self.job, self.accepted.types, self.accepted.machines)
         self.progress.adopt(lots)
         self.planned = True
         self.review = True
         self._judge()
-
-    def _size_containers(self, lots: list[Lot]) -> None:
-        """What a container of each lot is to hold, as the asker chooses."""
-        types, machines = self.accepted.types, self.accepted.machines
-        option: Mapping[str, float] | float | str = getattr(self.asker, "container", "task")
-        if option != "task":
-            uniform = isinstance(option, str) and option in UNIFORM
-            size = (
-                uniform_size(str(option), self.job, types)
-                if uniform
-                else container_size(option, types, machines)
-            )
-            for lot in lots:
-                # a gang that was accepted fits by what its tasks need, larger containers might not
-                if lot.gang:
-                    continue
-                grant = at_least(size, lot.demand)
-                if not uniform or (not lot.label and held_by_some(grant, machines)):
-                    lot.grant = grant
-        sees = getattr(self.asker, "sees", ())
-        if sees:
-            for lot in lots:
-                lot.grant = seen_of(lot.grant, sees, types)
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -612,26 +583,27 @@ class Work:
                 raise InvariantError(f"container {held.container_id} is held but was never granted")
         if self.verdict is not None:
             return
-        self._check_running()
+        _check_running(self.launcher.held.values(), self.progress)
         for lot in progress.lots:
             wanted = sum(row.wanted for row in lot.rows if row is not None)
             if wanted > len(lot.ready) and lot.number not in progress.changed:
                 raise InvariantError(f"lot {lot.number} asks for more than it can start")
 
-    def _check_running(self) -> None:
-        """A running task has a container (as many as copies), and no other task has one."""
-        copies: dict[tuple[int, int], int] = {}
-        for held in self.launcher.held.values():
-            key = (held.lot.stage, held.task)
-            copies[key] = copies.get(key, 0) + (not held.stopping)
-        running = 0
-        for (position, task), count in copies.items():
-            stage = self.progress.stages[position]
-            if stage.state[task] == RUNNING:
-                running += 1
-                if count != stage.copies.get(task, 1):
-                    raise InvariantError(f"stage {position} task {task} has {count} copies")
-            elif count:
-                raise InvariantError(f"stage {position} task {task} runs though it is not wanted")
-        if running != self.progress.running:
-            raise InvariantError(f"{self.progress.running} tasks run, {running} have a container")
+
+def _check_running(held: Iterable[Held], progress: Progress) -> None:
+    """A running task has a container (as many as copies), and no other task has one."""
+    copies: dict[tuple[int, int], int] = {}
+    for one in held:
+        key = (one.lot.stage, one.task)
+        copies[key] = copies.get(key, 0) + (not one.stopping)
+    running = 0
+    for (position, task), count in copies.items():
+        stage = progress.stages[position]
+        if stage.state[task] == RUNNING:
+            running += 1
+            if count != stage.copies.get(task, 1):
+                raise InvariantError(f"stage {position} task {task} has {count} copies")
+        elif count:
+            raise InvariantError(f"stage {position} task {task} runs though it is not wanted")
+    if running != progress.running:
+        raise InvariantError(f"{progress.running} tasks run, {running} have a container")
