@@ -477,7 +477,7 @@ def _check_pool(
 
 
 class _Silent:
-    """The base class asks nobody here."""
+    """A stub: a job with reusable containers never asks per task."""
 
     follows_share = False
 

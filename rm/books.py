@@ -45,7 +45,7 @@ class Pace:
         self.count = 0
 
     def note(self, duration_s: float, count: int) -> None:
-        """`count` like containers were granted."""
+        """`count` identical containers were granted."""
         self.count = (self.count if self.count < 100 else 100) + count
         self.mean_s += count / self.count * (duration_s - self.mean_s)
 

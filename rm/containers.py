@@ -120,7 +120,7 @@ def hold_run(
     entry: AskEntry,
     demand: Demand,
 ) -> None:
-    """Write a run of like containers into the books; their demand is booked by the caller."""
+    """Write a run of identical containers into the books; their demand is booked by the caller."""
     array, vector = demand
     run = Holding(first, node, attempt, entry, array, vector, books.now, _BEGUN[_START])
     run.count = count

@@ -72,7 +72,7 @@ def drain(books: Books, node: Node) -> None:
 
 
 def alarm(books: Books, name: NodeId) -> None:
-    """The time of a node that is being decommissioned is over, or nearly so."""
+    """Decommission timeout of a node; timers may fire slightly early."""
     node = books.nodes[name]
     if node.state is NodeState.DECOMMISSIONING and node.drain_until_s >= 0:
         drain(books, node)

@@ -27,7 +27,7 @@ def limit(books: Books, app: App) -> None:
 
 
 def alarm(books: Books, number: AppId) -> None:
-    """The time of an application is over, or nearly so."""
+    """Lifetime timeout of an application; timers may fire slightly early."""
     app = books.apps.get(number)
     if app is None or app.state in OVER:
         return

@@ -411,7 +411,7 @@ def _book_as_is(
 
 
 def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
-    """Ended before this life of the manager heard of it: a master that lived through it is told."""
+    """A container ended before this manager knew of it; its master, if recovered, is told."""
     claimed = books.missing.get(node.node_id, {}).pop(end.container_id, None)
     app = books.apps.get(app_of_container(end.container_id))
     attempt = None if app is None else app.attempt

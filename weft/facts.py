@@ -106,7 +106,7 @@ class TaskStopped:
 
 @record
 class PlacedRun:
-    """`Placed` of `count` like containers with consecutive ids."""
+    """`Placed` of `count` identical containers with consecutive ids."""
 
     container: ContainerId
     count: int
@@ -121,7 +121,7 @@ class PlacedRun:
 
 @record
 class ClosedRun:
-    """`Closed` of like containers with consecutive ids, one for each of `tasks`."""
+    """`Closed` of identical containers with consecutive ids, one for each of `tasks`."""
 
     container: ContainerId
     node: NodeId

@@ -75,7 +75,7 @@ NODE_ENDED = -100  # exit code of what the end of its node took along (YARN's AB
 
 @record
 class Ask:
-    """A row of like containers wanted by one attempt.
+    """A row of identical containers wanted by one attempt.
 
     `total` is cumulative: all containers ever wanted under this `ask_id`, so that a repeated or
     late message cannot ask twice; pending = total - granted so far.

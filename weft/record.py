@@ -1,7 +1,7 @@
 """Records: immutable to the type checker, cheap to make at run time.
 
-`dataclass(frozen=True)` sets every field through `object.__setattr__`, which makes an event three
-times as dear as it need be, and a simulation makes dozens of them for every task. A record is
+`dataclass(frozen=True)` sets every field through `object.__setattr__`, which triples the cost
+of creating an event, and a simulation creates dozens of them for every task. A record is
 frozen for mypy only; nothing may assign to one, and the cores are checked strictly.
 """
 

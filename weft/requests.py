@@ -96,7 +96,7 @@ class ListNodes:
 class DecommissionNode:
     """Take a node out of service: nothing new runs there, what runs may end.
 
-    What still runs after `timeout_s` is stopped; below 0: it may take for ever.
+    What still runs after `timeout_s` is stopped; below 0: no deadline.
     """
 
     node_id: NodeId

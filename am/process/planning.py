@@ -1,4 +1,4 @@
-"""Building plans off the loop's thread: quick planners on a thread, dear ones on other cores.
+"""Building plans off the loop's thread: cheap planners on a thread, expensive ones in processes.
 
 Plans of recurring jobs are kept, so that their next run need not wait for one, and made better
 while nobody waits.

@@ -1,4 +1,4 @@
-"""Pending asks by row: one row stands for all pending like containers of one ask.
+"""Pending asks by row: one row stands for all pending identical containers of one ask.
 
 A row exists while its ask has something pending. Rows in use are `[0, count)`; an empty one has
 `pending` 0 until a compaction closes the holes (order is kept), so that a kernel passes over a few

@@ -254,9 +254,10 @@ class Ledger:
     def book(
         self, node: int, app: int, demand: Floats, count: int, limit: Floats | None = None
     ) -> None:
-        """Book like containers; app -1: of nobody. Raises InvariantError beyond `limit` x capacity.
+        """Book `count` identical containers; `app` -1 charges no application.
 
-        `limit` has one factor per resource, 1 where None.
+        `limit` has one factor of the capacity per resource, 1 where None; raises InvariantError
+        where more than that would be held.
         """
         plain = self._plain if limit is None else limit
         over = self._book(self._used, node, app, count, demand, plain)

@@ -1,6 +1,6 @@
 """Graphene's figure 15 as one loop over the rows that compete for a node: pick, subtract, repeat.
 
-A row is one ask: like containers of one stage. Packing scores use demands over the machine's
+A row is one ask: identical containers of one stage. Packing scores use demands over the machine's
 capacity, work and fairness use demands over the cluster's. `d` is the number of resource types, `k`
 the number of candidate rows.
 """

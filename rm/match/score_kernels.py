@@ -1,6 +1,6 @@
 """What the loops of the scoring matchers share: packing scores, means.
 
-A row is one ask: like containers of one stage. Packing scores use demands over the machine's
+A row is one ask: identical containers of one stage. Packing scores use demands over the machine's
 capacity, work and fairness use demands over the cluster's (docs/rules.md, rule 1). `d` is the
 number of resource types, `k` the number of candidate rows.
 """

@@ -33,7 +33,7 @@ _NODE, _TASKS = "warm", 3
 def warm(matcher: Matcher, types: ResourceTypes) -> int:
     """Run a job of three tasks through a manager of its own; answers how many were granted.
 
-    `matcher` must be one made for this: its state is spoilt. Costs the loading of the kernels from
+    Pass a throwaway `matcher`: its state is modified. Costs the loading of the kernels from
     the disk, or their compilation where nothing was kept.
     """
     settings = ManagerSettings(recovery=False, master_demand={})

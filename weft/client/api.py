@@ -195,7 +195,7 @@ class AsyncClient:
         """Take a node out of service gracefully; returns its state.
 
         It is DECOMMISSIONED when nothing runs there any more; what still runs after `timeout_s` on
-        the cluster's clock is stopped, and runs elsewhere (below 0: it may take for ever).
+        the cluster's clock is stopped, and runs elsewhere (below 0: no deadline).
         """
         return (await self._ask(DecommissionNode(node, timeout_s), Done)).state
 

@@ -44,7 +44,7 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count one value, or as many like ones."""
+        """Record `times` observations of `value`."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 

@@ -1,4 +1,4 @@
-"""Lanes carry messages of a stream in batches; what cannot be delivered goes to the bin.
+"""Lanes carry messages of a stream in batches; undeliverable ones are dropped, counted.
 
 The cores own reliability: they repeat what was not acknowledged. So a lane never stores more than
 it can send soon, and a broken lane forgets. A batch that does not fit one gRPC message leaves in
