@@ -68,7 +68,7 @@ def draw_4(workload: str, rows: Rows, axes: Any) -> None:
     """Makespan saved."""
     paper = NUMBERS[workload][3]
     bases = [base for base in BASES if base in rows]
-    names = [base.removeprefix("tez, ") for base in bases]
+    names = [base.removeprefix("tez, ").replace(" ", "\n") for base in bases]
     gains = [against(rows, "graphene", base, span_gain) for base in bases]
     bars(axes, names, {"graphene": gains}, {"graphene": [paper[2]] * len(bases)})
     axes.tick_params(axis="x", labelsize=7)
