@@ -102,6 +102,7 @@ async def serve(settings: RmSettings) -> None:
     report = None if ranks is None else ranks.report
     service = ManagerService(process, server, d, settings.submissions_per_s, pace, report)
     state: State | None = None
+    stepped_down = False
 
     def begin(found: State) -> None:
         nonlocal state
@@ -124,10 +125,11 @@ async def serve(settings: RmSettings) -> None:
     try:
         await process.until_end()
     except LeadershipLostError:
-        assert ranks is not None
-        raise SteppedDownError(ranks.places) from None
+        stepped_down = True
     finally:
         await ended(process, server, state, ranks)
+    if stepped_down and ranks is not None and not process.told:
+        raise SteppedDownError(ranks.places)
 
 
 async def ended(process: Process, server: Server, state: State | None, ranks: Ranks | None) -> None:

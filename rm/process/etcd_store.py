@@ -15,7 +15,6 @@ A batch of several segments may be torn by a crash in between, as in the file: i
 then. Compaction writes a new generation beside the old one and lets the tail name it.
 """
 
-import contextlib
 import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -100,6 +99,7 @@ class EtcdJournal:
         self._pending: _Written | None = None  # a generation that the tail may name by now
         self._next = 0  # number of the next record; 0: there is no header yet
         self._size = self._compacted_size = 0  # bytes
+        self._compacted_segments = 0  # not 0 where it could not be compacted with so many
         self.dropped = ""  # what `read` left out, if anything
 
     # -- what is beside the journal ----------------------------------------------------------------
@@ -189,9 +189,8 @@ class EtcdJournal:
             raise StoreUnavailableError(str(error)) from None
         self._next = max(first, 1) + len(records)
         grown = self._size > 2 * self._compacted_size + GROWTH_BYTES
-        if grown or self._tail.segments > SEGMENTS_MAX:
-            with contextlib.suppress(EtcdAwayError):  # later, then
-                self._replace(self._compact(self._records()))
+        if grown or self._tail.segments > self._compacted_segments + SEGMENTS_MAX:
+            self._shrink()
 
     def close(self) -> None:
         """Nothing is open but the connection, which is another's."""
@@ -224,6 +223,8 @@ class EtcdJournal:
             if not leader or leader[0].create_revision != self._fence.revision:
                 raise self._lost()
             if not tail or bytes(tail[0].value) != value:  # else an earlier try of this very change
+                if self._unsure:  # what was on its way arrived since the tail was looked at
+                    raise EtcdAwayError("etcd took a change late")
                 raise WeftError(f"{self._name}: somebody else wrote to it")
         self._value, self._tail = value, tail_of(value)
         return answer.revision
@@ -277,6 +278,26 @@ class EtcdJournal:
         self._pending, self._unsure = None, False
 
     # -- reading and compaction --------------------------------------------------------------------
+
+    def _shrink(self) -> None:
+        """Compact what is durable; raises LeadershipLostError.
+
+        Where it cannot be read it is left as it is: who runs knows all of it, and goes on.
+        """
+        known = self._next, self._size
+        try:
+            records = self._records()
+            if (self._next, self._size) != known or self.dropped:
+                raise WeftError(f"{self._name}: not all that was durable can be read")
+            self._replace(self._compact(records))
+        except EtcdAwayError:
+            return  # later, then
+        except LeadershipLostError:
+            raise
+        except WeftError as error:
+            self._next, self._size = known
+            self._compacted_size, self._compacted_segments = self._size, self._tail.segments
+            _log.error("the journal is not compacted, and will not be read again", why=str(error))
 
     def _records(self) -> list[Record]:
         """All records that hold; raises WeftError for damage."""
@@ -340,14 +361,16 @@ class EtcdJournal:
 
     def _adopt(self, written: _Written) -> None:
         self._tail, self._next, self._size = written
-        self._compacted_size = written.size
+        self._compacted_size, self._compacted_segments = written.size, 0
 
     def _clean(self, revision: int) -> None:
         """Remove other generations, and let etcd forget what was; what fails is done next time."""
         own = self._generation(self._tail)
         ranges = [(self._journal, own), (wire.after(own), wire.after(self._journal))]
         try:
-            self._etcd.transact([self._leads], [delete(*one) for one in ranges])
+            # should it arrive late, and another generation be the journal by then, it does nothing
+            newest = holds(self._tail_key, self._value)
+            self._etcd.transact([self._leads, newest], [delete(*one) for one in ranges])
             self._etcd.compact(revision)
         except WeftError as error:
             _log.info("etcd keeps what the journal was", reason=str(error))

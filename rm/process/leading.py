@@ -14,6 +14,7 @@ its last moment by its life: nodes and masters take no orders of an earlier life
 """
 
 import json
+import math
 import secrets
 import threading
 import time
@@ -143,23 +144,28 @@ class Leadership:
 
     def _stand_by(self) -> float:
         found, _ = self._etcd.get(self._key)
+        if found is not None and bytes(found.value) == self._value:
+            self._etcd.revoke(
+                found.lease
+            )  # an earlier try, whose answer was lost: nobody renews it
+            return 0.0
         if found is not None:
             self._follow(bytes(found.value))
             return POLL_S
         self._set(Standing.STANDBY, "nobody leads")
         began_s = now_s()
-        lease = self._etcd.grant(max(1, round(self._lease_s)))
+        lease = self._etcd.grant(math.ceil(self._lease_s))
         taken = [put(self._key, self._value, lease)]
         answer = self._etcd.transact([created(self._key, 0)], taken, [get(self._key)])
         revision = answer.revision
         if not answer.succeeded:
             held = answer.found[0]
-            if not held or bytes(held[0].value) != self._value:
+            if not held or bytes(held[0].value) != self._value or held[0].lease != lease:
                 self._etcd.revoke(lease)
                 return 0.0
-            revision = held[0].create_revision  # an earlier try of this very change
+            revision = held[0].create_revision  # this very change, by another endpoint
         self._lease, self.fence = lease, Fence(self._key, revision)
-        self._lasts(began_s)
+        self._lasts(began_s, self._lease_s)
         self.leader = json.loads(self._value)
         self._set(Standing.LEADER, "")
         return self._pause_s
@@ -170,28 +176,29 @@ class Leadership:
 
     def _renew(self) -> float:
         began_s = now_s()
+        within_s = max(0.2, self._lease_s * CALL_SHARE)
         try:
-            left_s = self._etcd.renew(self._lease, max(0.2, self._lease_s * CALL_SHARE))
+            left_s = self._etcd.renew(self._lease, within_s)
         except LeaseGoneError:
             left_s = 0.0
         if left_s <= 0:
             self._set(Standing.LOST, "its lease ended")
             return 0.0
-        if self.standing is Standing.SUSPENDED or began_s >= self._until_s:
-            found, _ = self._etcd.get(self._key)
-            if found is None or found.create_revision != self.fence.revision:
-                self._set(Standing.LOST, "another one took over")
-                return 0.0
-            if self.suspended_s > self._suspended_s_max:
-                self._set(Standing.LOST, f"nobody was heard for {self.suspended_s:.0f} s")
-                return 0.0
-        self._lasts(began_s)
+        # a lease may outlive its key: somebody removed it, or put a backup back
+        found, _ = self._etcd.get(self._key, within_s)
+        if found is None or found.create_revision != self.fence.revision:
+            self._set(Standing.LOST, "its election key is gone: another one leads, or will")
+            return 0.0
+        if self.suspended_s > self._suspended_s_max:
+            self._set(Standing.LOST, f"nobody was heard for {self.suspended_s:.0f} s")
+            return 0.0
+        self._lasts(began_s, left_s)
         self._on_renewed(now_s() - began_s)
         self._set(Standing.LEADER, "")
         return self._pause_s
 
-    def _lasts(self, began_s: float) -> None:
-        self._until_s = began_s + self._lease_s * (1 - MARGIN)
+    def _lasts(self, began_s: float, left_s: float) -> None:
+        self._until_s = began_s + min(self._lease_s, left_s) * (1 - MARGIN)
         self._away_s = 0.0
 
     def _away(self, why: str) -> float:
@@ -206,7 +213,7 @@ class Leadership:
         try:
             told = json.loads(value[:DETAILS_MAX])
             self.leader = {"address": str(told["address"]), "since": float(told["since"])}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             self.leader = {}
         self._set(Standing.STANDBY, f"{self.leader.get('address', 'another one')} leads")
 

@@ -48,6 +48,7 @@ class Ranks:
         self._elected = asyncio.Event()
         self._listens = self.address = ""
         self.serves = False  # it leads, and knows what its predecessor knew
+        self._left = False
         self.life: Callable[[], int] = lambda: 0
         self.trouble: Callable[[], str] = lambda: ""  # why nothing new is accepted
         self.on_suspended: Callable[[str], None] = lambda reason: None
@@ -149,13 +150,13 @@ class Ranks:
         return self.leadership.reason or "nobody can say whether this manager leads"
 
     def _wait(self) -> None:
-        if self.leadership.standing is Standing.LOST:
+        if self._left or self.leadership.standing is Standing.LOST:
             raise LeadershipLostError(self.leadership.reason)
         time.sleep(RETRY_S)
 
     def leave(self) -> None:
         """Let another one lead."""
-        self.serves = False
+        self.serves, self._left = False, True
         self.leadership.leave()
         self._etcd.close()
 
@@ -163,13 +164,17 @@ class Ranks:
 
     def _changed(self, standing: Standing, reason: str) -> None:
         if standing is Standing.LOST:
-            again = threading.Timer(END_S, start_again, (self.places,))
+            again = threading.Timer(END_S, self._start_again)
             again.daemon = True
             again.start()
         try:
             self._loop.call_soon_threadsafe(self._follow, standing, reason)
         except RuntimeError:  # the loop has ended, and the process with it
             return
+
+    def _start_again(self) -> None:
+        if not self._process.told:
+            start_again(self.places)
 
     def _follow(self, standing: Standing, reason: str) -> None:
         log = self._process.log

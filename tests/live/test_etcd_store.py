@@ -13,7 +13,7 @@ import pytest
 
 from rm.process import etcd_store
 from rm.process.etcd_store import EtcdJournal, Fence, LeadershipLostError
-from rm.process.leading import Leadership, Standing
+from rm.process.leading import Leadership, Standing, now_s
 from testkit.etcd import EtcdServer
 from testkit.live import until
 from weft.client.certificates import make
@@ -170,15 +170,89 @@ def test_damage_is_an_error_that_names_the_place(
         place.journal().read()
 
 
+@pytest.mark.parametrize("spoil", ["missing", "torn"])
+def test_a_leader_goes_on_where_what_it_wrote_is_damaged_meanwhile(
+    place: Place, spoil: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows all of it: it is told once, and what comes is written in its place."""
+    journal = place.journal()
+    for n in range(4):
+        journal.append([{"n": n}])
+    last = next(key for key in place.names() if key.endswith(b"/%016x" % 4))
+    gone = put(last, b"") if spoil == "torn" else delete(last, last + b"\0")
+    found, _ = place.etcd.get(last)
+    place.etcd.transact([], [gone])
+    told: list[str] = []
+    monkeypatch.setattr(etcd_store._log, "error", lambda what, why: told.append(why))
+    monkeypatch.setattr(etcd_store, "SEGMENTS_MAX", 4)
+    journal.append([{"n": 4}])
+    journal.append([{"n": 5}])
+    assert len(told) == 1
+    assert found is not None
+    place.etcd.transact([], [put(last, bytes(found.value))])
+    assert [r["n"] for r in place.journal().read()] == list(range(6))
+
+
+def test_a_change_that_arrives_between_a_look_and_the_next_change_is_taken_back(
+    place: Place,
+) -> None:
+    etcd = Lossy(place.settings, random.Random(0))
+    journal = EtcdJournal(etcd, place.elect())
+    plain, etcd.chance = etcd.get, lambda: 0.5
+    journal.append([{"n": 1}])
+    etcd.chance = lambda: 0.15  # late
+    with pytest.raises(StoreUnavailableError):
+        journal.append([{"n": 2}])
+    etcd.chance = lambda: 0.5
+
+    def look(*more: Any) -> Any:
+        found = plain(*more)
+        etcd.deliver()
+        return found
+
+    etcd.get = look  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailableError, match="late"):
+        journal.append([{"n": 2}])
+    journal.append([{"n": 2}])
+    assert place.journal().read() == [{"n": 1}, {"n": 2}]
+    etcd.close()
+
+
+def test_a_late_tidying_removes_no_newer_generation(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etcd = Lossy(place.settings, random.Random(0))
+    etcd.chance = lambda: 0.5
+    journal = EtcdJournal(etcd, place.elect())
+    journal.append([{"n": 1}])
+    tidy, late = journal._clean, 0.15
+
+    def slowly(revision: int) -> None:
+        nonlocal late
+        etcd.chance, late = (lambda now=late: now), 0.5
+        tidy(revision)
+        etcd.chance = lambda: 0.5
+
+    monkeypatch.setattr(journal, "_clean", slowly)
+    journal.read()
+    journal.read()
+    assert etcd.late
+    etcd.deliver()
+    journal.append([{"n": 2}])
+    assert place.journal().read() == [{"n": 1}, {"n": 2}]
+    etcd.close()
+
+
 class Lossy(Etcd):
     """Loses answers (the change was made), requests (it was not), and lets some arrive late."""
 
     def __init__(self, settings: EtcdSettings, rng: random.Random) -> None:
         super().__init__(settings)
-        self.rng, self.late = rng, []  # type: ignore[var-annotated]
+        self.late: list[Any] = []
+        self.chance = rng.random
 
     def transact(self, when: Any, then: Any, otherwise: Any = ()) -> Any:
-        chance = self.rng.random()
+        chance = self.chance()
         if chance < 0.1:
             raise EtcdAwayError("the request was lost")
         if chance < 0.2:
@@ -323,6 +397,14 @@ def test_etcd_with_tls_and_passwords(tmp_path: Path) -> None:
         journal.append([{"n": 1}])
         etcd._token = "ended"  # as tokens do after some minutes
         assert journal.read() == [{"n": 1}]
+        say, etcd._token = etcd._problem, "ended"
+
+        def another_thread_saw_it_first(error: Exception) -> str | None:
+            etcd._token = ""
+            return say(error)
+
+        etcd._problem = another_thread_saw_it_first  # type: ignore[method-assign]
+        journal.append([{"n": 2}])
         etcd.close()
     finally:
         server.close()
@@ -379,6 +461,54 @@ def test_one_leads_and_who_lost_the_key_leads_no_more(place: Place) -> None:
         one.one.leave()
 
 
+def test_a_leader_whose_key_was_removed_leads_no_more(place: Place) -> None:
+    """Its lease goes on: by that alone it would lead beside the next one."""
+    one = Candidate(place.settings)
+    until(lambda: one.one.may_order, "it leads")
+    place.etcd.transact([], [delete(place.key, place.key + b"\0")])
+    until(lambda: one.is_(Standing.LOST), "it is told")
+    assert not one.one.may_order
+    one.one.leave()
+
+
+def test_a_key_of_an_earlier_try_is_not_led_by(place: Place) -> None:
+    """Its answer was lost, and it arrived late: nobody renews the lease that it is under."""
+    one = Candidate.__new__(Candidate)
+    one.told = []
+    one.one = Leadership(Etcd(place.settings), 2.0, lambda standing, why: one.told.append(standing))
+    stood_by, taken = one.one._etcd.transact, []
+
+    def late(when: Any, then: Any, otherwise: Any = ()) -> Any:
+        if not taken:  # the earlier try comes before this one, under a lease of its own
+            taken.append(place.etcd.grant(60))
+            stood_by(when, [put(place.key, one.one._value, taken[0])], otherwise)
+        return stood_by(when, then, otherwise)
+
+    one.one._etcd.transact = late  # type: ignore[method-assign]
+    one.one.start("127.0.0.1:1")
+    until(lambda: one.one.may_order, "it leads")
+    found, _ = place.etcd.get(place.key)
+    assert found is not None
+    assert found.lease == one.one._lease != taken[0]
+    one.one.leave()
+
+
+@pytest.mark.parametrize("lease_s", [2.0, 2.45, 2.5, 3.2, 4.4])
+def test_a_leader_never_counts_on_more_than_etcd_gave(place: Place, lease_s: float) -> None:
+    given: list[int] = []
+    etcd = Etcd(place.settings)
+    grant, began_s = etcd.grant, now_s()
+    etcd.grant = lambda ttl_s: given.append(ttl_s) or grant(ttl_s)  # type: ignore[method-assign, func-returns-value]
+    one = Leadership(etcd, lease_s, lambda standing, why: None)
+    one._value = b"{}"
+    one._stand_by()
+    assert one._until_s - now_s() < given[0] <= lease_s + 1
+    etcd.renew = lambda lease, within_s: 1.0  # type: ignore[method-assign]
+    one._renew()
+    assert one._until_s - began_s < 1.0 + (now_s() - began_s)
+    one.leave()
+
+
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_leader_without_etcd_orders_nothing_and_goes_on_if_nobody_led(
     tmp_path: Path, patient: bool
@@ -404,12 +534,20 @@ def test_a_leader_without_etcd_orders_nothing_and_goes_on_if_nobody_led(
     server.close()
 
 
-@pytest.mark.parametrize("text", ["etcd://", "etcd://:1", "etcd://a:0", "etcd://a:b", "http://a:1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "etcd://", "etcd://:1", "etcd://a:0", "etcd://a:b", "http://a:1", "etcd://a:1,", "etcd://::1",
+        "etcd://a b:1", "etcd://a:1?x", "etcd://a:\N{SUPERSCRIPT TWO}", "etcd://u:secret@a:1",
+    ],
+)  # fmt: skip
 def test_a_store_that_is_none_is_told(text: str) -> None:
-    with pytest.raises(InputError, match="--store"):
+    with pytest.raises(InputError, match="--store") as told:
         parse(text)
+    assert "secret" not in str(told.value)
 
 
 def test_a_store_is_read() -> None:
     assert parse("etcd://a:1,b/x/y") == (("a:1", "b:2379"), "x/y")
     assert parse("etcd://a") == (("a:2379",), "weft")
+    assert parse("etcd://[::1]:5") == (("[::1]:5",), "weft")

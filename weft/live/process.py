@@ -57,6 +57,7 @@ class Process:
         self._events = EventLog(settings.events) if settings.events is not None else None
         self.tape: Tape | None = None
         self._ended = asyncio.Event()
+        self.told = False  # to end, by a signal
         self._tasks: set[asyncio.Task[Any]] = set()
         self._error: BaseException | None = None
         self.on_renewed: list[Callable[[], None]] = []  # called when certificates were renewed
@@ -170,7 +171,7 @@ class Process:
         """Wait for SIGTERM, SIGINT, the parent's end or `end`; raises what a task raised."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.end)
+            loop.add_signal_handler(number, self._tell)
         if self.settings.die_with_parent:
             self.spawn(self._watch_parent())
         if self._events is not None or self.tape is not None:
@@ -180,6 +181,10 @@ class Process:
         await self._ended.wait()
         if self._error is not None:
             raise self._error
+
+    def _tell(self) -> None:
+        self.told = True
+        self.end()
 
     async def close(self) -> None:
         """Cancel what `spawn` started and close the event log."""

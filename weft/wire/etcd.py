@@ -5,6 +5,7 @@ the list; when none answers, or etcd takes nothing now, `EtcdAwayError` says why
 was made is not known then. etcd's answers of another kind are errors that no repetition mends.
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,6 +43,9 @@ _AWAY = {
     grpc.StatusCode.UNKNOWN,
 }
 
+_OLD_TOKEN = "revision of auth store is old"  # users or rights were changed since it was given
+_HOST = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9]+)?\]")
+
 T = TypeVar("T")
 
 
@@ -72,12 +76,14 @@ def parse(text: str) -> tuple[tuple[str, ...], str]:
     if not text.startswith(SCHEME):
         raise InputError("--store", f"expected {SCHEME}host:port,..., got {text!r}")
     places, _, prefix = text.removeprefix(SCHEME).partition("/")
+    if "@" in places:  # never repeated in a message or a log
+        raise InputError("--store", "a name and password go by --store-user, --store-password-file")
     endpoints = []
     for place in places.split(","):
         host, colon, port = place.strip().rpartition(":")
         if not colon:
             host, port = place.strip(), str(DEFAULT_PORT)
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not _HOST.fullmatch(host) or not port.isdecimal() or not 0 < int(port) < 65536:
             raise InputError("--store", f"{place!r} is no host:port")
         endpoints.append(f"{host}:{port}")
     prefix = prefix.strip("/") or "weft"
@@ -197,9 +203,10 @@ class Etcd:
         ]
         return Answer(answer.succeeded, answer.header.revision, tuple(found))
 
-    def get(self, key: bytes) -> tuple[pb.KeyValue | None, int]:
+    def get(self, key: bytes, within_s: float = CALL_S) -> tuple[pb.KeyValue | None, int]:
         """A key as it is now, and the store's revision."""
-        answer = self._call(lambda c: KVStub(c).Range, pb.RangeRequest(key=key), "range")
+        request = pb.RangeRequest(key=key)
+        answer = self._call(lambda c: KVStub(c).Range, request, "range", within_s)
         return (answer.kvs[0] if answer.kvs else None), answer.header.revision
 
     def pages(self, prefix: bytes, first: bytes = b"") -> Iterator[list[pb.KeyValue]]:
@@ -291,7 +298,9 @@ class Etcd:
         if not isinstance(error, grpc.RpcError):
             return "it closed the stream"
         code, details = error.code(), str(error.details() or "")
-        if code is grpc.StatusCode.UNAUTHENTICATED and self._token:
+        # another thread may have seen it first, and have another token by now
+        ended = code is grpc.StatusCode.UNAUTHENTICATED or _OLD_TOKEN in details
+        if ended and self.settings.user:
             self._token = ""
             return None
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:  # no room, or too many requests
