@@ -41,6 +41,7 @@ from weft.messages import (
     TaskLaunch,
 )
 
+_OVER = frozenset({"FINISHING", *ENDED})
 _K = TypeVar("_K")
 DRAWS = 40
 BAND = (0.05, 0.5, 0.95)
@@ -274,7 +275,8 @@ class Foreseen(MeasuredSimulation):
         )  # fmt: skip
         launch = NodeAnswered(name, 0, start=tuple(masters))
         ask = NodeAnswered(name, 0, resync=True, life=self.manager.books.epoch + 1)
-        for event in (Started(), accepted, *orders, launch, ask):
+        events = [Started(), accepted, *orders, launch, ask]
+        for event in events:
             for effect in actor.handle(event, self.engine.now):
                 if isinstance(effect, SetTimer) and effect.key == HEARTBEAT:
                     self._idle.arm(actor, effect.delay_s or 0.0)
@@ -307,7 +309,7 @@ class Foreseen(MeasuredSimulation):
     def _noted(self, now: float, fact: object) -> None:
         if isinstance(fact, TaskStarted | StartedRun):
             self.started.setdefault(app_of_container(fact.container), now)
-        elif isinstance(fact, AppChanged) and fact.state in ("FINISHING", *ENDED):
+        elif isinstance(fact, AppChanged) and fact.state in _OVER:
             self.ended.setdefault(fact.app, now)
             self._left.discard(fact.app)
             if not self._left and not self.enough:
@@ -378,4 +380,5 @@ def _prediction(one: Standing, starts: list[float], ends: list[float]) -> Predic
 def _band(times: Sequence[float]) -> Band:
     """Quantiles of draws, each as wide as so few draws allow (Weibull's plotting positions)."""
     found = np.quantile(np.array(times), BAND, method="weibull")
-    return Band(*(math.inf if math.isnan(one) else float(one) for one in found))
+    early_s, usual_s, late_s = [math.inf if math.isnan(one) else float(one) for one in found]
+    return Band(early_s, usual_s, late_s)
