@@ -14,7 +14,7 @@ from weft.errors import WeftError
 from weft.facts import Placed
 from weft.messages import AskType, ContainersAsked, NodeHeartbeated
 from weft.requests import READS, GetMetrics, KillApplication
-from weft.tape.columns import TABLE_MAX, Source
+from weft.tape.columns import TABLE_MAX
 from weft.tape.records import codec_of
 from weft.tape.rows import (
     EVENTS,
@@ -29,6 +29,7 @@ from weft.tape.rows import (
     TapeWriter,
     check_of,
 )
+from weft.tape.streams import Source
 
 ANY = st.one_of([strategy(kind) for kind in EVENTS])
 FLOATS = st.floats() | st.floats(0, 1e6).map(lambda x: round(x, 3)) | st.integers(0, 2**30).map(

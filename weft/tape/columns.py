@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import Any, Protocol
 
+from weft.tape.streams import Source, Streams, fold, put_int, put_uint, unfold
+
 TICKS = float(1 << 20)  # of a second: times on this grid, and differences of them, are exact
 TIMES = float(1 << 16)  # of a second: the clock's steps
 TABLE_MAX = 1 << 14  # values that are known by number; then the table begins anew
@@ -21,123 +23,6 @@ _OFF_MAX = 1 << 20  # units in the last place
 _LOW = 32  # bits of a container's number in its attempt
 _LOW_MASK = (1 << _LOW) - 1
 _DOUBLE, _LONG = struct.Struct("<d"), struct.Struct("<q")
-
-
-class Source:
-    """Bytes that are read from the front; raises IndexError or struct.error at their end."""
-
-    __slots__ = ("at", "data")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def uint(self) -> int:
-        """A whole number, 7 bits a byte, the lowest first."""
-        data, at = self.data, self.at
-        byte = data[at]
-        at += 1
-        if byte < 0x80:
-            self.at = at
-            return byte
-        number, shift = byte & 0x7F, 7
-        while True:
-            byte = data[at]
-            at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                self.at = at
-                return number
-            shift += 7
-
-    def signed(self) -> int:
-        """A whole number that may be negative."""
-        return _unfold(self.uint())
-
-    def take(self, size: int) -> bytes:
-        """So many bytes."""
-        found = self.data[self.at : self.at + size]
-        if len(found) < size:
-            raise IndexError("the tape ends here")
-        self.at += size
-        return found
-
-
-def put_uint(out: bytearray, number: int) -> None:
-    """Append a whole number as `Source.uint` reads it."""
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-
-
-def put_int(out: bytearray, number: int) -> None:
-    """Append a whole number that may be negative."""
-    put_uint(out, _fold(number))
-
-
-def _fold(number: int) -> int:
-    return number << 1 if number >= 0 else (-number << 1) - 1
-
-
-def _unfold(number: int) -> int:
-    return number >> 1 if not number & 1 else -(number >> 1) - 1
-
-
-class Stream:
-    """The bytes of one column: `out` while a block is written, `source` while it is read."""
-
-    __slots__ = ("out", "source")
-
-    def __init__(self) -> None:
-        self.out = bytearray()
-        self.source = Source(b"")
-
-
-class Streams:
-    """The columns of a block beside each other: what is alike lies together, as compression likes.
-
-    Whoever writes and whoever reads make them in the same order.
-    """
-
-    def __init__(self) -> None:
-        self._all: list[Stream] = []
-
-    def new(self) -> Stream:
-        """One more column."""
-        self._all.append(Stream())
-        return self._all[-1]
-
-    def take(self, keep: bool = False) -> bytes:
-        """All columns that hold something, each with its place and length; they are empty then,
-        unless they are to `keep` what they hold.
-        """
-        heads, bodies = bytearray(), []
-        last = -1
-        for place, one in enumerate(self._all):
-            out = one.out
-            if out:
-                put_uint(heads, place - last)
-                put_uint(heads, len(out))
-                last = place
-                bodies.append(bytes(out))
-                if not keep:
-                    out.clear()
-        if not bodies:
-            return b""
-        heads.append(0)
-        return bytes(heads) + b"".join(bodies)
-
-    def read(self, block: bytes) -> None:
-        """Have every column read its part of a block."""
-        for one in self._all:
-            one.source.data, one.source.at = b"", 0
-        head, sizes, place = Source(block), [], -1
-        while step := head.uint():
-            place += step
-            sizes.append((place, head.uint()))
-        for place, size in sizes:
-            self._all[place].source.data = head.take(size)
 
 
 class Codec(Protocol):
@@ -278,14 +163,14 @@ class IdColumn:
         if -32 <= step < 32:
             out.append((step << 2) if step >= 0 else (-step << 2) - 2)
         else:
-            put_uint(out, _fold(step) << 1)
+            put_uint(out, fold(step) << 1)
 
     def get(self, source: Source) -> int:
         step = source.uint()
         if step & 1:
             self._turn(self._names.get(source))
             step = source.uint()
-        self._low += _unfold(step >> 1)
+        self._low += unfold(step >> 1)
         return self._high << _LOW | self._low
 
 
@@ -312,13 +197,13 @@ class FloatColumn:
                 near = round(value * 1000.0)
                 off = 0 if near / 1000.0 == value else _bits(value) - _bits(near / 1000.0)
                 if -_OFF_MAX < off < _OFF_MAX and not (off and on_grid):
-                    put_uint(out, _fold(near - self._thousandths) << 2 | (3 if off else 2))
+                    put_uint(out, fold(near - self._thousandths) << 2 | (3 if off else 2))
                     self._thousandths = near
                     if off:
                         put_int(out, off)
                     return
             if on_grid:
-                put_uint(out, _fold(whole - self._ticks) << 2 | 1)
+                put_uint(out, fold(whole - self._ticks) << 2 | 1)
                 self._ticks = whole
                 return
         data = _DOUBLE.pack(value)
@@ -334,9 +219,9 @@ class FloatColumn:
             data = self._table.find(number) if number else self._table.learn(source.take(8))
             return float(_DOUBLE.unpack(data)[0])
         if kind == 1:
-            self._ticks += _unfold(number)
+            self._ticks += unfold(number)
             return self._ticks / TICKS
-        self._thousandths += _unfold(number)
+        self._thousandths += unfold(number)
         near = self._thousandths / 1000.0
         return near if kind == 2 else _of_bits(_bits(near) + source.signed())
 
@@ -483,158 +368,6 @@ class EnumColumn:
 
     def get(self, source: Source) -> Any:
         return self._members[source.uint()]
-
-
-class ManyColumn:
-    """A tuple of any length."""
-
-    zero: tuple[Any, ...] = ()
-
-    def __init__(self, item: Codec) -> None:
-        self._item = item
-
-    def put(self, out: bytearray, value: tuple[Any, ...]) -> None:
-        put_uint(out, len(value))
-        put = self._item.put
-        for one in value:
-            put(out, one)
-
-    def get(self, source: Source) -> tuple[Any, ...]:
-        get = self._item.get
-        return tuple([get(source) for _ in range(source.uint())])
-
-
-class RepeatColumn:
-    """A tuple of records of which many were said before: what is owed is told until it is heard.
-
-    Records are numbered as they come. A tuple without known ones is told as it is; else its known
-    ones are told as runs of numbers.
-    """
-
-    zero: tuple[Any, ...] = ()
-
-    def __init__(self, item: Codec, same: Callable[[Any, Any], bool]) -> None:
-        """`same`: whether two records that compare as equal are so bit by bit."""
-        self._item, self._same = item, same
-        self._numbers: dict[Any, int] = {}
-        self._values: list[Any] = []
-        self._next = 0  # after the last run
-
-    def put(self, out: bytearray, value: tuple[Any, ...]) -> None:
-        size = len(value)
-        if not size:
-            out.append(0)
-            return
-        if len(self._values) >= TABLE_MAX:
-            self._numbers.clear()
-            self._values.clear()
-            self._next = 0
-        find, values, same = self._numbers.get, self._values, self._same
-        known = [find(one, -1) for one in value]
-        if max(known) < 0:
-            put_uint(out, size << 1)
-            for one in value:
-                self._new(out, one)
-            return
-        put_uint(out, size << 1 | 1)
-        at = 0
-        while at < size:
-            first, end = known[at], at + 1
-            if first < 0 or not same(values[first], value[at]):
-                while end < size and known[end] < 0:
-                    end += 1
-                put_uint(out, end - at << 1)
-                for one in value[at:end]:
-                    self._new(out, one)
-            else:
-                while (
-                    end < size
-                    and known[end] == first + end - at
-                    and same(values[known[end]], value[end])
-                ):
-                    end += 1
-                put_uint(out, end - at << 1 | 1)
-                put_int(out, first - self._next)
-                self._next = first + end - at
-            at = end
-
-    def _new(self, out: bytearray, one: Any) -> None:
-        self._numbers[one] = len(self._values)
-        self._values.append(one)
-        self._item.put(out, one)
-
-    def get(self, source: Source) -> tuple[Any, ...]:
-        head = source.uint()
-        if not head:
-            return ()
-        values, get = self._values, self._item.get
-        if len(values) >= TABLE_MAX:
-            values.clear()
-            self._next = 0
-        size = head >> 1
-        if not head & 1:
-            fresh = [get(source) for _ in range(size)]
-            values += fresh
-            return tuple(fresh)
-        found: list[Any] = []
-        while len(found) < size:
-            tag = source.uint()
-            count = tag >> 1
-            if tag & 1:
-                first = self._next + source.signed()
-                self._next = first + count
-                found += values[first : self._next]
-            else:
-                fresh = [get(source) for _ in range(count)]
-                values += fresh
-                found += fresh
-            if not count or len(found) > size:
-                raise ValueError("the tape repeats what was not said")
-        return tuple(found)
-
-
-class PairColumn:
-    """A tuple of fixed length."""
-
-    def __init__(self, items: list[Codec]) -> None:
-        self._items = items
-        self.zero = tuple(item.zero for item in items)
-
-    def put(self, out: bytearray, value: tuple[Any, ...]) -> None:
-        for item, one in zip(self._items, value, strict=True):
-            item.put(out, one)
-
-    def get(self, source: Source) -> tuple[Any, ...]:
-        return tuple([item.get(source) for item in self._items])
-
-
-class ChoiceColumn:
-    """One of several types; None may be one of them."""
-
-    def __init__(self, kinds: tuple[type, ...], codecs: list[Codec]) -> None:
-        self._places = {kind: place for place, kind in enumerate(kinds)}
-        self._codecs = codecs
-        self.zero = codecs[0].zero
-
-    def put(self, out: bytearray, value: Any) -> None:
-        place = self._places[type(value)]
-        put_uint(out, place)
-        self._codecs[place].put(out, value)
-
-    def get(self, source: Source) -> Any:
-        return self._codecs[source.uint()].get(source)
-
-
-class NothingColumn:
-    """None, which takes no byte."""
-
-    zero: Any = None
-
-    def put(self, out: bytearray, value: None) -> None:
-        pass
-
-    def get(self, source: Source) -> None:
-        return None
 
 
 class TimeColumn:

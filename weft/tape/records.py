@@ -29,28 +29,21 @@ from weft.tape.columns import (
     SENDERS_MAX,
     BlobColumn,
     BoolColumn,
-    ChoiceColumn,
     Codec,
     Context,
     EnumColumn,
     FloatColumn,
     IdColumn,
     IntColumn,
-    ManyColumn,
     NameColumn,
-    NothingColumn,
-    PairColumn,
     PlainColumn,
-    RepeatColumn,
     SenderIntColumn,
-    Source,
-    Streams,
     TextColumn,
     VectorColumn,
     as_is,
-    put_int,
-    put_uint,
 )
+from weft.tape.compound import ChoiceColumn, ManyColumn, NothingColumn, PairColumn, RepeatColumn
+from weft.tape.streams import Source, Streams, put_int, put_uint
 
 _IDS = frozenset({"container_id", "containers", "releases", "stop", "spare", "container"})
 _NAMES = frozenset({"attempt_id", "app_id", "boot", "token", "cluster_ts", "seed", "life", "over"})

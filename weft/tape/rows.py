@@ -1,6 +1,6 @@
 """The rows of a tape: cores that come and go, events that they handled, and what they decided.
 
-A block holds its columns one after the other (`weft.tape.columns.Streams`). The first has a byte a
+A block holds its columns one after the other (`weft.tape.streams.Streams`). The first has a byte a
 row that says what it is: an event is the place of its type in EVENTS, everything else counts down
 from 255.
 """
@@ -21,8 +21,9 @@ from weft.ids import ContainerId, NodeId
 from weft.messages import Address, ContainersGranted, containers_of, ends_of
 from weft.record import changed
 from weft.requests import READS, ClientRequest
-from weft.tape.columns import Codec, Context, Stream, Streams, TimeColumn, put_uint
+from weft.tape.columns import Codec, Context, TimeColumn
 from weft.tape.records import codec_of, hints_of, record_of
+from weft.tape.streams import Stream, Streams, put_uint
 
 EVENTS: Final[tuple[type, ...]] = (
     effects.TimerFired,

@@ -1,0 +1,120 @@
+"""The bytes of columns: numbers of any size, and the columns of a block beside each other."""
+
+
+class Source:
+    """Bytes that are read from the front; raises IndexError or struct.error at their end."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def uint(self) -> int:
+        """A whole number, 7 bits a byte, the lowest first."""
+        data, at = self.data, self.at
+        byte = data[at]
+        at += 1
+        if byte < 0x80:
+            self.at = at
+            return byte
+        number, shift = byte & 0x7F, 7
+        while True:
+            byte = data[at]
+            at += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self.at = at
+                return number
+            shift += 7
+
+    def signed(self) -> int:
+        """A whole number that may be negative."""
+        return unfold(self.uint())
+
+    def take(self, size: int) -> bytes:
+        """So many bytes."""
+        found = self.data[self.at : self.at + size]
+        if len(found) < size:
+            raise IndexError("the tape ends here")
+        self.at += size
+        return found
+
+
+def put_uint(out: bytearray, number: int) -> None:
+    """Append a whole number as `Source.uint` reads it."""
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+def put_int(out: bytearray, number: int) -> None:
+    """Append a whole number that may be negative."""
+    put_uint(out, fold(number))
+
+
+def fold(number: int) -> int:
+    """Return a number that may be negative as one that is not: small ones stay small."""
+    return number << 1 if number >= 0 else (-number << 1) - 1
+
+
+def unfold(number: int) -> int:
+    """Return the number that `fold` was given."""
+    return number >> 1 if not number & 1 else -(number >> 1) - 1
+
+
+class Stream:
+    """The bytes of one column: `out` while a block is written, `source` while it is read."""
+
+    __slots__ = ("out", "source")
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+        self.source = Source(b"")
+
+
+class Streams:
+    """The columns of a block beside each other: what is alike lies together, as compression likes.
+
+    Whoever writes and whoever reads make them in the same order.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[Stream] = []
+
+    def new(self) -> Stream:
+        """One more column."""
+        self._all.append(Stream())
+        return self._all[-1]
+
+    def take(self, keep: bool = False) -> bytes:
+        """All columns that hold something, each with its place and length; they are empty then,
+        unless they are to `keep` what they hold.
+        """
+        heads, bodies = bytearray(), []
+        last = -1
+        for place, one in enumerate(self._all):
+            out = one.out
+            if out:
+                put_uint(heads, place - last)
+                put_uint(heads, len(out))
+                last = place
+                bodies.append(bytes(out))
+                if not keep:
+                    out.clear()
+        if not bodies:
+            return b""
+        heads.append(0)
+        return bytes(heads) + b"".join(bodies)
+
+    def read(self, block: bytes) -> None:
+        """Have every column read its part of a block."""
+        for one in self._all:
+            one.source.data, one.source.at = b"", 0
+        head, sizes, place = Source(block), [], -1
+        while step := head.uint():
+            place += step
+            sizes.append((place, head.uint()))
+        for place, size in sizes:
+            self._all[place].source.data = head.take(size)
