@@ -14,6 +14,7 @@ import pytest
 from rm.process import etcd_store
 from rm.process.etcd_store import EtcdJournal, Fence, LeadershipLostError
 from rm.process.leading import Leadership, Standing, now_s
+from rm.process.ranks import Ranks
 from testkit.etcd import EtcdServer
 from testkit.live import until
 from weft.client.certificates import make
@@ -507,6 +508,20 @@ def test_a_leader_never_counts_on_more_than_etcd_gave(place: Place, lease_s: flo
     one._renew()
     assert one._until_s - began_s < 1.0 + (now_s() - began_s)
     one.leave()
+
+
+def test_one_that_is_told_to_end_waits_for_etcd_no_longer() -> None:
+    """It was about to take over, on a thread that its end waits for."""
+    ranks = Ranks.__new__(Ranks)
+    ranks._left, ranks.leadership = False, Leadership(Etcd(EtcdSettings(("a:1",))), 5.0, print)
+
+    class Away:
+        def read(self) -> list[Any]:
+            ranks._left = True
+            raise EtcdAwayError("etcd does not answer")
+
+    with pytest.raises(LeadershipLostError):
+        ranks.read(Away())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("patient", [True, False])

@@ -233,6 +233,18 @@ def test_a_leader_that_was_paused_steps_down_and_says_nothing_more(managers: Man
     check(managers, apps)
 
 
+def test_a_paused_leader_that_is_told_to_end_ends(managers: Managers) -> None:
+    """As a service manager does with one that hangs: it must not come back as a standby."""
+    old = managers.leader()
+    part = managers.parts[old]
+    part.process.send_signal(signal.SIGSTOP)
+    until(lambda: managers.says(managers.other(old)).standing == "LEADER", "the other one leads")
+    part.process.terminate()
+    part.process.send_signal(signal.SIGCONT)
+    assert part.process.wait(30) == 0
+    managers.start(managers.ports.index(int(old.rpartition(":")[2])))
+
+
 def _standby(managers: Managers, address: str) -> bool:
     try:
         return managers.says(address).standing == "STANDBY"
