@@ -243,6 +243,11 @@ class Book:
             for old in range(number, number + count):
                 self._tombstones.pop(old, None)
 
+    def forget(self) -> None:
+        """Forget all that ended."""
+        for one in (self._tombstones, self._buried, self._buried_n, self._buried_s):
+            one.clear()
+
     def end_of(self, container_id: ContainerId) -> ContainerEnd | None:
         """How a container ended; None where that is not known (any more)."""
         end = self._tombstones.get(container_id)

@@ -91,6 +91,7 @@ class NodeManager:
         self._acks: list[int] = []
         self._types: ResourceTypes | None = None  # known once accepted
         self._boot = boot or int(rng.spawn(1)[0].integers(1, BOOT_MAX))
+        self._cluster_ts = 0  # the start of its cluster, once accepted
         self._life = 0  # of the manager that accepted the node, or asked it to register
         self._token = 0  # what that manager wants to be told again
         self._request = (0, 0.0)  # the newest registration: number, when it was first sent
@@ -212,6 +213,10 @@ class NodeManager:
             return
         if event.request_id not in (0, self._request[0]):
             return  # late: the manager may have given this node up since
+        if event.cluster_ts not in (0, self._cluster_ts):
+            if self._cluster_ts:  # begun anew, without what it knew: ids are given a second time
+                self._runner.forget(now, effects)
+            self._cluster_ts = event.cluster_ts
         self._life = self._runner.life = event.life or self._life
         self._heard_s, self._probe = max(self._heard_s, self._request[1]), (0, 0.0)
         self._expiry_s = event.expiry_s or inf

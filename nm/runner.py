@@ -336,6 +336,13 @@ class Runner:
                 outcome = Outcome.RELEASED if was_idle else Outcome.KILLED
                 self._end_container(held, outcome, 0, "", now)
 
+    def forget(self, now: float, effects: list[Effect]) -> None:
+        """Stop all, and forget what ended: it was another cluster's."""
+        for container in tuple(self.book.containers):
+            self.stop(container, now, effects)
+        self.book.forget()
+        self.outbox.clear()
+
     def _end_container(
         self, held: Held, outcome: Outcome, exit_code: int, message: str, now: float
     ) -> None:

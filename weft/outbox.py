@@ -38,6 +38,11 @@ class Outbox(Generic[K, V]):
             for _, items in self._flying.values():
                 items.pop(key, None)
 
+    def clear(self) -> None:
+        """Owe nothing."""
+        self._fresh.clear()
+        self._flying.clear()
+
     @property
     def fresh(self) -> int:
         """How many items were not sent yet."""

@@ -89,6 +89,24 @@ def test_a_registration_is_repeated_until_accepted() -> None:
     assert SetTimer(None, "register") in effects
 
 
+def test_a_cluster_that_was_begun_anew_gives_ids_a_second_time() -> None:
+    """What ran and ended for the former one is not taken for what the new one orders."""
+    node = build()
+    for cluster_ts, now in ((7, 0.0), (8, 5.0)):
+        accepted = NodeAccepted("n1", DEFAULT_RESOURCE_TYPES, 1.0, False, cluster_ts)
+        effects = node.handle(accepted, now)
+        if now:
+            assert [f.outcome for f in stopped(effects)] == [Outcome.KILLED]
+            assert beat(node, now).ended == (), "the new one is told nothing of the former's"
+            assert not node.containers
+        assert start(node, now, task(2), task(3, 100.0)) == ["", ""]
+        effects = node.handle(TimerFired(TASKS), now + 2.0)
+        assert [f.outcome for f in stopped(effects)] == [Outcome.SUCCEEDED]
+    assert [end.container_id for end in beat(node, 7.5).ended] == [task(2).container_id]
+    accepted = NodeAccepted("n1", DEFAULT_RESOURCE_TYPES, 1.0, False, 8)
+    assert stopped(node.handle(accepted, 8.0)) == [], "the same cluster: all goes on"
+
+
 def test_a_task_runs_its_true_duration_and_its_end_is_owed_until_acknowledged() -> None:
     node = build()
     assert start(node, 0.0, task(2)) == [""]
