@@ -79,7 +79,8 @@ class Ranks:
             return f"{self.address} stands by: {self.leadership.reason}", leader
         if standing is Standing.LEADER and not self.serves:
             return f"{self.address} takes over", ""
-        return f"{self.address} cannot say whether it leads: {self.leadership.reason}", ""
+        why = self.leadership.reason or "its lease was not renewed in time"
+        return f"{self.address} cannot say whether it leads: {why}", ""
 
     def report(self) -> ManagerReport:
         """What it says of itself."""

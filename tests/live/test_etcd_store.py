@@ -1,14 +1,17 @@
 """The journal in a real etcd: nothing lost, nothing twice, and nobody writes who does not lead."""
 
+import asyncio
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 
 from rm.process import etcd_store
@@ -22,6 +25,7 @@ from weft.errors import InputError, WeftError
 from weft.live.shell import StoreUnavailableError
 from weft.wire import etcd_pb2 as pb
 from weft.wire.etcd import Etcd, EtcdAwayError, EtcdSettings, delete, get, parse, put
+from weft.wire.leading import Leading
 
 
 @pytest.fixture(scope="module")
@@ -522,6 +526,47 @@ def test_one_that_is_told_to_end_waits_for_etcd_no_longer() -> None:
 
     with pytest.raises(LeadershipLostError):
         ranks.read(Away())  # type: ignore[arg-type]
+
+
+def test_a_stream_that_is_ended_while_it_is_refused_ends_quietly() -> None:
+    """Its call was aborted already, and gRPC takes no second word."""
+    leader: Any = SimpleNamespace(may_order=True, refusal=lambda: ("it lost the lead", "a:1"))
+
+    class Context:
+        def __init__(self) -> None:
+            self.aborted: list[Any] = []
+
+        async def abort(self, *status: Any) -> None:
+            self.aborted.append(status)
+            if len(self.aborted) > 1:
+                raise grpc.aio.UsageError("Abort already called!")
+            await asyncio.sleep(60)
+
+        async def write(self, message: Any) -> None:
+            raise AssertionError("nothing is said")
+
+    async def serve(request: Any, context: Any) -> None:
+        leader.may_order = False
+        await context.write("an order")
+
+    async def play() -> list[Any]:
+        gate, context = Leading(leader), Context()
+        handler = grpc.stream_stream_rpc_method_handler(serve)
+
+        async def go_on(details: Any) -> Any:
+            return handler
+
+        details = SimpleNamespace(method="/weft.NodeTracker/Track")
+        held = await gate.intercept_service(go_on, details)
+        assert held is not handler
+        task = asyncio.create_task(held.stream_stream(None, context))
+        while not context.aborted:
+            await asyncio.sleep(0)
+        gate.end_calls()
+        await task
+        return context.aborted
+
+    assert asyncio.run(play())[0][:2] == (grpc.StatusCode.UNAVAILABLE, "it lost the lead")
 
 
 @pytest.mark.parametrize("patient", [True, False])

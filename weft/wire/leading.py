@@ -7,6 +7,7 @@ which callers go on to the next address of their list.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -87,7 +88,9 @@ class Leading(grpc.aio.ServerInterceptor):
                     if task not in self._ended:
                         raise
                     task.uncancel()
-                    await self._refuse(context)
+                    # refused already, and cancelled on its way out: that is what it was told
+                    with contextlib.suppress(grpc.aio.UsageError):
+                        await self._refuse(context)
                 finally:
                     self._calls.discard(task)
                     self._ended.discard(task)
