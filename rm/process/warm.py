@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 
 from rm.core import ResourceManager
+from rm.feasible import room_for
 from rm.match.candidates import limit_of
+from rm.match.filter_kernels import fits
 from rm.match.protocol import Matcher
 from rm.settings import ManagerSettings
 from weft.cluster import DEFAULT_QUEUES
@@ -57,10 +59,14 @@ def warm(matcher: Matcher, types: ResourceTypes) -> int:
     tell(NodeHeartbeated(_NODE, 1), 1.0)
     tell(AttemptRegistered(attempt), 1.0)
     tell(ContainersAsked(attempt, 1, asks=(ask,), remaining_work=3.0), 1.0)
+    books = manager.books
+    entry = next(one for one in books.rows.entries if one)
+    columns = books.ledger.nodes
+    room_for(books, entry, columns.available)  # what reservations and `explain` ask
+    fits(entry.demand, columns.available[0].copy(), columns.capacity[0])
     for beat in range(2, 2 + _TASKS):
         tell(NodeHeartbeated(_NODE, beat, ended=_ends(granted)), float(beat))
         tell(ContainersAsked(attempt, beat), float(beat))
-    books = manager.books
     app = next(iter(books.apps.values()))
     limit_of(books.view, app.slot, np.ones(len(types)))  # what `explain` asks
     return sum(len(containers_of(answer.containers)) for answer in granted)
