@@ -164,6 +164,7 @@ def inside(folder: Path, program: Path) -> int:
             proofs.limited_job,
             proofs.partitioned,
             proofs.hog,
+            proofs.kept_apart,
             proofs.upgraded,
             proofs.uninstalled,
         ):

@@ -156,14 +156,17 @@ class Bed:
         }
 
     def _own(self) -> dict[str, Any]:
-        """The first host has the pages as well, the last one a long way to the manager."""
-        first, last = self.hosts[0], self.hosts[-1]
+        """The first host has the pages as well, the second one keeps tasks apart, the last one has
+        a long way to the manager.
+        """
+        first, apart, last = self.hosts[0], self.hosts[1], self.hosts[-1]
         common = {"events": EVENTS, "resend_after_s": 1}
         return {
             first.name: {
                 "weft_services": ["nm", "web"],
                 "weft_settings": {"nm": common, "web": {"host": first.address, "insecure": True}},
             },
+            apart.name: {"weft_settings": {"nm": common | {"sandbox": "on"}}},
             last.name: {"weft_settings": {"nm": common | {"manager": FAR_MANAGER}}},
         }
 

@@ -43,6 +43,16 @@ print(json.dumps({
 }))
 """
 WAIT = f"import socket; socket.create_connection(('10.77.0.1', {Gate.PORT})).recv(1)"
+# Where tasks are kept apart: reads what is not its own, signals the node manager (process $0), and
+# leaves three processes in sessions of their own behind.
+SPY = """
+echo on $(hostname); [ $(hostname) = {host} ] || exit 0
+cat /etc/weft/tls/key.pem /var/lib/weft/nm/*/*/*/mine /var/lib/weft/nm/*/*/*/*/mine
+kill -9 $0 && echo KILLED
+setsid sh -c 'env -i sleep {mark} & env -i sleep {mark} &' & env -i setsid sleep {mark} & sleep 0.2
+echo done
+"""
+MARK = "4321.25"
 HOG = "import time\nx = bytearray(600 << 20)\ntime.sleep(60)"
 
 
@@ -184,6 +194,38 @@ def hog(bed: Bed) -> str:
     )
 
 
+def kept_apart(bed: Bed) -> str:
+    """In a sandbox a task reads no key and no other task's files, and leaves no process behind."""
+    host, before = bed.hosts[1], bed.manager_pids()
+    bed.gate.shut()
+    secret = f'echo the-secret-of-a-task > mine; exec {PYTHON} -c "$0"'
+    demand = {"vcores": 0.9, "memory_mb": 64.0}
+    stage = Stage("wait", 4 * COUNT, 1.0, demand, command=("sh", "-c", secret, WAIT))
+    good = bed.client.submit(Job("victims", (stage,)))
+    all_wait(bed, good, 4 * COUNT)
+    until(lambda: len(secrets(host)) == COUNT, f"the tasks of {host.name} have a secret")
+    script = SPY.format(host=host.name, mark=MARK)
+    small = {"vcores": 0.09, "memory_mb": 64.0}  # four fit beside the others of each host
+    stage = Stage("spy", 4 * COUNT, 1.0, small, command=("sh", "-c", script, before[host.name]))
+    spies = bed.ended(app := bed.client.submit(Job("spies", (stage,))))
+    hold(spies.final_status == "SUCCEEDED", f"the spies {spies.final_status}: {spies.diagnostics}")
+    text = bed.weft("logs", report_name(bed, app))
+    there = text.count(f"on {host.name}\n")
+    hold(there > 0 and text.count("done\n") == there, f"spies on {host.name}: {text}")
+    for word in ("PRIVATE KEY", "the-secret", "KILLED"):
+        hold(word not in text, f"a task saw or did what it may not, {word}: {text}")
+    left = [line for line in host.processes() if MARK in line]
+    hold(not left, f"tasks left processes behind: {left}")
+    hold(bed.manager_pids() == before, "every node manager is the process that it was")
+    bed.gate.open()
+    victims = bed.ended(good)
+    hold(victims.final_status == "SUCCEEDED", f"the others {victims.final_status}")
+    return (
+        f"{there} tasks in a sandbox on {host.name} read neither the node's key nor what {COUNT} "
+        "others wrote there, signalled nobody, and left no process behind"
+    )
+
+
 def upgraded(bed: Bed) -> str:
     """A node is drained, upgraded and let in again: its tasks end, and it gets no new ones."""
     host, other = bed.hosts[0], bed.hosts[1]
@@ -307,6 +349,11 @@ def running(bed: Bed, app: int) -> list[dict[str, Any]]:
 def all_wait(bed: Bed, app: int, count: int) -> None:
     """Until every task of an application runs."""
     until(lambda: len(running(bed, app)) == count, f"{count} tasks run")
+
+
+def secrets(host: Host) -> list[str]:
+    """Files of secrets below a node's folder, as the host's administrator finds them."""
+    return host.run("find", "/var/lib/weft/nm", "-name", "mine").split()
 
 
 def own_groups(bed: Bed) -> list[str]:
