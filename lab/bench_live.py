@@ -6,21 +6,26 @@ The floor for real processes, spawning `/bin/true` and reaping it from a small p
 beside.
 """
 
+import contextlib
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from weft.client.api import Client
+from weft.client.certificates import make
 from weft.client.local import LocalCluster, LocalSettings
 from weft.errors import WeftError
 from weft.job import Edge, Job, Stage
+from weft.wire import tls
 
 Row = dict[str, object]
 STAGES, TASKS = 10, 1000
@@ -40,6 +45,7 @@ def run(quick: bool = False) -> list[Row]:
     rows = [
         _case("emulated hosts", emulated, tasks, ()),
         _case("emulated hosts, one stage", emulated, flat, (), stages=1),
+        _over_tls(emulated, tasks),
     ]
     if MEMORY.is_dir():  # a folder and two files a task can cost more than the task
         name = "/bin/true processes, no cgroups, work folders in memory"
@@ -195,6 +201,53 @@ def _quantile(histogram: list[tuple[float, float]], q: float) -> float:
     """The upper bound of the bucket that holds the quantile, s."""
     wanted = q * histogram[-1][1]
     return next(bound for bound, count in histogram if count >= wanted)
+
+
+def _over_tls(settings: LocalSettings, tasks: int, turns: int = 5) -> Row:
+    """Jobs in turns on two clusters, without certificates and over mutual TLS; tokens in both."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-")))
+        make(folder / "tls", [], others={"emulator": ["n1"], "manager": ["n1"]})
+        files = [folder / "tls" / name for name in ("ca.pem", "n1.pem", "n1-key.pem")]
+        plain = stack.enter_context(LocalCluster(settings, folder / "plain"))
+        clients = [stack.enter_context(Client(plain.address))]
+        for name, file in zip(("CA", "CERT", "KEY"), files, strict=True):
+            stack.enter_context(_variable(f"WEFT_TLS_{name}", str(file)))
+        stack.enter_context(tls.using(tls.read(*files)))
+        sealed = stack.enter_context(LocalCluster(settings, folder / "sealed"))
+        clients.append(stack.enter_context(Client(sealed.address)))
+        took: tuple[list[float], list[float]] = ([], [])
+        spent = [0.0, 0.0]
+        for turn in range(turns + 1):
+            for place, (cluster, client) in enumerate(zip((plain, sealed), clients, strict=True)):
+                before = sum(_spent(cluster).values())
+                took_s = _run(client, barrier_job(f"run-{turn}", STAGES, tasks, ()))
+                if turn:  # the first one warms everything up
+                    took[place].append(took_s)
+                    spent[place] += sum(_spent(cluster).values()) - before
+        rates = [STAGES * tasks / statistics.median(times) for times in took]
+        return {
+            "case": "emulated hosts, mutual TLS beside none",
+            "tasks": STAGES * tasks,
+            "tasks_per_s": round(rates[1]),
+            "without": round(rates[0]),
+            "rate_ratio": round(rates[1] / rates[0], 3),
+            "cpu_ratio": round(spent[1] / spent[0], 3),
+        }
+
+
+@contextlib.contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment for a while."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _run(client: Client, job: Job) -> float:
