@@ -227,7 +227,7 @@ class View {
   _below() {
     return h(
       "div",
-      { class: "cols" },
+      { class: "cols playcols" },
       h(
         "section",
         { class: "panel flush", "aria-labelledby": "p-jobs" },
