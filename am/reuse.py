@@ -451,9 +451,10 @@ class HoldingWork(Work):
         """Raise InvariantError where pool, progress and asks contradict each other."""
         self.book.check()
         self.progress.check()
-        alone = len(self._alone())
-        _check_pool(self.pool, self.progress, self.verdict is None, alone)
-        held = alone + sum(len(pooled.tasks) for pooled in self.pool.values())
+        alone = self._alone()
+        runs = sum(not held.stopping for held in alone)  # else its task ended elsewhere
+        _check_pool(self.pool, self.progress, self.verdict is None, runs)
+        held = len(alone) + sum(len(pooled.tasks) for pooled in self.pool.values())
         if held != len(self.launcher.held):
             raise InvariantError(f"{held} tasks in containers, {len(self.launcher.held)} are held")
 
