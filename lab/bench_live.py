@@ -7,14 +7,13 @@ beside.
 """
 
 import contextlib
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -211,10 +210,11 @@ def _over_tls(settings: LocalSettings, tasks: int, turns: int = 5) -> Row:
         files = [folder / "tls" / name for name in ("ca.pem", "n1.pem", "n1-key.pem")]
         plain = stack.enter_context(LocalCluster(settings, folder / "plain"))
         clients = [stack.enter_context(Client(plain.address))]
-        for name, file in zip(("CA", "CERT", "KEY"), files, strict=True):
-            stack.enter_context(_variable(f"WEFT_TLS_{name}", str(file)))
+        named = zip(("ca", "cert", "key"), files, strict=True)
+        shown = [f"tls_{what}={file}" for what, file in named]
+        sealing = replace(settings, flags=dict.fromkeys(("rm", "am", "nm"), shown))
         stack.enter_context(tls.using(tls.read(*files)))
-        sealed = stack.enter_context(LocalCluster(settings, folder / "sealed"))
+        sealed = stack.enter_context(LocalCluster(sealing, folder / "sealed"))
         clients.append(stack.enter_context(Client(sealed.address)))
         took: tuple[list[float], list[float]] = ([], [])
         spent = [0.0, 0.0]
@@ -234,20 +234,6 @@ def _over_tls(settings: LocalSettings, tasks: int, turns: int = 5) -> Row:
             "rate_ratio": round(rates[1] / rates[0], 3),
             "cpu_ratio": round(spent[1] / spent[0], 3),
         }
-
-
-@contextlib.contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment for a while."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _run(client: Client, job: Job) -> float:

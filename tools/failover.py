@@ -13,11 +13,11 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from testkit.live import recorded
+from tools.waiting import wait
 from weft.client.api import Client, RefusedError
 from weft.client.local import LocalCluster, LocalSettings
 from weft.errors import WeftError
@@ -25,21 +25,10 @@ from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage
 
 PROMISED_S = 10.0  # from the loss of the leader to an accepted job
-PATIENCE_S = 300.0
 PAUSE_S = 30.0
 WIDTH, TASK_S = 20, 2.0  # tasks of a stage, and how long one takes
 STAGES_PER_KILL = 5  # so that the load lasts as long as the kills
 NODE = "16vcores,65536memory_mb"
-
-
-def wait(what: str, done: Callable[[], bool]) -> float:
-    """Wait for a condition; returns the s that it took, and ends the program if it never holds."""
-    began_s = time.monotonic()
-    while not done():
-        if time.monotonic() - began_s > PATIENCE_S:
-            raise SystemExit(f"never: {what}")
-        time.sleep(0.05)
-    return time.monotonic() - began_s
 
 
 def job(name: str, stages: int, tasks: int, duration_s: float) -> Job:

@@ -12,27 +12,17 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import psutil
 
+from tools.waiting import wait
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.job import Job, Stage
 
 TASKS = 40  # of a job
-PATIENCE_S = 300.0
 NODE = "24vcores,65536memory_mb"
-
-
-def wait(what: str, done: Callable[[], bool]) -> float:
-    """Wait for a condition; returns the s that it took, and ends the program if it never holds."""
-    began_s = time.monotonic()
-    while not done():
-        if time.monotonic() - began_s > PATIENCE_S:
-            raise SystemExit(f"never: {what}")
-        time.sleep(0.05)
-    return time.monotonic() - began_s
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 // Tasks over time in lanes, by stage or node. Bars of one colour are one path: many are cheap.
 
-import { count, duration, hideTip, middle, s, showTip, stageColour } from "./util.js";
+import { count, duration, hideTip, middle, s, showTip, stageColour, tickText, ticks } from "./util.js";
 
 const LEFT = 112;
 const TOP = 24;
@@ -35,20 +35,6 @@ const rectangle = (x, y, wide, high) =>
 const barHeight = (depth) =>
   Math.max(BAR.least, Math.min(BAR.most, (LANE.most - LANE.pad) / depth));
 const laneHeight = (depth) => Math.max(LANE.least, barHeight(depth) * depth + LANE.pad);
-
-function ticks(span, width) {
-  const rough = (span / width) * 90;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const nice =
-    span > 90
-      ? [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
-      : [1, 2, 5, 10].map((n) => n * power);
-  const step = nice.find((n) => n >= rough) ?? rough;
-  return Array.from({ length: Math.floor(span / step) + 1 }, (_, i) => i * step);
-}
-
-const tickText = (at) =>
-  at < 60 ? `${Number(at.toPrecision(3))} s` : duration(at).replace(/ 0 (s|min|h)$/, "");
 
 /**
  * keys: the lanes in order with their labels; depths: how many bars each holds at once;
@@ -96,7 +82,7 @@ export function gantt({
     y += high;
   });
   const height = y + 4;
-  const grid = ticks(span, width - LEFT).map((at) => [
+  const grid = ticks(span, width - LEFT, 90).map((at) => [
     s("line", { class: "grid", x1: x(at), x2: x(at), y1: TOP - 4, y2: height }),
     s(
       "text",

@@ -1,6 +1,6 @@
 // The cluster as a chart: who ran where and when, node by node, and what each node holds now.
 
-import { duration, hideTip, middle, resourceName, showTip, textWidth } from "./util.js";
+import { duration, hideTip, middle, resourceName, showTip, textWidth, tickText, ticks } from "./util.js";
 
 const FONT = "11.5px system-ui, sans-serif";
 const SMALL = "11px system-ui, sans-serif";
@@ -28,20 +28,6 @@ function packed(film) {
   });
   return { lane, depth: ends.map((rows) => Math.max(1, rows.length)) };
 }
-
-function ticks(span, wide) {
-  const rough = (span / wide) * 76;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const nice =
-    span > 90
-      ? [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
-      : [1, 2, 5, 10].map((n) => n * power);
-  const step = nice.find((n) => n >= rough) ?? rough;
-  return Array.from({ length: Math.floor(span / step + 1e-9) + 1 }, (_, i) => i * step);
-}
-
-const tickText = (at) =>
-  at < 60 ? `${Number(at.toPrecision(3))} s` : duration(at).replace(/ 0 (s|min|h)$/, "");
 
 /** Draws one run; `span` is that of the time axis, s. */
 export class ClusterView {
@@ -143,7 +129,7 @@ export class ClusterView {
     pen.font = SMALL;
     pen.fillStyle = colour.soft;
     pen.strokeStyle = colour.line;
-    for (const at of ticks(this.span, this.right - this.left)) {
+    for (const at of ticks(this.span, this.right - this.left, 76)) {
       const x = Math.round(this.x(at)) + 0.5;
       pen.beginPath();
       pen.moveTo(x, TOP - 5);

@@ -53,6 +53,21 @@ export function duration(seconds) {
 
 export const ago = (seconds) => (seconds < 1 ? "now" : `${duration(seconds)} ago`);
 
+/** Round moments of an axis of `span` s that is `width` wide, `apart` from each other at least. */
+export function ticks(span, width, apart) {
+  const rough = (span / width) * apart;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const nice =
+    span > 90
+      ? [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
+      : [1, 2, 5, 10].map((n) => n * power);
+  const step = nice.find((n) => n >= rough) ?? rough;
+  return Array.from({ length: Math.floor(span / step + 1e-9) + 1 }, (_, i) => i * step);
+}
+
+export const tickText = (at) =>
+  at < 60 ? `${Number(at.toPrecision(3))} s` : duration(at).replace(/ 0 (s|min|h)$/, "");
+
 /** A resource's amount with its unit, from the name that ends in it. */
 export function amount(name, value) {
   const digits = value % 1 ? (value < 10 ? 2 : value < 100 ? 1 : 0) : 0;
