@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from am.lots import Lot
 from weft.errors import InputError
 from weft.job import Job
-from weft.resources import ResourceTypes, Vector, read_amount
+from weft.resources import TOLERANCE, ResourceTypes, Vector, read_amount
 
 Machines = Sequence[tuple[Vector, int]]  # capacity and count
 # one container size for a job -> the part of its tasks that need at most that; 0: each its own
@@ -97,7 +97,7 @@ def uniform_size(choice: str, job: Job, types: ResourceTypes) -> Vector:
         for task in range(stage.tasks):
             demand = types.vector(stage.demand_of(task))
             counts[demand] = counts.get(demand, 0) + 1
-    rank = math.ceil(part * sum(counts.values()) - 1e-9)  # the so-manieth smallest, from 1
+    rank = math.ceil(part * sum(counts.values()) - 1e-9)  # among all tasks by size, from 1
     return tuple(
         _ranked([(demand[r], count) for demand, count in counts.items()], rank)
         for r in range(len(types))
@@ -129,7 +129,7 @@ def seen_of(size: Vector, names: Sequence[str], types: ResourceTypes) -> Vector:
 def held_by_some(size: Vector, machines: Machines) -> bool:
     """Whether a machine can hold a container of this size, when empty."""
     return any(
-        all(s <= c * (1 + 1e-9) for s, c in zip(size, capacity, strict=True))
+        all(s <= c * (1 + TOLERANCE) for s, c in zip(size, capacity, strict=True))
         for capacity, count in machines
         if count
     )

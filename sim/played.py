@@ -4,6 +4,7 @@ Cores are functions of their events, so these few are the whole run: `Rerun` bri
 to where it stood before any of them. Going forward feeds what lies between, going back begins anew.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -195,11 +196,4 @@ def of_simulation(name: str, scheduler: str, run: Watched) -> Played:
 
 def until(steps: Sequence[Step], at_s: float) -> int:
     """How many steps were taken by a time, s."""
-    low, high = 0, len(steps)
-    while low < high:
-        half = (low + high) // 2
-        if steps[half].now <= at_s:
-            low = half + 1
-        else:
-            high = half
-    return low
+    return bisect_right(steps, at_s, key=lambda step: step.now)

@@ -25,7 +25,7 @@ from typing import Any
 
 from rm.process.etcd_store import Fence
 from weft.errors import WeftError
-from weft.wire.etcd import Etcd, EtcdAwayError, LeaseGoneError, created, get, joined, put
+from weft.wire.etcd import Etcd, LeaseGoneError, created, get, joined, put
 
 POLL_S = 0.4  # between looks of one who stands by
 RENEWALS = 4  # in the time of a lease
@@ -132,9 +132,7 @@ class Leadership:
                     wait_s = self._stand_by()
                 else:
                     wait_s = self._renew()
-            except EtcdAwayError as error:
-                wait_s = self._away(str(error))
-            except WeftError as error:  # the store refuses: a password, a right
+            except WeftError as error:  # it is away, or refuses: a password, a right
                 wait_s = self._away(str(error))
             except Exception as error:  # a bug: who does not renew must not think that it leads
                 self._set(Standing.LOST, f"{type(error).__name__}: {error}")
@@ -145,9 +143,8 @@ class Leadership:
     def _stand_by(self) -> float:
         found, _ = self._etcd.get(self._key)
         if found is not None and bytes(found.value) == self._value:
-            self._etcd.revoke(
-                found.lease
-            )  # an earlier try, whose answer was lost: nobody renews it
+            # an earlier try, whose answer was lost: nobody renews it
+            self._etcd.revoke(found.lease)
             return 0.0
         if found is not None:
             self._follow(bytes(found.value))
