@@ -68,7 +68,8 @@ def test_a_run_with_killed_processes_replays_and_a_changed_matcher_is_found(
     runs = [replayed(tape) for tape in tapes]
     assert [not run.ended for run in runs] == [True, False, True, False, False, True]
     assert runs[0].placements >= 14  # of a killed process the last moment is lost
-    assert all(run.sums for run in runs)
+    # One answer in so many is compared as a whole: a node that dies early may have had none.
+    assert all(run.sums for run in runs if run.ended or run.placements)
     _shows_the_state(tapes[0], apps[0])
     _asks_what_if(folder)
     _forks(folder, tapes[1])
