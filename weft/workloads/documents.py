@@ -8,28 +8,22 @@ zstd are told by their first bytes, whatever the file is called.
 import gzip
 import json
 import re
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from io import BufferedReader, BytesIO, FileIO
-from mmap import ACCESS_READ, mmap
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-import cramjam
-
 from weft.errors import InputError
+from weft.workloads.unpacking import ZSTD_MAGIC, as_file, zstd_blocks
 from weft.workloads.yaml_text import parse_yaml
-from weft.workloads.zstd_frames import size_bound
 
 DOCUMENT_BYTES_MAX = 64 * 2**20  # one JSON document, unpacked
 YAML_BYTES_MAX = 8 * 2**20  # one YAML document, unpacked: YAML takes some 20 times JSON's time
 LINE_BYTES_MAX = 64 * 2**20  # one line of a file that is read by lines
-UNPACKED_BYTES_MAX = 64 * 2**30  # a zstd file that is read by lines goes through the disk
-IN_MEMORY_BYTES_MAX = 256 * 2**20
-_GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_GZIP_MAGIC = b"\x1f\x8b"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -84,8 +78,8 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
             if magic[:2] == _GZIP_MAGIC:
                 with gzip.GzipFile(fileobj=raw) as unpacked:
                     yield unpacked  # type: ignore[misc]
-            elif magic == _ZSTD_MAGIC:
-                with _open_zstd(path, raw) as unpacked_zstd:
+            elif magic == ZSTD_MAGIC:
+                with as_file(zstd_blocks(raw), str(path)) as unpacked_zstd:
                     yield unpacked_zstd
             else:
                 yield raw
@@ -93,28 +87,10 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         raise InputError(str(path), "no such file") from None
     except IsADirectoryError:
         raise InputError(str(path), "is a folder, not a file") from None
-    except (gzip.BadGzipFile, zlib.error, EOFError, cramjam.DecompressionError) as error:
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise InputError(str(path), f"the compressed data is damaged: {_line(error)}") from None
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {_line(error)}") from None
-
-
-@contextmanager
-def _open_zstd(path: Path, raw: BinaryIO) -> Iterator[BinaryIO]:
-    """Unpack in memory when small, else through the disk; the frames tell the size beforehand."""
-    bound = size_bound(raw, str(path))
-    raw.seek(0)
-    if bound <= IN_MEMORY_BYTES_MAX:
-        yield BytesIO(bytes(cramjam.zstd.decompress(raw.read())))
-        return
-    if bound > UNPACKED_BYTES_MAX:
-        raise InputError(str(path), f"unpacks to up to {bound} bytes, over the limit")
-    with tempfile.NamedTemporaryFile(prefix="weft-") as spool:
-        # not `cramjam.File` of the path: it opens nothing that may only be read
-        with mmap(raw.fileno(), 0, access=ACCESS_READ) as packed:
-            cramjam.zstd.decompress_into(packed, cramjam.File(spool.name, write=True))
-        with open(spool.name, "rb") as unpacked:
-            yield unpacked
 
 
 def read_bytes(path: Path, limit: int = DOCUMENT_BYTES_MAX) -> bytes:

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import cramjam
 import yaml
+import zstandard
 
 from weft.errors import InputError, WeftError
 from weft.job import Job
@@ -33,7 +33,6 @@ from weft.workloads.reading import gather
 __all__ = ["FORMAT", "load_document", "load_jobs", "read", "read_jobs", "stream", "write_jobs"]
 
 FORMAT = "weft"
-_FLUSH_LINES = 256
 
 
 def read_jobs(path: Path | str) -> Iterator[Job]:
@@ -98,10 +97,8 @@ def write_jobs(path: Path | str, jobs: Iterable[Job]) -> int:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with _packed(partial, path.suffix.lower()) as out:
-            for number, piece in enumerate(kinds[suffix](counted())):
+            for piece in kinds[suffix](counted()):
                 out.write(piece)
-                if number % _FLUSH_LINES == 0:
-                    out.flush()
         os.replace(partial, path)
     except OSError as error:
         raise WeftError(f"{path}: cannot be written: {error.strerror or error}") from None
@@ -160,45 +157,14 @@ def _text(dumper: _Dumper, value: str) -> Any:
 _Dumper.add_representer(str, _text)
 
 
-class _ZstdWriter:
-    """The codec's compressor as a file: what it holds back is bounded by `flush`."""
-
-    def __init__(self, out: IO[bytes]) -> None:
-        self._out = out
-        self._packer = cramjam.zstd.Compressor()
-
-    def write(self, data: bytes) -> None:
-        self._packer.compress(data)
-
-    def flush(self) -> None:
-        self._out.write(bytes(self._packer.flush()))
-
-    def close(self) -> None:
-        self._out.write(bytes(self._packer.finish()))
-
-
 @contextmanager
 def _packed(path: Path, suffix: str) -> Iterator[Any]:
     with path.open("wb") as raw:
         if suffix == ".gz":
             with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as out:
-                yield _Unflushed(out)
+                yield out
         elif suffix in (".zst", ".zstd"):
-            writer = _ZstdWriter(raw)
-            yield writer
-            writer.close()
+            with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as packed:
+                yield packed
         else:
             yield raw
-
-
-class _Unflushed:
-    """A gzip file whose `flush` waits: each flush would cost compression."""
-
-    def __init__(self, out: gzip.GzipFile) -> None:
-        self._out = out
-
-    def write(self, data: bytes) -> None:
-        self._out.write(data)
-
-    def flush(self) -> None:
-        """The gzip file bounds what it holds back by itself."""

@@ -4,7 +4,6 @@ A codec is told by its first bytes, as Spark's own names vary by version. What a
 lost, what stands before it is read.
 """
 
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,25 +14,20 @@ from typing import Any, BinaryIO
 import cramjam
 
 from weft.errors import InputError
-from weft.workloads.documents import (
-    IN_MEMORY_BYTES_MAX,
-    LINE_BYTES_MAX,
-    open_bytes,
-    open_counted,
-)
+from weft.workloads.documents import LINE_BYTES_MAX, open_bytes, open_counted
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand
+from weft.workloads.unpacking import as_file
 
 CODEC_SUFFIX = r"(?:\.(?:gz|zst|zstd|lz4|snappy))?"
 _ROLLING = re.compile(rf"events_(\d+)_(.+?){CODEC_SUFFIX}(\.compact)?(?:\.inprogress)?$")
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _LZ4_BLOCK_MAGIC = b"LZ4Block"  # LZ4BlockOutputStream of lz4-java
 _LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"  # SnappyOutputStream of snappy-java
 _SNAPPY_FRAME_MAGIC = b"\xff\x06\x00\x00sNaPpY"
 _LZF_MAGIC = b"ZV"
 _BLOCK_BYTES_MAX = 64 * 2**20
-_ERRORS = (cramjam.DecompressionError, ValueError, EOFError)
+IN_MEMORY_BYTES_MAX = 256 * 2**20  # of a file that only unpacks whole
 
 
 @dataclass(slots=True)
@@ -133,10 +127,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
                 raise InputError(str(path), "compressed with LZF, which is not read: unpack it")
             blocks = _blocks(raw, magic)
             if blocks is not None:
-                yield io.BufferedReader(_Joined(blocks, str(path)), 2**18)
-                return
-            if magic[:4] == _ZSTD_MAGIC and (cut := _cut_zstd(raw)) is not None:
-                yield io.BufferedReader(_Joined(_broken_off(cut), str(path)), 2**18)
+                yield as_file(blocks, str(path))
                 return
         with open_bytes(path) as stream:
             yield stream
@@ -214,69 +205,3 @@ def _take(raw: BinaryIO, size: int) -> bytes:
     if len(data) < size:
         raise EOFError("it ends too early")
     return data
-
-
-def _cut_zstd(raw: BinaryIO) -> bytes | None:
-    """A frame that was broken off, closed after its last whole block; None where none was.
-
-    Spark flushes after every event, so that the blocks before the break hold whole lines. The
-    format is RFC 8878, section 3.1.1.
-    """
-    head = raw.read(5)
-    descriptor = head[4] if len(head) == 5 else 0
-    single, content = bool(descriptor & 0x20), descriptor >> 6
-    start = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
-    start += (1 if single else 0, 2, 4, 8)[content]
-    raw.seek(0, io.SEEK_END)
-    end = raw.tell()
-    at, last = start, -1
-    while at + 3 <= end:
-        raw.seek(at)
-        header = int.from_bytes(raw.read(3), "little")
-        after = at + 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
-        if after > end:
-            break
-        at, last = after, at
-        if header & 1:
-            raw.seek(0)
-            return None  # the frame is whole
-    raw.seek(0)
-    if last < 0 or single or content or end > IN_MEMORY_BYTES_MAX:
-        return None  # nothing to save, or a size in the header that would not hold
-    data = bytearray(raw.read(at))
-    data[4] &= 0xFB  # no checksum follows
-    data[last] |= 1
-    return bytes(data)
-
-
-def _broken_off(data: bytes) -> Iterator[bytes]:
-    yield bytes(cramjam.zstd.decompress(data))
-    raise EOFError("it ends too early")
-
-
-class _Joined(io.RawIOBase):
-    """Blocks read as one file; raises InputError where the data is damaged."""
-
-    def __init__(self, blocks: Iterator[bytes], name: str) -> None:
-        self._blocks = blocks
-        self._name = name
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        """Always: this is what a buffered reader asks."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as the present block goes; 0 at the end."""
-        target = memoryview(buffer).cast("B")
-        while not self._rest:
-            try:
-                self._rest = memoryview(next(self._blocks))
-            except StopIteration:
-                return 0
-            except _ERRORS as error:
-                raise InputError(self._name, f"the compressed data is damaged: {error}") from None
-        size = min(len(target), len(self._rest))
-        target[:size] = self._rest[:size]
-        self._rest = self._rest[size:]
-        return size
