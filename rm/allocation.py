@@ -16,6 +16,7 @@ from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Placement
 from rm.match_state import AGAIN
 from rm.records import Attempt, Node
+from weft.compiled import steady
 from weft.dag import Floats
 from weft.effects import Note
 from weft.errors import InvariantError
@@ -24,6 +25,7 @@ from weft.messages import Container, MasterLaunch
 from weft.resources import TOLERANCE, Vector
 
 _RUNNING: Final = NodeState.RUNNING
+_too_small = steady(too_small)
 NOTHING_NEW, NO_ROOM, MAY_GRANT = range(3)  # what a match could come to
 _EARLY: Final = 0.1  # of the interval, that a host's heartbeat may come too early
 
@@ -109,7 +111,7 @@ def outlook(books: Books, node: Node) -> int:
     rows, columns = books.rows, books.ledger.nodes
     if rows.live == 0 or node.settled_at == books.matching.version:
         return NOTHING_NEW
-    if too_small(node.slot, columns.available, columns.capacity, rows.floor(), books.slack):
+    if _too_small(node.slot, columns.available, columns.capacity, rows.floor(), books.slack):
         return NO_ROOM
     return MAY_GRANT
 
@@ -156,10 +158,8 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
             note(Note(Placed(number, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores)))
     if ask.stage >= 0:
         app.running[ask.stage] += count
-    books.ledger.note_grant(entry.app, books.now)
+    books.ledger.note_grant(entry.app, count, books.now)
     books.pace.note(ask.duration_s, count)
-    books.ledger.add_pending(entry.app, -count)
-    rows.served(placement.row)
     rows.take(entry, count, books.now)
     books.owe_attempt(attempt)
     books.matcher.granted(books.view, node.slot, placement, entry.app, books.now)

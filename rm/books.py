@@ -71,7 +71,8 @@ class Books:
         self.ledger = Ledger(types, self.queues)
         self.rows = AskRows(len(types))
         self.view = View(types, self.queues, self.ledger, self.rows, self._runs)
-        self.slack = matcher.slack(self.view)  # over capacity: how far a node may be overbooked
+        # over capacity: how far a node may be overbooked; an array that kernels may rely on
+        self.slack: Floats = np.array(matcher.slack(self.view), np.float64)
         self.apps: dict[AppId, App] = {}
         self.app_at: list[App | None] = []
         self.ended: deque[AppId] = deque()  # applications kept whole, the oldest first

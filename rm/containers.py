@@ -81,9 +81,11 @@ def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:
     while True:
         first = container_id(attempt.attempt_id, life | attempt.next_number)
         attempt.next_number += count
-        if count == 1 and first not in books.holdings:
-            return first
-        if books.holdings.keys().isdisjoint(range(first, first + count)):
+        known = books.holdings.by_id
+        if count == 1:
+            if first not in known:
+                return first
+        elif known.keys().isdisjoint(range(first, first + count)):
             return first
 
 
@@ -100,12 +102,11 @@ def hold(
     array, vector = demand
     holding = Holding(number, node, attempt, entry, array, vector, books.now, _BEGUN[event])
     holding.adopted = event is _RECOVER
-    books.holdings[number] = holding
-    node.holdings[number] = holding
+    books.holdings.by_id[number] = node.holdings.by_id[number] = holding
     if node.runs is not None:
         node.runs.add(number, 1, holding.end_s, array)
     if attempt is not None:
-        attempt.holdings[number] = holding
+        attempt.holdings.by_id[number] = holding
         if attempt.app.job.master is not None:
             attempt.app.nodes[node.node_id] = node
     return holding
@@ -207,17 +208,15 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
         code = NODE_ENDED if holding.ended_node and outcome is Outcome.LOST else end.exit_code
         end = changed(end, outcome=outcome, message=holding.lost, exit_code=code)
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, _ENDED))
-    del books.holdings[number]
-    del node.holdings[number]
+    del books.holdings.by_id[number], node.holdings.by_id[number]
     if node.runs is not None:
         node.runs.drop(number)
-    node.outbox.drop(number)
-    node.outbox.drop(-number)
+    node.outbox.drop(number, -number)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.free(node.slot, slot, holding.demand)
     books.matching.changed()
     if attempt is not None:
-        del attempt.holdings[number]
+        del attempt.holdings.by_id[number]
         _of_attempt(books, attempt, holding, end)
         books.matcher.ended(books.view, node.slot, slot, holding.demand, books.now)
     closed = Closed(

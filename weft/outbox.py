@@ -30,13 +30,15 @@ class Outbox(Generic[K, V]):
         """Owe the receiver an item; replaces an unsent item of the same key."""
         self._fresh[key] = value
 
-    def drop(self, key: K) -> None:
-        """Owe it no longer."""
+    def drop(self, *keys: K) -> None:
+        """Owe these items no longer."""
         if self._fresh:
-            self._fresh.pop(key, None)
+            for key in keys:
+                self._fresh.pop(key, None)
         if self._flying:
             for _, items in self._flying.values():
-                items.pop(key, None)
+                for key in keys:
+                    items.pop(key, None)
 
     def clear(self) -> None:
         """Owe nothing."""

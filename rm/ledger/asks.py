@@ -133,11 +133,14 @@ class AskRows(Columns):
         self._floor_stale = True
 
     def take(self, entry: AskEntry, count: int, now: float) -> None:
-        """`count` containers of an ask were granted; the row goes with the last one."""
+        """`count` containers of an ask were granted: its patience begins anew, and the row goes
+        with the last one.
+        """
         entry.granted += count
-        left = entry.pending
-        self.w["pending"][entry.row] = left
-        self.w["since_s"][entry.row] = now
+        row, left, columns = entry.row, entry.pending, self.w
+        columns["pending"][row] = left
+        columns["since_s"][row] = now
+        columns["missed"][row] = 0
         if left == 0:
             self.close(entry)
 
@@ -157,10 +160,6 @@ class AskRows(Columns):
         """Rows declined an opportunity for a nearer one."""
         for row in rows:
             self.w["missed"][row] += 1
-
-    def served(self, row: int) -> None:
-        """A row got something: its patience begins anew."""
-        self.w["missed"][row] = 0
 
     def relabel(self, bit_of: Callable[[str], int]) -> None:
         """Labels have other bits now."""

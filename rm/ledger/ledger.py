@@ -241,9 +241,10 @@ class Ledger:
         """Nothing is left to start, as far as anybody knows."""
         self.apps.w["remaining"][slot] = 0.0
 
-    def note_grant(self, slot: int, now: float) -> None:
-        """An application was granted something."""
+    def note_grant(self, slot: int, count: int, now: float) -> None:
+        """An application was granted `count` of the containers that it asked for."""
         self.apps.w["granted_s"][slot] = now
+        self._await(slot, -count)
 
     def add_pending(self, slot: int, count: int) -> None:
         """Containers asked for (or granted, or withdrawn: negative)."""

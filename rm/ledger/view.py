@@ -34,6 +34,12 @@ class View:
         self.queues = queues  # paths, parent, capacity, max_capacity, user limits; by queue slot
         self.rows: AskRows = rows
         self._ledger = ledger
+        self.nodes: NodeColumns = ledger.nodes  # by node slot; slice with `node_count`
+        # by application slot; slice with `app_slots`; slots of ended ones are not `active`
+        self.apps: AppColumns = ledger.apps
+        self.users: UserColumns = ledger.users  # by (leaf queue, user) slot
+        # what each queue (with all below it) holds and asks, by queue slot
+        self.by_queue: QueueColumns = ledger.by_queue
         self.runs = runs  # the containers on a node slot, by expected end
         self._banned: dict[int, set[int]] = {}
         self._nobody: Bools = np.zeros(0, dtype=np.bool_)
@@ -41,7 +47,7 @@ class View:
         self.rack_names: list[str] = []
         self.idle_gate: Any = None  # of `rm.match.candidates`: where no limit can bind
         self.asks: Any = None  # of `rm.match.candidates`: the rows as kernels took them last,
-        self.found: dict[int, Any] = {}  # ... and room for candidates, by their number
+        self.room: Any = None  # ... and room for candidates
         self.rigid: Bools = ledger.rigid  # (d,) where over-allocation is never granted
 
     @property
@@ -50,34 +56,14 @@ class View:
         return self._ledger.total
 
     @property
-    def nodes(self) -> NodeColumns:
-        """By node slot; slice with `node_count`."""
-        return self._ledger.nodes
-
-    @property
     def node_count(self) -> int:
         """Node slots in use, of nodes up or not."""
         return self._ledger.node_count
 
     @property
-    def apps(self) -> AppColumns:
-        """By application slot; slice with `app_slots`; slots of ended ones are not `active`."""
-        return self._ledger.apps
-
-    @property
     def app_slots(self) -> int:
         """Application slots in use or free again."""
         return self._ledger.app_slots
-
-    @property
-    def users(self) -> UserColumns:
-        """By (leaf queue, user) slot."""
-        return self._ledger.users
-
-    @property
-    def by_queue(self) -> QueueColumns:
-        """What each queue (with all below it) holds and asks, by queue slot."""
-        return self._ledger.by_queue
 
     def levels(self, node: int) -> Ints:
         """NODE_LOCAL, RACK_LOCAL or REMOTE by row, for a node; NODE_LOCAL without preference."""

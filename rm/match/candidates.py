@@ -18,6 +18,7 @@ from weft.dag import Floats, Ints
 NONE: Floats = np.zeros(0)
 _NO_ROWS: Ints = np.empty(0, np.int64)
 _FEW = 64  # candidates that a decision on a full cluster mostly stays under
+_PARTS_MAX = 1024  # numbers of candidates for which the arrays are kept
 _choose, _describe = steady(choose), steady(describe)
 _UNSEEN: Floats = np.zeros((0, 0))  # holdings that nobody looks at
 _mean_of_busy = steady(mean_of_busy)
@@ -37,29 +38,48 @@ def candidates(
     d = len(total)
     if not len(beyond):
         beyond = _nothing(d)
-    chosen, more = np.empty(asks.size + extra_most, np.int64), np.empty(d)
+    room: _Room | None = view.room
+    if room is None or room.most < asks.size + extra_most or len(room.more) != d:
+        view.room = room = _Room(2 * (asks.size + extra_most) + _FEW, d)
     extra = np.empty(extra_most, np.int64) if extra_most else _NO_ROWS
-    fit, k = _choose(asks, site, beyond, more, chosen, extra)
+    fit, k = _choose(asks, site, beyond, room.more, room.chosen, extra)
     if not k:
         return _nobody(d)
-    found: Candidates | None = view.found.get(k)
-    if found is None:
-        found = _room_for(k, d)
-        if k <= _FEW:
-            view.found[k] = found
+    found = room.part(k)
     if found.fit != fit:
         found = found._replace(fit=fit)
-    _describe(asks, site, chosen, _levels(view, node), view.apps.order, total, beyond, found)
+    _describe(asks, site, room.chosen, _levels(view, node), view.apps.order, total, beyond, found)
     return found
 
 
-def _room_for(k: int, d: int) -> Candidates:
-    """Arrays for `k` candidates, all of which fit."""
-    ints, floats, amounts = np.empty((5, k), np.int64), np.empty((2, k)), np.empty((2, k, d))
-    return Candidates(
-        ints[4], k, amounts[0], amounts[1], floats[0], floats[1], ints[0], ints[1], ints[2],
-        ints[3], np.empty(d), np.empty(d),
-    )  # fmt: skip
+class _Room:
+    """Arrays that one decision after the other writes its candidates on, at most so many."""
+
+    def __init__(self, most: int, d: int) -> None:
+        self.most = most
+        self.more: Floats = np.empty(d)
+        self.chosen: Ints = np.empty(most, np.int64)
+        self._ints: Ints = np.empty((5, most), np.int64)
+        self._floats: Floats = np.empty((2, most))
+        self._amounts: Floats = np.empty((2, most, d))
+        self._free: Floats = np.empty((2, d))
+        self._parts: dict[int, Candidates] = {}
+
+    def part(self, k: int) -> Candidates:
+        """Return the arrays of `k` candidates, all of which fit."""
+        found = self._parts.get(k)
+        if found is None:
+            rows, pending, app, rank, level = self._ints[:, :k]
+            duration, pri = self._floats[:, :k]
+            packing, work = self._amounts[:, :k]
+            free, room = self._free
+            found = Candidates(
+                rows, k, packing, work, duration, pri, pending, app, rank, level, free, room
+            )
+            if len(self._parts) == _PARTS_MAX:
+                self._parts.clear()
+            self._parts[k] = found
+        return found
 
 
 @cache
