@@ -158,11 +158,11 @@ class ApplicationMaster:
             self._adopt(work, None)
             return
         job, seed = work.estimates.applied(), event.seed
-        self._out.append(
-            MakePlan(
-                settings.planner, job, event.types, event.machines, seed, settings.planner_options
-            )
-        )
+        order = MakePlan(
+            settings.planner, job, event.types, event.machines, seed, settings.planner_options,
+            event.speeds,
+        )  # fmt: skip
+        self._out.append(order)
         self._out.append(SetTimer(settings.plan_wait_s, PLAN))
 
     def _accepted_again(self, event: AttemptAccepted, now: float) -> None:

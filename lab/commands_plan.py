@@ -188,7 +188,7 @@ def run_planner(
 
     import numpy as np
 
-    from am.plan.registry import PlanRequest, planner
+    from am.plan.registry import PlanRequest, planned
 
     began = time.monotonic()
     show = show or _Progress(name, 0.0, False)
@@ -207,7 +207,7 @@ def run_planner(
                 workers=cores,
                 spread=pool.map if cores > 1 else map,
             )
-            made: Any = planner(name)(request)
+            made: Any = planned(name, request)
             show.better(made.makespan_s, 0.0)
             return made
         finally:

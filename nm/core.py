@@ -189,6 +189,7 @@ class NodeManager:
         message = NodeRegistered(
             self.node_id, address, rack, labels, capacity, running,
             self._boot, self._life, self._token, self._request[0], self._unhealthy, self._lacking,
+            self._settings.speed,
         )  # fmt: skip
         self._told_health = self._unhealthy
         effects.append(Send(MANAGER, message))

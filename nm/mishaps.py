@@ -18,7 +18,7 @@ FAILED_BY_CHANCE = "failed by chance (node.failure_share)"
 class Mishaps:
     """The distributions of `NodeSettings`."""
 
-    __slots__ = ("_factor", "_failure", "_mean_s", "_sigma", "_straggler")
+    __slots__ = ("_factor", "_failure", "_mean_s", "_sigma", "_speed", "_straggler")
 
     def __init__(self, settings: NodeSettings) -> None:
         self._mean_s = settings.start_up_s
@@ -26,6 +26,7 @@ class Mishaps:
         self._straggler = settings.straggler_share
         self._factor = settings.straggler_factor
         self._failure = settings.failure_share
+        self._speed = settings.speed
 
     @property
     def any(self) -> bool:
@@ -40,7 +41,7 @@ class Mishaps:
         owner = attempt_of_container(item.container_id)
         rng = np.random.default_rng((owner, item.stage, item.task, item.attempt))
         slow, fail, part = rng.random(3).tolist()
-        lasts_s = item.duration_s * (self._factor if slow < self._straggler else 1.0)
+        lasts_s = item.duration_s * (self._factor if slow < self._straggler else 1.0) / self._speed
         fails = fail < self._failure
         if fails:
             lasts_s *= part

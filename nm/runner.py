@@ -145,7 +145,8 @@ class Runner:
         demand = item.demand
         if item.remote and self._remote >= 0:
             demand = self._from_afar(demand)
-        work = self.emulation.start_run(item, demand, item.duration_s, now)
+        lasts_s = item.duration_s / self._settings.speed
+        work = self.emulation.start_run(item, demand, lasts_s, now)
         if work is None:
             return False
         book.add_run(first, granted, work)
@@ -188,7 +189,7 @@ class Runner:
         if item.remote and self._remote >= 0:
             demand = self._from_afar(demand)
         effects.append(Note(TaskStarted(item.container_id, self.node_id, *key, demand)))
-        lasts_s, fails = item.duration_s, False
+        lasts_s, fails = item.duration_s / self._settings.speed, False
         if self._mishaps.any:
             lasts_s, fails = self._mishaps.of(item, not (held.tasks or held.ended))
         if lasts_s <= 0.0:  # ends at once and contends with nobody

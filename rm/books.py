@@ -87,6 +87,7 @@ class Books:
         self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
         self.masters: Floats = np.zeros((len(self.queues), len(types)))  # held by them, by queue
         self.classes: Counter[tuple[Vector, int]] = Counter()  # (capacity, labels) of nodes up
+        self.unlike = False  # whether any node ever said that it is faster or slower than others
         self.labels: dict[str, int] = {"": 0}
         self.next_app = 1
         self.next_serial = 1

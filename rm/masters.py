@@ -17,7 +17,7 @@ from rm.applications import (
 from rm.books import Books
 from rm.containers import order_stop
 from rm.ledger.asks import AskEntry
-from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent
+from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent, NodeState
 from rm.lifecycle import ContainerState as Container_
 from rm.records import Attempt
 from weft.dag import Floats
@@ -87,15 +87,13 @@ def register(books: Books, event: AttemptRegistered) -> None:
         for stage, done in enumerate(app.finished)
         for task, run_s in sorted(done.items())
     )
-    classes: dict[tuple[float, ...], int] = {}
-    for (capacity, _), count in sorted(books.classes.items()):
-        classes[capacity] = classes.get(capacity, 0) + count
+    machines, speeds = _machines(books)
     held = _handed_over(attempt)
     answer = AttemptAccepted(
         attempt_id=attempt.attempt_id,
         job=app.job,
         types=books.types,
-        machines=tuple(classes.items()),
+        machines=machines,
         share=attempt.share,
         finished=finished,
         heartbeat_s=books.settings.master_heartbeat_s,
@@ -106,8 +104,28 @@ def register(books: Books, event: AttemptRegistered) -> None:
         racks=_racks_of_preferred(books, app.job, held),
         held=held,
         addresses=tuple({one.node_id: books.nodes[one.node_id].address for one in held}.items()),
+        speeds=speeds,
     )
     books.out.append(Send(master_address(attempt.attempt_id), answer))
+
+
+def _machines(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float, ...]]:
+    """The nodes in service as a master's planner sees them: capacities with their counts, and the
+    speed of each where any has one of its own.
+    """
+    classes: dict[Vector, int] = {}
+    if not books.unlike:
+        for (capacity, _), count in sorted(books.classes.items()):
+            classes[capacity] = classes.get(capacity, 0) + count
+        return tuple(classes.items()), ()
+    paced: dict[tuple[Vector, float], int] = {}
+    for node in books.nodes.values():
+        if node.state is NodeState.RUNNING:
+            key = (node.capacity, node.speed)
+            paced[key] = paced.get(key, 0) + 1
+    kinds = sorted(paced.items())
+    machines = tuple([(capacity, count) for (capacity, _), count in kinds])
+    return machines, tuple([speed for (_, speed), _ in kinds])
 
 
 def asked(books: Books, event: ContainersAsked) -> None:

@@ -320,7 +320,8 @@ def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector,
     node.state = NODE.next(node.state, NodeEvent.RECONNECTED if known else NodeEvent.REGISTERED)
     node.present = True
     node.address, node.rack, node.labels = event.address, event.rack, event.labels
-    node.capacity, node.use = capacity, ()
+    node.capacity, node.use, node.speed = capacity, (), event.speed
+    books.unlike = books.unlike or event.speed != 1.0
     node.settled_at = NEVER
     books.ledger.describe_node(node.slot, rack_of(books, event.rack), mask)
     books.ledger.heard_of(node.slot, books.now)

@@ -387,6 +387,7 @@ class Node:
         "seen",
         "settled_at",
         "slot",
+        "speed",
         "state",
         "sure",
         "unhealthy",
@@ -412,6 +413,7 @@ class Node:
         self.boot = 0  # names the node manager's process
         self.challenge = (0, 0)  # which other process says to be this node, what it must answer
         self.sure = False  # it registered for this life of the manager, not by a late copy
+        self.speed = 1.0  # how much faster than their estimates tasks run on it
         self.holdings = holdings
         self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them
         self.unhealthy = ""  # why it is not fit for new work, and ...

@@ -8,9 +8,11 @@ import numpy as np
 
 from am.ask.registry import asker
 from am.core import ApplicationMaster
-from am.plan.registry import QUICK, PlanRequest, planner, planner_parameters
+from am.plan.registry import QUICK, PlanRequest, planned, planner_parameters
 from am.plan.reuse import PlanShelf, structure_key
+from am.plan.told import machines_of
 from nm.core import HEARTBEAT, NodeManager
+from nm.settings import NodeSettings
 from rm.core import LIVENESS, ResourceManager
 from rm.leaving import LEAVING
 from rm.match.registry import make_matcher
@@ -55,7 +57,6 @@ from weft.messages import (
     node_address,
 )
 from weft.plan import Plan
-from weft.resources import Vector
 
 
 class Simulation:
@@ -301,7 +302,7 @@ class Simulation:
             self.cluster.types.mapping(spec.capacity),
             spec.rack,
             spec.labels,
-            self._node_settings,
+            self._settings_of(spec),
             np.random.default_rng([self.settings.seed, 2, number, boots]),
         )
         address = node_address(spec.node_id)
@@ -310,6 +311,11 @@ class Simulation:
         self._hosts[address] = spec.node_id
         self._idle.join(actor, spec.node_id)
         return actor
+
+    def _settings_of(self, spec: NodeSpec) -> NodeSettings:
+        """All nodes' settings, and a node's own speed."""
+        every = self._node_settings
+        return every if spec.speed == 1.0 else replace(every, speed=every.speed * spec.speed)
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -375,7 +381,7 @@ class Simulation:
 
     def _plan(self, effect: MakePlan) -> PlanReady:
         try:
-            dag, machines = dag_of_job(effect.job, effect.types), self._machine_set(effect.machines)
+            dag, machines = dag_of_job(effect.job, effect.types), self._machine_set(effect)
             name = effect.job.history_key if effect.planner not in QUICK else ""
             shelf_key = structure_key(name, dag, machines, effect.planner, effect.options)
             kept = self._shelf.find(shelf_key)
@@ -388,20 +394,21 @@ class Simulation:
 
     def _planned(self, effect: MakePlan, dag: Dag, machines: Machines) -> Plan:
         key = (
-            effect.planner, dag.digest(), effect.machines, repr(sorted(effect.options.items()))
+            effect.planner, dag.digest(), effect.machines, repr(sorted(effect.options.items())),
+            effect.speeds,
         )  # fmt: skip
         plan = self._plans.get(key)
         if plan is None:
             rng = np.random.default_rng([self.settings.seed, 4, int(key[1][:12], 16)])
             request = PlanRequest(dag, machines, rng, effect.options)
-            plan = self._plans[key] = planner(effect.planner)(request)
+            plan = self._plans[key] = planned(effect.planner, request)
         return plan
 
-    def _machine_set(self, classes: tuple[tuple[Vector, int], ...]) -> Machines:
+    def _machine_set(self, effect: MakePlan) -> Machines:
         """Jobs are told of the same machines until a node comes or goes."""
-        if self._machines[0] != classes:
-            rows = [capacity for capacity, count in classes for _ in range(count)]
-            self._machines = (classes, Machines(np.array(rows, dtype=np.float64)))
+        told = (effect.machines, effect.speeds)
+        if self._machines[0] != told:
+            self._machines = (told, machines_of(effect))
         return self._machines[1]
 
     # -- what breaks (`sim.breakdown`) -------------------------------------------------------------

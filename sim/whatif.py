@@ -66,7 +66,7 @@ class Seen:
             self.boots[event.node_id] = event.boot
             capacity = self.parts.types.vector(event.capacity)
             self.nodes[event.node_id] = NodeSpec(
-                event.node_id, capacity, event.rack, tuple(event.labels)
+                event.node_id, capacity, event.rack, tuple(event.labels), event.speed
             )
         elif isinstance(event, NodeHeartbeated):
             if not self.jobs:
@@ -74,7 +74,8 @@ class Seen:
             for end in event.ended:
                 if end.outcome is Outcome.SUCCEEDED and end.stage >= 0:
                     key = (app_of_container(end.container_id), end.stage, end.task)
-                    self.run_s[key] = end.run_s
+                    node = self.nodes.get(event.node_id)
+                    self.run_s[key] = end.run_s * (1.0 if node is None else node.speed)
         elif isinstance(event, ClientRequested) and isinstance(event.request, SubmitApplication):
             for order in orders:
                 if isinstance(order, Send) and isinstance(order.message, ApplicationAccepted):

@@ -19,24 +19,29 @@ from weft.reading import read_integer, read_table, read_text
 from weft.resources import Kind, ResourceType, ResourceTypes, Vector, guess_kind, read_amount
 
 NODES_MAX = 1_000_000
+SPEED_MAX = 1e6
 _QUEUE_KEYS = {
     "capacity", "max_capacity", "user_limit", "user_limit_factor", "max_applications",
     "max_am_share", "default_lifetime_s", "max_lifetime_s", "submit", "administer",
 }  # fmt: skip
 _APPLICATIONS_MAX = 2**31 - 1
-_NODE_KEYS = {"count", "capacity", "racks", "rack", "labels", "name"}
+_NODE_KEYS = {"count", "capacity", "racks", "rack", "labels", "name", "speed"}
 _GROUP = re.compile(r"(\d+)\s*[xX]\s*(\d.*)")
 _AMOUNT = re.compile(r"(\d+(?:\.\d*)?)\s*([A-Za-z_][\w.-]*)")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One node; `capacity` is absolute, in the order of the cluster's resource types."""
+    """One node; `capacity` is absolute, in the order of the cluster's resource types.
+
+    Tasks run `speed` times as fast as their durations say.
+    """
 
     node_id: NodeId
     capacity: Vector
     rack: str = "r1"
     labels: tuple[str, ...] = ()
+    speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,9 @@ class ClusterSpec:
 
     def machines(self) -> Machines:
         """All nodes as the planners see them, in the order of `nodes`."""
-        return Machines(np.array([node.capacity for node in self.nodes], dtype=np.float64))
+        capacity = np.array([node.capacity for node in self.nodes], dtype=np.float64)
+        speeds = np.array([node.speed for node in self.nodes], dtype=np.float64)
+        return Machines(capacity, speeds) if np.any(speeds != 1.0) else Machines(capacity)
 
     def leaf(self, name: str) -> str:
         """The path of a leaf queue given by name or path; raises InputError naming the known."""
@@ -212,12 +219,16 @@ def _nodes(
     rack = read_text(table["rack"], f"{place}.rack") if "rack" in table else ""
     racks = read_integer(table.get("racks", 1), f"{place}.racks", 1, NODES_MAX)
     name = read_text(table["name"], f"{place}.name") if "name" in table else ""
+    speed = read_amount(table.get("speed", 1.0), f"{place}.speed", positive=True)
+    if not 1 / SPEED_MAX <= speed <= SPEED_MAX:
+        where = f"expected a speed from {1 / SPEED_MAX:g} to {SPEED_MAX:g}, got {speed:g}"
+        raise InputError(f"{place}.speed", where)
     for i in range(count):
         if not name:
             node_id = f"n{before + i + 1}"
         else:
             node_id = name if count == 1 else f"{name}{i + 1}"
-        yield NodeSpec(node_id, capacity, rack or f"r{i % racks + 1}", tags)
+        yield NodeSpec(node_id, capacity, rack or f"r{i % racks + 1}", tags, speed)
 
 
 def _queues(value: object, place: str) -> QueueSpec:

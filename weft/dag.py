@@ -6,7 +6,7 @@ kept by stage because a barrier between two stages of n tasks has n * n task edg
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
@@ -147,9 +147,23 @@ def _stage_edge(parent: int, child: int, edge: Edge, first: Ints) -> StageEdge:
 
 @dataclass(frozen=True, eq=False)
 class Machines:
-    """The machines that a job may use; `capacity` has shape (m, d), absolute units."""
+    """The machines that a job may use; `capacity` has shape (m, d), absolute units.
+
+    `speeds`, shape (m,), says how much faster than estimated tasks run on each; none: all at 1.
+    """
 
     capacity: Floats
+    speeds: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def speed(self) -> Floats:
+        """The speed of each machine, shape (m,)."""
+        return self.speeds if len(self.speeds) else np.ones(self.count)
+
+    @property
+    def unlike(self) -> bool:
+        """Whether any machine has a speed other than 1."""
+        return bool(np.any(self.speeds != 1.0))
 
     @cached_property
     def kinds(self) -> Floats:

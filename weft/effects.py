@@ -80,6 +80,7 @@ class MakePlan:
     machines: tuple[tuple[Vector, int], ...]
     seed: int
     options: Mapping[str, Any]
+    speeds: tuple[float, ...] = ()  # of each entry of `machines`; empty: all at 1
 
 
 @record

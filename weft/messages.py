@@ -311,6 +311,7 @@ class AttemptAccepted:
     racks: tuple[tuple[NodeId, str], ...] = ()  # of the nodes that the job prefers, if several
     held: tuple[Container, ...] = ()  # of earlier attempts: what runs there, their nodes know
     addresses: tuple[tuple[NodeId, str], ...] = ()  # host:port of the nodes named in `held`
+    speeds: tuple[float, ...] = ()  # of each entry of `machines`; empty: all at 1
 
 
 @record
@@ -365,6 +366,7 @@ class NodeRegistered:
     request_id: int = 0  # one that is repeated keeps its number; 0: not told
     unhealthy: str = ""  # why the node is not fit for new work; empty: it is
     lacking: str = ""  # what was wanted to keep tasks apart and the host cannot do
+    speed: float = 1.0  # how much faster than their estimates tasks run here
 
 
 @record

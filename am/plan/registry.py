@@ -1,7 +1,7 @@
 """The planners by name: one file and one row here, or another package's (`weft.plugins`)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
@@ -63,9 +63,11 @@ PLANNERS: dict[str, str] = {
     "graphene": "am.plan.graphene:plan",
     "graphene_plus": "am.plan.graphene_plus:plan",
     "optimal": "am.plan.optimal:plan",
+    "heft": "am.plan.heft:plan",
 }
+KNOW_SPEEDS = frozenset({"heft"})
 # These take well under a second for thousands of tasks: a process or a shelf would cost more.
-QUICK = frozenset({"bfs", "critical_path", "random", "tetris", "coffman_graham"})
+QUICK = frozenset({"bfs", "critical_path", "random", "tetris", "coffman_graham", "heft"})
 
 
 def planner(name: str) -> Planner:
@@ -78,6 +80,21 @@ def planner(name: str) -> Planner:
     if not plugins.is_outside(plugins.PLANNERS, name):
         raise plugins.unknown(plugins.PLANNERS, name, PLANNERS)
     return plugins.guarded(plugins.PLANNERS, name, Plan)
+
+
+def planned(name: str, request: PlanRequest) -> Plan:
+    """Build a plan; raises InputError for an unknown planner and as the planner does.
+
+    On machines of unlike speeds, what a planner that knows none answers is timed anew: its tasks
+    on its machines in its order, as they would run there.
+    """
+    build = planner(name)
+    machines = request.machines
+    if name in KNOW_SPEEDS or not machines.unlike:
+        return build(request)
+    found = build(replace(request, machines=Machines(machines.capacity)))
+    timed: Callable[[Plan, Dag, Machines], Plan] = import_module("am.plan.heft").timed
+    return timed(found, request.dag, machines)
 
 
 def planner_parameters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def plan_key(
     mixed.update(repr(sorted((name, str(value)) for name, value in options.items())).encode())
     mixed.update(dag.digest().encode())
     mixed.update(np.ascontiguousarray(machines.capacity).tobytes())
+    mixed.update(np.ascontiguousarray(machines.speeds).tobytes())
     return mixed.hexdigest()
 
 
@@ -50,6 +51,7 @@ def structure_key(
         if edge.pairs is not None:
             mixed.update(np.ascontiguousarray(edge.pairs).tobytes())
     mixed.update(np.ascontiguousarray(machines.capacity).tobytes())
+    mixed.update(np.ascontiguousarray(machines.speeds).tobytes())
     return mixed.hexdigest()
 
 

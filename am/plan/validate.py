@@ -28,7 +28,7 @@ def violations(
         return found
     tolerance = 1e-9 * max(float(end_s.max() - start_s.min()), 1e-300)
     found += _named(dag, "start", start_s < -tolerance, "starts before 0")
-    wrong = np.abs(end_s - start_s - dag.duration_s) > tolerance
+    wrong = np.abs(end_s - start_s - dag.duration_s / machines.speed[machine]) > tolerance
     found += _named(dag, "duration", wrong, "does not last its duration")
     found += _precedence(dag, start_s, end_s, tolerance)
     found += _capacity(dag, machines, machine, start_s, end_s, tolerance)

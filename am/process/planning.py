@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from am.plan.registry import QUICK, PlanRequest, planner
+from am.plan.registry import QUICK, PlanRequest, planned
 from am.plan.reuse import PlanShelf, structure_key
+from am.plan.told import machines_of
 from weft.dag import Dag, Machines, dag_of_job
 from weft.effects import MakePlan, PlanReady
 from weft.errors import WeftError
@@ -43,7 +44,7 @@ def make_plan(order: MakePlan, limit_s: float = math.inf) -> PlanReady:
             order.options,
             time_left_s=lambda: limit_s - (time.perf_counter() - began_s),
         )
-        plan = planner(order.planner)(request)
+        plan = planned(order.planner, request)
     except WeftError as error:
         return PlanReady(None, str(error), time.perf_counter() - began_s)
     except Exception as error:  # a planner's bug must not cost the job: breadth first instead
@@ -52,9 +53,7 @@ def make_plan(order: MakePlan, limit_s: float = math.inf) -> PlanReady:
 
 
 def _read(order: MakePlan) -> tuple[Dag, Machines]:
-    capacity = [vector for vector, count in order.machines for _ in range(count)]
-    rows = np.array(capacity, dtype=np.float64).reshape(-1, len(order.types))
-    return dag_of_job(order.job, order.types), Machines(rows)
+    return dag_of_job(order.job, order.types), machines_of(order)
 
 
 @dataclass(slots=True)

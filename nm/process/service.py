@@ -5,6 +5,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ class NodeService(Outside):
                 types.mapping(spec.capacity),
                 spec.rack,
                 spec.labels,
-                core_settings,
+                replace(core_settings, speed=spec.speed),
                 (settings.seed, settings.first_node + number),
                 boot=1 + secrets.randbelow(BOOT_MAX),
                 lacking="; ".join(self._lacking)[:LACKING_MAX],

@@ -172,7 +172,8 @@ class LiveCluster:
         for number, spec in enumerate(cluster.nodes, 1):
             node = NodeManager(
                 spec.node_id, "nm:8041", cluster.types.mapping(spec.capacity), spec.rack,
-                spec.labels, NodeSettings(), np.random.default_rng([settings.seed, 2, number, 1]),
+                spec.labels, NodeSettings(speed=spec.speed),
+                np.random.default_rng([settings.seed, 2, number, 1]),
             )  # fmt: skip
             self.shells[NODE].add(node_address(spec.node_id), node)
             self.shells[NODE].post(node_address(spec.node_id), Started())

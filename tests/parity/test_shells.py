@@ -13,7 +13,7 @@ from sim.faults import Faults
 from sim.network import LinkSettings
 from sim.settings import SimSettings
 from weft.cluster import ClusterSpec, cluster_from_dict
-from weft.facts import AppChanged, Closed, Fact, Placed
+from weft.facts import AppChanged, Closed, Fact, MasterPlanned, Placed
 from weft.job import Edge, EdgeKind, Job, Preference, Stage
 from weft.presets import Preset, preset, with_options
 
@@ -24,6 +24,7 @@ SCHEDULERS: dict[str, Preset] = {name: Preset(name, "bfs", "all_ready") for name
     name: preset(name) for name in ("graphene", "carbyne", "carbyne_graphene", "tez_g_tetris")
 }
 # Askers that decide by the clock: never at the instant of a heartbeat, where order is anybody's.
+SCHEDULERS["heft"] = Preset("capacity", "heft", "all_ready")
 SCHEDULERS["cobra"] = with_options(preset("cobra"), {"asker.period_s": 4.831})
 SCHEDULERS["drs"] = with_options(
     preset("drs"), {"asker.backlog_s": 0.937, "asker.idle_s": 7.713, "asker.wait_s": 2.871}
@@ -36,6 +37,12 @@ CLUSTER = cluster_from_dict(
         ],
         "queues": {"root": {"prod": {"capacity": 0.6}, "dev": {"capacity": 0.4}}},
     }
+)
+UNLIKE = replace(
+    CLUSTER,
+    nodes=tuple(
+        replace(node, speed=(1.0, 2.3, 0.7)[i % 3]) for i, node in enumerate(CLUSTER.nodes)
+    ),
 )
 
 
@@ -111,10 +118,16 @@ def test_the_simulator_and_the_live_shells_give_the_same_decision_log(
     name: str, prompt: bool, live_run: LiveRun
 ) -> None:
     settings, jobs = settings_of(SCHEDULERS[name], prompt, seed=5), jobs_of(5)
-    one = simulated(CLUSTER, jobs, settings)
-    other = live_run(CLUSTER, jobs, settings)
+    cluster = UNLIKE if name == "heft" else CLUSTER
+    one = simulated(cluster, jobs, settings)
+    other = live_run(cluster, jobs, settings)
     placed = decisions(one, Placed)
     assert len({fact.node for _, fact in placed}) == len(CLUSTER.nodes)
     assert {fact.state for _, fact in decisions(one, AppChanged)} >= {"FINISHED"}
     assert_same(placed, decisions(other, Placed))
     assert_same(decisions(one, Closed), decisions(other, Closed))
+    plans = [
+        sorted((fact.attempt, fact.planner, fact.makespan_s) for _, fact in found)
+        for found in (decisions(one, MasterPlanned), decisions(other, MasterPlanned))
+    ]
+    assert plans[0] == plans[1]  # both were told the same machines

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from am.plan.bounds.bounds import bounds_of
 from am.plan.bounds.cuts import cut, split
 from am.plan.paths import heads, levels, tails, ties_of
-from am.plan.registry import PLANNERS, PlanRequest, planner
+from am.plan.registry import PLANNERS, PlanRequest, planned, planner
 from am.plan.reuse import plan_from_data, plan_key, plan_to_data
 from am.plan.validate import violations
 from weft.dag import Dag, Link, Machines, StageEdge
@@ -111,6 +111,24 @@ def test_every_plan_is_valid_and_no_bound_is_above_it(
     assert np.all(np.diff(plan.start_s[plan.order]) >= 0)
     assert plan.pri_score.max() == 1.0
     assert plan.pri_score.min() > 0
+
+
+@pytest.mark.parametrize("name", FAST)
+@settings(SETTINGS, max_examples=15)
+@given(dag=dags(), machines=machine_sets(), data=st.data())
+def test_every_plan_is_valid_on_machines_of_unlike_speeds(
+    name: str, dag: Dag, machines: Machines, data: st.DataObject
+) -> None:
+    """Tasks last their duration over the machine's speed, and no bound is above the plan."""
+    some = st.lists(
+        st.sampled_from([0.5, 1.0, 3.0]), min_size=machines.count, max_size=machines.count
+    )
+    unlike = Machines(machines.capacity, np.array(data.draw(some)))
+    options = {"transfer_s": data.draw(st.sampled_from([0.0, 0.7]))} if name == "heft" else {}
+    plan = planned(name, PlanRequest(dag, unlike, np.random.default_rng(0), options))
+    assert check(dag, unlike, plan) == []
+    assert sorted(plan.order.tolist()) == list(range(dag.tasks))
+    assert plan.makespan_s >= bounds_of(dag, unlike).strong_lb_s * (1 - 1e-6) - 1e-6
 
 
 @pytest.mark.parametrize("name", [*PLANNERS])

@@ -286,6 +286,7 @@ def _encode_accepted(message: AttemptAccepted) -> pb.ApplicationMasterRegistered
             for c in message.held
         ],
         addresses=[pb.NodeAddress(node_id=n, address=place) for n, place in message.addresses],
+        speeds=message.speeds,
     )
 
 
@@ -305,4 +306,5 @@ def _decode_accepted(item: pb.ApplicationMasterRegistered) -> AttemptAccepted:
         tuple([(r.node_id, r.rack) for r in item.racks]),
         tuple([_decode_container(c) for c in item.held]),
         tuple([(a.node_id, a.address) for a in item.addresses]),
+        tuple(item.speeds),
     )

@@ -204,6 +204,7 @@ def _encode_registered(message: NodeRegistered) -> pb.RegisterNode:
         request_id=message.request_id,
         unhealthy=message.unhealthy,
         lacking=message.lacking,
+        speed=message.speed,
     )
 
 
@@ -228,6 +229,7 @@ def _decode_registered(item: pb.RegisterNode) -> NodeRegistered:
         item.request_id,
         item.unhealthy,
         item.lacking,
+        item.speed if item.HasField("speed") else 1.0,
     )
 
 

@@ -420,6 +420,7 @@ class ApplicationMasterRegistered(_message.Message):
     RACKS_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
+    SPEEDS_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     job_json: _builtins.bytes
     """the job in the job file format, JSON, UTF-8"""
@@ -454,6 +455,10 @@ class ApplicationMasterRegistered(_message.Message):
     def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]:
         """of the nodes of `held`"""
 
+    @_builtins.property
+    def speeds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """of each of `machines`; none: all at 1"""
+
     def __init__(
         self,
         *,
@@ -471,10 +476,11 @@ class ApplicationMasterRegistered(_message.Message):
         racks: _abc.Iterable[Global___NodeRack] | None = ...,
         held: _abc.Iterable[Global___Container] | None = ...,
         addresses: _abc.Iterable[Global___NodeAddress] | None = ...,
+        speeds: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "epoch", b"epoch", "finished", b"finished", "heartbeat_s", b"heartbeat_s", "held", b"held", "job_json", b"job_json", "machines", b"machines", "prompt", b"prompt", "racks", b"racks", "seed", b"seed", "share", b"share", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "epoch", b"epoch", "finished", b"finished", "heartbeat_s", b"heartbeat_s", "held", b"held", "job_json", b"job_json", "machines", b"machines", "prompt", b"prompt", "racks", b"racks", "seed", b"seed", "share", b"share", "speeds", b"speeds", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

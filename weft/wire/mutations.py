@@ -80,6 +80,7 @@ _MAKERS: Mapping[str, Maker] = {
     "exit": lambda rng, pool: rng.choice((0, 1, -9, 137)),
     "duration": lambda rng, pool: rng.choice((0.0, 0.01, 1.0, 1e6, 2.0**53)),
     "pace": lambda rng, pool: rng.choice((0.5, 1.0, 60.0)),
+    "speed": lambda rng, pool: rng.choice((1.0, 0.25, 3.0)),
     "moment": lambda rng, pool: rng.choice((0.0, 12.5, -3.0, 1e9)),
     "number": lambda rng, pool: rng.choice((0.0, 0.5, 1.0, -4.0)),
     "part": lambda rng, pool: rng.random(),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from weft import messages, requests
+from weft.cluster import SPEED_MAX
 from weft.errors import InputError
 from weft.ids import app_of_attempt
 from weft.reading import name_problem
@@ -175,6 +176,7 @@ STAGE = _number("stage", -1, STAGE_MAX, "a position from 0 on, or -1 for none")
 EXIT = _number("exit", -(2**31), 2**31 - 1, "an exit code")
 DURATION = _number("duration", 0, EXACT, "a finite time from 0 to 2^53 s")
 PACE = _number("pace", 0.001, EXACT, "a time from 1 ms to 2^53 s")  # 0: a busy loop
+SPEED = _number("speed", 1 / SPEED_MAX, SPEED_MAX, "a speed from 1e-6 to 1e6")
 MOMENT = _number("moment", -EXACT, EXACT, "a finite time within 2^53 s")
 NUMBER = _number("number", -EXACT, EXACT, "a finite number within 2^53")
 PART = _number("part", 0, 1 + 1e-6, "a number from 0 to 1")
@@ -253,6 +255,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "share": SHARE, "finished": GIVEN, "heartbeat_s": PACE, "prompt": GIVEN,
         "cluster_ts": ID, "seed": ID, "epoch": COUNT, "racks": _row(NAMED, NAME),
         "held": _list(messages.Container, counts=_count), "addresses": _row(NAMED, NAME),
+        "speeds": _list(SPEED),
     },
     messages.ContainersGranted: {
         "attempt_id": ATTEMPT, "response_id": ID, "acks": IDS,
@@ -266,7 +269,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.NodeRegistered: {
         "node_id": NAMED, "address": NAME, "rack": NAME, "labels": LABELS, "capacity": CAPACITY,
         "running": _list(messages.RunningContainer), "boot": GIVEN, "life": COUNT, "token": ID,
-        "request_id": ID, "unhealthy": TEXT, "lacking": TEXT,
+        "request_id": ID, "unhealthy": TEXT, "lacking": TEXT, "speed": SPEED,
     },
     messages.NodeHeartbeated: {
         "node_id": NAMED, "request_id": ID, "acks": IDS,

@@ -194,6 +194,7 @@ class RegisterNode(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     UNHEALTHY_FIELD_NUMBER: _builtins.int
     LACKING_FIELD_NUMBER: _builtins.int
+    SPEED_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     address: _builtins.str
     """host:port of the node manager's service"""
@@ -210,6 +211,8 @@ class RegisterNode(_message.Message):
     """why the node is not fit for new work; empty: it is"""
     lacking: _builtins.str
     """what was wanted to keep tasks apart and the host cannot do"""
+    speed: _builtins.float
+    """how much faster than estimated tasks run here; none: as estimated"""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -233,12 +236,15 @@ class RegisterNode(_message.Message):
         request_id: _builtins.int = ...,
         unhealthy: _builtins.str = ...,
         lacking: _builtins.str = ...,
+        speed: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_speed", b"_speed", "speed", b"speed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot", b"boot", "capacity", b"capacity", "labels", b"labels", "lacking", b"lacking", "life", b"life", "node_id", b"node_id", "rack", b"rack", "request_id", b"request_id", "running", b"running", "token", b"token", "unhealthy", b"unhealthy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_speed", b"_speed", "address", b"address", "boot", b"boot", "capacity", b"capacity", "labels", b"labels", "lacking", b"lacking", "life", b"life", "node_id", b"node_id", "rack", b"rack", "request_id", b"request_id", "running", b"running", "speed", b"speed", "token", b"token", "unhealthy", b"unhealthy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__speed: _TypeAlias = _typing.Literal["speed"]  # noqa: Y015
+    _WhichOneofArgType__speed: _TypeAlias = _typing.Literal["_speed", b"_speed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__speed) -> _WhichOneofReturnType__speed | None: ...
 
 Global___RegisterNode: _TypeAlias = RegisterNode  # noqa: Y015
 

@@ -3,7 +3,7 @@
 The paper's formulas are made sound for every kind of edge by docs/rules.md, rules 8 to 14.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -41,7 +41,12 @@ def bounds_of(dag: Dag, machines: Machines, work: int = WORK) -> Bounds:
     """Every bound of a DAG; raises InputError where a task fits on no machine.
 
     The strong bound may spend `work` steps on refuting spans, some 10**9 a second; 0: none.
+    Machines of unlike speeds count as if each were as fast as the fastest.
     """
+    if machines.unlike:
+        alike = Machines(machines.capacity)
+        dag = replace(dag, duration_s=dag.duration_s / machines.speed.max())
+        return bounds_of(dag, alike, work)
     machines.check_fits(dag)
     if dag.tasks == 0:
         return Bounds(0.0, 0.0, 0.0, 0.0, 0.0, 0)

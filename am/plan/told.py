@@ -1,0 +1,20 @@
+"""What a master was told of its cluster, as planners take it."""
+
+import numpy as np
+
+from weft.dag import Machines
+from weft.effects import MakePlan
+from weft.errors import InputError
+
+
+def machines_of(order: MakePlan) -> Machines:
+    """The machines of an order, each by itself; raises InputError where it has speeds of others."""
+    if len(order.speeds) not in (0, len(order.machines)):
+        kinds = f"{len(order.speeds)} speeds for {len(order.machines)} kinds of machines"
+        raise InputError("machines", f"told {kinds}")
+    counts = [count for _, count in order.machines]
+    rows = np.array([capacity for capacity, _ in order.machines], dtype=np.float64)
+    capacity = np.repeat(rows.reshape(-1, len(order.types)), counts, axis=0)
+    if not order.speeds:
+        return Machines(capacity)
+    return Machines(capacity, np.repeat(np.array(order.speeds, dtype=np.float64), counts))
