@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,39 +23,49 @@ from prometheus_client.parser import text_string_to_metric_families
 from weft.client.api import Client
 from weft.client.certificates import make
 from weft.client.local import LocalCluster, LocalSettings
-from weft.errors import WeftError
+from weft.errors import InputError, WeftError
 from weft.job import Edge, Job, Stage
 from weft.wire import tls
 
 Row = dict[str, object]
 STAGES, TASKS = 10, 1000
 FLAT = 100_000  # independent tasks
+TURNS = 7  # on each of two clusters that are compared
 CLUSTER = "8x64vcores,262144memory_mb"
 MEMORY = Path("/dev/shm")
 REAL_CLUSTER = "2x16vcores,65536memory_mb"
 
 
-def run(quick: bool = False) -> list[Row]:
-    """All cases; `quick` takes a tenth of the tasks."""
+def run(quick: bool = False, only: str = "") -> list[Row]:
+    """The cases whose names hold `only`; `quick` takes a tenth of the tasks."""
     tasks = TASKS // 10 if quick else TASKS
     emulated = LocalSettings(cluster=CLUSTER)
     real = LocalSettings(cluster=REAL_CLUSTER, mode="process", flags={"nm": ["cgroups=off"]})
     true = ("/bin/true",)
     flat = FLAT // 10 if quick else FLAT
-    rows = [
-        _case("emulated hosts", emulated, tasks, ()),
-        _case("emulated hosts, one stage", emulated, flat, (), stages=1),
-        _over_tls(emulated, tasks),
-    ]
-    if MEMORY.is_dir():  # a folder and two files a task can cost more than the task
-        name = "/bin/true processes, no cgroups, work folders in memory"
-        rows.append(_case(name, real, tasks // 2, true, str(MEMORY)))
-    return [
-        *rows,
-        _case("/bin/true processes, no cgroups, work folders on disk", real, tasks // 2, true),
-        _spawn_floor(500 if quick else 3000),
-        _heartbeats(20.0 if quick else 60.0),
-    ]
+    in_memory = "/bin/true processes, no cgroups, work folders in memory"
+    on_disk = "/bin/true processes, no cgroups, work folders on disk"
+    cases: dict[str, Callable[[str], Row]] = {
+        "emulated hosts": lambda name: _case(name, emulated, tasks, ()),
+        "emulated hosts, one stage": lambda name: _case(name, emulated, flat, (), stages=1),
+        "emulated hosts, mutual TLS beside none": lambda name: _over_tls(name, emulated, tasks),
+        "emulated hosts, validation beside none": lambda name: _checked(name, emulated, tasks),
+        "emulated hosts, a state folder beside none": lambda name: _kept(name, emulated, tasks),
+        in_memory: lambda name: _case(name, real, tasks // 2, true, str(MEMORY)),
+        on_disk: lambda name: _case(name, real, tasks // 2, true),
+        "spawn floor, posix_spawn, two at a time": lambda name: _spawn_floor(
+            name, 500 if quick else 3000
+        ),
+        "200 nodes x 1 heartbeat/s, 50 hosted jobs": lambda name: _heartbeats(
+            name, 20.0 if quick else 60.0
+        ),
+    }
+    if not MEMORY.is_dir():  # a folder and two files a task can cost more than the task
+        del cases[in_memory]
+    chosen = {name: case for name, case in cases.items() if only in name}
+    if not chosen:
+        raise InputError("--case", f"no name holds {only!r}; there are: {'; '.join(cases)}")
+    return [case(name) for name, case in chosen.items()]
 
 
 def many_nodes(nodes: int, quick: bool = False) -> list[Row]:
@@ -151,7 +162,7 @@ def _case(
     }
 
 
-def _heartbeats(watch_s: float) -> Row:
+def _heartbeats(name: str, watch_s: float) -> Row:
     """200 nodes report every second while 50 hosted jobs run: read from the RM's /metrics."""
     settings = LocalSettings(nodes=200, pace="yarn")
     with LocalCluster(settings) as cluster, Client(cluster.address) as client:
@@ -164,7 +175,7 @@ def _heartbeats(watch_s: float) -> Row:
         raise WeftError("a job of the heartbeat case did not succeed")
     count = histogram[-1][1]
     return {
-        "case": "200 nodes x 1 heartbeat/s, 50 hosted jobs",
+        "case": name,
         "running_jobs": running,
         "heartbeats": round(count),
         "p50_ms": round(_quantile(histogram, 0.5) * 1e3, 3),
@@ -202,38 +213,82 @@ def _quantile(histogram: list[tuple[float, float]], q: float) -> float:
     return next(bound for bound, count in histogram if count >= wanted)
 
 
-def _over_tls(settings: LocalSettings, tasks: int, turns: int = 5) -> Row:
-    """Jobs in turns on two clusters, without certificates and over mutual TLS; tokens in both."""
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-")))
-        make(folder / "tls", [], others={"emulator": ["n1"], "manager": ["n1"]})
-        files = [folder / "tls" / name for name in ("ca.pem", "n1.pem", "n1-key.pem")]
-        plain = stack.enter_context(LocalCluster(settings, folder / "plain"))
-        clients = [stack.enter_context(Client(plain.address))]
+def _over_tls(name: str, settings: LocalSettings, tasks: int) -> Row:
+    """With certificates, over mutual TLS, and without; tokens in both."""
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+        made = Path(folder) / "tls"
+        make(made, [], others={"emulator": ["n1"], "manager": ["n1"]})
+        files = [made / name for name in ("ca.pem", "n1.pem", "n1-key.pem")]
         named = zip(("ca", "cert", "key"), files, strict=True)
         shown = [f"tls_{what}={file}" for what, file in named]
         sealing = replace(settings, flags=dict.fromkeys(("rm", "am", "nm"), shown))
-        stack.enter_context(tls.using(tls.read(*files)))
-        sealed = stack.enter_context(LocalCluster(sealing, folder / "sealed"))
-        clients.append(stack.enter_context(Client(sealed.address)))
-        took: tuple[list[float], list[float]] = ([], [])
-        spent = [0.0, 0.0]
-        for turn in range(turns + 1):
-            for place, (cluster, client) in enumerate(zip((plain, sealed), clients, strict=True)):
-                before = sum(_spent(cluster).values())
-                took_s = _run(client, barrier_job(f"run-{turn}", STAGES, tasks, ()))
-                if turn:  # the first one warms everything up
-                    took[place].append(took_s)
-                    spent[place] += sum(_spent(cluster).values()) - before
-        rates = [STAGES * tasks / statistics.median(times) for times in took]
-        return {
-            "case": "emulated hosts, mutual TLS beside none",
-            "tasks": STAGES * tasks,
-            "tasks_per_s": round(rates[1]),
-            "without": round(rates[0]),
-            "rate_ratio": round(rates[1] / rates[0], 3),
-            "cpu_ratio": round(spent[1] / spent[0], 3),
-        }
+        with contextlib.ExitStack() as stack:
+            plain = _entered(stack, LocalCluster(settings))
+            stack.enter_context(tls.using(tls.read(*files)))
+            return _in_turns(name, plain, _entered(stack, LocalCluster(sealing)), tasks)
+
+
+class _UncheckedCluster(LocalCluster):
+    """Its services check no message."""
+
+    runner = (sys.executable, "-m", "lab.unchecked")
+
+
+def _checked(name: str, settings: LocalSettings, tasks: int) -> Row:
+    """With the table of rules held at every face of every service, and with no rule held."""
+    with contextlib.ExitStack() as stack:
+        without = _entered(stack, _UncheckedCluster(settings))
+        return _in_turns(name, without, _entered(stack, LocalCluster(settings)), tasks, most=1.05)
+
+
+def _kept(name: str, settings: LocalSettings, tasks: int) -> Row:
+    """With a manager that keeps a journal, each batch of it synced to the disk, and without."""
+    with contextlib.ExitStack() as stack:
+        without = _entered(stack, LocalCluster(settings))
+        keeping = _entered(stack, LocalCluster(replace(settings, state=True)))
+        return _in_turns(name, without, keeping, tasks, most=1.20)
+
+
+_Pair = tuple[LocalCluster, Client]
+
+
+def _entered(stack: contextlib.ExitStack, cluster: LocalCluster) -> _Pair:
+    stack.enter_context(cluster)
+    return cluster, stack.enter_context(Client(cluster.address))
+
+
+def _in_turns(
+    name: str, without: _Pair, having: _Pair, tasks: int, turns: int = TURNS, most: float = 0.0
+) -> Row:
+    """The same jobs in turns on two clusters; ratios of time and of CPU s, medians over the turns.
+
+    Whoever is first in one turn is second in the next. `most` is what either ratio may be.
+    """
+    took: tuple[list[float], list[float]] = ([], [])
+    spent: tuple[list[float], list[float]] = ([], [])
+    for turn in range(turns + 1):
+        pairs = [(0, without), (1, having)]
+        for place, (cluster, client) in pairs if turn % 2 else reversed(pairs):
+            before = sum(_spent(cluster).values())
+            took_s = _run(client, barrier_job(f"run-{turn}", STAGES, tasks, ()))
+            if turn:  # the first one warms everything up
+                took[place].append(took_s)
+                spent[place].append(sum(_spent(cluster).values()) - before)
+    rates = [STAGES * tasks / statistics.median(times) for times in took]
+    row: Row = {
+        "case": name,
+        "tasks": STAGES * tasks,
+        "tasks_per_s": round(rates[1]),
+        "without": round(rates[0]),
+        "time_ratio": round(_median_ratio(took), 3),
+        "cpu_ratio": round(_median_ratio(spent), 3),
+    }
+    return row | ({"target": most} if most else {})
+
+
+def _median_ratio(both: tuple[list[float], list[float]]) -> float:
+    """Over the turns, of what the second took and the first."""
+    return statistics.median(b / a for a, b in zip(*both, strict=True))
 
 
 def _run(client: Client, job: Job) -> float:
@@ -261,11 +316,11 @@ print(count / (time.perf_counter() - start))
 """
 
 
-def _spawn_floor(count: int) -> Row:
+def _spawn_floor(name: str, count: int) -> Row:
     command = [sys.executable, "-I", "-S", "-c", _FLOOR, str(count)]
     rates = [float(subprocess.check_output(command)) for _ in range(3)]
     return {
-        "case": "spawn floor, posix_spawn, two at a time",
+        "case": name,
         "tasks": count,
         "tasks_per_s": round(statistics.median(rates)),
         "worst": round(min(rates)),

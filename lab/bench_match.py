@@ -35,6 +35,7 @@ from weft.messages import (
 )
 from weft.requests import SubmitApplication
 from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.wire import rules
 
 CAPACITY = {"vcores": 16.0, "memory_mb": 65536.0, "disk_mbps": 800.0, "network_mbps": 1000.0}
 STAGES_PER_JOB = 10
@@ -49,6 +50,7 @@ class LoadedManager:
         self, matcher: str, stages: int, tasks: int, nodes: int, seed: int = 1, spare: bool = False
     ) -> None:
         self.spare = spare  # every second stage asks ALTRUISTIC, as Carbyne's masters do
+        self.checked = False  # heartbeats pass the rules that the manager's gate holds
         self.rng = np.random.default_rng(seed)
         self.manager = ResourceManager(
             0, DEFAULT_RESOURCE_TYPES, DEFAULT_QUEUES, make_matcher(matcher), ManagerSettings(),
@@ -87,6 +89,8 @@ class LoadedManager:
         self.beats[node] += 1
         event = NodeHeartbeated(f"n{node}", self.beats[node], (self.beats[node] - 1,), ends)
         wall, cpu = time.perf_counter(), time.thread_time()
+        if self.checked:
+            rules.problem_of(event, len(DEFAULT_RESOURCE_TYPES))  # as the face of nodes does
         self.manager.handle(event, self.now)
         return time.perf_counter() - wall, time.thread_time() - cpu
 
@@ -146,6 +150,8 @@ class LoadedManager:
 
 MATCHERS = ("graphene", "tetris", "carbyne", "drf", "sjf", "fair", "capacity", "fifo")
 HALF = "carbyne, half ALTRUISTIC"  # as its masters ask: two phases
+CHECKED = ("graphene", "fifo")  # the dearest decisions and the cheapest
+CHECKED_MOST = 1.05  # of the time without the rules
 CARBYNE_MOST = 1.25  # of Tetris's time: Carbyne section 5.2.4 adds 2 ms to 18, 4 ms at 50,000
 
 
@@ -154,6 +160,7 @@ def run(quick: bool = False) -> list[Row]:
     rows: list[Row] = []
     for stages, tasks in [(500, 20)] if quick else [(500, 20), (2500, 20)]:
         rows += heartbeat_costs(stages, tasks, 120 if quick else 360)
+    rows += [checked_beside_none(name, 500, 20, 240 if quick else 1200) for name in CHECKED]
     rows.append(plain_loop(500, 20, rows[0]))
     rows.append(idle_heartbeats(1000 if quick else 10_000))
     rows.append(placements("graphene", 20 if quick else 200))
@@ -200,6 +207,27 @@ def heartbeat_costs(stages: int, tasks: int, rounds: int = 300) -> list[Row]:
             }
         )
     return rows
+
+
+def checked_beside_none(matcher: str, stages: int, tasks: int, rounds: int) -> Row:
+    """What the rules cost of a heartbeat that frees one container: checked, every second one is."""
+    loaded = _filled(matcher, stages, tasks)
+    took: dict[bool, list[float]] = {False: [], True: []}
+    for turn in range(rounds):
+        loaded.checked = bool(loaded.rng.integers(2))  # by turns it would keep step with refills
+        found = loaded.free_one(turn)
+        if found is not None and turn >= WARM_UP:
+            took[loaded.checked].append(found[1] * 1e3)
+    median = {checked: float(np.median(times)) for checked, times in took.items()}
+    return {
+        "case": f"heartbeat, {matcher}, validation beside none (CPU time)",
+        "pending": stages * tasks,
+        "stages": stages,
+        "cpu_ms": round(median[True], 4),
+        "without": round(median[False], 4),
+        "ratio": round(median[True] / median[False], 3),
+        "target": CHECKED_MOST,
+    }
 
 
 def _filled(matcher: str, stages: int, tasks: int, spare: bool = False) -> LoadedManager:

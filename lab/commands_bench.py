@@ -30,7 +30,12 @@ BENCHES = {
     type=click.IntRange(1, 100_000),
     help="live: so many emulated nodes in one process, instead of the other cases.",
 )
-def bench(what: str, as_json: bool, quick: bool, psplib: Path | None, nodes: int | None) -> None:
+@click.option(
+    "--case", "only", default="", metavar="TEXT", help="live: only the cases whose names hold it."
+)
+def bench(
+    what: str, as_json: bool, quick: bool, psplib: Path | None, nodes: int | None, only: str
+) -> None:
     """Measure one part: how fast it is, against a plain baseline kept beside it."""
     rows: list[dict[str, object]]
     if psplib is not None:
@@ -41,6 +46,10 @@ def bench(what: str, as_json: bool, quick: bool, psplib: Path | None, nodes: int
         if what != "live":
             raise click.UsageError("--nodes goes with `weft bench live`")
         rows = import_module(BENCHES[what]).many_nodes(nodes, quick)
+    elif only:
+        if what != "live":
+            raise click.UsageError("--case goes with `weft bench live`")
+        rows = import_module(BENCHES[what]).run(quick, only)
     else:
         rows = import_module(BENCHES[what]).run(quick)
     if as_json:

@@ -148,6 +148,8 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "missing import": (["import", "spark", "none", "--out", "x.jsonl"], "none"),
     "no grid": (["study", "none.yaml", "--out", "s"], "none.yaml"),
     "unknown bench": (["bench", "luck"], "luck"),
+    "unknown case": (["bench", "live", "--case", "luck"], "luck"),
+    "case of another bench": (["bench", "match", "--case", "fifo"], "--case"),
 }  # fmt: skip
 
 

@@ -73,6 +73,8 @@ class LocalSettings:
 class LocalCluster:
     """Started by `with`; `folder` holds each process's output and, if asked, events and state."""
 
+    runner: Sequence[str] = (sys.executable, "-m")  # what a role's module and its flags follow
+
     def __init__(self, settings: LocalSettings, folder: Path | None = None) -> None:
         self.settings = settings
         self._temporary = tempfile.TemporaryDirectory(prefix="weft-") if folder is None else None
@@ -395,7 +397,7 @@ class LocalCluster:
             (self.folder / f"{name}.ready").unlink()
         with self.output(name).open("ab") as output:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", module, *flags],
+                [*self.runner, module, *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -69,7 +69,7 @@ class _Writer:
     def _each(self, n: int, rule: Any, depth: int) -> None:
         """A list of records: the fields of each tested in line."""
         self._say(depth, f"if v{n}:")
-        self._say(depth + 1, f"if check{n}(v{n}, d):")
+        self._say(depth + 1, f"if not ({rule.quick.format(v=f'v{n}', check=f'check{n}')}):")
         self._say(depth + 2, "return False")
         self._say(depth + 1, f"for one{n} in v{n}:")
         inner = len(self.lines)

@@ -119,11 +119,14 @@ def _list(
         return ""
 
     quick = "not {v} or not {check}({v}, d)"
-    if item in (ID, CONTAINER, POSITION):  # whole numbers on the wire, so none is a NaN
+    if isinstance(item, type):  # the rules of one item hold how many it may stand for
+        quick = f"len({{v}}) <= {most}" if counts is None else "len({v}) == 1 or " + quick
+    elif item in (ID, CONTAINER, POSITION):  # whole numbers on the wire, so none is a NaN
         low = CONTAINER_MIN if item is CONTAINER else 0
         high = STAGE_MAX if item is POSITION else ID_MAX
         quick = (
-            f"not {{v}} or (len({{v}}) <= {most} and min({{v}}) >= {low} and max({{v}}) <= {high})"
+            f"not {{v}} or (len({{v}}) == 1 and {low} <= {{v}}[0] <= {high})"
+            f" or (len({{v}}) <= {most} and min({{v}}) >= {low} and max({{v}}) <= {high})"
         )
     return Rule("list", each, item, quick=quick)
 
@@ -162,7 +165,10 @@ GIVEN = Rule("given", None)
 # may be empty
 NAME = Rule("name", _name, quick="not {v} or {v} in known or is_known({v}, {check})")
 NAMED = Rule("named", _named, quick="{v} in known or is_known({v}, {check})")
-TEXT = Rule("text", _text, quick=f"len({{v}}) <= {TEXT_BYTES_MAX // 4} or not {{check}}({{v}}, d)")
+TEXT = Rule(
+    "text", _text,
+    quick=f"not {{v}} or len({{v}}) <= {TEXT_BYTES_MAX // 4} or not {{check}}({{v}}, d)",
+)  # fmt: skip
 ID = _number("id", 0, ID_MAX, "an id below 2^63")
 CONTAINER = _number("container", CONTAINER_MIN, ID_MAX, "a container's id from 2^32 to 2^63 - 1")
 # the first of a run, whose last is one as well

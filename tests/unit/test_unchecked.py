@@ -1,0 +1,27 @@
+"""The services that the benchmark compares with check nothing, and those that users start do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROLE = """
+import sys
+from weft.messages import NodeUnregistered
+from weft.wire import rules
+from weft.wire.gate import Gate
+bad, gate = NodeUnregistered(""), Gate()
+print(rules.problem_of(bad, 2), gate.passes(bad, 2, "p"), gate.sift([bad], 2, "p") == [bad])
+print(__name__, sys.argv[1:])
+"""
+
+
+def test_a_role_runs_with_its_flags_and_refuses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "role.py").write_text(ROLE)
+
+    def run(*how: str) -> list[str]:
+        code = [sys.executable, "-m", *how, "role", "--port", "1"]
+        done = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    assert run("lab.unchecked") == ["None True True", "__main__ ['--port', '1']"]
+    assert run() == ["node_id: must not be empty False False", "__main__ ['--port', '1']"]
