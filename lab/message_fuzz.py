@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,20 +21,18 @@ import numpy as np
 from am.ask.registry import asker
 from am.core import ApplicationMaster
 from am.settings import MasterSettings
+from lab.live_fuzz import FACES, FuzzError, tell_live
 from nm.core import NodeManager
 from nm.settings import NodeSettings
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from weft import messages, requests
-from weft.client.api import AsyncClient
-from weft.client.local import LocalCluster, LocalSettings
 from weft.cluster import DEFAULT_QUEUES
 from weft.effects import ClientRequested, Effect, Recovered, Send, SetTimer, Started, TimerFired
 from weft.job import Job, Stage
 from weft.resources import DEFAULT_RESOURCE_TYPES as TYPES
 from weft.wire import codec, rules
-from weft.wire.flood import flood
 from weft.wire.mutations import Pool, broken, make
 
 MATCHERS = ("fifo", "capacity", "fair", "drf", "sjf", "tetris", "graphene", "carbyne")
@@ -58,10 +56,6 @@ TO_MASTER = (
 READS = (
     requests.ListApplications(), requests.ListNodes(), requests.ListQueues(), requests.GetMetrics(),
 )  # fmt: skip
-
-
-class FuzzError(Exception):
-    """What a message did; says the seed and the step that bring it back."""
 
 
 @dataclass
@@ -347,60 +341,6 @@ def fuzz_core(name: str, seed: int, tally: Tally, steps: int = ROUND) -> None:
             raise FuzzError(f"{name} core, seed {seed}, step {step}: {what}") from error
 
 
-# -- live services ---------------------------------------------------------------------------------
-
-
-async def fuzz_live(seed: int, count: int) -> AsyncIterator[tuple[str, int]]:
-    """So many messages to each service of a local cluster, one after the other; yields how many.
-
-    Raises FuzzError where one gives in.
-    """
-    flags = {"rm": ["node_expiry_s=30", "master_expiry_s=30"]}
-    settings = LocalSettings(nodes=6, nm_processes=2, scheduler="fair", state=True, flags=flags)
-    with LocalCluster(settings) as cluster:
-        rng = random.Random(seed)
-        names = [f"n{n}" for n in range(1, 7)]
-        strangers = Pool(nodes=["evil1", "evil2", "evil3"])  # the nodes of the cluster must stay
-        places = {
-            "tracker": cluster.address,
-            "master": cluster.address,
-            "client": cluster.address,
-            "node": str(cluster.ready["nm0"]["address"]),
-            "am host": str(cluster.ready["am"]["address"]),
-        }
-        client = AsyncClient(cluster.address)
-        for service, address in places.items():
-            pool = Pool(nodes=names[:3]) if service == "node" else strangers
-            sent = await flood(service, address, rng, pool, count)
-            await _probe(cluster, client, service, names)
-            yield service, sent
-        await client.close()
-
-
-async def _probe(cluster: Any, client: Any, name: str, nodes: list[str]) -> None:
-    """Nobody ended, our nodes serve, every listing answers, and a job runs to its end."""
-    if failed := cluster.failed():
-        raise FuzzError(f"after the flood of {name}: {failed}")
-    up = {node.node_id for node in await client.nodes(["RUNNING"])}
-    if not set(nodes) <= up:
-        raise FuzzError(f"after the flood of {name}: nodes {sorted(set(nodes) - up)} are gone")
-    for app in await client.applications():
-        if app.state not in ("FINISHED", "FAILED", "KILLED"):
-            await client.kill(app.app_id)
-    await client.metrics()
-    await client.queues()
-    job = Job("probe", (Stage("a", 12, 0.01, {"vcores": 1.0}),))
-    app = await client.submit(job)
-    ended = await asyncio.wait_for(client.wait([app]), 120)
-    if ended[app].final_status != "SUCCEEDED":
-        raise FuzzError(f"after the flood of {name}: {ended[app]}")
-
-
-async def _live(seed: int, count: int) -> None:
-    async for service, sent in fuzz_live(seed, count):
-        print(f"{service}: {sent} messages, everybody went on", flush=True)
-
-
 def main() -> None:
     """Fuzz for a time, or so many messages."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -408,23 +348,26 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the first round")
     parser.add_argument("--live", type=int, default=0, help="messages to each live service")
     parser.add_argument("--only", choices=[*BEDS], help="one core")
+    parser.add_argument("--face", choices=FACES, action="append", help="live: of these only")
     options = parser.parse_args()
     tally, began_s, seed = Tally(), time.monotonic(), options.seed
     try:
         if options.live:
-            asyncio.run(_live(options.seed, options.live))
+            asyncio.run(tell_live(options.seed, options.live, options.face or FACES))
             return
         while time.monotonic() - began_s < options.seconds:
             for name in [options.only] if options.only else BEDS:
                 fuzz_core(name, seed, tally)
             seed += 1
     except FuzzError as error:
-        raise SystemExit(f"{error}\nagain: --seed {seed} --seconds 1") from error
+        again = "" if options.live else f"\nagain: --seed {seed} --seconds 1"
+        raise SystemExit(f"{error}{again}") from error
     finally:
-        print(
-            f"{tally.sent} messages, {tally.refused} refused, seeds {options.seed} to {seed}, "
-            f"{time.monotonic() - began_s:.0f} s", file=sys.stderr,
-        )  # fmt: skip
+        if not options.live:
+            print(
+                f"{tally.sent} messages, {tally.refused} refused, seeds {options.seed} to {seed}, "
+                f"{time.monotonic() - began_s:.0f} s", file=sys.stderr,
+            )  # fmt: skip
 
 
 if __name__ == "__main__":

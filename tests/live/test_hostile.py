@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lab.live_fuzz import FACES, fuzz_live
 from testkit.live import Cluster, Part, chain, series, until, wait_for_nodes
 from weft.client.api import Client
 from weft.errors import WeftError
@@ -273,3 +274,18 @@ def test_start_orders_that_break_a_rule_are_answered_and_no_node_ends(live: Live
         (answer,) = asyncio.run(start(item))
         assert answer.items[0].error.startswith("refused"), (item, answer)
     live.works()
+
+
+def test_a_flood_changes_nothing_of_others() -> None:
+    """A short run of `make fuzz-messages`: hostile peers with true tokens of their own jobs.
+
+    Without the two faces after whose floods nodes and masters that never were must expire.
+    """
+    faces = [face for face in FACES if face not in {"tracker", "master"}]
+
+    async def floods() -> dict[str, int]:
+        return {face: sent async for face, sent, _, _ in fuzz_live(7, 150, faces)}
+
+    sent = asyncio.run(floods())
+    assert list(sent) == faces
+    assert min(sent.values()) > 100

@@ -3,44 +3,59 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
 
 from weft import messages, requests
+from weft.ids import ContainerId, NodeId
 from weft.wire import channel, codec
 from weft.wire.client_pb2_grpc import ResourceManagerClientStub
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.host_pb2_grpc import MasterHostStub
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
 from weft.wire.mutations import Pool, broken, make
+from weft.wire.tokens import Shown
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
 _UNSENDABLE = (ValueError, TypeError, OverflowError)  # what protobuf says to a value it has not
 _BATCH = 20
+_HEARD_S = 120.0  # for a service to read what a stream holds
 NODE_WORDS = (messages.NodeRegistered, messages.NodeHeartbeated, messages.NodeUnregistered)
 MASTER_WORDS = (messages.AttemptRegistered, messages.ContainersAsked, messages.AttemptFinished)
 
 
-async def flood(service: str, address: str, rng: random.Random, pool: Pool, count: int) -> int:
+class Badges(NamedTuple):
+    """Tokens that a hostile peer has: without them little gets beyond the question whose it is."""
+
+    stream: tuple[bytes, ...] = ()  # shown at the start of each stream of a master or node
+    containers: Callable[[NodeId, Iterable[ContainerId]], Iterable[bytes]] = lambda *_: ()
+
+
+async def flood(
+    service: str, address: str, rng: random.Random, pool: Pool, count: int,
+    badges: Badges = Badges(),  # noqa: B008 - it is never changed
+) -> int:  # fmt: skip
     """Send about so many messages to `tracker`, `master`, `client`, `node` or `am host`."""
     dialled = channel.dial(address)
     try:
         if service == "tracker":
             words = _hostile(NODE_WORDS, rng, pool, count)
             track = NodeTrackerStub(dialled).Track
-            return await _streams(track, codec.encode_node_reports, words)
+            return await _streams(track, codec.encode_node_reports, words, badges.stream)
         if service == "master":
             words = _hostile(MASTER_WORDS, rng, pool, count)
             allocate = ApplicationMasterProtocolStub(dialled).Allocate
-            return await _streams(allocate, codec.encode_master_reports, words)
+            return await _streams(allocate, codec.encode_master_reports, words, badges.stream)
         if service == "am host":
             words = _hostile((messages.MasterLaunch,), rng, pool, count)
             return await _streams(MasterHostStub(dialled).HostMasters, _encode_host, words)
-        calls = _client_calls if service == "client" else _node_calls
-        return await _all(calls(dialled, rng, pool, count))
+        if service == "client":
+            return await _all(_client_calls(dialled, rng, pool, count))
+        return await _all(_node_calls(dialled, rng, pool, count, badges))
     finally:
         await dialled.close()
 
@@ -56,7 +71,10 @@ def _encode_host(batch: list[Any]) -> Any:
 
 
 async def _streams(
-    open_: Callable[[], Any], encode: Callable[[list[Any]], Any], words: Iterator[Any]
+    open_: Callable[[], Any],
+    encode: Callable[[list[Any]], Any],
+    words: Iterator[Any],
+    shown: tuple[bytes, ...] = (),
 ) -> int:
     """Send batches over a stream, which is opened again when the service closes it."""
     sent, over = 0, False
@@ -64,6 +82,8 @@ async def _streams(
         call = open_()
         reader = asyncio.create_task(_drain(call))
         try:
+            if shown:
+                await call.write(encode([Shown(shown)]))
             for _ in range(200):
                 batch: list[Any] = []
                 for message in words:
@@ -77,10 +97,11 @@ async def _streams(
                     break
                 sent += len(batch)
                 await call.write(encode(batch))
+            await call.done_writing()
+            await asyncio.wait_for(reader, _HEARD_S)  # it ends the stream once it has read all
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             pass
         finally:
-            await asyncio.sleep(0.01)
             call.cancel()
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
@@ -109,7 +130,7 @@ def _client_calls(dialled: Any, rng: random.Random, pool: Pool, count: int) -> _
         yield getattr(stub, row.method), request
 
 
-def _node_calls(dialled: Any, rng: random.Random, pool: Pool, count: int) -> _Calls:
+def _node_calls(dialled: Any, rng: random.Random, pool: Pool, count: int, badges: Badges) -> _Calls:
     stub = ContainerManagerStub(dialled)
     ways: dict[type, tuple[Any, Any]] = {
         messages.StartContainers: (stub.StartContainers, codec.encode_starts),
@@ -119,7 +140,7 @@ def _node_calls(dialled: Any, rng: random.Random, pool: Pool, count: int) -> _Ca
     for message in _hostile(tuple(ways), rng, pool, count):
         method, encode = ways[type(message)]
         with contextlib.suppress(*_UNSENDABLE):
-            yield method, encode("fuzz", [message])
+            yield method, encode("fuzz", [message], partial(badges.containers, message.node_id))
 
 
 async def _all(calls: _Calls) -> int:
