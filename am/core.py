@@ -127,9 +127,8 @@ class ApplicationMaster:
     def _register(self) -> None:
         self._registering = True
         held = () if self._work is None else self._work.holdings()
-        takes_over = not isinstance(self._asker, HoldAsker)  # not what runs in reusable containers
         address = self._settings.address
-        self._send(AttemptRegistered(self.attempt_id, address, held, takes_over=takes_over))
+        self._send(AttemptRegistered(self.attempt_id, address, held, takes_over=True))
         self._out.append(SetTimer(self._settings.resend_s, REGISTER))
 
     def _attempt_accepted(self, event: AttemptAccepted, now: float) -> None:

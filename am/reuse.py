@@ -12,9 +12,10 @@ from am.ask.view import HoldView, JobView, WaitingTasks, Wish
 from am.demands import Demands
 from am.launching import Held
 from am.lots import Lot
-from am.progress import RUNNING, Progress, StageProgress
+from am.progress import READY, RUNNING, Progress, StageProgress
 from am.settings import MasterSettings
 from am.sizes import at_least, container_size, pool_max
+from am.takeover import Kept, PoolTakeover
 from am.work import Work
 from weft.errors import InvariantError
 from weft.ids import AttemptId, ContainerId, NodeId
@@ -46,6 +47,7 @@ class Pooled:
         "boot",
         "confirmed",
         "container_id",
+        "first_try",
         "free",
         "idle_since_s",
         "needs",
@@ -74,6 +76,9 @@ class Pooled:
         self.use_count = 0
         self.notice = False  # it is about to be taken back
         self.confirmed = False  # its node has started something in it
+        self.first_try = (
+            0  # numbers of tries below are of an earlier attempt, which it was taken from
+        )
 
     @property
     def busy(self) -> int:
@@ -115,6 +120,11 @@ class HoldingWork(Work):
         self._sizes: dict[tuple[Vector, str], Lot] = {}  # what is asked for, by size and label
         self._waiting: dict[int, Lot] = {}
         self._due = True  # the asker must look again
+        self._takeover = PoolTakeover(
+            accepted.held, settings.takeover_wait_s, self.progress, self.book, self.launcher,
+            self.gangs.stages,
+        )  # fmt: skip
+        self.takeover = self._takeover
 
     def adopt(self, plan: Plan | None) -> None:
         """Begin, in the order in which tasks become ready."""
@@ -130,7 +140,15 @@ class HoldingWork(Work):
     def settle(self, now: float) -> float | None:
         """Let the asker decide if anything changed; answers when it wants to look again."""
         progress = self.progress
-        if not self.planned or self.verdict is not None or not (self._due or progress.changed):
+        if not self.planned or self.verdict is not None:
+            return None
+        if self.takeover.waiting:
+            again_s = self.takeover.step(now)
+            if self.takeover.waiting:
+                return again_s
+        for kept in self._takeover.decide() if self._takeover.kept else ():
+            self._go_on(kept, now)
+        if not (self._due or progress.changed):
             return None
         self.gangs.ask()
         for number, lot in progress.changed.items():
@@ -192,12 +210,35 @@ class HoldingWork(Work):
         task = lot.tasks[rank]
         stage = self.progress.stages[lot.stage]
         attempt = stage.tries.get(task, 0)
+        if attempt < pooled.first_try:
+            attempt = stage.tries[task] = pooled.first_try
         held = Held(
             pooled.container_id, pooled.node, lot, stage, task, attempt, now, pooled.boot,
             pooled.size,
         )  # fmt: skip
         pooled.put(held, self.demands.of(lot))
         self.launcher.start(held)
+
+    def _go_on(self, kept: Kept, now: float) -> None:
+        """Have a container of an earlier attempt in the pool, with what runs in it."""
+        container_id, node, boot = (
+            kept.container.container_id,
+            kept.container.node_id,
+            kept.container.boot,
+        )
+        self._seen.add(container_id)
+        pooled = self.pool[container_id] = Pooled(container_id, node, kept.size, now, boot)
+        pooled.confirmed, pooled.first_try = True, kept.first_try
+        for position, task, attempt in kept.tasks:
+            stage = self.progress.stages[position]
+            lot, _ = stage.place_of(task)
+            if stage.state[task] == READY:
+                self.progress.begin(stage, [task])
+            held = Held(container_id, node, lot, stage, task, attempt, now, boot, kept.size)
+            self.launcher.held[held.key] = held
+            # the earlier attempt may have known better what it needs
+            pooled.put(held, tuple(map(min, self.demands.of(lot), pooled.free)))
+        self._due = True
 
     def _give_back(self, pooled: Pooled) -> None:
         """Return a container; whatever ran in it is ready again."""
@@ -250,7 +291,10 @@ class HoldingWork(Work):
     def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
         """The containers held, with their nodes."""
         pooled = tuple((pooled.container_id, pooled.node) for pooled in self.pool.values())
-        return (*pooled, *((held.container_id, held.node) for held in self._alone()))
+        waiting = [one.container for one in self._takeover.kept.values()]
+        waiting += self.takeover.waiting.values()
+        alone = ((held.container_id, held.node) for held in self._alone())
+        return (*pooled, *alone, *((one.container_id, one.node_id) for one in waiting))
 
     def _alone(self) -> list[Held]:
         """Tasks of gangs: each has a container of its own, as all of a gang starts at once."""
@@ -272,6 +316,8 @@ class HoldingWork(Work):
                 self._give_up(held)
         for pooled in [p for p in self.pool.values() if not p.confirmed]:
             self._give_back(pooled)
+        for container_id in self.takeover.refused:
+            self.book.release(container_id)
         for container_id, node in self._leaving.items():
             self.book.release(container_id)
             self.launcher.stop_surely(node, container_id, now)
@@ -321,7 +367,7 @@ class HoldingWork(Work):
     def start_answered(self, event: StartAnswered, now: float) -> None:
         """What was answered runs; a container that refuses is given up."""
         self.progress.now = now
-        if self.gangs.stages:
+        if self.gangs.stages or self.takeover.waiting:
             super().start_answered(event, now)
         for item in event.items:
             if item.stage < 0:
@@ -368,7 +414,9 @@ class HoldingWork(Work):
             self._due = True
             return
         # a lost node takes the whole container along, whatever task its end names
-        if end.stage >= 0 and end.outcome is not Outcome.LOST and end.container_id in self._seen:
+        number, apart = end.container_id, end.stage in self.gangs.stages
+        known = number in self._seen or (self._takeover.knows(number) and not apart)
+        if end.stage >= 0 and end.outcome is not Outcome.LOST and known:
             self._task_ended(
                 TaskEnd(
                     end.container_id, end.stage, end.task, end.attempt, end.outcome,
@@ -377,9 +425,10 @@ class HoldingWork(Work):
                 now,
             )  # fmt: skip
             return
-        self._leaving.pop(end.container_id, None)
-        self.launcher.answered(end.container_id)
-        pooled = self.pool.pop(end.container_id, None)
+        self._leaving.pop(number, None)
+        self.launcher.answered(number)
+        self.takeover.ended(number)
+        pooled = self.pool.pop(number, None)
         if pooled is None:
             self._unknown_ended(end)
             return
@@ -392,6 +441,7 @@ class HoldingWork(Work):
         key = (end.container_id, end.stage, end.task, end.attempt)
         held = self.launcher.held.get(key)
         if held is None:  # known, or its container was given up before its end was heard of
+            self._takeover.task_ended(end.container_id, key[1:])
             if end.outcome is Outcome.SUCCEEDED:
                 self.finish_early(FinishedTask(end.stage, end.task, end.run_s))
             return

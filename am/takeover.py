@@ -4,15 +4,18 @@ The manager tells which containers there are, their nodes what runs in them. Unt
 all of them nothing is asked for, so that no task is started a second time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from am.asking import AskBook
 from am.launching import Launcher
-from am.progress import READY, Progress
+from am.progress import DONE, READY, Progress
 from weft.ids import ContainerId
-from weft.messages import Container, StartAnswered
+from weft.messages import Container, ItemAnswer, StartAnswered
+from weft.resources import Vector
 
 Found = Mapping[int, list[tuple[Container, int]]]  # by stage: containers and the tasks they run
+TaskTry = tuple[int, int, int]  # stage, task, number of the try
 
 
 class Takeover:
@@ -51,28 +54,36 @@ class Takeover:
         if left_s > 0:
             return left_s
         for container_id in list(self.waiting):
-            self._refuse(container_id)
+            self.refuse(container_id)
         self.waiting.clear()
         return None
 
     def answered(self, event: StartAnswered) -> Found:
         """A node says what runs in its containers. Return the tasks to follow, by stage."""
-        tasks: dict[ContainerId, list[tuple[int, int]]] = {}
-        for item in event.items:
-            if item.container_id in self.waiting:
-                told = tasks.setdefault(item.container_id, [])
-                if item.stage >= 0:
-                    told.append((item.stage, item.task))
         found: dict[int, list[tuple[Container, int]]] = {}
         taken: set[tuple[int, int]] = set()
-        for container_id, running in tasks.items():
+        for container_id, told in self._told(event.items).items():
+            running = [(item.stage, item.task) for item in told if item.stage >= 0]
             key = running[0] if len(running) == 1 else (-1, -1)
-            if container_id in self.refused or key in taken or not self._wanted(*key):
-                self._refuse(container_id)
+            if container_id in self.refused or key in taken or not self._may_run(told, *key):
+                self.refuse(container_id)
                 continue
             taken.add(key)
             found.setdefault(key[0], []).append((self.waiting.pop(container_id), key[1]))
         return found
+
+    def _told(self, items: Iterable[ItemAnswer]) -> Mapping[ContainerId, list[ItemAnswer]]:
+        """What is said of containers that are waited for."""
+        told: dict[ContainerId, list[ItemAnswer]] = {}
+        for item in items:
+            if item.container_id in self.waiting:
+                told.setdefault(item.container_id, []).append(item)
+        return told
+
+    def _may_run(self, told: Sequence[ItemAnswer], stage: int, task: int) -> bool:
+        """Whether a container is one for a single task, and that one is still to be run."""
+        reusable = any(item.granted for item in told)  # an asker of another kind left it
+        return not reusable and self.state_of(stage, task) == READY
 
     def ended(self, container_id: ContainerId) -> None:
         """A container's end was told."""
@@ -80,15 +91,97 @@ class Takeover:
         if self.waiting.pop(container_id, None) is not None:
             self._launcher.answered(container_id)
 
-    def _refuse(self, container_id: ContainerId) -> None:
+    def refuse(self, container_id: ContainerId) -> None:
+        """Give a container back, once."""
         if container_id not in self.refused:
             self.refused.add(container_id)
             self._book.release(container_id)
         self._launcher.answered(container_id)
 
-    def _wanted(self, stage: int, task: int) -> bool:
-        """Whether a task is one that could be started now."""
+    def state_of(self, stage: int, task: int) -> int:
+        """How far a task is; -1: there is none."""
         stages = self._progress.stages
         if not (0 <= stage < len(stages) and 0 <= task < stages[stage].tasks):
-            return False
-        return stages[stage].state[task] == READY
+            return -1
+        return stages[stage].state[task]
+
+
+class Kept(NamedTuple):
+    """A reusable container of an earlier attempt, as its node describes it."""
+
+    container: Container
+    size: Vector
+    first_try: int  # of whatever is started in it from now on: those below are taken
+    tasks: tuple[TaskTry, ...]
+
+
+class PoolTakeover(Takeover):
+    """The same for reusable containers, which run several tasks or none: `kept`, by id.
+
+    What is to become of them is decided once all nodes have answered, as one may know of the
+    success that made the task of another ready.
+    """
+
+    __slots__ = ("_ended", "_gangs", "kept")
+
+    def __init__(
+        self,
+        held: tuple[Container, ...],
+        wait_s: float,
+        progress: Progress,
+        book: AskBook,
+        launcher: Launcher,
+        gangs: Collection[int] = (),
+    ) -> None:
+        super().__init__(held, wait_s, progress, book, launcher)
+        self.kept: dict[ContainerId, Kept] = {}
+        self._gangs = gangs  # stages whose tasks have containers of their own
+        self._ended: set[tuple[ContainerId, TaskTry]] = set()  # told before the answer was
+
+    def answered(self, event: StartAnswered) -> Found:
+        """Note what reusable containers run. Return the tasks of gangs to follow, by stage."""
+        for container_id, told in self._told(event.items).items():
+            first = next((item for item in told if item.granted), None)
+            if first is None or container_id in self.refused:
+                continue
+            tasks = tuple((item.stage, item.task, item.attempt) for item in told if item.stage >= 0)
+            container = self.waiting.pop(container_id)
+            self.kept[container_id] = Kept(container, first.granted, first.attempt, tasks)
+        return super().answered(event)
+
+    def _may_run(self, told: Sequence[ItemAnswer], stage: int, task: int) -> bool:
+        return stage in self._gangs and super()._may_run(told, stage, task)
+
+    def knows(self, container_id: ContainerId) -> bool:
+        """Whether it is to be decided what becomes of a container."""
+        return container_id in self.waiting or container_id in self.kept
+
+    def task_ended(self, container_id: ContainerId, key: TaskTry) -> None:
+        """The end of a task in such a container was told; the answer may be older, and late."""
+        if self.knows(container_id):
+            self._ended.add((container_id, key))
+
+    def ended(self, container_id: ContainerId) -> None:
+        """A container's end was told."""
+        super().ended(container_id)
+        self.kept.pop(container_id, None)
+
+    def decide(self) -> list[Kept]:
+        """Return the containers to go on with, and what of their tasks still runs.
+
+        One with a task that is not to be run now, or that another runs, is given back: a task in it
+        cannot be stopped alone. One that is done may run to its end.
+        """
+        found, taken = [], set[tuple[int, int]]()
+        for container_id, kept in sorted(self.kept.items()):
+            tasks = tuple(key for key in kept.tasks if (container_id, key) not in self._ended)
+            states = {(stage, task): self.state_of(stage, task) for stage, task, _ in tasks}
+            wanted = {key for key, state in states.items() if state == READY}
+            if wanted & taken or any(state not in (READY, DONE) for state in states.values()):
+                self.refuse(container_id)
+                continue
+            taken |= wanted
+            found.append(kept._replace(tasks=tasks))
+        self.kept.clear()
+        self._ended.clear()
+        return found

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from nm.emulation import Work
 from nm.lifecycle import CONTAINER, ContainerEvent, ContainerState
 from weft.errors import InvariantError
-from weft.ids import ContainerId
+from weft.ids import (
+    AttemptId,
+    ContainerId,
+    app_of_attempt,
+    app_of_container,
+    attempt_of_container,
+)
 from weft.messages import (
     ContainerEnd,
     ContainerUse,
@@ -33,7 +39,7 @@ class Held:
     """
 
     __slots__ = ("_one", "_several", "container_id", "count", "ended", "granted", "master",
-                 "metered", "reusable", "state", "used")  # fmt: skip
+                 "metered", "reusable", "state", "taken_by", "used")  # fmt: skip
 
     def __init__(
         self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool
@@ -44,6 +50,7 @@ class Held:
         self.granted = granted
         self.reusable = reusable
         self.master = master
+        self.taken_by: AttemptId = 0  # a later attempt than the one it was granted to; 0: none
         # what only a reusable container keeps; one for each task would cost more than the rest
         self._one: Work | None = None
         self._several: dict[TaskKey, Work] = {} if reusable else _NONE_RUN
@@ -51,6 +58,27 @@ class Held:
         self.ended: dict[TaskKey, TaskEnd] = {} if reusable else _NONE_ENDED
         self.used = _UNUSED  # amount x s since the last measurement, of ended tasks; replaced
         self.metered = {} if reusable else _UNMETERED  # work done at the last measurement, s
+
+    @property
+    def owner(self) -> AttemptId:
+        """The attempt whose orders it follows: the last that asked what runs in it."""
+        return self.taken_by or attempt_of_container(self.container_id)
+
+    def claim(self, attempt: AttemptId) -> bool:
+        """Whether an attempt may order what happens inside; a later one takes the container over.
+
+        Then the one before may not: it was lost, or only taken for lost.
+        """
+        if app_of_attempt(attempt) != app_of_container(self.container_id):
+            return False
+        if attempt > self.owner:
+            self.taken_by = attempt
+        return attempt >= self.taken_by
+
+    @property
+    def tries(self) -> int:
+        """A number above those of all tries that ran or run inside."""
+        return 1 + max((attempt for _, _, attempt in (*self.tasks, *self.ended)), default=-1)
 
     @property
     def tasks(self) -> Mapping[TaskKey, Work]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from nm.lifecycle import NODE, NodeEvent, NodeState
-from nm.runner import Runner
+from nm.runner import TAKEN_OVER, Runner
 from nm.settings import NodeSettings
 from weft.doors import NodeTold, UnknownEventError
 from weft.effects import (
@@ -308,7 +308,7 @@ class NodeManager:
                 if not runner.report_again(container):
                     runner.stop(container, now, effects)
             for container in event.spare:
-                if container not in runner.book.containers and not runner.report_again(container):
+                if runner.is_spare(container) and not runner.report_again(container):
                     runner.stop(container, now, effects)
             effects.extend(map(Clean, event.over))
         if event.shutdown:
@@ -351,7 +351,7 @@ class NodeManager:
                     answers.append(ItemAnswer(first, order.stage, order.task, count=count))
                 continue
             for item in launches_of(order):
-                error = self._runner.start(item, now, effects, known=known)
+                error = self._runner.start(item, now, effects, known=known, by=event.attempt_id)
                 if error or item.reusable or not lossless:
                     answers.append(ItemAnswer(item.container_id, item.stage, item.task, error))
         if not answers or self._rarely("a start is not answered"):
@@ -362,11 +362,17 @@ class NodeManager:
     def _on_stop(self, event: StopContainers, now: float, effects: list[Effect]) -> None:
         if self._types is None:
             return
+        answers: list[ItemAnswer] = []
+        book = self._runner.book
         for container in event.containers:
-            if self._runner.book.end_of(container) is None:
+            held = book.containers.get(container)
+            if held is not None and event.attempt_id < held.taken_by:
+                answers.append(ItemAnswer(container, error=TAKEN_OVER))
+                continue
+            if book.end_of(container) is None:
                 self._runner.stop(container, now, effects)
-        answers = tuple(ItemAnswer(container) for container in event.containers)
-        message = StartAnswered(self.node_id, event.attempt_id, answers)
+            answers.append(ItemAnswer(container))
+        message = StartAnswered(self.node_id, event.attempt_id, tuple(answers))
         effects.append(Send(self._runner.master(event.attempt_id), message))
 
     def _on_query(self, event: QueryContainers, now: float, effects: list[Effect]) -> None:
@@ -377,8 +383,17 @@ class NodeManager:
             if held is None:
                 answers.append(ItemAnswer(container, error="no such container runs here"))
                 continue
-            answers.append(ItemAnswer(container))
-            answers.extend(ItemAnswer(container, stage, task) for stage, task, _ in held.tasks)
+            if not held.claim(event.attempt_id):
+                answers.append(ItemAnswer(container, error=TAKEN_OVER))
+                continue
+            holds: Vector = ()
+            if held.reusable:
+                holds = held.granted or (0.0,) * len(self._types or ())
+            answers.append(ItemAnswer(container, attempt=held.tries, granted=holds))
+            answers.extend(
+                ItemAnswer(container, stage, task, attempt=attempt)
+                for stage, task, attempt in held.tasks
+            )
             ended.extend(held.ended.values())
         if ended:  # first, so that the answer finds nothing that it would have to guess
             told = TasksEnded(self.node_id, event.attempt_id, tuple(ended), (), now)

@@ -19,7 +19,7 @@ from weft.effects import (
 )
 from weft.errors import InvariantError
 from weft.facts import StartedRun, StoppedRun, TaskStarted, TaskStopped
-from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container, granted_before
+from weft.ids import AttemptId, ContainerId, NodeId, granted_before
 from weft.messages import (
     NODE_FULL,
     Address,
@@ -39,6 +39,7 @@ _SUCCEEDED: Final = Outcome.SUCCEEDED
 _FAILED: Final = Outcome.FAILED
 _OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
 OOM_EXIT_CODE = 137  # 128 + SIGKILL, as a shell shows it
+TAKEN_OVER = "a later attempt took the container over"
 Report = ContainerEnd | TaskEnd
 
 
@@ -74,11 +75,18 @@ class Runner:
             self._remote = -1  # a host that says nothing of its network
 
     def start(
-        self, item: TaskLaunch, now: float, effects: list[Effect], *, known: bool = True
+        self,
+        item: TaskLaunch,
+        now: float,
+        effects: list[Effect],
+        *,
+        known: bool = True,
+        by: AttemptId = 0,
     ) -> str:
         """Start one task; the answer is empty, or says why not.
 
         `known`: what was granted on this process; else only what already runs takes more tasks in.
+        `by`: the attempt that orders it; 0: whose container it is.
         """
         container = item.container_id
         key = (item.stage, item.task, item.attempt)
@@ -87,6 +95,8 @@ class Runner:
             return f"refused: its demand has not {self._d} amounts"
         held = self.held(container)
         if held is not None:
+            if by and not held.claim(by):
+                return TAKEN_OVER
             if key in held.tasks or key in held.ended:
                 return ""  # the same order again
             if not held.reusable or held.state is not ContainerState.RUNNING:
@@ -307,7 +317,7 @@ class Runner:
         ended = TaskEnd(container, stage, task, attempt, outcome, exit_code, run_s, message, use)
         held.end(key, ended)
         self.outbox.put((container, key), ended)
-        owner = attempt_of_container(container)
+        owner = held.owner
         told = TasksEnded(self.node_id, owner, (ended,), (), now)
         effects.append(Send(self.master(owner), told))
 
@@ -317,6 +327,11 @@ class Runner:
         if end is not None:
             self.outbox.put(container, end)
         return end is not None
+
+    def is_spare(self, container: ContainerId) -> bool:
+        """Whether nothing runs in a container."""
+        held = self.book.containers.get(container)
+        return held is None or (held.reusable and not held.tasks)
 
     def stop(self, container: ContainerId, now: float, effects: list[Effect]) -> None:
         """Stop a container; one that is not known here must never start later."""
@@ -397,8 +412,8 @@ class Runner:
     def measure(self, now: float, effects: list[Effect]) -> tuple[ContainerUse, ...]:
         """The use of containers since the last heartbeat; masters of reusable ones are told."""
         if self.emulated:
-            held = self.book.containers.values()
-            uses = measure_all(held, now, now - self._measured_at_s)
+            every = self.book.containers.values()
+            uses = measure_all(every, now, now - self._measured_at_s)
             self._measured_at_s = now
         else:
             idle = (0.0,) * len(self.emulation.capacity)
@@ -408,8 +423,9 @@ class Runner:
             uses = tuple(ContainerUse(c, use) for c, use in self._measured.items())
         by_master: dict[AttemptId, list[ContainerUse]] = {}
         for use in uses:
-            if self.book.containers[use.container_id].reusable:
-                by_master.setdefault(attempt_of_container(use.container_id), []).append(use)
+            held = self.book.containers[use.container_id]
+            if held.reusable:
+                by_master.setdefault(held.owner, []).append(use)
         for owner, found in by_master.items():
             message = TasksEnded(self.node_id, owner, (), tuple(found), now)
             effects.append(Send(self.master(owner), message))

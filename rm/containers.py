@@ -32,6 +32,7 @@ _RECOVER: Final = ContainerEvent.RECOVER
 _RUNNING: Final = AttemptState.RUNNING
 _LIVE: Final = (AttemptState.RUNNING, AttemptState.FINISHING)
 _ALLOCATED: Final = AttemptState.ALLOCATED
+_MASTERLESS: Final = (AttemptState.FAILED, AttemptState.SCHEDULED)
 _BEGUN = {event: CONTAINER.next(ContainerState.NEW, event) for event in (_START, _RECOVER)}
 
 
@@ -192,7 +193,7 @@ def order_stop(books: Books, holding: Holding) -> None:
 
 
 def order_spare(books: Books, holding: Holding) -> None:
-    """Owe the node an order to stop a container in which nothing was started yet."""
+    """Owe the node an order to stop a container in which nothing runs."""
     holding.node.outbox.put(-holding.container_id, Spared(holding.container_id))
     books.owe_node(holding.node)
 
@@ -258,6 +259,8 @@ def relay_task(books: Books, done: TaskEnd) -> None:
     attempt = None if holding is None else holding.attempt
     if attempt is None or attempt.master is holding or attempt.state is not _RUNNING:
         late_success(books, end)
+        if holding is not None and attempt is not None and attempt.state in _MASTERLESS:
+            order_spare(books, holding)  # nobody would give it back once it is idle
         return
     if done.outcome is _SUCCEEDED:
         journal(books, attempt.app, done.stage, done.task, done.run_s)

@@ -15,7 +15,7 @@ from rm.applications import (
     withdraw,
 )
 from rm.books import Books
-from rm.containers import order_stop
+from rm.containers import order_stop, relay_lost
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent, NodeState
 from rm.lifecycle import ContainerState as Container_
@@ -75,7 +75,10 @@ def register(books: Books, event: AttemptRegistered) -> None:
         app.started_s = app.started_s or books.now
     if attempt.recovered:  # whenever it says so: a late copy of before may have come first
         for number, node_id in event.held:
-            if number not in books.holdings:
+            holding = books.holdings.peek(number)
+            if holding is not None and holding.attempt is None:
+                relay_lost(books, attempt, number)  # its node came first, and is told to stop it
+            elif holding is None:
                 missing = books.missing.setdefault(node_id, {})
                 missing.setdefault(number, (attempt, books.now))
     elif event.fresh and attempt.state is _RUNNING:

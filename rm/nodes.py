@@ -385,10 +385,12 @@ def _claims(books: Books, node: Node, attempt: Attempt, item: RunningContainer) 
     number, owner = item.container_id, attempt_of_container(item.container_id)
     if owner == attempt.attempt_id:
         return attempt.recovered
-    if not item.tasks or not hands_over(books, attempt.app):
+    if not hands_over(books, attempt.app):
         return False
     if attempt.state is AttemptState.RUNNING:
         return number in books.missing.get(node.node_id, {})
+    if not item.tasks:
+        return False  # an earlier master's own, or a reusable one that is idle
     return any(one.attempt_id == owner and one.takes_over for one in attempt.app.attempts)
 
 

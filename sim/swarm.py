@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from am.ask.registry import HoldAsker, asker
 from sim.faults import Fault, FaultKind, Faults
 from sim.network import LinkSettings
 from sim.variety import varied
@@ -55,6 +56,8 @@ def case(
     if faults is None:
         nodes = [spec.node_id for spec in cluster.nodes]
         faults = swarm(np.random.default_rng([seed, 22]), nodes, len(jobs))
+        if isinstance(asker(PRESETS[preset or own].asker), HoldAsker):
+            faults = _losing_masters(np.random.default_rng([seed, 25]), faults, jobs)
     if pace:
         prompt = pace == "prompt"
     chosen = preset or own
@@ -128,6 +131,22 @@ def swarm(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> Faults:
             at_s = float(rng.random() * HORIZON_S)
             script.append(_fault(rng, FaultKind.UNHEALTHY, at_s, nodes, jobs))
     return Faults(tuple(sorted(script, key=lambda f: f.at_s)), links, rare)
+
+
+def _losing_masters(rng: np.random.Generator, faults: Faults, jobs: Sequence[Job]) -> Faults:
+    """In half of the seeds whose masters keep reusable containers: they are lost while they run.
+
+    Those who follow take tasks over in containers that are neither new nor empty.
+    """
+    if rng.random() < 0.5:
+        return faults
+    lost = []
+    for _ in range(int(rng.integers(1, 5))):
+        number = int(rng.integers(len(jobs)))
+        at_s = round(jobs[number].arrival_s + float(rng.random() * 15), 3)
+        effect = int(rng.integers(0, 4)) if rng.random() < 0.3 else -1
+        lost.append(Fault(at_s, FaultKind.LOSE_MASTER, job=number, effect=effect))
+    return replace(faults, script=tuple(sorted((*faults.script, *lost), key=lambda f: f.at_s)))
 
 
 def _inside(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> list[Fault]:

@@ -422,7 +422,7 @@ class NodeAnswered:
     life: int = 0  # of the manager, the first being 1; 0: not told
     token: int = 0  # with `resync`: to be told again by a process that says to be this node
     over: tuple[AppId, ...] = ()  # applications with masters of their own whose files may go
-    spare: tuple[ContainerId, ...] = ()  # to be stopped unless something was started in them
+    spare: tuple[ContainerId, ...] = ()  # to be stopped unless something runs in them
 
 
 # -- Application Master <-> Node Manager -----------------------------------------------------------
@@ -466,7 +466,8 @@ class ItemAnswer:
 
     One for a run of containers says how many there are (`count`), and names the first.
     The answer to a stop or a query names no task; that to a query is followed by one for each task
-    that runs in the container.
+    that runs in the container. So who takes a reusable container over learns what it holds
+    (`granted`), what runs in it, and which tries are not taken there (`attempt`).
     """
 
     container_id: ContainerId
@@ -474,6 +475,8 @@ class ItemAnswer:
     task: int = -1
     error: str = ""
     count: int = 1
+    attempt: int = 0  # the try of a task that runs; of a container: above all that ran in it
+    granted: Vector = ()  # of a reusable container: what it holds
 
 
 @record

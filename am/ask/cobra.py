@@ -77,6 +77,8 @@ class Cobra:
         self._account(now)
         if self._ends_s < 0:
             self._ends_s = now + self._period_s
+            # what an earlier attempt desired is known from what it left
+            self.desire = max(self.desire, float(len(view.containers)))
         while now >= self._ends_s - 1e-9:
             self._feed_back(view)
             self._ends_s += self._period_s

@@ -181,6 +181,8 @@ def encode_answers(messages: Iterable[NodeAnswer]) -> pb.ContainersResponse:
                         task=item.task,
                         error=item.error,
                         count=item.count,
+                        attempt=item.attempt,
+                        granted=item.granted,
                     )
                     for item in message.items
                 ],
@@ -205,7 +207,13 @@ def decode_answers(response: pb.ContainersResponse) -> list[NodeAnswer]:
             tuple(
                 [
                     ItemAnswer(
-                        item.container_id, item.stage, item.task, item.error, item.count or 1
+                        item.container_id,
+                        item.stage,
+                        item.task,
+                        item.error,
+                        item.count or 1,
+                        item.attempt,
+                        tuple(item.granted),
                     )
                     for item in answer.items
                 ]

@@ -315,6 +315,8 @@ class ItemAnswer(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    GRANTED_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
     stage: _builtins.int
     """-1: the container as a whole"""
@@ -324,6 +326,12 @@ class ItemAnswer(_message.Message):
     """empty: done"""
     count: _builtins.int
     """containers with consecutive ids that it is for; 0: one"""
+    attempt: _builtins.int
+    """the try of a task that runs; of a container: above all that ran in it"""
+    @_builtins.property
+    def granted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """of a reusable container: what it holds"""
+
     def __init__(
         self,
         *,
@@ -332,10 +340,12 @@ class ItemAnswer(_message.Message):
         task: _builtins.int = ...,
         error: _builtins.str = ...,
         count: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        granted: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "count", b"count", "error", b"error", "stage", b"stage", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "container_id", b"container_id", "count", b"count", "error", b"error", "granted", b"granted", "stage", b"stage", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -242,6 +242,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.FinishedTask: {"stage": STAGE, "task": STAGE, "run_s": DURATION},
     messages.ItemAnswer: {
         "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "error": TEXT, "count": MANY,
+        "attempt": COUNT, "granted": GRANTED,
     },
     messages.AttemptRegistered: {
         "attempt_id": ATTEMPT, "address": NAME, "held": _row(CONTAINER, NAMED),

@@ -466,7 +466,7 @@ class NodeHeartbeatResponse(_message.Message):
 
     @_builtins.property
     def spare(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """container ids: stop them unless something was started in them"""
+        """container ids: stop them unless something runs in them"""
 
     def __init__(
         self,
