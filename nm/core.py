@@ -223,6 +223,7 @@ class NodeManager:
         self._expiry_s = event.expiry_s or inf
         if self.state is NodeState.REGISTERING:
             effects.append(SetTimer(None, REGISTER))
+            self._outbox.again()  # who did not know this node heard no report of it
         self.state = NODE.next(self.state, NodeEvent.ACCEPTED)
         self._prompt = event.prompt
         self._heartbeat_s = event.heartbeat_s

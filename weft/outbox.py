@@ -86,6 +86,13 @@ class Outbox(Generic[K, V]):
         self._flying[number] = (now, items)
         return number, list(items.values())
 
+    def again(self) -> None:
+        """Send with the next batch all that was not answered: the receiver listens anew."""
+        for _, items in self._flying.values():
+            for key, value in items.items():
+                self._fresh.setdefault(key, value)
+        self._flying.clear()
+
     def acknowledge(self, numbers: tuple[int, ...]) -> None:
         """Forget the batches that arrived."""
         for number in numbers:

@@ -98,7 +98,11 @@ def test_topological_order_puts_parents_first() -> None:
     assert list(job.parents_of(0)) == [(2, EdgeKind.ALL_TO_ALL), (1, EdgeKind.ALL_TO_ALL)]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["put", "take", "ack"]), st.integers(0, 5)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["put", "take", "ack", "again"]), st.integers(0, 5)), max_size=60
+    )
+)
 def test_an_outbox_delivers_the_newest_value_of_every_key(steps: list[tuple[str, int]]) -> None:
     """Whatever batches are lost, the receiver ends with the newest value of each key."""
     box: Outbox[int, tuple[int, int]] = Outbox(resend_after_s=1.0)
@@ -113,6 +117,8 @@ def test_an_outbox_delivers_the_newest_value_of_every_key(steps: list[tuple[str,
             newest[key] = version
         elif step == "take":
             sent.append(box.take(now))
+        elif step == "again":
+            box.again()
         elif sent:
             number, items = sent[key % len(sent)]
             for k, v in items:
