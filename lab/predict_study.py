@@ -1,10 +1,11 @@
 """How good are predictions? Jobs whose estimates are wrong run in the simulator, which is asked.
 
 `python -m lab.predict_study`. The sample jobs have estimates and what tasks of theirs really took;
-`--errors` multiplies the latter by errors of jobs, stages and tasks (log-normal). At some moments
-the manager is asked, as a client would, and each job that waits or runs is predicted; then the run
-goes on. With `--later`, a part of the jobs is submitted after the first prediction, of which it
-knows nothing.
+`--errors` multiplies the latter by errors of jobs, stages and tasks (log-normal). Half of the jobs
+come at the beginning, the others at once when a third of those have ended. Then, so that under any
+scheduler jobs wait, and when half of all have ended, the manager is asked, as a client would, and
+each job that waits or runs is predicted; then the run goes on. With `--later`, a part of the second
+half is submitted after the first prediction, which knows nothing of it.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import numpy as np
 from lab.fidelity import demo_jobs
 from sim.asked import AskedManager
 from sim.cluster import Simulation
-from sim.predict import predict
+from sim.predict import DRAWS, predict
 from sim.settings import SimSettings
 from sim.standing import read_state
 from weft.client.tables import table
@@ -29,8 +30,9 @@ from weft.presets import preset
 from weft.workloads.cluster_file import load_cluster
 
 CLUSTER = "3x8vcores,32768memory_mb,800disk_mbps,1000network_mbps"
-JOBS = 12
-MOMENTS = (0.1, 0.3)  # parts of the jobs that have ended
+JOBS = 12  # in each half
+FIRST, SECOND = 4, 12  # ended jobs at the moments
+JUST_S = 0.001  # after the moment: what came is known and none of it runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +46,15 @@ class Outcome:
     start_error_s: float  # of the start, s; 0 for one that runs
 
 
-def workload(rng: np.random.Generator, later: float, errors: Sequence[float]) -> list[Job]:
-    """Sample jobs in a random order; all but a part come at the beginning."""
+def workload(rng: np.random.Generator, errors: Sequence[float]) -> list[Job]:
+    """Sample jobs in a random order: both halves, as if all came at the beginning."""
     samples = demo_jobs()
     jobs = []
-    for number in range(JOBS):
+    for number in range(2 * JOBS):
         job = samples[int(rng.integers(len(samples)))]
         of_job = float(rng.normal(0.0, errors[0]))
         stages = tuple(_wrong(stage, of_job, errors, rng) for stage in job.stages)
-        arrival_s = 5.0 + 0.2 * number
-        if number >= JOBS * (1.0 - later):
-            arrival_s = 20.0 + float(rng.uniform(0.0, 60.0))
-        name = f"{job.name}-{number}"
+        name, arrival_s = f"{job.name}-{number}", 5.0 + 0.2 * number
         jobs.append(replace(job, name=name, stages=stages, arrival_s=arrival_s, history_key=""))
     return jobs
 
@@ -77,13 +76,18 @@ def outcomes(
     """Predictions of one run, with what became of them."""
     rng = np.random.default_rng([seed, 77])
     cluster: ClusterSpec = load_cluster(CLUSTER)
-    jobs = workload(rng, later, errors)
+    jobs = workload(rng, errors)
     settings = SimSettings(preset(scheduler), seed, prompt=pace == "prompt")
-    ends = sorted(row.finish_s for row in Simulation(cluster, jobs, settings).run().jobs)
+    first_s = _ended_s(cluster, jobs[:JOBS], settings, FIRST)
+    for number in range(JOBS, 2 * JOBS):
+        late = number >= JOBS * (2.0 - later)
+        came_s = first_s + (float(rng.uniform(1.0, 60.0)) if late else 0.0)
+        jobs[number] = replace(jobs[number], arrival_s=came_s)
+    moments = (first_s, _ended_s(cluster, jobs, settings, SECOND))
     simulation = Simulation(cluster, jobs, settings)
     told = []
-    for moment in MOMENTS:
-        at_s = ends[int(moment * len(ends))] + 0.01
+    for moment_s in moments:
+        at_s = moment_s + JUST_S
         simulation.go_on(at_s)
         state = read_state(AskedManager(simulation.manager, at_s), cluster)
         apps = [one.report.app_id for one in state.apps]
@@ -104,6 +108,12 @@ def outcomes(
     return found
 
 
+def _ended_s(cluster: ClusterSpec, jobs: Sequence[Job], settings: SimSettings, count: int) -> float:
+    """When so many of the jobs have ended, s."""
+    rows = Simulation(cluster, jobs, settings).run().jobs
+    return sorted(row.finish_s for row in rows)[count - 1]
+
+
 def interval(values: Sequence[float], measure: str, rng: np.random.Generator) -> str:
     """Median or mean of runs' values with a 95 % interval by resampling runs."""
     data = np.array(values)
@@ -117,7 +127,7 @@ def main() -> None:
     """Print a row a scheduler."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--later", type=float, default=0.0, help="part of the jobs")
     parser.add_argument("--errors", default="0,0,0", help="standard deviations of logarithms")
     parser.add_argument("--pace", choices=["yarn", "prompt"], default="prompt")

@@ -1,30 +1,27 @@
 """When a waiting or running job will start and end: the manager's state, gone on with many times.
 
-Each time, every task takes its estimate times a ratio that is drawn from tasks that ended: a factor
-of its stage, measured where some of the stage's tasks ended (or of an earlier run of the job) and
-drawn from other stages otherwise, times what is left over from task to task. What is drawn for a
-stage holds for all of its tasks: errors of estimates come by the stage, not by the task.
+Each time, every task takes its estimate times a ratio that is drawn from what is known of tasks
+that ended and run (`sim.ratios`). What is drawn for a stage holds for all of its tasks: errors of
+estimates come by the stage, not by the task.
 
 The state knows neither the order that a master planned nor which of a stage's tasks ended, nor what
 will be submitted later. Masters plan and ask anew at once, as after a restart.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
-from statistics import fmean
-from typing import TypeVar
+from math import exp
 
 import numpy as np
 
 from nm.core import HEARTBEAT
 from sim.engine import Actor
 from sim.measured import Delays, MeasuredSimulation
+from sim.ratios import Ratios
 from sim.recorder import ENDED
 from sim.settings import SimSettings
-from sim.standing import Learned, Standing, State
+from sim.standing import Standing, State
 from weft.effects import Launch, MakePlan, Send, SetTimer, Started
 from weft.errors import InputError
 from weft.facts import AppChanged, StartedRun, TaskStarted
@@ -42,10 +39,8 @@ from weft.messages import (
 )
 
 _OVER = frozenset({"FINISHING", *ENDED})
-_K = TypeVar("_K")
 DRAWS = 40
 BAND = (0.05, 0.5, 0.95)
-_KNOWN_MIN = 3  # tasks of a stage that ended: then its own factor is known
 _TRIES = 20
 _OVERDUE = 0.5  # of its time so far: the most that a task takes on that ran longer than any draw
 SETTLED_S = 0.2  # after which masters have found again what they hold
@@ -73,107 +68,33 @@ class Prediction:
     unended: int  # of the draws, in which it did not end
 
 
-class Ratios:
-    """Ratios of run time to estimate: logarithms, by application, stage and history key.
-
-    A stage's factor is its application's and what the stage differs from it, a task's ratio that
-    and what the task differs. Where tasks of the stage ended, its factor is their mean; else its
-    parts are what earlier runs of the same key had, with what runs of a key differ by; else
-    those of any other application.
-    """
-
-    def __init__(self, learned: Sequence[Learned]) -> None:
-        tasks: dict[tuple[AppId, str], list[float]] = defaultdict(list)
-        keys: dict[AppId, str] = {}
-        for one in learned:
-            tasks[one.app, one.stage].append(log(one.ratio))
-            keys[one.app] = one.key
-        self.stages = {key: fmean(v) for key, v in tasks.items() if len(v) >= _KNOWN_MIN}
-        of_app: dict[AppId, list[float]] = defaultdict(list)
-        for (app, _), factor in self.stages.items():
-            of_app[app].append(factor)
-        self.apps = {app: fmean(factors) for app, factors in of_app.items()}
-        self._by_task = [
-            ratio - factor for key, factor in self.stages.items() for ratio in tasks[key]
-        ]
-        by_key: dict[str, list[float]] = defaultdict(list)
-        by_stage: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self._by_stage: list[float] = []
-        for app, factor in self.apps.items():
-            if keys[app]:
-                by_key[keys[app]].append(factor)
-        for (app, stage), factor in self.stages.items():
-            if len(of_app[app]) > 1:
-                self._by_stage.append(factor - self.apps[app])
-                if keys[app]:
-                    by_stage[keys[app], stage].append(factor - self.apps[app])
-        self.keys = {key: fmean(factors) for key, factors in by_key.items()}
-        self.key_stages = {key: fmean(factors) for key, factors in by_stage.items()}
-        self._by_run = _spread(by_key)
-        self._by_run_stage = _spread(by_stage)
-
-    def app(self, app: AppId, key: str, rng: np.random.Generator) -> float:
-        """The factor of a job: its own, that of its key, or another's."""
-        if app in self.apps:
-            return self.apps[app]
-        if key in self.keys:
-            return self.keys[key] + _one(self._by_run, rng)
-        return _one(list(self.apps.values()), rng)
-
-    def stage(
-        self, app: AppId, key: str, stage: str, of_app: float, rng: np.random.Generator
-    ) -> float:
-        """The factor of a stage: its own, or its job's with what stages differ by."""
-        known = self.stages.get((app, stage))
-        if known is not None:
-            return known
-        usual = self.key_stages.get((key, stage))
-        if usual is not None:
-            return of_app + usual + _one(self._by_run_stage, rng)
-        return of_app + _one(self._by_stage, rng)
-
-    def task(self, rng: np.random.Generator) -> float:
-        """What a task differs from its stage."""
-        return _one(self._by_task, rng)
-
-
-def _spread(groups: Mapping[_K, list[float]]) -> list[float]:
-    """What members of groups differ from their group's mean, as if that were not made of them."""
-    return [
-        (one - fmean(group)) * math.sqrt(len(group) / (len(group) - 1))
-        for group in groups.values()
-        if len(group) > 1
-        for one in group
-    ]
-
-
-def _one(values: Sequence[float], rng: np.random.Generator) -> float:
-    return values[int(rng.integers(len(values)))] if values else 0.0
-
-
 class Drawn:
     """One draw of all ratios: what holds for whole jobs and stages is drawn once."""
 
     def __init__(self, ratios: Ratios, rng: np.random.Generator) -> None:
         self._ratios, self._rng = ratios, rng
         self._apps: dict[AppId, float] = {}
-        self._stages: dict[tuple[AppId, str], float] = {}
+        self._stages: dict[tuple[AppId, str], tuple[float, Sequence[float]]] = {}
 
-    def ratio(self, one: Standing, stage: str) -> float:
+    def ratio(self, one: Standing, stage: Stage) -> float:
         """The ratio of one more task of a stage."""
         ratios, rng = self._ratios, self._rng
         app, key = one.report.app_id, one.job.history_key
-        if (app, stage) not in self._stages:
+        drawn = self._stages.get((app, stage.name))
+        if drawn is None:
             if app not in self._apps:
                 self._apps[app] = ratios.app(app, key, rng)
-            self._stages[app, stage] = ratios.stage(app, key, stage, self._apps[app], rng)
-        return exp(self._stages[app, stage] + ratios.task(rng))
+            factor = exp(ratios.stage(app, key, stage.name, self._apps[app], rng))
+            drawn = factor, ratios.tasks(app, stage.name, stage.tasks, rng)
+            self._stages[app, stage.name] = drawn
+        factor, parts = drawn
+        return factor * parts[int(rng.integers(len(parts)))]
 
     def left_s(self, one: Standing, stage: Stage, task: int, ran_s: float) -> float:
         """What is left of a task that ran so long and has not ended, s."""
         estimate_s = stage.duration_of(task)
         for _ in range(_TRIES):
-            left_s = estimate_s * self.ratio(one, stage.name) - ran_s
+            left_s = estimate_s * self.ratio(one, stage) - ran_s
             if left_s > 0:
                 return left_s
         return max(ran_s * _OVERDUE * float(self._rng.random()), 1e-3)
@@ -232,7 +153,7 @@ class Foreseen(MeasuredSimulation):
             replace(
                 stage,
                 actual_duration_s=tuple(
-                    stage.duration_of(task) * self._drawn.ratio(one, stage.name)
+                    stage.duration_of(task) * self._drawn.ratio(one, stage)
                     for task in range(stage.tasks)
                 ),
                 actual_demand=dict.fromkeys(stage.demand, 0.0),
@@ -356,7 +277,7 @@ def predict(
             raise InputError("APP", f"application {app} has ended, or never was")
     if not apps:
         return []
-    ratios = Ratios(state.learned)
+    ratios = Ratios(state.learned, state.apps, state.now_s)
     starts: dict[AppId, list[float]] = {app: [] for app in apps}
     ends: dict[AppId, list[float]] = {app: [] for app in apps}
     for number in range(draws):

@@ -9,9 +9,10 @@ import pytest
 from lab.prediction_book import CALIBRATED_MIN, PredictionBook, stretched
 from sim.asked import AskedManager
 from sim.cluster import Simulation
-from sim.predict import Band, Drawn, Prediction, Ratios, predict
+from sim.predict import Band, Drawn, Prediction, predict
+from sim.ratios import Ratios
 from sim.settings import SimSettings
-from sim.standing import Learned, State, read_state
+from sim.standing import Held, Learned, Standing, State, read_state
 from tests.parity.test_tapes import CLUSTER
 from weft.errors import InputError
 from weft.job import Edge, Job, Stage
@@ -69,27 +70,78 @@ def test_what_estimates_were_off_is_learned() -> None:
     assert naive.end.usual_s < ends[last] - 0.2 * (ends[last] - 22.0)
 
 
-def test_errors_of_stages_and_jobs_are_pooled_apart() -> None:
-    def told(app: int, key: str, stage: str, *ratios: float) -> list[Learned]:
-        return [Learned(app, key, stage, ratio) for ratio in ratios]
+def told(app: int, key: str, stage: str, *ratios: float) -> list[Learned]:
+    return [Learned(app, key, stage, ratio) for ratio in ratios]
 
+
+def waiting(app: int, key: str) -> tuple[Standing, Stage]:
+    """A job that waits, and its first stage."""
+    state, _ = stood([job(0)], SimSettings(preset("fifo")), 4.0)
+    one = replace(state.apps[0], report=replace(state.apps[0].report, app_id=app))
+    one = replace(one, job=replace(one.job, history_key=key), held=(), finished=(0, 0))
+    return one, one.job.stages[0]
+
+
+def test_errors_of_stages_and_jobs_are_pooled_apart() -> None:
     ratios = Ratios(
         told(1, "etl", "map", 2.0, 2.0, 2.0)
         + told(1, "etl", "reduce", 0.5, 0.5, 0.5)
         + told(2, "", "map", 1.0, 1.0, 1.0)
     )
-    assert ratios.stages[1, "map"] == pytest.approx(np.log(2.0))
-    assert ratios.apps == pytest.approx({1: 0.0, 2: 0.0})
     rng = np.random.default_rng(0)
-    again = [Drawn(ratios, rng) for _ in range(20)]
-    state, _ = stood([replace(job(0), history_key="etl")], SimSettings(preset("fifo")), 4.0)
-    standing = replace(state.apps[0], report=replace(state.apps[0].report, app_id=7))
-    assert {round(one.ratio(standing, "map"), 6) for one in again} == {2.0}, "its key's stage"
-    other = replace(standing, job=replace(standing.job, history_key=""))
-    drawn = [Drawn(ratios, rng) for _ in range(40)]
-    unknown = {round(one.ratio(other, "map"), 6) for one in drawn}
-    assert unknown == {0.5, 2.0}, "as stages of others differed"
-    assert all(len({one.ratio(other, "map") for _ in range(5)}) == 1 for one in drawn)
+    of_key, stage = waiting(7, "etl")
+    again = [Drawn(ratios, rng).ratio(of_key, stage) for _ in range(20)]
+    assert again == pytest.approx([2.0] * 20), "its key's stage"
+    other, stage = waiting(7, "")
+    drawn = [Drawn(ratios, rng) for _ in range(60)]
+    unknown = {round(one.ratio(other, stage), 3) for one in drawn}
+    assert len(unknown) == 2, "as stages of others differed"
+    assert min(unknown) < 0.6
+    assert max(unknown) > 1.7
+    assert all(len({one.ratio(other, stage) for _ in range(5)}) == 1 for one in drawn)
+
+
+def test_the_work_that_is_drawn_is_right_where_estimates_are_means() -> None:
+    """Tasks spread widely about estimates that are right: so are means of what is drawn."""
+    wide = [0.2, 0.5, 1.0, 1.1, 2.2]
+    narrow = [0.9, 0.95, 1.0, 1.05, 1.1]
+    ratios = Ratios([
+        one
+        for app in range(4)
+        for one in told(app, "", "map", *wide) + told(app, "", "reduce", *narrow)
+    ])  # fmt: skip
+    rng = np.random.default_rng(0)
+    job_, stage = waiting(9, "")
+    seen = []
+    for _ in range(100):
+        drawn = Drawn(ratios, rng)
+        seen.append([drawn.ratio(job_, stage) for _ in range(40)])
+    assert np.mean(seen) == pytest.approx(1.0, abs=0.05)
+    spreads = np.std(seen, axis=1)
+    assert ((spreads < 0.15) | (spreads > 0.4)).all(), "each like one stage, not like a mixture"
+    assert spreads.min() < 0.15
+    assert spreads.max() > 0.4
+
+
+def test_short_tasks_that_ended_first_do_not_tell_alone() -> None:
+    """Half of a stage ended, early; the others run: the stage is as its estimate says."""
+    others = [
+        one for app in range(8) for one in told(app, "", "map", *np.geomspace(0.4, 2.0, 9).tolist())
+    ]
+    standing, stage = waiting(9, "")
+    held = tuple(Held("n1", 0, 0.0) for _ in range(20))
+    running = replace(standing, held=held, finished=(20, 0))
+    early = told(9, "", "map", *np.linspace(0.4, 0.9, 20).tolist())
+    rng = np.random.default_rng(0)
+
+    def usual(ratios: Ratios) -> float:
+        return float(np.mean([Drawn(ratios, rng).ratio(running, stage) for _ in range(300)]))
+
+    scattered = [told(100 + app, "", "map", *[0.5 + app / 8] * 5) for app in range(9)]
+    known = others + [one for some in scattered for one in some] + early
+    alone = usual(Ratios(known, [replace(running, held=())], 5.4))
+    both = usual(Ratios(known, [running], 0.9 * stage.duration_s))
+    assert alone < 0.8 < both < 1.3
 
 
 def test_an_ended_application_is_refused() -> None:
