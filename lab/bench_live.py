@@ -51,6 +51,7 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
         "emulated hosts, mutual TLS beside none": lambda name: _over_tls(name, emulated, tasks),
         "emulated hosts, validation beside none": lambda name: _checked(name, emulated, tasks),
         "emulated hosts, a state folder beside none": lambda name: _kept(name, emulated, tasks),
+        "emulated hosts, a tape beside none": lambda name: _taped(name, emulated, tasks),
         in_memory: lambda name: _case(name, real, tasks // 2, true, str(MEMORY)),
         on_disk: lambda name: _case(name, real, tasks // 2, true),
         "spawn floor, posix_spawn, two at a time": lambda name: _spawn_floor(
@@ -247,6 +248,14 @@ def _kept(name: str, settings: LocalSettings, tasks: int) -> Row:
         without = _entered(stack, LocalCluster(settings))
         keeping = _entered(stack, LocalCluster(replace(settings, state=True)))
         return _in_turns(name, without, keeping, tasks, most=1.20)
+
+
+def _taped(name: str, settings: LocalSettings, tasks: int) -> Row:
+    """With every process keeping a tape, and without."""
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder, contextlib.ExitStack() as stack:
+        without = _entered(stack, LocalCluster(settings))
+        taping = _entered(stack, LocalCluster(replace(settings, tape=Path(folder))))
+        return _in_turns(name, without, taping, tasks, most=1.05)
 
 
 _Pair = tuple[LocalCluster, Client]

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from testkit.values import strategy
 from weft.effects import ClientRequested, Note, PlanReady, Send, TimerFired
 from weft.errors import WeftError
-from weft.facts import Placed
-from weft.messages import AskType, ContainersAsked, NodeHeartbeated
+from weft.facts import Placed, PlacedRun
+from weft.messages import (
+    AskType,
+    ContainerEnd,
+    ContainersAsked,
+    ContainersGranted,
+    NodeHeartbeated,
+    Outcome,
+)
 from weft.requests import READS, GetMetrics, KillApplication
 from weft.tape.columns import TABLE_MAX
 from weft.tape.records import codec_of
@@ -28,6 +35,7 @@ from weft.tape.rows import (
     TapeReader,
     TapeWriter,
     check_of,
+    placed_of,
 )
 from weft.tape.streams import Source
 
@@ -103,6 +111,59 @@ def test_tables_that_are_full_begin_anew_on_both_sides() -> None:
         writer.put(out, name)
     source = Source(bytes(out))
     assert [reader.get(source) for _ in names] == names
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 40),
+            st.integers(1, 9),
+            st.integers(0, 1),
+            st.sampled_from([0.0, -0.0, 1.5]),
+        ),
+        max_size=8,
+    )
+)
+@settings(deadline=None, max_examples=60)
+def test_ends_of_runs_of_containers_come_back(runs: list[tuple[int, int, int, float]]) -> None:
+    """Some are told as runs, some again before they were heard, some again but for a bit."""
+    writer, said = TapeWriter(), []
+    writer.add("am:1", {})
+    for first, count, step, run_s in runs:
+        ended = tuple(
+            ContainerEnd(first + i, Outcome.SUCCEEDED, 0, 1, 7 + i * step, 0, run_s)
+            for i in range(count)
+        )
+        for some in (ended, said[-1][::-1] + ended if said else ended):
+            said.append(some)
+            writer.handled("am:1", ContainersGranted(257, 1, ended=some), 1.0, [])
+    rows = [row for row in read(writer.take()) if isinstance(row, Handled)]
+    assert [repr(row.event.ended) for row in rows] == [repr(some) for some in said]
+
+
+def test_a_run_of_ends_costs_no_more_than_one() -> None:
+    def size(count: int) -> int:
+        writer = TapeWriter()
+        writer.add("am:1", {})
+        ended = tuple(ContainerEnd(i, Outcome.SUCCEEDED, 0, 1, i) for i in range(count))
+        writer.handled("am:1", ContainersGranted(257, 1, ended=ended), 1.0, [])
+        return len(writer.take())
+
+    assert size(1000) <= size(2) + 4
+
+
+def test_a_run_of_placements_is_each_of_them() -> None:
+    writer = TapeWriter()
+    writer.add("rm", {})
+    orders = [
+        Note(PlacedRun(5, 3, "n1", 2, 1, (1.0,), AskType.DEFAULT, "root", ())),
+        Note(Placed(9, "n2", 2, 1, (1.0,), AskType.DEFAULT, "root")),
+    ]
+    writer.handled("rm", TimerFired("match"), 1.0, orders)
+    wanted = (*(Placing(i, "n1", 2, 1) for i in (5, 6, 7)), Placing(9, "n2", 2, 1))
+    row = read(writer.take())[1]
+    assert isinstance(row, Handled)
+    assert row.placed == placed_of(orders) == wanted
 
 
 def test_decisions_sums_and_errors_belong_to_their_event() -> None:

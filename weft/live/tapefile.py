@@ -1,6 +1,7 @@
 """Reads tapes: the first line of each, and its rows as they are asked for."""
 
 import json
+import lzma
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from weft.errors import InputError
-from weft.live.tape import FRAME, MAGIC, PACKED, TAIL
+from weft.live.tape import FILTERS, FRAME, MAGIC, PACKED, TAIL
 from weft.tape.rows import Row, TapeReader, schema
 
 _LINE_MAX = 1 << 20
@@ -34,7 +35,7 @@ class TapeFile:
                 f"written by version {self.says.get('version')}, whose messages were others: "
                 "replay it with that version",
             )
-        reader, unpack = TapeReader(), zlib.decompressobj()
+        reader = TapeReader()
         with self.path.open("rb") as file:
             file.readline(_LINE_MAX)
             for kind, data in self._frames(file):
@@ -42,8 +43,8 @@ class TapeFile:
                     yield from reader.rows(data)
                     break
                 try:
-                    plain = unpack.decompress(data)
-                except zlib.error as error:
+                    plain = lzma.decompress(data, lzma.FORMAT_RAW, filters=FILTERS)
+                except lzma.LZMAError as error:
                     raise InputError(str(self.path), f"is damaged: {error}") from None
                 yield from reader.rows(plain)
         yield from reader.finish()

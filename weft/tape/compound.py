@@ -3,8 +3,10 @@
 # ruff: noqa: D102 (`put` and `get` of every column are those of Codec)
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
+from weft.record import changed
 from weft.tape.columns import TABLE_MAX, Codec
 from weft.tape.streams import Source, put_int, put_uint
 
@@ -28,21 +30,34 @@ class ManyColumn:
         return tuple([get(source) for _ in range(source.uint())])
 
 
+RUN_MAX = 1 << 24  # records in a row, a limit for tapes that are damaged
+_KNOWN, _RUNS = 1, 2  # bits of a list's head: some were said before; like ones follow each other
+
+
 class RepeatColumn:
     """A tuple of records of which many were said before: what is owed is told until it is heard.
 
-    Records are numbered as they come. A tuple without known ones is told as it is; else its known
-    ones are told as runs of numbers.
+    Records are numbered as they come. A tuple without known ones is told as it is, those of a run
+    of containers (`follows`) as the first and how many there are; else its known ones are told as
+    runs of numbers.
     """
 
     zero: tuple[Any, ...] = ()
 
-    def __init__(self, item: Codec, same: Callable[[Any, Any], bool]) -> None:
-        """`same`: whether two records that compare as equal are so bit by bit."""
-        self._item, self._same = item, same
+    def __init__(
+        self,
+        item: Codec,
+        same: Callable[[Any, Any], bool],
+        follows: Callable[[Any, Any], int] | None = None,
+    ) -> None:
+        """`same`: whether two records are equal, bit by bit. `follows`: whether the second is of
+        the next container and else like the first (1), or of its next task (2); 0: neither.
+        """
+        self._item, self._same, self._follows = item, same, follows
         self._numbers: dict[Any, int] = {}
         self._values: list[Any] = []
         self._next = 0  # after the last run
+        self._key: Callable[[Any], Any] = attrgetter("container_id") if follows else _itself
 
     def put(self, out: bytearray, value: tuple[Any, ...]) -> None:
         size = len(value)
@@ -53,29 +68,55 @@ class RepeatColumn:
             self._numbers.clear()
             self._values.clear()
             self._next = 0
-        find, values, same = self._numbers.get, self._values, self._same
-        known = [find(one, -1) for one in value]
-        if max(known) < 0:
-            put_uint(out, size << 1)
+        known = self._known(value)
+        if max(known) >= 0:
+            self._mixed(out, value, known)
+        elif size > 1 and self._follows is not None:
+            self._in_runs(out, value)
+        else:
+            put_uint(out, size << 2)
             for one in value:
                 self._new(out, one)
-            return
-        put_uint(out, size << 1 | 1)
-        at = 0
+
+    def _known(self, value: tuple[Any, ...]) -> list[int]:
+        find, values, same = self._numbers.get, self._values, self._same
+        known = [find(key, -1) for key in map(self._key, value)]
+        if max(known) >= 0:
+            for place, number in enumerate(known):
+                if number >= 0 and not same(values[number], value[place]):
+                    known[place] = -1
+        return known
+
+    def _in_runs(self, out: bytearray, value: tuple[Any, ...]) -> None:
+        follows = self._follows
+        assert follows is not None
+        size, at = len(value), 0
+        put_uint(out, size << 2 | _RUNS)
+        while at < size:
+            first, end, step = at, at + 1, 0
+            if end < size and (step := follows(value[at], value[end])):
+                end += 1
+                while end < size and follows(value[end - 1], value[end]) == step:
+                    end += 1
+            self._new(out, value[first])
+            put_uint(out, end - first - 1 << 1 | (step == 2))
+            if end - first > 1:
+                self._learn(value[first + 1 : end])
+            at = end
+
+    def _mixed(self, out: bytearray, value: tuple[Any, ...], known: list[int]) -> None:
+        size, at = len(value), 0
+        put_uint(out, size << 2 | _KNOWN)
         while at < size:
             first, end = known[at], at + 1
-            if first < 0 or not same(values[first], value[at]):
+            if first < 0:
                 while end < size and known[end] < 0:
                     end += 1
                 put_uint(out, end - at << 1)
                 for one in value[at:end]:
                     self._new(out, one)
             else:
-                while (
-                    end < size
-                    and known[end] == first + end - at
-                    and same(values[known[end]], value[end])
-                ):
+                while end < size and known[end] == first + end - at:
                     end += 1
                 put_uint(out, end - at << 1 | 1)
                 put_int(out, first - self._next)
@@ -83,9 +124,14 @@ class RepeatColumn:
             at = end
 
     def _new(self, out: bytearray, one: Any) -> None:
-        self._numbers[one] = len(self._values)
+        self._numbers[self._key(one)] = len(self._values)
         self._values.append(one)
         self._item.put(out, one)
+
+    def _learn(self, more: tuple[Any, ...]) -> None:
+        at = len(self._values)
+        self._numbers.update(zip(map(self._key, more), range(at, at + len(more)), strict=True))
+        self._values += more
 
     def get(self, source: Source) -> tuple[Any, ...]:
         head = source.uint()
@@ -95,26 +141,46 @@ class RepeatColumn:
         if len(values) >= TABLE_MAX:
             values.clear()
             self._next = 0
-        size = head >> 1
-        if not head & 1:
-            fresh = [get(source) for _ in range(size)]
-            values += fresh
-            return tuple(fresh)
+        size = head >> 2
         found: list[Any] = []
+        if not head & (_KNOWN | _RUNS):
+            found = [get(source) for _ in range(size)]
+            values += found
+            return tuple(found)
+        read = self._read_known if head & _KNOWN else self._read_run
         while len(found) < size:
-            tag = source.uint()
-            count = tag >> 1
-            if tag & 1:
-                first = self._next + source.signed()
-                self._next = first + count
-                found += values[first : self._next]
-            else:
-                fresh = [get(source) for _ in range(count)]
-                values += fresh
-                found += fresh
-            if not count or len(found) > size:
+            more = read(source)
+            if not more or len(found) + len(more) > size:
                 raise ValueError("the tape repeats what was not said")
+            found += more
         return tuple(found)
+
+    def _read_known(self, source: Source) -> list[Any]:
+        tag, values = source.uint(), self._values
+        count = tag >> 1
+        if tag & 1:
+            first = self._next + source.signed()
+            self._next = first + count
+            return values[first : self._next]
+        fresh = [self._item.get(source) for _ in range(count)]
+        values += fresh
+        return fresh
+
+    def _read_run(self, source: Source) -> list[Any]:
+        first, tag = self._item.get(source), source.uint()
+        if tag >> 1 > RUN_MAX:
+            raise ValueError("the tape has a run without end")
+        step, number, task = tag & 1, first.container_id, first.task if tag > 1 else 0
+        more = [
+            changed(first, container_id=number + place, task=task + step * place)
+            for place in range(1, (tag >> 1) + 1)
+        ]
+        self._values += [first, *more]
+        return [first, *more]
+
+
+def _itself(one: Any) -> Any:
+    return one
 
 
 class PairColumn:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from math import copysign
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -43,7 +44,7 @@ from weft.tape.columns import (
     as_is,
 )
 from weft.tape.compound import ChoiceColumn, ManyColumn, NothingColumn, PairColumn, RepeatColumn
-from weft.tape.streams import Source, Streams, put_int, put_uint
+from weft.tape.streams import Source, Streams, put_uint
 
 _IDS = frozenset({"container_id", "containers", "releases", "stop", "spare", "container"})
 _NAMES = frozenset({"attempt_id", "app_id", "boot", "token", "cluster_ts", "seed", "life", "over"})
@@ -161,7 +162,7 @@ def codec_of(kind: Any, name: str = "", context: Context | None = None) -> Codec
             return VectorColumn(context if name == "use" else None)
         item = codec_of(arguments[0], name, context)
         if context is not None and _is_record(arguments[0]):
-            return RepeatColumn(item, _same_of(arguments[0]))
+            return RepeatColumn(item, _same_of(arguments[0]), _follows_of(arguments[0]))
         return ManyColumn(item)
     if origin in (dict, Mapping) or kind is Any:
         return PlainColumn(dict, dict) if arguments[1:] == (float,) else BlobColumn()
@@ -218,7 +219,7 @@ def _is_record(kind: Any) -> bool:
 
 
 def _same_of(kind: Any) -> Callable[[Any, Any], bool]:
-    """Whether two equal records are so bit by bit: 0.0 and -0.0 compare as equal."""
+    """Whether two records are equal, bit by bit: 0.0 and -0.0 compare as equal."""
     several = get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)
     floats: dict[type, list[str]] = {}
     vectors: dict[type, list[str]] = {}
@@ -231,6 +232,8 @@ def _same_of(kind: Any) -> Callable[[Any, Any], bool]:
         if left is right:
             return True
         kind = type(left)
+        if kind is not type(right) or left != right:
+            return False
         for name in floats[kind]:
             amount = getattr(left, name)
             if amount == 0 and str(amount) != str(getattr(right, name)):
@@ -241,6 +244,34 @@ def _same_of(kind: Any) -> Callable[[Any, Any], bool]:
         )
 
     return same
+
+
+def _follows_of(kind: Any) -> Callable[[Any, Any], int] | None:
+    """Whether a record is as the one before but for the next container, and task (2) or not (1).
+
+    None for records that are not of a container and a task. Written out field by field: it runs for
+    every end of a task.
+    """
+    hints = hints_of(kind) if isinstance(kind, type) else {}
+    if not {"container_id", "task"} <= hints.keys():
+        return None
+    lines = ["def follows(a, b):", "    if a.container_id + 1 != b.container_id: return 0"]
+    for name, hint in hints.items():
+        if name in ("container_id", "task"):
+            continue
+        left, right = f"a.{name}", f"b.{name}"
+        if hint is float:
+            test = f"{left} == {right} and ({left} or copysign(1, {left}) == copysign(1, {right}))"
+        elif hint in (int, str, bool) or (isinstance(hint, type) and issubclass(hint, Enum)):
+            test = f"{left} == {right}"
+        else:
+            test = f"{left} == () == {right}"
+        lines += [f"    if {left} is not {right} and not ({test}): return 0"]
+    lines += ["    step = b.task - a.task", "    return step + 1 if 0 <= step <= 1 else 0"]
+    space: dict[str, Any] = {"copysign": copysign}
+    exec("\n".join(lines), space)  # of field names only
+    made: Callable[[Any, Any], int] = space["follows"]
+    return made
 
 
 def _named(kind: type) -> list[str]:
@@ -265,38 +296,54 @@ def _hashable(data: Any) -> Any:
 
 
 class _Plan:
-    """What a master takes from a plan: its planner, makespan, order and scores."""
+    """What a master takes from a plan: its planner, makespan, order and scores.
+
+    A plan may have 100,000 tasks, so numpy does the work: steps of the order and numbers of scores,
+    each score said once, in the bytes of whole columns (the lowest bytes of all first).
+    """
 
     zero: Any = None
 
     def put(self, out: bytearray, plan: Plan) -> None:
+        order = np.asarray(plan.order, dtype=np.int64)
+        steps = np.diff(order, prepend=-1) - 1
+        scores = np.asarray(plan.pri_score, dtype=np.float64)[order]
+        bits, first, numbers = np.unique(
+            scores.view(np.int64), return_index=True, return_inverse=True
+        )
+        rank = np.argsort(first)  # scores are said in the order in which they come
+        place = np.empty_like(rank)
+        place[rank] = np.arange(rank.size)
         head = {"planner": plan.planner, "makespan_s": plan.makespan_s, "made": plan.candidates}
         data = json.dumps(head).encode()
-        put_uint(out, len(data))
+        for size in (len(data), order.size, bits.size):
+            put_uint(out, size)
         out += data
-        put_uint(out, len(plan.order))
-        last = 0
-        for task in plan.order.tolist():
-            put_int(out, task - last - 1)
-            last = task
+        out += _planes(steps.astype("<i4"))
+        out += _planes(np.diff(place[numbers], prepend=0).astype("<i4"))
         score = FloatColumn()
-        for one in plan.pri_score[plan.order].tolist():
+        for one in bits[rank].view(np.float64).tolist():
             score.put(out, one)
 
     def get(self, source: Source) -> Plan:
-        head = json.loads(source.take(source.uint()))
-        tasks = source.uint()
-        order, last = np.zeros(tasks, dtype=np.int64), 0
-        for place in range(tasks):
-            last += source.signed() + 1
-            order[place] = last
+        size, tasks, kinds = source.uint(), source.uint(), source.uint()
+        head = json.loads(source.take(size))
+        order = np.cumsum(_of_planes(source.take(4 * tasks)).astype(np.int64) + 1) - 1
+        numbers = np.cumsum(_of_planes(source.take(4 * tasks)).astype(np.int64))
         score, scores = FloatColumn(), np.zeros(tasks)
-        for task in order.tolist():
-            scores[task] = score.get(source)
+        scores[order] = np.array([score.get(source) for _ in range(kinds)])[numbers]
         start_s = np.zeros(tasks)
         end_s = np.full(tasks, head["makespan_s"], dtype=np.float64)
         machine = np.zeros(tasks, dtype=np.int64)
         return Plan(head["planner"], machine, start_s, end_s, order, scores, head["made"])
+
+
+def _planes(numbers: np.ndarray) -> bytes:
+    return numbers.view(np.uint8).reshape(-1, 4).T.tobytes()
+
+
+def _of_planes(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.uint8).reshape(4, -1).T.copy().view("<i4").ravel()
 
 
 def _types_to_data(resources: ResourceTypes) -> list[tuple[str, str]]:

@@ -9,14 +9,16 @@ import hashlib
 import json
 import struct
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from weft import effects, messages, requests
 from weft.effects import ClientRequested, Effect, Note, Send
 from weft.errors import WeftError
-from weft.facts import Placed, facts_of
+from weft.facts import Placed, PlacedRun, count_of, facts_of
 from weft.ids import ContainerId, NodeId
 from weft.messages import Address, ContainersGranted, containers_of, ends_of
 from weft.record import changed
@@ -57,7 +59,7 @@ EVENTS: Final[tuple[type, ...]] = (
 )
 _CORE, _GONE, _GIVEN, _PLACED, _CHECK, _FAILED, _END = 255, 254, 253, 252, 251, 250, 249
 _LENGTH, _SUM = struct.Struct("<I"), struct.Struct("<I")
-FORMAT = 2  # changes with the way in which values are written
+FORMAT = 3  # changes with the way in which values are written
 CHECK_EVERY = 16  # events with effects: so often what a core ordered is summed up ...
 CHECKED_MAX = 8  # ... all of it, or so many orders of a longer answer
 
@@ -126,17 +128,20 @@ def check_of(orders: Sequence[Effect]) -> int:
 
     Of a long answer it covers the length and CHECKED_MAX orders all over it.
     """
-    some = [one for order in orders for one in _facts_apart(order)]
-    count = len(some)
+    sizes = [count_of(order.fact) if type(order) is Note else 1 for order in orders]
+    count = sum(sizes)
+    wanted: Sequence[int] = range(count)
     if count > CHECKED_MAX:
-        some = [some[i * count // CHECKED_MAX] for i in range(CHECKED_MAX)]
-    plain = [_one_by_one(order) for order in some]
+        wanted = [i * count // CHECKED_MAX for i in range(CHECKED_MAX)]
+    ends = list(accumulate(sizes))
+    plain = []
+    for number in wanted:
+        place = bisect_right(ends, number)
+        order = orders[place]
+        if type(order) is Note:
+            order = Note(facts_of(order.fact)[number - ends[place] + sizes[place]])
+        plain.append(_one_by_one(order))
     return zlib.crc32(f"{count}{plain!r}".encode("utf-8", "surrogatepass"))
-
-
-def _facts_apart(order: Effect) -> Sequence[Effect]:
-    """An order; what it notes of a run, of each container by itself."""
-    return [Note(fact) for fact in facts_of(order.fact)] if type(order) is Note else (order,)
 
 
 def _one_by_one(order: Effect) -> Any:
@@ -154,9 +159,24 @@ def _one_by_one(order: Effect) -> Any:
 
 def placed_of(orders: Sequence[Effect]) -> tuple[Placing, ...]:
     """The placements among what a core ordered."""
-    facts = [fact for order in orders if type(order) is Note for fact in facts_of(order.fact)]
-    placed = [fact for fact in facts if type(fact) is Placed]
-    return tuple([Placing(one.container, one.node, one.ask, one.stage) for one in placed])
+    return tuple([
+        Placing(container, node, ask, stage)
+        for first, count, node, ask, stage in _placed_runs(orders)
+        for container in range(first, first + count)
+    ])  # fmt: skip
+
+
+def _placed_runs(orders: Sequence[Effect]) -> list[tuple[ContainerId, int, NodeId, int, int]]:
+    """Placements as noted: the first container, how many, node, ask and stage."""
+    found = []
+    for order in orders:
+        if type(order) is Note:
+            fact = order.fact
+            if type(fact) is Placed:
+                found.append((fact.container, 1, fact.node, fact.ask, fact.stage))
+            elif type(fact) is PlacedRun:
+                found.append((fact.container, fact.count, fact.node, fact.ask, fact.stage))
+    return found
 
 
 def schema() -> str:
@@ -191,10 +211,10 @@ class _Columns:
         self.kinds, self.cores, self.rare, self.sums = new(), new(), new(), new()
         self.times, self.time = new(), TimeColumn()
         self.text = codec_of(str)
-        # of placements: how many, and each field
+        # of placements: how many runs, and each field of a run
         self.counts = new()
         self.placings: list[tuple[Stream, Codec]] = [
-            (new(), codec_of(int, "container_id")), (new(), codec_of(str)),
+            (new(), codec_of(int, "container_id")), (new(), codec_of(int)), (new(), codec_of(str)),
             (new(), codec_of(int)), (new(), codec_of(int)),
         ]  # fmt: skip
         self.events = [record_of(kind, context, context) for kind in EVENTS]
@@ -258,8 +278,8 @@ class TapeWriter:
         if type(event) is ClientRequested and type(event.request) in READS:
             return
         self._event(address, event, now)
-        self._placed(placed_of(orders))
         if orders:
+            self._placed(_placed_runs(orders))
             self._unchecked += 1
             if self._unchecked >= self._check_every:
                 self._unchecked = 0
@@ -284,7 +304,7 @@ class TapeWriter:
         self._puts[place](self._kinds, event)  # its columns have streams of their own
         self.events += 1
 
-    def _placed(self, placed: Sequence[Placing]) -> None:
+    def _placed(self, placed: Sequence[tuple[ContainerId, int, NodeId, int, int]]) -> None:
         if placed:
             self._kinds.append(_PLACED)
             put_uint(self._counts, len(placed))
@@ -375,4 +395,8 @@ class TapeReader:
         fields = [
             [codec.get(stream.source) for _ in range(count)] for stream, codec in columns.placings
         ]
-        return tuple([Placing(*one) for one in zip(*fields, strict=True)])
+        return tuple([
+            Placing(container, *where)
+            for first, many, *where in zip(*fields, strict=True)
+            for container in range(first, first + many)
+        ])  # fmt: skip
