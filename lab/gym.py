@@ -170,8 +170,11 @@ class Scheduling(gymnasium.Env[Observation, np.int64]):
         self._asked = None if self._run.dead else asked
 
     def _reward(self) -> float:
-        engine, rows = self._simulation.engine, self._simulation.recorder.jobs
-        return -self._spent.since(engine.now, [row.finish_s for row in rows]) / self._reward_s
+        now = self._simulation.engine.now
+        if now <= self._spent.now:  # most decisions are of one moment
+            return 0.0
+        ends_s = [row.finish_s for row in self._simulation.recorder.jobs]
+        return -self._spent.since(now, ends_s) / self._reward_s
 
     def _observation(self) -> Observation:
         asked = self._asked
@@ -184,7 +187,8 @@ class Scheduling(gymnasium.Env[Observation, np.int64]):
                 "node": node,
             }
         view = asked.view
-        candidates[: len(asked.features)] = np.clip(asked.features, -LARGEST, LARGEST)
+        shown = np.maximum(np.minimum(asked.features, LARGEST), -LARGEST)
+        candidates[: len(shown)] = shown
         free = asked.choices.found.free
         used = view.by_queue.held[0] / np.maximum(view.total, 1e-9)
         node[:] = max(0.0, free.min()), max(0.0, used.max()), np.log1p(self._spent.open)
@@ -247,16 +251,16 @@ class JobSeconds:
 
     def __init__(self, arrivals_s: Sequence[float]) -> None:
         self._arrivals = np.array(arrivals_s, dtype=np.float64)
-        self._now = 0.0
+        self.now = 0.0
         self.open = 0  # jobs that arrived and did not end
 
     def since(self, now: float, ends_s: Sequence[float]) -> float:
         """Return the job seconds since the last call; `ends_s` are below 0 for open jobs."""
         ends = np.array(ends_s, dtype=np.float64)
         until = np.where(ends < 0, now, ends)
-        spent = np.clip(until - np.maximum(self._arrivals, self._now), 0.0, None).sum()
+        spent = np.maximum(until - np.maximum(self._arrivals, self.now), 0.0).sum()
         self.open = int(((ends < 0) & (self._arrivals <= now)).sum())
-        self._now = now
+        self.now = now
         return float(spent)
 
 

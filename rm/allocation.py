@@ -92,7 +92,8 @@ def match_all(books: Books) -> None:
     room = nodes.available[:n] >= floor - (books.slack + TOLERANCE) * nodes.capacity[:n]
     found = np.flatnonzero(room.all(axis=1) & nodes.up[:n])
     first = int(np.searchsorted(found, books.matching.cursor))
-    for slot in np.roll(found, -first).tolist():
+    slots = found.tolist()
+    for slot in slots[first:] + slots[:first]:
         match_node(books, books.node_at[slot])
         if (
             books.matching.granted_now >= books.settings.round_grants_max
