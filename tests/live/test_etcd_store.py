@@ -175,6 +175,33 @@ def test_damage_is_an_error_that_names_the_place(
         place.journal().read()
 
 
+def test_every_single_damaged_byte_is_told(place: Place) -> None:
+    """In a segment, the last one too, or in what says which segments hold; nothing is written."""
+    journal = place.journal()
+    for n in range(30):
+        journal.append([{"kind": "next", "app": n, "text": "x" * (n % 7)}])
+    fence, rng = place.elect(), random.Random(7)
+    keys = [key for key in place.names() if b"/journal" in key]
+    keys += [key for key in place.names() if b"tail" in key] * 5
+    whole = {key: bytes(place.etcd.get(key)[0].value) for key in keys}  # type: ignore[union-attr]
+    assert len(whole) == 31
+    last = keys[0]
+    for _ in range(300):
+        key, other = rng.choice(keys), rng.randrange(1, 256)
+        bad = bytearray(whole[key])
+        # of the tail the last word is there to differ, and says nothing
+        at = rng.randrange(len(bad) if key in keys[:30] else bytes(bad).rindex(b" ") + 1)
+        bad[at] ^= other
+        mended = [] if last == key else [put(last, whole[last])]
+        place.etcd.transact([], [*mended, put(key, bytes(bad))])
+        last, before = key, place.names()
+        with pytest.raises(WeftError, match=r"record \d+|segment"):
+            EtcdJournal(place.etcd, fence).read()
+        assert place.names() == before
+    place.etcd.transact([], [put(last, whole[last])])
+    assert len(EtcdJournal(place.etcd, fence).read()) == 30
+
+
 @pytest.mark.parametrize("spoil", ["missing", "torn"])
 def test_a_leader_goes_on_where_what_it_wrote_is_damaged_meanwhile(
     place: Place, spoil: str, monkeypatch: pytest.MonkeyPatch
