@@ -193,6 +193,9 @@ class MasterService(Outside):
                 for end in message.ended:
                     for one in ends_of(end):
                         self.wallet.ended(one.container_id)
+            elif isinstance(message, AttemptAccepted):
+                for held in message.held:  # which may be reusable: their nodes know
+                    self.wallet.lasts(held.container_id)
             if isinstance(message, ContainersGranted | AttemptAccepted):
                 for node, address in message.addresses:
                     self._nodes[f"node:{node}"] = address

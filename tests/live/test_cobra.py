@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
-from testkit.live import assert_memory, assert_ran_right, recorded, series, until
+from testkit.live import (
+    Cluster,
+    assert_memory,
+    assert_ran_right,
+    recorded,
+    series,
+    until,
+    wait_for_nodes,
+)
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.ids import app_of_container
+from weft.ids import app_of_container, attempt_of_container
 from weft.job import Edge, Job, Stage
 from weft.jobfile import job_from_dict
 
@@ -106,3 +114,48 @@ def test_real_commands_share_a_container(tmp_path: Path) -> None:
     assert len(named) == len(ran_in(events, app))
     assert_reused(events, app, job)
     assert_memory(events, 8192.0)
+
+
+def test_the_tasks_of_a_lost_master_go_on_in_its_containers(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The process of all masters is killed: the next one follows, and starts only what waits."""
+    out = tmp_path / "out"
+    out.mkdir()
+    small = {"vcores": 0.25, "memory_mb": 256.0}  # so that one container has room for all
+    script = (
+        f"echo $WEFT_STAGE $WEFT_TASK >> {out}/begun; while [ ! -e {out}/go ]; do sleep 0.05; done"
+    )
+    stages = [
+        {
+            "name": name, "tasks": tasks, "duration_s": 1.0, "demand": small,
+            "command": ["sh", "-c", script], "parents": parents,
+        }
+        for name, tasks, parents in (("wide", 4, []), ("narrow", 2, ["wide"]))
+    ]  # fmt: skip
+    manager = cluster.manager("--pace=prompt")
+    host = cluster.host(manager, "--scheduler=cobra")
+    cluster.nodes(
+        manager, f"--am-host={host.address}", "--mode=process", "--cgroups=off",
+        "--cluster=1x8vcores,16384memory_mb", f"--work-dir={cluster.folder / 'work'}",
+    )  # fmt: skip
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 1)
+        app = client.submit(job_from_dict({"name": "kept", "stages": stages}))
+        begun = out / "begun"
+        until(lambda: begun.exists() and begun.read_text().count("wide") == 4, "all of a stage run")
+        host.kill()
+        cluster.host(manager, "--scheduler=cobra", f"--port={host.address.rpartition(':')[2]}")
+
+        def followed() -> bool:
+            report = client.application(app)
+            return report.attempt_id & 0xFF == 2 and report.state == "RUNNING"
+
+        until(followed, "another master is registered")
+        (out / "go").touch()
+        report = client.wait([app])[app]
+    assert report.final_status == "SUCCEEDED", report.diagnostics
+    lines = sorted(begun.read_text().splitlines())
+    assert lines == ["narrow 0", "narrow 1", "wide 0", "wide 1", "wide 2", "wide 3"]
+    ran = ran_in(cluster.events(), app)
+    assert {attempt_of_container(number) & 0xFF for number in ran} == {1}, "no other was needed"

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from testkit.values import WIDE, strategy
 from weft import jobfile, messages, requests
 from weft.errors import InputError
-from weft.messages import QueryContainers, StartContainers, StopContainers
+from weft.messages import (
+    QueryContainers,
+    StartAnswered,
+    StartContainers,
+    StopContainers,
+    TasksEnded,
+)
 from weft.wire import codec, codec_job, containers_pb2, host_pb2, master_pb2, rules, tracker_pb2
 from weft.wire.codec_containers import NodeAnswer
 from weft.wire.codec_master import MasterOrder, MasterReport
@@ -66,6 +72,12 @@ def test_a_batch_of_messages_comes_back(
 ) -> None:
     batch = data.draw(st.lists(strategy(kind), max_size=3))
     assert decode(wire.FromString(encode(batch).SerializeToString())) == batch
+
+
+def test_ends_in_a_container_come_before_what_runs_there() -> None:
+    """Else a task that has just ended is taken for one that was never begun."""
+    both = [TasksEnded("n1", 257, (), (), 1.0), StartAnswered("n1", 257, ())]
+    assert codec.decode_answers(codec.encode_answers(both)) == both
 
 
 def test_every_message_has_a_way_over_the_wire() -> None:

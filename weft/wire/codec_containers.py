@@ -199,8 +199,22 @@ def encode_answers(messages: Iterable[NodeAnswer]) -> pb.ContainersResponse:
 
 
 def decode_answers(response: pb.ContainersResponse) -> list[NodeAnswer]:
-    """What nodes tell masters, answers first; raises CodecError."""
+    """What nodes tell masters; raises CodecError.
+
+    Ends come first, as a node tells them before its answer: who asks what runs in a container must
+    not take for not begun what has just ended there.
+    """
     messages: list[NodeAnswer] = [
+        TasksEnded(
+            end.node_id,
+            end.attempt_id,
+            decode_task_ends(end.ended),
+            decode_uses(end.container_use),
+            end.sent_s,
+        )
+        for end in response.ended
+    ]
+    messages.extend(
         StartAnswered(
             answer.node_id,
             answer.attempt_id,
@@ -220,16 +234,6 @@ def decode_answers(response: pb.ContainersResponse) -> list[NodeAnswer]:
             ),
         )
         for answer in response.answers
-    ]
-    messages.extend(
-        TasksEnded(
-            end.node_id,
-            end.attempt_id,
-            decode_task_ends(end.ended),
-            decode_uses(end.container_use),
-            end.sent_s,
-        )
-        for end in response.ended
     )
     return messages
 
