@@ -74,7 +74,9 @@ def parts_of(settings: RmSettings, cluster_ts: int) -> ManagerParts:
 
 def _chosen(settings: RmSettings) -> Preset:
     chosen = choose(settings.scheduler, matcher=settings.matcher)
-    return with_options(chosen, pairs(settings.set), ("matcher",))
+    from weft.workloads.carbon_trace import inlined
+
+    return with_options(chosen, inlined(pairs(settings.set)), ("matcher",))
 
 
 def _cluster(text: str) -> tuple[ResourceTypes, QueueSpec]:

@@ -27,6 +27,7 @@ from weft.job import Job
 from weft.presets import PARTS, Preset, choose, label, with_options
 from weft.results import write_parquet
 from weft.results.perfetto import check_trace, write_trace
+from weft.workloads.carbon_trace import inlined
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.documents import load_document
 from weft.workloads.imported import Imported
@@ -172,7 +173,7 @@ def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSetti
     )
     options, roles = read_options(request.options, scheduler, cluster)
     settings = SimSettings(
-        scheduler=with_options(scheduler, options),
+        scheduler=with_options(scheduler, inlined(options)),
         seed=request.seed,
         prompt=request.pace == "prompt",
         checks=request.checks,

@@ -14,7 +14,7 @@ from am.ask.registry import ASKERS, asker_parameters
 from am.plan.registry import PLANNERS, planner_parameters
 from am.settings import MasterSettings
 from nm.settings import NodeSettings
-from rm.match.registry import MATCHERS, Parameter
+from rm.match.registry import CARBON, MATCHERS, Parameter
 from rm.settings import ManagerSettings
 from sim.settings import ELSEWHERE
 from tools import drawn
@@ -69,6 +69,9 @@ def draw() -> str:
             (f"`{key}`", _shown(one.default), _told(one)) for key, one in row.parameters.items()
         ]
         parts.append(f"### {name}\n\n{row.text}\n" + (f"\n{_table(rows)}" if rows else ""))
+    rows = [(f"`{key}`", _shown(one.default), _told(one)) for key, one in CARBON.items()]
+    text = "What every matcher takes besides, to heed the carbon intensity (`docs/matching.md`)."
+    parts.append(f"### Around any matcher\n\n{text}\n\n{_table(rows)}")
     for word, title, names, read in (
         ("planner", "Planners", PLANNERS, planner_parameters),
         ("asker", "Askers", ASKERS, asker_parameters),

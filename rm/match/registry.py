@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, cast
 
@@ -149,6 +149,19 @@ MATCHERS: dict[str, Row] = {
         },
     ),
 }
+# what every matcher takes besides (`rm.match.carbon`), told where `carbon` is
+CARBON: dict[str, Parameter] = {
+    "carbon": Parameter(
+        "", "carbon intensity over time: STEP_S;V,V,..., diurnal:LOW:HIGH[:PERIOD_S], a CSV file"
+    ),
+    "carbon_policy": Parameter(
+        "cap", "a cap on what is held, or tasks deferred by importance", choices=("cap", "pcaps")
+    ),
+    "carbon_gamma": Parameter(0.5, "of pcaps: how much carbon counts", 1e-6, 1),
+    "carbon_least": Parameter(0.2, "of cap: the part of the nodes that is used in any case", 0, 1),
+    "carbon_look": Parameter(48, "slots that are forecast: L and U are the least and most", 1),
+    "carbon_step_s": Parameter(0.0, "length of a slot on the cluster's clock; 0: as told", 0),
+}
 
 
 def matcher_row(name: str) -> Row:
@@ -170,11 +183,27 @@ def make_matcher(name: str, parameters: Mapping[str, Any] | None = None) -> Matc
     """
     row = matcher_row(name)
     values = matcher_parameters(name, parameters)
+    around = {key: values.pop(key) for key in CARBON if key in values and key not in row.parameters}
     if not row.factory:
         made = plugins.build(plugins.MATCHERS, name, values, "match", "granted", "shares", "slack")
-        return cast(Matcher, made)
-    module, _, attribute = row.factory.partition(":")
-    return cast(Matcher, getattr(import_module(module), attribute)(**values))
+    else:
+        module, _, attribute = row.factory.partition(":")
+        made = getattr(import_module(module), attribute)(**values)
+    return _around(cast(Matcher, made), around) if around else cast(Matcher, made)
+
+
+def _around(inner: Matcher, told: Mapping[str, Any]) -> Matcher:
+    """A matcher that heeds the carbon intensity."""
+    from rm.match.carbon import CarbonMatcher, CarbonSettings, trace_of
+
+    trace = trace_of(told["carbon"])
+    if told["carbon_step_s"] > 0:
+        trace = replace(trace, step_s=told["carbon_step_s"])
+    settings = CarbonSettings(
+        trace, told["carbon_policy"], told["carbon_gamma"], told["carbon_least"],
+        told["carbon_look"],
+    )  # fmt: skip
+    return CarbonMatcher(inner, settings)
 
 
 def matcher_parameters(
@@ -182,13 +211,19 @@ def matcher_parameters(
 ) -> dict[str, float | int | bool | str]:
     """Every parameter of a matcher with its value; raises InputError for an unknown one."""
     row = matcher_row(name)
-    values = {key: known.default for key, known in row.parameters.items()}
-    for key, value in (parameters or {}).items():
+    given = parameters or {}
+    taken = dict(row.parameters)
+    if any(key in CARBON and key not in taken for key in given):
+        taken = CARBON | taken
+        if not given.get("carbon"):
+            raise InputError(f"matcher.{name}.carbon", "its parameters need a trace: carbon=...")
+    values = {key: known.default for key, known in taken.items()}
+    for key, value in given.items():
         place = f"matcher.{name}.{key}"
-        if key not in row.parameters:
+        if key not in taken:
             known_names = ", ".join(row.parameters) or "none"
             raise InputError(place, f"unknown parameter; known: {known_names}")
-        values[key] = _read(value, row.parameters[key], place)
+        values[key] = _read(value, taken[key], place)
     return values
 
 

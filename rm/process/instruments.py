@@ -43,7 +43,8 @@ class MeteredMatcher:
 
     def __init__(self, matcher: Matcher, out: Exposition) -> None:
         self._matcher = matcher
-        self._remote = matcher if isinstance(matcher, RemoteMatcher) else None
+        inner = getattr(matcher, "inner", matcher)
+        self._remote = inner if isinstance(inner, RemoteMatcher) else None
         self._out = out
         self._took = out.histogram(PHASE, PHASE_TEXT, (("phase", "match"),))
         self._waited = out.histogram(

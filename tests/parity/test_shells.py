@@ -24,6 +24,10 @@ SCHEDULERS: dict[str, Preset] = {name: Preset(name, "bfs", "all_ready") for name
     name: preset(name) for name in ("graphene", "carbyne", "carbyne_graphene", "tez_g_tetris")
 }
 # Askers that decide by the clock: never at the instant of a heartbeat, where order is anybody's.
+SCHEDULERS["cap"] = with_options(preset("capacity"), {"matcher.carbon": "diurnal:100:400:96"})
+SCHEDULERS["pcaps"] = with_options(
+    preset("graphene"), {"matcher.carbon": "diurnal:100:400:96", "matcher.carbon_policy": "pcaps"}
+)
 SCHEDULERS["heft"] = Preset("capacity", "heft", "all_ready")
 SCHEDULERS["cobra"] = with_options(preset("cobra"), {"asker.period_s": 4.831})
 SCHEDULERS["drs"] = with_options(
