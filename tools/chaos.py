@@ -8,8 +8,11 @@ pages must list all of them, and in process mode, by the lines that tasks write,
 how many did so more than once is told, and for each why, from what the manager recorded
 (docs/operations.md lists the causes). A task that was started again after its success was heard is
 a broken promise, and so is one that finished again for any cause but a node that was silent for
-longer than the expiry: as every such pause costs about what the node ran, `--long-pauses` says how
-many of the breaks are one. `--keep FOLDER` keeps logs and events.
+longer than the expiry. Every such pause costs what the node ran, so that of all tasks finish again
+about (duration of a task) / (time between two such pauses of one node): `--long-pauses` says how
+many of the breaks are one, `--nodes` over how many nodes they are spread. Half way a node is paused
+for so long in any case. Jobs come at a steady pace, whatever is broken meanwhile. `--keep FOLDER`
+keeps logs and events.
 """
 
 import argparse
@@ -22,21 +25,24 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from testkit.live import Cluster, Part, wait_for_nodes
+from testkit.live import Cluster, Part, until, wait_for_nodes
 from weft.client.api import Client
 from weft.job import Edge, Job, Stage
 
 EXPIRY_S = 6.0
 KILLS, LONG_PAUSES = 0.65, 0.175  # parts of the breaks; the rest are pauses of 1 s
+NODES, JOB_EVERY_S = 3, 2.0
 NODE = "1x8vcores,16384memory_mb,800disk_mbps,1000network_mbps"
 ENDED = ("FINISHED", "FAILED", "KILLED")
 DRAIN_S = 240.0  # for the jobs that still run when nothing breaks any more
@@ -50,13 +56,14 @@ class Chaos:
     cluster: Cluster
     mode: str
     seed: int
-    nodes: int = 3
+    nodes: int = NODES
     long_pauses: float = LONG_PAUSES
     events: Counter[str] = field(default_factory=Counter)
     parts: dict[str, Part] = field(default_factory=dict)
     apps: list[int] = field(default_factory=list)
     jobs: dict[int, Job] = field(default_factory=dict)
     causes: list[str] = field(default_factory=list)  # of tasks that finished again
+    over: threading.Event = field(default_factory=threading.Event)  # no more jobs come
 
     @property
     def ends(self) -> Path:
@@ -109,20 +116,26 @@ class Chaos:
         stages = (stage("a", 6), stage("b", 4, "a"), stage("c", 1, "b"))
         return Job(f"chaos-{number}", stages, max_task_attempts=50)
 
-    def submit(self) -> None:
+    def submit(self, client: Client) -> None:
         """One more job, however often the manager goes down meanwhile."""
         number = len(self.apps)
         job = self.job(number)
-        with Client(self.parts["rm"].address) as client:
-            app = client.submit(job, submission_id=f"chaos-{number}")
+        app = client.submit(job, submission_id=f"chaos-{number}")
         self.apps.append(app)
         self.jobs[app] = job
+
+    def submit_steadily(self) -> None:
+        """One job after the other until it is `over`, in a thread of its own."""
+        with Client(self.parts["rm"].address) as client:
+            while not self.over.is_set():
+                self.submit(client)
+                self.over.wait(JOB_EVERY_S)
 
     def break_something(self, rng: random.Random) -> None:
         """Kill a part and start it again, or let it stand still."""
         name = rng.choice(["rm", "rm", "am", "web", *(f"n{i}" for i in range(self.nodes))])
         part = self.parts[name]
-        role = name if name in ("rm", "am", "web") else "nm"
+        role = _role(name)
         kind = rng.random()
         if kind < KILLS:
             self.events[f"kill {role}"] += 1
@@ -130,11 +143,14 @@ class Chaos:
             time.sleep(rng.choice([0.0, 0.3, 1.5]))
             self.start(name)
             return
-        long = kind >= 1.0 - self.long_pauses
-        pause_s = EXPIRY_S * 1.3 if long else 1.0
-        self.events[f"pause {role} {'beyond' if long else 'within'} the expiry"] += 1
+        self.pause(name, long=kind >= 1.0 - self.long_pauses)
+
+    def pause(self, name: str, *, long: bool) -> None:
+        """Let a part stand still, for longer than the expiry or not."""
+        part = self.parts[name]
+        self.events[f"pause {_role(name)} {'beyond' if long else 'within'} the expiry"] += 1
         part.process.send_signal(signal.SIGSTOP)
-        time.sleep(pause_s)
+        time.sleep(EXPIRY_S * 1.3 if long else 1.0)
         part.process.send_signal(signal.SIGCONT)
 
     def judge(self) -> list[str]:
@@ -223,6 +239,10 @@ class End(NamedTuple):
         return cls(float(at), task, (int(app) << 8 | int(attempt)) << 32 | int(number))
 
 
+def _role(name: str) -> str:
+    return name if name in ("rm", "am", "web") else "nm"
+
+
 def unheard(end: End, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What a manager that started anew would have said of a container which it never knew: its node
     was back too late, or in time.
@@ -259,21 +279,36 @@ def why(end: End, heard: Mapping[str, Any]) -> str:
 
 
 def run(
-    folder: Path, mode: str, seconds: float, seed: int, long_pauses: float = LONG_PAUSES
+    folder: Path,
+    mode: str,
+    seconds: float,
+    seed: int,
+    long_pauses: float = LONG_PAUSES,
+    nodes: int = NODES,
 ) -> tuple[Chaos, list[str]]:
     """One run of so many s of breaking; what happened, and what is wrong."""
     rng = random.Random(seed)
     cluster = Cluster(folder)
-    chaos = Chaos(cluster, mode, seed, long_pauses=long_pauses)
+    chaos = Chaos(cluster, mode, seed, nodes, long_pauses)
+    jobs = ThreadPoolExecutor(1)
     try:
         chaos.begin()
-        began_s = time.monotonic()
+        coming = jobs.submit(chaos.submit_steadily)
+        until(lambda: chaos.apps or coming.done(), "the first job is accepted")
+        began_s, half = time.monotonic(), False
         while time.monotonic() - began_s < seconds:
-            chaos.submit()
             time.sleep(rng.random())
-            chaos.break_something(rng)
+            if not half and time.monotonic() - began_s >= seconds / 2:
+                half = True
+                chaos.pause(rng.choice([f"n{i}" for i in range(nodes)]), long=True)
+            else:
+                chaos.break_something(rng)
+        chaos.over.set()
+        coming.result()
         wrong = chaos.judge()
     finally:
+        chaos.over.set()
+        jobs.shutdown()
         cluster.close()
     chaos.events["jobs"] = len(chaos.apps)
     return chaos, wrong
@@ -319,6 +354,7 @@ def main() -> int:
         "--long-pauses", type=float, default=LONG_PAUSES, metavar="PART",
         help="Of all breaks so many are pauses beyond the expiry.",
     )  # fmt: skip
+    parser.add_argument("--nodes", type=int, default=NODES, help="Node managers.")
     parser.add_argument("--keep", default="", help="A new folder for logs and events.")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -332,7 +368,9 @@ def main() -> int:
         folder = Path(given.keep or made)
         if given.keep:
             folder.mkdir(parents=True)  # what another run left would be taken for this one's
-        chaos, wrong = run(folder, given.mode, given.seconds, given.seed, given.long_pauses)
+        chaos, wrong = run(
+            folder, given.mode, given.seconds, given.seed, given.long_pauses, given.nodes
+        )
     lossy = f", {given.loss:g} % of packets dropped by {way}" if way else ""
     print(f"{given.mode}, seed {given.seed}{lossy}: {dict(sorted(chaos.events.items()))}")
     if chaos.events["tasks"]:

@@ -20,7 +20,7 @@ from testkit.builders import TWO_TYPES, FakeMaster, ask, job, sent, stage
 from testkit.manager import Rig
 from testkit.master import accepted
 from weft.cluster import cluster_from_text
-from weft.effects import Effect, Started, TimerFired
+from weft.effects import Effect, Send, Started, TimerFired
 from weft.facts import TaskStarted
 from weft.ids import attempt_id, container_id
 from weft.messages import (
@@ -98,7 +98,7 @@ def test_a_container_obeys_the_last_attempt_that_asked_for_it_and_no_earlier_one
     assert not answer.items[0].error
     (told,) = [
         effect for effect in node.handle(TimerFired("tasks"), 10.0)
-        if isinstance(getattr(effect, "message", None), TasksEnded)
+        if isinstance(effect, Send) and isinstance(effect.message, TasksEnded)
     ]  # fmt: skip
     assert told.to == master_address(SECOND), "nobody else waits for its end"
     node.check()
