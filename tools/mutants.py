@@ -5,24 +5,27 @@ loop left out) is judged, each in a fork of one process that has a copy of the c
 tests loaded (tools/mutants_judge.py). The first run learns which lines each test runs, which takes
 some minutes; a mutant meets only the tests that run its line, the quick ones first, for at most
 20 s. A mutant that no test fails is printed. Kernels run as plain Python (NUMBA_DISABLE_JIT=1).
-Results are kept in build/mutants, so that a run that was stopped goes on where it was; the same
-seed draws the same mutants from the same code.
+Results are kept in build/mutants, so that a run that was stopped goes on where it was. A seed draws
+lines of code, not numbers of lines: a change elsewhere leaves the sample as it is, and only mutants
+of files that changed are judged again.
 """
 
 import argparse
 import ast
 import contextlib
 import difflib
+import hashlib
 import io
 import json
+import math
 import os
-import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -46,12 +49,13 @@ BUDGET_S = 20.0  # CPU time of a mutant's tests
 
 
 class Mutant(NamedTuple):
-    """One change of one file."""
+    """One change of one file; `name` stays as long as its line does."""
 
     path: str
     operator: str
     occurrence: int
     line: int
+    name: str
 
 
 def sources() -> list[str]:
@@ -64,51 +68,89 @@ def sources() -> list[str]:
 
 
 @cache
+def source(path: str) -> str:
+    """The text of a file."""
+    return (ROOT / path).read_text()
+
+
+def mark(path: str) -> str:
+    """What tells a file from what it was."""
+    return hashlib.sha256(source(path).encode()).hexdigest()[:16]
+
+
+@cache
+def names(path: str) -> list[str]:
+    """Every line by its text, and by which of the like ones it is."""
+    seen: Counter[str] = Counter()
+    found = []
+    for line in source(path).splitlines():
+        found.append(f"{path}|{line.strip()}|{seen[line.strip()]}")
+        seen[line.strip()] += 1
+    return found
+
+
+@cache
 def places(path: str) -> dict[tuple[int, int], list[Mutant]]:
-    """All changes of a file by where they are, in a fixed order."""
+    """All changes of a file by where they are (line, column), in a fixed order."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator, operator_names
 
     wanted = [n for n in sorted(operator_names()) if not any(word in n for word in LEFT_OUT)]
     operators = {name: get_operator(name)() for name in wanted}
     count = dict.fromkeys(operators, 0)
-    found: dict[tuple[int, int], list[Mutant]] = {}
-    for node in ast_nodes(get_ast((ROOT / path).read_text())):
-        for name, operator in operators.items():
-            for start, _ in operator.mutation_positions(node):
-                one = Mutant(path, name, count[name], start[0])
-                found.setdefault(start, []).append(one)
-                count[name] += 1
+    lines, found = source(path).splitlines(), dict[tuple[int, int], list[Mutant]]()
+    left_out = unseen(path)
+    for node in ast_nodes(get_ast(source(path))):
+        for operator, made in operators.items():
+            for start, _ in made.mutation_positions(node):
+                line, column = start
+                if not any(low <= start < high for low, high in left_out):
+                    text = lines[line - 1]
+                    column -= len(text) - len(text.lstrip())
+                    here = found.setdefault(start, [])
+                    name = f"{names(path)[line - 1]}|{column}|{operator}|{len(here)}"
+                    here.append(Mutant(path, operator, count[operator], line, name))
+                count[operator] += 1
     return found
 
 
 @cache
-def decorators(path: str) -> set[int]:
-    """The lines of decorators: `frozen` and `slots` of a dataclass are for people and memory."""
-    tree = ast.parse((ROOT / path).read_text())
-    found: set[int] = set()
-    for node in ast.walk(tree):
-        for decorator in getattr(node, "decorator_list", ()):
-            found |= set(range(decorator.lineno, (decorator.end_lineno or decorator.lineno) + 1))
-    return found
+def unseen(path: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """What no run looks at, from (line, column) to (line, column).
+
+    Decorators: `frozen` and `slots` of a dataclass are for people and memory. Arguments of `direct`
+    but the first: examples of types for the compiler.
+    """
+    found: list[ast.expr] = []
+    for node in ast.walk(ast.parse(source(path))):
+        found += getattr(node, "decorator_list", ())
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "direct":
+            found += node.args[1:]
+    return [
+        ((one.lineno, one.col_offset), (one.end_lineno or 0, one.end_col_offset or 0))
+        for one in found
+    ]
+
+
+def chance(*words: object) -> float:
+    """A number in (0, 1) that these words draw."""
+    digest = hashlib.sha256("|".join(map(str, words)).encode()).digest()
+    return (int.from_bytes(digest[:7]) + 0.5) / 2**56
 
 
 def sample(count: int, seed: int) -> list[Mutant]:
-    """Draw a file by its length, a place in it, a change there; no place twice."""
-    rng = random.Random(seed)
-    paths = sources()
-    weights = [len((ROOT / path).read_text().splitlines()) for path in paths]
-    drawn: dict[tuple[str, tuple[int, int]], Mutant] = {}
-    for _ in range(20 * count):
-        if len(drawn) == count:
-            break
-        (path,) = rng.choices(paths, weights)
-        if places(path):
-            at = rng.choice(sorted(places(path)))
-            one = rng.choice(places(path)[at])
-            if one.line not in decorators(path):
-                drawn.setdefault((path, at), one)
-    return list(drawn.values())
+    """Draw places without replacement, a file's by its length, and one change of each.
+
+    A place's turn is its own (Efraimidis and Spirakis, 2006): others that come and go leave it.
+    """
+    turns: list[tuple[float, Mutant]] = []
+    for path in sources():
+        weight = len(source(path).splitlines()) / max(len(places(path)), 1)
+        for changes in places(path).values():
+            one = min(changes, key=lambda mutant: chance(seed, mutant.name))
+            place = changes[0].name.rsplit("|", 2)[0]
+            turns.append((-math.log(chance(seed, place)) / weight, one))
+    return [mutant for _, mutant in sorted(turns)[:count]]
 
 
 def changed(mutant: Mutant, folder: Path) -> tuple[str, str]:
@@ -158,28 +200,42 @@ def tests(folder: Path) -> list[str]:
     return sorted(str(p) for p in found if USES.search(p.read_text()))
 
 
-def judged(judge: "Judge", mutant: Mutant, budget_s: float) -> dict[str, Any]:
-    """Judge one mutant by the tests that run its line; the row that is kept."""
+def judged(judge: "Judge", mutant: Mutant, budget_s: float, first: str) -> dict[str, Any]:
+    """Judge one mutant by the tests that run its line, one of them `first`; the row to keep."""
     before, after = changed(mutant, judge.folder)
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
     diff = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     choices = (judge.tests_of(mutant.path, near) for near in nearby(before, mutant.line))
     tests = next((found for found in choices if found), [])
+    tests.sort(key=lambda test: test != first)
     verdict = judge.judge(mutant.path, after, tests, budget_s)
-    return {**mutant._asdict(), **verdict._asdict(), "of": len(tests), "diff": diff}
+    told = {"mark": mark(mutant.path), "of": len(tests), "diff": diff}
+    return {**mutant._asdict(), **verdict._asdict(), **told}
 
 
-def show(rows: list[dict[str, Any]]) -> str:
-    """Survivors with their change, and the rate."""
+def in_the_page(row: dict[str, Any]) -> str:
+    """How docs/mutants.md names a change."""
+    before, after = (
+        " ".join(line[1:].strip() for line in row["diff"] if line[0] == sign) for sign in "-+"
+    )
+    return f"`{before}` to `{after}`".replace("|", "\\|")
+
+
+def show(rows: list[dict[str, Any]], of: int, page: str) -> str:
+    """Survivors that the page gives no reason for, with their change, and the rates."""
     out = io.StringIO()
-    for row in rows:
-        if not row["killed"]:
-            where = f"{row['path']}:{row['line']} ({row['operator']})"
-            print(f"\n{where}, {row['tests']} of {row['of']} tests", file=out)
-            print("\n".join(f"    {line}" for line in row["diff"]), file=out)
-    killed = sum(row["killed"] for row in rows)
+    alive = [row for row in rows if not row["killed"]]
+    new = [row for row in alive if in_the_page(row) not in page]
+    for row in new:
+        where = f"{row['path']}:{row['line']} ({row['operator']})"
+        print(f"\n{where}, {row['tests']} of {row['of']} tests", file=out)
+        print("\n".join(f"    {line}" for line in row["diff"]), file=out)
+    killed, told = len(rows) - len(alive), len(alive) - len(new)
     share = 100 * killed / max(len(rows), 1)
     print(f"\n{killed} of {len(rows)} mutants killed ({share:.0f} %)", file=out)
+    print(f"{told} others are in docs/mutants.md, {len(new)} are not", file=out)
+    if len(rows) < of:
+        print(f"{of - len(rows)} were not judged: run it again", file=out)
     return out.getvalue()
 
 
@@ -202,7 +258,7 @@ def main(arguments: list[str] | None = None) -> int:
     known = {}
     if kept.exists():
         rows = [json.loads(line) for line in kept.read_text().splitlines()]
-        known = {(r["path"], r["operator"], r["occurrence"], r["line"]): r for r in rows}
+        known = {row["name"]: row for row in rows if "name" in row}
 
     def work(judge: "Judge") -> None:
         for row in known.values():
@@ -211,10 +267,12 @@ def main(arguments: list[str] | None = None) -> int:
         judge.record(kept.parent / "lines.json", lambda text: print(text, flush=True))
         give_up = time.monotonic() + 60 * args.minutes
         for mutant in chosen:
-            old = known.get(tuple(mutant))
-            if (old and (old["killed"] or not args.again)) or time.monotonic() > give_up:
+            old = known.get(mutant.name)
+            holds = old and old["mark"] == mark(mutant.path)
+            if (holds and (old["killed"] or not args.again)) or time.monotonic() > give_up:
                 continue
-            row = known[tuple(mutant)] = judged(judge, mutant, args.budget)
+            first = old["by"] if old else ""
+            row = known[mutant.name] = judged(judge, mutant, args.budget, first)
             with kept.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             word = "killed" if row["killed"] else "SURVIVED"
@@ -225,7 +283,9 @@ def main(arguments: list[str] | None = None) -> int:
 
         files = [path for path in tests(folder) if args.tests in path]
         session(folder, files, sources(), work)
-    print(show([known[tuple(m)] for m in chosen if tuple(m) in known]))
+    rows = [known[m.name] for m in chosen if m.name in known]
+    rows = [row for row in rows if row["mark"] == mark(row["path"])]
+    print(show(rows, len(chosen), (ROOT / "docs" / "mutants.md").read_text()))
     return 0
 
 
