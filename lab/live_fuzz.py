@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from weft.client.api import AsyncClient
 from weft.client.local import LocalCluster, LocalSettings
 from weft.errors import WeftError
+from weft.hadoop import translate
 from weft.ids import attempt_id
 from weft.job import Job, Stage
 from weft.wire.flood import Badges, flood
@@ -36,6 +37,8 @@ OWN = tuple(f"n{n}" for n in range(1, NODES + 1))
 ROUND, VICTIMS = 2_000, 3  # messages before the victims are others
 VICTIMS_S = 5.0
 PROBE_S, GONE_S = 120.0, 60.0  # for a job, and for all that is over to be gone
+REST = tuple(f"/ws/v1/cluster/{what}" for what in ("apps", "nodes", "scheduler", "metrics"))
+PAGES = (*REST, "/cluster", "/cluster/nodes", "/cluster/scheduler")
 REFUSED = "weft_messages_refused"
 ENDED = ("FINISHED", "FAILED", "KILLED")
 
@@ -53,7 +56,7 @@ async def fuzz_live(
     where a service gives in.
     """
     settings = LocalSettings(
-        nodes=NODES, nm_processes=2, scheduler="fair", state=True,
+        nodes=NODES, nm_processes=2, scheduler="fair", state=True, web=True,
         flags={"rm": ["node_expiry_s=30", "master_expiry_s=30"]},
     )  # fmt: skip
     with LocalCluster(settings) as cluster:
@@ -89,6 +92,12 @@ def _counted(cluster: LocalCluster, name: str) -> int:
                 if family.name == name:
                     total += sum(sample.value for sample in family.samples)
     return int(total)
+
+
+def _read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=60) as page:
+        text: bytes = page.read()
+    return text
 
 
 class Watch:
@@ -148,13 +157,31 @@ class Watch:
         return Keys(time.time(), secrets.token_bytes, saved=saved)
 
     async def clear(self, when: str) -> None:
-        """Kill whatever the flood left running; every listing answers."""
+        """Every listing answers; then kill whatever the flood left running."""
         try:
-            for app in await self.client.applications():
+            apps, nodes = await self.client.applications(), await self.client.nodes()
+            await self._pages(when)
+            for node in nodes:
+                translate.node_report(node, None, int, "").SerializeToString()
+            for app in apps:
+                translate.report(app, int, "", unmanaged=False).SerializeToString()
                 if app.state not in ENDED and app.app_id != self.witness:
                     await self.client.kill(app.app_id)
         except WeftError as error:
             raise FuzzError(f"{when}: {self.cluster.failed() or error}") from error
+        except ValueError as error:
+            raise FuzzError(f"{when}: clients of YARN are told nothing more: {error}") from error
+
+    async def _pages(self, when: str) -> None:
+        """What the pages and YARN's REST API list."""
+        for path in PAGES:
+            url = self.cluster.url.removesuffix("/cluster") + path
+            try:
+                text = await asyncio.to_thread(_read, url)
+                if path.startswith("/ws"):
+                    json.loads(text)
+            except (OSError, ValueError) as error:
+                raise FuzzError(f"{when}: {path}: {error}") from error
 
     async def look(self, when: str) -> None:
         """Nobody ended, nothing of others changed, every listing answers, a job runs to its end."""

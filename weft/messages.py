@@ -287,7 +287,7 @@ class AttemptFinished:
     succeeded: bool
     diagnostics: str = ""
     tracking_url: str = ""  # where a foreign master's history is; empty: as before
-    status: str = ""  # YARN's final status, where a foreign master tells it apart
+    status: str = ""  # SUCCEEDED FAILED KILLED, where a foreign master tells it apart
 
 
 # -- Resource Manager -> Application Master --------------------------------------------------------

@@ -12,6 +12,7 @@ from weft.errors import InputError
 from weft.messages import (
     Ask,
     AskType,
+    AttemptFinished,
     Container,
     ContainerEnd,
     ContainersAsked,
@@ -126,6 +127,8 @@ def test_what_keeps_the_rules_passes() -> None:
         ),
         (StartContainers(1, "n", (replace(LAUNCH, duration_s=1e300),)), "items[0].duration_s"),
         (StartContainers(1, "n", (replace(LAUNCH, granted=(1.0,)),)), "items[0].granted"),
+        (AttemptFinished(257, True, status="evil2"), "status"),
+        (AttemptFinished(257, True, status="UNDEFINED"), "status"),
         (DecommissionNode("n", 1e308), "timeout_s"),
         (KillApplication(2**60), "app_id"),
     ],

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from weft.hadoop import clients, rpc
+import pytest
+
+from weft.hadoop import clients, rpc, translate
 from weft.hadoop import hadoop_pb2 as pb
 from weft.hadoop.clients import ClientFace
 from weft.hadoop.store import Store
 from weft.hadoop.tokens import TokenKeeper
-from weft.requests import ApplicationReport
+from weft.requests import ApplicationReport, NodeReport
 
 APP = pb.ApplicationId(id=3, cluster_timestamp=7)
 RUNNING = ApplicationReport(
@@ -88,3 +91,25 @@ def test_a_submission_said_again_changes_nothing_of_the_first(tmp_path: Path) ->
         assert cluster.jobs == [("hadoop-7-3", 3)] * 2
 
     talk(tmp_path, conversation)
+
+
+@pytest.mark.parametrize("port", ["99999999999", "65536", "-1", "²", "9" * 900, ""])
+def test_no_master_makes_the_list_of_applications_fail(port: str) -> None:
+    """What it told of itself is shown as far as YARN's records can hold it."""
+    odd = replace(
+        RUNNING, master_address=f"h:{port}", attempt_id=769, final_status="evil", priority=-(2**31),
+        allocated={"vcores": 2.0**53, "memory_mb": 2.0**53}, state="FINISHED",
+    )  # fmt: skip
+    made = translate.report(odd, int, "", unmanaged=False)
+    assert (made.rpc_port, translate.FINAL_STATES[made.final_status]) == (-1, "FAILED")
+    assert translate.attempt_report(odd, int, number=769).rpc_port == -1
+    assert made.SerializeToString()
+
+
+def test_no_node_makes_the_list_of_nodes_fail() -> None:
+    huge = {"vcores": 2.0**53, "memory_mb": 2.0**53, "disk_mbps": 1e300}
+    node = NodeReport("n1", "h:1", "r", (), "RUNNING", huge, huge, {}, 1, 0.0)
+    made = translate.node_report(node, pb.NodeId(host="h", port=1), int, "")
+    assert made.capability.virtual_cores == 2**31 - 1
+    assert made.capability.memory == 2**53
+    assert made.SerializeToString()

@@ -30,6 +30,7 @@ _YARN_NAME = {"gpu": "yarn.io/gpu", "gpus": "yarn.io/gpu", "fpga": "yarn.io/fpga
 APP_STATES = ("", "NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED",
               "KILLED")  # fmt: skip
 FINAL_STATES = ("UNDEFINED", "SUCCEEDED", "FAILED", "KILLED")
+INT32_MAX, INT64_MAX, PORT_MAX = 2**31 - 1, 2**63 - 1, 2**16 - 1
 NODE_STATES = ("", "NEW", "RUNNING", "UNHEALTHY", "DECOMMISSIONED", "LOST", "REBOOTED",
                "DECOMMISSIONING", "SHUTDOWN")  # fmt: skip
 ATTEMPT_STATES = {"ACCEPTED": 3, "RUNNING": 8, "FINISHED": 10, "FAILED": 7, "KILLED": 11}
@@ -97,9 +98,13 @@ def container_name(cluster_ts: int, number: ContainerId) -> str:
 
 
 def resource(amounts: Mapping[str, float]) -> Any:
-    """Return amounts as a resource; parts of a core or of a MB count as whole ones."""
-    whole = {name: ceil(amount - 1e-9) for name, amount in amounts.items()}
-    made = pb.Resource(memory=whole.get(MEMORY, 0), virtual_cores=whole.get(CORES, 0))
+    """Return amounts as a resource; parts of a core or of a MB count as whole ones.
+
+    What is more than YARN's numbers can hold is the largest that they do.
+    """
+    whole = {name: min(ceil(amount - 1e-9), INT64_MAX) for name, amount in amounts.items()}
+    cores = min(whole.get(CORES, 0), INT32_MAX)
+    made = pb.Resource(memory=whole.get(MEMORY, 0), virtual_cores=cores)
     made.amounts.add(key="memory-mb", value=whole.get(MEMORY, 0), units="Mi", type=0)
     made.amounts.add(key="vcores", value=whole.get(CORES, 0), units="", type=0)
     for name, amount in whole.items():
@@ -153,6 +158,17 @@ def exit_status(end: ContainerEnd, *, released: bool, stopped: bool) -> tuple[in
 # -- reports ---------------------------------------------------------------------------------------
 
 
+def _port(text: str) -> int:
+    """The port at the end of an address that a master told; -1: it is none."""
+    known = text.isascii() and text.isdigit() and len(text) <= 5
+    return int(text) if known and int(text) <= PORT_MAX else -1
+
+
+def _final(status: str) -> int:
+    """A final status that no client knows, of a journal of an older version, is no success."""
+    return FINAL_STATES.index(status if status in FINAL_STATES else "FAILED")
+
+
 def report(item: ApplicationReport, ms_of: Any, web: str, *, unmanaged: bool) -> Any:
     """Return an application's report; `ms_of` turns the cluster's clock into Unix time in ms."""
     ended = item.state in ("FINISHED", "FAILED", "KILLED")
@@ -164,14 +180,14 @@ def report(item: ApplicationReport, ms_of: Any, web: str, *, unmanaged: bool) ->
         queue=item.queue.rpartition(".")[2],
         name=item.name,
         host=host or "N/A",
-        rpc_port=int(port) if port.isdigit() else -1,
+        rpc_port=_port(port),
         state=APP_STATES.index(item.state),
         diagnostics=item.diagnostics,
         start_time=ms_of(item.submitted_s),
         submit_time=ms_of(item.submitted_s),
         launch_time=ms_of(item.started_s) if item.started_s else 0,
         finish_time=ms_of(item.finished_s) if ended else 0,
-        final_status=FINAL_STATES.index(item.final_status),
+        final_status=_final(item.final_status),
         progress=item.progress,
         type=item.kind,
         tags=item.tags,
@@ -204,7 +220,7 @@ def attempt_report(item: ApplicationReport, ms_of: Any, *, number: AttemptId) ->
     return pb.AttemptReport(
         attempt=attempt(item.cluster_ts, number),
         host=host if current and host else "N/A",
-        rpc_port=int(port) if current and port.isdigit() else -1,
+        rpc_port=_port(port) if current else -1,
         tracking_url=item.tracking_url or "N/A",
         original_tracking_url=item.tracking_url or "N/A",
         diagnostics=item.diagnostics if current else "",

@@ -68,6 +68,7 @@ def _job(rng: random.Random, pool: Pool) -> Job:
 _MAKERS: Mapping[str, Maker] = {
     "name": lambda rng, pool: rng.choice(("", "a", "r1", *pool.nodes)),
     "named": lambda rng, pool: rng.choice(pool.nodes),
+    "status": lambda rng, pool: rng.choice(rules.FINAL_STATUSES),
     "text": lambda rng, pool: rng.choice(("", "why not", "two\nlines")),
     "id": lambda rng, pool: rng.choice((0, 1, *pool.batches, rng.randrange(2**40))),
     "container": lambda rng, pool: pool.container(rng),

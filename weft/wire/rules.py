@@ -33,6 +33,7 @@ STAGE_MAX = 2**31 - 1
 TEXT_BYTES_MAX = 64 * 1024  # diagnostics: the end of a command's output, a reason
 ITEMS_MAX = 200_000  # of one list in one message, a run being as many as it stands for
 LABELS_MAX = 16  # of one node
+FINAL_STATUSES = ("", "SUCCEEDED", "FAILED", "KILLED")  # all that clients know; empty: not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,12 @@ def _name(value: str, d: int) -> str:
 
 def _named(value: str, d: int) -> str:
     return name_problem(value) if value else "must not be empty"
+
+
+def _status(value: str, d: int) -> str:
+    if value in FINAL_STATUSES:
+        return ""
+    return f"expected one of {', '.join(FINAL_STATUSES[1:])} or nothing, got {value!r:.40}"
 
 
 def _text(value: str, d: int) -> str:
@@ -169,6 +176,7 @@ TEXT = Rule(
     "text", _text,
     quick=f"not {{v}} or len({{v}}) <= {TEXT_BYTES_MAX // 4} or not {{check}}({{v}}, d)",
 )  # fmt: skip
+STATUS = Rule("status", _status, quick="not {v} or not {check}({v}, d)")
 ID = _number("id", 0, ID_MAX, "an id below 2^63")
 CONTAINER = _number("container", CONTAINER_MIN, ID_MAX, "a container's id from 2^32 to 2^63 - 1")
 # the first of a run, whose last is one as well
@@ -255,7 +263,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     },
     messages.AttemptFinished: {
         "attempt_id": ATTEMPT, "succeeded": GIVEN, "diagnostics": TEXT, "tracking_url": NAME,
-        "status": NAME,
+        "status": STATUS,
     },
     messages.AttemptAccepted: {
         "attempt_id": ATTEMPT, "job": GIVEN, "types": TYPES, "machines": _row(DEMAND, COUNT),
