@@ -97,7 +97,7 @@ def test_figure_15_picks_and_scores(case: dict[str, Any], monkeypatch: pytest.Mo
         stated = [(t["demand"], t["duration"], t["oScore"]) for t in tasks if "oScore" in t]
         if stated:  # the what-if itself is proved by the family `overbook`
             options["overbook"] = ",".join(names)
-            monkeypatch.setattr("rm.match.graphene.what_if", lambda over, waiting, *_: [
+            monkeypatch.setattr("rm.match.graphene._what_if", lambda over, waiting, *_: [
                 over.__setitem__(len(over) - len(waiting.demand) + at, score)
                 for at, row in enumerate(waiting.demand)
                 for wanted, _, score in stated if list(row) == wanted
@@ -213,11 +213,14 @@ def test_two_jobs_under_figure_15_take_the_expected_times(case: dict[str, Any]) 
         given.prose("ties")
         assert len(set(given["share"])) == 1  # as applications of one queue have them
         bounds = given["kappaC"]
+        first = given["jobs"][0]["resources"][0]  # a slot's: the matcher's kappa is over all of it
+        slots = max(1.0, given["cluster"]["capacity"][first])
+        assert given["factor"] == "slot" or slots == 1
         wanted = zip(bounds, expected["avg_jct_over_T"], expected["makespan_over_T"], strict=True)
         for bound, mean, makespan in wanted:
             options = {
-                "overbook": "", "eta_m": given["m"], "eta_weight": 1.0, "kappa": bound,
-                "deficit_unit": UNIT[given["factor"]], "group": "app",
+                "overbook": "", "eta_m": given["m"], "eta_weight": 1.0,
+                "kappa": bound / slots, "deficit_unit": UNIT[given["factor"]], "group": "app",
             }  # fmt: skip
             ends = np.array(TwoJobs(given, given["priScore"], options).run()) / given["T"]
             assert ends.mean() == pytest.approx(mean, abs=tolerance["abs"])
