@@ -172,7 +172,8 @@ class PoolTakeover(Takeover):
         One with a task that is not to be run now, or that another runs, is given back: a task in it
         cannot be stopped alone. One that is done may run to its end.
         """
-        found, taken = [], set[tuple[int, int]]()
+        found: list[Kept] = []
+        taken: set[tuple[int, int]] = set()
         for container_id, kept in sorted(self.kept.items()):
             tasks = tuple(key for key in kept.tasks if (container_id, key) not in self._ended)
             states = {(stage, task): self.state_of(stage, task) for stage, task, _ in tasks}

@@ -78,7 +78,7 @@ class Held:
     @property
     def tries(self) -> int:
         """A number above those of all tries that ran or run inside."""
-        return 1 + max((attempt for _, _, attempt in (*self.tasks, *self.ended)), default=-1)
+        return 1 + max((attempt for _, _, attempt in [*self.tasks, *self.ended]), default=-1)
 
     @property
     def tasks(self) -> Mapping[TaskKey, Work]:
