@@ -25,8 +25,10 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 demo: $(VENV)/.run ## start a local cluster, run the sample jobs on it, print their table
 	$(BIN)/weft demo
 
+# A file stays on one worker: its tests share a cluster, compiled kernels and recorded runs. Files go
+# by name, as those of live clusters, which are the longest, so come early.
 test: $(VENV)/.dev ## the whole test suite
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev ## format, lint, types, walls, stubs, diagrams
 	$(BIN)/ruff format --check .

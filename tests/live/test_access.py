@@ -33,7 +33,6 @@ from weft.wire.codec_job import encode_job
 from weft.wire.tokens import TimeTold
 from weft.wire.words_pb2 import Nothing
 
-pytestmark = pytest.mark.xdist_group("live")
 CLUSTER = {
     "nodes": [{"count": 2, "capacity": {"vcores": 8, "memory_mb": 16384}}],
     "queues": {

@@ -63,7 +63,6 @@ CASES: dict[str, tuple[object, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.xdist_group("live")
 @pytest.mark.parametrize("name", CASES)
 def test_bad_jobs_are_refused_in_one_line(name: str, address: str, tmp_path: Path) -> None:
     """A good job beside the bad one is not submitted either."""
@@ -83,7 +82,6 @@ def test_bad_jobs_are_refused_in_one_line(name: str, address: str, tmp_path: Pat
         assert client.applications(["NEW", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED"]) == ()
 
 
-@pytest.mark.xdist_group("live")
 def test_a_huge_file_is_refused_in_one_line(address: str, tmp_path: Path) -> None:
     """100 MB of JSON are not read whole."""
     path = tmp_path / "huge.json"

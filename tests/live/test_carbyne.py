@@ -11,7 +11,6 @@ from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage
 from weft.requests import StageExplanation
 
-pytestmark = pytest.mark.xdist_group("live")
 DEMAND = {"vcores": 1.0, "memory_mb": 1024.0}
 NODE_MB = 16384.0
 

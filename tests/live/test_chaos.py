@@ -6,8 +6,6 @@ import pytest
 
 from tools.chaos import run
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 @pytest.mark.parametrize("mode", ["process", "emulated"])
 def test_what_is_killed_and_paused_at_random_loses_nothing(mode: str, tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ from weft.ids import attempt_of_container
 MEMORY_MB = 16384.0
 NODE = f"--cluster=1x8vcores,{MEMORY_MB:.0f}memory_mb,800disk_mbps,1000network_mbps"
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 @pytest.mark.parametrize("pace", ["prompt", "yarn"])
 def test_jobs_run_exactly_once_in_order_and_within_capacity(cluster: Cluster, pace: str) -> None:

@@ -21,7 +21,6 @@ from weft.ids import app_of_container, attempt_of_container
 from weft.job import Edge, Job, Stage
 from weft.jobfile import job_from_dict
 
-pytestmark = pytest.mark.xdist_group("live")
 DEMAND = {"vcores": 1.0, "memory_mb": 1024.0}
 NODE_MB = 16384.0
 

@@ -39,8 +39,6 @@ from weft.wire.master_pb2 import MasterOrders
 from weft.wire.tracker_pb2 import TrackerOrders
 from weft.wire.words_pb2 import Nothing
 
-pytestmark = pytest.mark.xdist_group("failover")
-
 NODES, SIZE = 8, "4vcores,8192memory_mb"
 LEASE_S = 2.0
 TAKEOVER_S = 10.0  # what is promised: from the loss of the leader to an accepted submission

@@ -14,7 +14,6 @@ from testkit.hadoop import CLIENTS, MASTERS, NODES, CallFailed, Peer
 from weft.client.local import LocalCluster, LocalSettings
 from weft.hadoop import hadoop_pb2 as pb
 
-pytestmark = pytest.mark.xdist_group("live")
 PATIENCE_S = 60.0
 SIZE = pb.Resource(memory=128, virtual_cores=1)
 

@@ -22,7 +22,6 @@ from weft.client.local import KEPT_MB, LocalCluster, LocalSettings
 from weft.jobfile import job_from_dict
 
 WEFT = [sys.executable, "-c", "from weft.client.cli import main; main()"]
-pytestmark = pytest.mark.xdist_group("live")
 
 
 @pytest.fixture(scope="module")

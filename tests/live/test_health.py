@@ -3,12 +3,8 @@
 import json
 import urllib.request
 
-import pytest
-
 from testkit.live import Cluster, chain, wait_for_nodes
 from weft.client.api import Client
-
-pytestmark = pytest.mark.xdist_group("live")
 
 
 def test_a_health_script_takes_a_node_out_of_work_and_back(cluster: Cluster) -> None:

@@ -20,8 +20,6 @@ COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]
 PROBE = ROOT / "deploy" / "probe.py"
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 def test_the_image_builds_in_stages_for_nobody_special() -> None:
     lines = (ROOT / "deploy" / "Dockerfile").read_text().splitlines()

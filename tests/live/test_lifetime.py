@@ -14,8 +14,6 @@ from testkit.live import Cluster, wait_for_nodes
 from weft.client.api import Client
 from weft.client.cli import weft
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 def rest(address: str, path: str, body: dict[str, Any] | None = None, method: str = "POST") -> Any:
     """A call of YARN's REST API."""

@@ -19,7 +19,6 @@ from weft.job import Job, Stage
 HOST = "--cluster=1x8vcores,16384memory_mb"
 GROUPS, REASON = find(f"test-{os.getpid()}")
 
-pytestmark = pytest.mark.xdist_group("live")
 kernel = pytest.mark.skipif(GROUPS is None, reason=REASON)
 
 

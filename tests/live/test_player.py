@@ -20,7 +20,6 @@ from weft.presets import preset
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = [
-    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
 ]
 CLUSTER = "20x4vcores,16384memory_mb,800disk_mbps,1250network_mbps"

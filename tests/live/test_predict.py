@@ -11,8 +11,6 @@ from testkit.live import Cluster, chain, wait_for_nodes
 from weft.client.api import Client
 from weft.client.cli import weft
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 def asked(*arguments: str) -> Any:
     said = CliRunner().invoke(weft, ["predict", "--json", *arguments], catch_exceptions=False)

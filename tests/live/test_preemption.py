@@ -17,7 +17,6 @@ queues: {root: {a: {capacity: 0.5}, b: {capacity: 0.5}}}
 FLAGS = {"rm": ("preemption=true", "preemption_grace_s=1")}
 
 
-@pytest.mark.xdist_group("live")
 @pytest.mark.parametrize("mode", ["emulated", "process"])
 def test_a_queue_gets_its_guarantee_back(mode: str, tmp_path: Path) -> None:
     """Queue a fills the node for five minutes; a task of queue b ends within seconds."""

@@ -14,8 +14,6 @@ from weft.job import Edge, EdgeKind, Job, Stage
 NODE = "--cluster=1x8vcores,16384memory_mb,800disk_mbps,1000network_mbps"
 HOST = "--cluster=1x8vcores,16384memory_mb"
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 def refused(*command: str) -> tuple[int, str]:
     """Exit code and stderr of a process that must not start."""

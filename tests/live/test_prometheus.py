@@ -24,7 +24,6 @@ RULES = ROOT / "deploy" / "prometheus"
 BOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
 
 pytestmark = [
-    pytest.mark.xdist_group("live"),
     pytest.mark.timeout(400),
     pytest.mark.skipif(
         shutil.which("prometheus") is None or shutil.which("promtool") is None,

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from weft.client.api import Client
@@ -21,7 +20,6 @@ def stage(name: str, tasks: int, script: str, parents: list[object]) -> dict[str
     }  # fmt: skip
 
 
-@pytest.mark.xdist_group("live")
 def test_twenty_commands_leave_the_right_files(tmp_path: Path) -> None:
     """Eight parts are written, squared one to one, and summed up: 8 + 8 + 3 + 1 commands."""
     out = tmp_path / "out"
@@ -61,7 +59,6 @@ def test_twenty_commands_leave_the_right_files(tmp_path: Path) -> None:
     assert "done" in said.output
 
 
-@pytest.mark.xdist_group("live")
 def test_a_failing_command_is_tried_again_and_then_told(tmp_path: Path) -> None:
     """A task that fails once succeeds on its second try; one that always fails ends the job."""
     flaky = f"test -e {tmp_path}/seen || {{ touch {tmp_path}/seen; exit 3; }}"

@@ -39,7 +39,6 @@ def public_jobs() -> list[Job]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.xdist_group("live")
 def test_public_workflows_run_once_in_order_within_capacity(tmp_path: Path) -> None:
     """Judged by the node managers' event logs, not by the scheduler's own books."""
     jobs = public_jobs()

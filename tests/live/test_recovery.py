@@ -6,14 +6,11 @@ import stat
 from pathlib import Path
 
 import psutil
-import pytest
 
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
 from weft.client.api import Client
 from weft.job import Job
 from weft.jobfile import job_from_dict
-
-pytestmark = pytest.mark.xdist_group("live")
 
 
 def node(cluster: Cluster, manager: Part, *flags: str) -> Part:

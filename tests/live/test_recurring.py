@@ -4,15 +4,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from testkit.live import assert_ran_right, recorded
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.ids import app_of_attempt, app_of_container
 from weft.job import Edge, Job, Stage
 
-pytestmark = pytest.mark.xdist_group("live")
 NODE_MB = 16384.0
 
 

@@ -20,7 +20,6 @@ from weft.messages import MANAGER
 from weft.requests import SubmitApplication
 from weft.tape.rows import Handled
 
-pytestmark = pytest.mark.xdist_group("live")
 NODE = "--cluster=1x4vcores,8192memory_mb"
 
 

@@ -15,7 +15,6 @@ from testkit.builders import job, stage
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 
-pytestmark = pytest.mark.xdist_group("live")
 SCALE, TASKS, MEMORY_MB = 20.0, 8, 512.0
 
 

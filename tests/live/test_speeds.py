@@ -10,7 +10,6 @@ from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.job import Edge, Job, Stage
 
-pytestmark = pytest.mark.xdist_group("live")
 SPEEDS = {"fast1": 4.0, "fast2": 4.0, "slow": 0.5}
 
 

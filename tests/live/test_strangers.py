@@ -37,7 +37,6 @@ from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
 from weft.wire.tokens import FIRST_MAX, KEYS_MAX
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
-pytestmark = pytest.mark.xdist_group("live")
 NODE = "--cluster=1x8vcores,16384memory_mb"
 
 

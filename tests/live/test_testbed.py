@@ -41,8 +41,6 @@ read -r code <"$STUB_LOG.exit"
 exit "$code"
 """
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 # -- the units -------------------------------------------------------------------------------------
 

@@ -23,8 +23,6 @@ MEMORY_MB = 16384.0
 NODE = f"--cluster=1x8vcores,{MEMORY_MB:.0f}memory_mb,800disk_mbps,1000network_mbps"
 WEFT = [sys.executable, "-c", "from weft.client.cli import main; main()"]
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[dict[str, Path]]:

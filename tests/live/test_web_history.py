@@ -12,7 +12,6 @@ from weft.client.api import Client
 from weft.ids import app_of_attempt, app_of_container, format_app
 from weft.job import Job, Stage
 
-pytestmark = pytest.mark.xdist_group("live")
 MEMORY_MB = 32768.0
 NODES = 8
 NODE = f"--cluster=1x16vcores,{MEMORY_MB:.0f}memory_mb,800disk_mbps,1000network_mbps"

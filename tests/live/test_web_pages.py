@@ -17,7 +17,6 @@ from weft.web.server import make_app
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = [
-    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
 ]
 RUNS = f"application_{CLUSTER_TS}_0496"

@@ -15,7 +15,6 @@ from weft.job import Job, Stage
 
 yarn_api_client = pytest.importorskip("yarn_api_client", reason="yarn-api-client is not installed")
 
-pytestmark = pytest.mark.xdist_group("live")
 QUEUES = """
 nodes: [{count: 3, capacity: {vcores: 8, memory_mb: 16384}}]
 queues: {root: {prod: {capacity: 0.7}, dev: {capacity: 0.3}}}
