@@ -237,7 +237,7 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
 
 def held_until_now(books: Books, app: App) -> list[float]:
     """Amount x s of all that an application held so far, masters included; in the types' order."""
-    held_s = list(app.held_s)
+    held_s: list[float] = app.held_s.tolist()
     for attempt in app.attempts:
         for holding in attempt.holdings.once():
             lasted_s = holding.count * (books.now - holding.started_s)

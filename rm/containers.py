@@ -4,9 +4,11 @@ from typing import Final, NamedTuple
 
 from rm.books import Books
 from rm.ledger.asks import AskEntry
+from rm.ledger.ledger_kernels import add_held
 from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
 from rm.match.protocol import BaseMatcher
 from rm.records import App, Attempt, Holding, Node, Spared
+from weft.compiled import steady
 from weft.dag import Floats
 from weft.effects import Note
 from weft.facts import Closed, ClosedRun
@@ -33,6 +35,7 @@ _RUNNING: Final = AttemptState.RUNNING
 _LIVE: Final = (AttemptState.RUNNING, AttemptState.FINISHING)
 _ALLOCATED: Final = AttemptState.ALLOCATED
 _MASTERLESS: Final = (AttemptState.FAILED, AttemptState.SCHEDULED)
+_add_held = steady(add_held)
 _BEGUN = {event: CONTAINER.next(ContainerState.NEW, event) for event in (_START, _RECOVER)}
 
 
@@ -154,7 +157,6 @@ def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
     books.holdings.drop_run(run)
     node.holdings.drop_run(run)
     attempt.holdings.drop_run(run)
-    lasted_s, held_s = books.now - run.started_s, app.held_s
     if node.runs is not None:
         for number in range(first, first + count):
             node.runs.drop(number)
@@ -165,11 +167,7 @@ def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
             books.ledger.free(node.slot, slot, demand)
             books.matcher.ended(books.view, node.slot, slot, demand, books.now)
     books.matching.changed()
-    for r, amount in enumerate(run.vector):
-        total, more = held_s[r], amount * lasted_s
-        for _ in range(count):  # one by one, as each rounds by itself
-            total += more
-        held_s[r] = total
+    _add_held(app.held_s, demand, books.now - run.started_s, count)
     for task in end.tasks:
         journal(books, app, end.stage, task, end.run_s)
     closed = ClosedRun(
@@ -229,9 +227,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
 
 def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: ContainerEnd) -> None:
     app = attempt.app
-    lasted_s, held_s = books.now - holding.started_s, app.held_s
-    for r, amount in enumerate(holding.vector):
-        held_s[r] += amount * lasted_s
+    _add_held(app.held_s, holding.demand, books.now - holding.started_s, 1)
     if attempt.master is holding:
         count_master(books, app.queue, -holding.demand)
         return

@@ -8,6 +8,8 @@ or left, or is in service again: an empty state).
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from rm.applications import (
     ENDED_WHOLE_MAX,
     move_app,
@@ -185,7 +187,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     for stage, task, run_s in by_kind.get("tasks", {"tasks": ()})["tasks"]:
         app.finished[int(stage)][int(task)] = float(run_s)
         app.finished_by_stage[int(stage)] += 1
-    app.held_s = _held_by_finished(books, app)
+    app.held_s = np.array(_held_by_finished(books, app))
     move_app(books, app, AppEvent.SUBMIT)
     open_app(books, app)
     move_app(books, app, AppEvent.ACCEPT)
@@ -233,7 +235,7 @@ def _recover_ended(books: Books, app: App, record: Record) -> None:
     if app.final_status == "SUCCEEDED":
         app.finished_by_stage = [one.tasks for one in app.job.stages]
     held_s = record.get("held_s", {})
-    app.held_s = [float(held_s.get(name, 0.0)) for name in books.types.names]
+    app.held_s = np.array([float(held_s.get(name, 0.0)) for name in books.types.names])
     move_app(books, app, _FINAL[str(record["state"])], str(record["diagnostics"]))
     remember(books, app)
 

@@ -124,6 +124,15 @@ def _free_one(holders: Holders, node: int, app: int, demand: Floats) -> None:
                 queue = holders.parent[queue]
 
 
+@kernel
+def add_held(held_s: Floats, demand: Floats, lasted_s: float, count: int) -> None:
+    """Add amounts x s of `count` like containers to `held_s` (d,), one by one, as each rounds."""
+    for r in range(held_s.shape[0]):
+        more = demand[r] * lasted_s
+        for _ in range(count):
+            held_s[r] += more
+
+
 @inner_kernel
 def _less(held: Floats, slot: int, r: int, amount: float, rests: bool) -> None:
     """Subtract an amount; nothing is left where no container rests."""

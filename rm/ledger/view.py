@@ -85,7 +85,7 @@ class View:
         if len(self._nobody) < self.app_slots:
             self._nobody = np.zeros(2 * self.app_slots, dtype=np.bool_)
             self._nobody.flags.writeable = False
-        slots = self._banned.get(node)
+        slots = self._banned.get(node) if self._banned else None
         if not slots:
             return self._nobody
         banned = np.zeros(len(self._nobody), dtype=np.bool_)

@@ -100,8 +100,10 @@ def _nobody(d: int) -> Candidates:
 
 def _levels(view: View, node: int) -> Ints:
     """How near each row's input is; in a cluster of one rack that rack is no nearer than others."""
+    if not view.rows.preferring:
+        return view.rows.remote
     levels = view.levels(node)
-    if view.rows.preferring and len(view.rack_names) < 2:
+    if len(view.rack_names) < 2:
         levels = np.where(levels == RACK_LOCAL, REMOTE, levels)
         levels.flags.writeable = False
     return levels
@@ -109,7 +111,8 @@ def _levels(view: View, node: int) -> Ints:
 
 def asks_of(view: View, node: int) -> Asks:
     """Return the pending asks as kernels take them, as far as they may use a node."""
-    rows, labels = view.rows, view.labels(node)
+    rows = view.rows
+    labels = view.labels(node) if rows.strict else rows.label
     known: Asks | None = view.asks
     if (
         known is None
@@ -138,12 +141,13 @@ def gate_of(view: View, *, keeps: bool = False, follows: bool = False) -> Gate:
     `keeps`: queues below their guarantee go first, for a policy that does not divide among queues
     itself. `follows`: the policy goes by what queues hold, so they are followed from pick to pick.
     """
-    tree, apps, by_queue, users = view.queues, view.apps, view.by_queue, view.users
-    keeps = keeps and tree.several
-    moves = keeps or tree.limited or (follows and tree.several)
-    known: Gate | None = None if moves else view.idle_gate
-    if known is not None and known.queue is apps.queue:
-        return known  # nothing in it changes but through its tables, and these have not moved
+    tree, apps = view.queues, view.apps
+    moves = tree.limited or (tree.several and (keeps or follows))
+    if not moves:
+        known: Gate | None = view.idle_gate
+        if known is not None and known.queue is apps.queue:
+            return known  # nothing in it changes but through its tables, and these have not moved
+    by_queue, users, keeps = view.by_queue, view.users, keeps and tree.several
     queue_held = _over(by_queue.held, view.total) if moves else _UNSEEN
     user_held = _over(users.held, view.total) if moves else _UNSEEN
     queues = len(tree.parent) if tree.several else 0

@@ -38,8 +38,9 @@ class CapacityMatcher(BaseMatcher):
             return NOTHING
         rows, apps = view.rows, view.apps
         patience = delays(view, self.node_locality_delay, self.rack_locality_delay)
+        levels = view.levels(node) if rows.preferring else rows.remote
         line = Line(
-            gate_of(view, follows=True), view.levels(node), rows.missed, apps.priority, apps.order,
+            gate_of(view, follows=True), levels, rows.missed, apps.priority, apps.order,
             *patience,
         )  # fmt: skip
         queues, waits = len(view.queues.parent), np.zeros(len(found.rows), np.bool_)
