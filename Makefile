@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: bench-check failover soak tapes docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
@@ -25,8 +25,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 demo: $(VENV)/.run ## start a local cluster, run the sample jobs on it, print their table
 	$(BIN)/weft demo
 
-# A file stays on one worker: its tests share a cluster, compiled kernels and recorded runs. Files go
-# by name, as those of live clusters, which are the longest, so come early.
+# More workers than cores, as tests of live clusters mostly wait; tests/conftest.py has the order.
 test: $(VENV)/.dev ## the whole test suite
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

@@ -3,15 +3,21 @@
 Under WEFT_NO_SKIP=1 (`.ci/run` sets it and installs what tests need) a skip whose reason is not
 listed here fails the run. On a user's machine tests go on skipping with their reason.
 Hypothesis draws the same examples each time there.
+
+Under `pytest -n N --dist loadfile --no-loadscope-reorder` (`make test`) a file's tests share their
+cluster, kernels and recorded runs on one worker. What compiles most kernels goes first, on a worker
+of its own; live clusters, which mostly wait, are spread among what computes.
 """
 
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 # What no package can give, and why.
 MAY_SKIP = {
@@ -64,3 +70,42 @@ def pytest_make_collect_report() -> Iterator[Any]:
     report = yield
     _judge(report)
     return report
+
+
+FIRST = ("golden", "house", "transcripts", "wire")  # no other needs a kernel but the first
+TESTS = Path(__file__).parent
+SOON = 0.9  # live files are over when so much of the others is: none of them is the last to end
+
+
+def in_turn(files: list[Path]) -> list[Path]:
+    """Return test files in the order in which they go to workers."""
+    folder = {file: file.relative_to(TESTS).parts[0] for file in files}
+    first = [file for name in FIRST for file in files if folder[file] == name]
+    live = [file for file in files if folder[file] == "live"]
+    others = [file for file in files if folder[file] not in (*FIRST, "live")]
+    spread = [(SOON * (i + 0.5) / len(live), file) for i, file in enumerate(live)]
+    spread += [((i + 0.5) / len(others), file) for i, file in enumerate(others)]
+    return first + [file for _, file in sorted(spread)]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files in turn; the order inside each stays."""
+    files = list(dict.fromkeys(item.path for item in items if item.path.is_relative_to(TESTS)))
+    place = {file: at for at, file in enumerate(in_turn(files))}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+class ByFile(LoadFileScheduling):
+    """A file stays on one worker, and so do the golden runs together: each kernel they compile is
+    kept for the others then, instead of being compiled on every worker at once.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        """Return what a test's worker is chosen by."""
+        file: str = super()._split_scope(nodeid)
+        return "tests/golden" if file.startswith("tests/golden/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
+    """Deal the files out, where `--dist loadfile` asks for that."""
+    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
