@@ -15,8 +15,8 @@ from weft.resources import DEFAULT_RESOURCE_TYPES
 from weft.workloads import tpch, wfformat
 
 DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[2].parent / "shared/data"))
-SCALE = 400.0
-WALL_S = 3.0  # of the longest job's critical path; WEFT_LIVE_ALL=1 takes every file
+SCALE = 200.0
+WALL_S = 6.0  # of the longest job's critical path; WEFT_LIVE_ALL=1 takes every file
 CAPACITY = [16.0, 65536.0, 800.0, 1000.0]
 
 
