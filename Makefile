@@ -108,7 +108,7 @@ chaos: $(VENV)/.dev ## kill and pause the parts of a live cluster, SECONDS=300 i
 	for mode in process emulated; do $(BIN)/python -m tools.chaos --seconds $(or $(SECONDS),300) --mode $$mode \
 	  --nodes 6 --long-pauses 0.03 --loss $(or $(LOSS),0) || exit 1; done
 
-tapes: $(VENV)/.dev ## record 20 live runs with faults and replay them: is every decision the same?
+tapes: $(VENV)/.dev ## record 22 live runs with faults and replay them: is every decision the same?
 	$(BIN)/python -m tools.tapes
 
 docs: $(VENV)/.dev ## the docs as a site, in build/site; a bad link fails

@@ -43,7 +43,8 @@ DRAWS = 40
 BAND = (0.05, 0.5, 0.95)
 _TRIES = 20
 _OVERDUE = 0.5  # of its time so far: the most that a task takes on that ran longer than any draw
-SETTLED_S = 0.2  # after which masters have found again what they hold
+SETTLED_S = 0.2  # after which masters have found again what they hold, where messages take time ...
+AT_ONCE_S = 0.001  # ... and where they take none: as nobody asks meanwhile, no more than it takes
 _BEFORE, _NOW = 1, 2  # attempts: whose tasks run, and who takes them over
 
 
@@ -215,9 +216,10 @@ class Foreseen(MeasuredSimulation):
         found them again.
         """
         one = self._of_app[app_of_container(item.container_id)]
-        begins_s = self.engine.now + (0.0 if one.held or any(one.finished) else SETTLED_S)
+        settled_s = AT_ONCE_S if self._plain else SETTLED_S
+        begins_s = self.engine.now + (0.0 if one.held or any(one.finished) else settled_s)
         beat_s = self.manager.books.settings.master_heartbeat_s * float(self._phases.random())
-        self._first_beats[master.address] = max(begins_s + SETTLED_S, self.engine.now + beat_s)
+        self._first_beats[master.address] = max(begins_s + settled_s, self.engine.now + beat_s)
         self._planned_before.add(master.address)
         self.engine.at(begins_s, master, Started())
 

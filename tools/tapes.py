@@ -5,15 +5,17 @@ a clock four times as fast, real ones are commands; the table says what the tape
 """
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.fidelity import demo_jobs
 from sim.replay import Replay
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
+from testkit.relay import Relay, cutting
 from weft.client.api import Client
 from weft.client.tables import table
 from weft.job import Job
@@ -21,12 +23,17 @@ from weft.live.tapefile import find_tapes
 
 SCALE = 4.0
 NODE = "1x16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
+PACES = ("prompt", "yarn")
+CUT_EVERY_S = 0.7  # on the wall clock
 PRESETS = ("capacity", "graphene", "tetris", "carbyne", "drf")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run; `fault` is the role of the process that is killed, and started again but for nm."""
+    """One run; `fault` is the role of the process that is killed, and started again but for nm.
+
+    Of "net" no process is killed, but the nodes' connections to the manager break time and again.
+    """
 
     mode: str
     pace: str
@@ -46,6 +53,7 @@ CASES = [
         for pace in ("prompt", "yarn")
         for fault in ("", "nm")
     ),
+    *(Case("emulated", pace, preset, "net") for pace, preset in zip(PACES, PRESETS, strict=False)),
 ]
 
 
@@ -82,7 +90,10 @@ def _record(cluster: Cluster, case: Case) -> list[Job]:
     else:
         more = ["--nodes=4"]
     hosted = (f"--am-host={host.address}", f"--cluster={NODE}", *more, *shared)
-    nodes = [cluster.nodes(manager, *hosted, f"--node-name={name}") for name in "ab"]
+    relay = Relay(manager.address)
+    reached = replace(manager, ready={**manager.ready, "address": relay.address})
+    behind = reached if case.fault == "net" else manager
+    nodes = [cluster.nodes(behind, *hosted, f"--node-name={name}") for name in "ab"]
     command = ("sh", "-c", "sleep 0.2; echo done")
     jobs = [chain(f"r{i}", 4, 20, 1.0, command=command) for i in range(3)] if real else demo_jobs()
     with Client(manager.address) as client:
@@ -101,7 +112,11 @@ def _record(cluster: Cluster, case: Case) -> list[Job]:
         elif case.fault == "rm":
             manager.kill()
             cluster.manager(*keeps, _again(manager))
-        client.wait(apps)
+        with cutting(relay, CUT_EVERY_S) if case.fault == "net" else contextlib.nullcontext():
+            client.wait(apps)
+    relay.close()
+    if case.fault == "net":
+        assert relay.cuts, "nothing was cut"
     return jobs
 
 
