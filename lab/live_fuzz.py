@@ -181,7 +181,7 @@ class Watch:
                 if path.startswith("/ws"):
                     json.loads(text)
             except (OSError, ValueError) as error:
-                raise FuzzError(f"{when}: {path}: {error}") from error
+                raise FuzzError(f"{when}: {path}: {self.cluster.failed() or error}") from error
 
     async def look(self, when: str) -> None:
         """Nobody ended, nothing of others changed, every listing answers, a job runs to its end."""

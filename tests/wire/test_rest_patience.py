@@ -1,7 +1,10 @@
 """Who connects and asks for nothing holds a file; not for long."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from aiohttp import ClientSession, web
 
 from testkit.web import FakeClient
@@ -37,3 +40,45 @@ def test_a_head_that_never_ends_closes_its_connection_and_no_other() -> None:
             await runner.cleanup()
 
     asyncio.run(main())
+
+
+class Place:
+    """Where a connection is kept: once it is closed, the next may be kept in the same one."""
+
+    closed = 0
+
+    def force_close(self) -> None:
+        self.closed += 1
+
+
+def test_who_asks_is_not_closed_for_the_connection_that_was_in_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer(request: Any) -> Any:
+        return web.Response()
+
+    runner, place = PatientRunner(web.Application(), head_s=20.0), Place()
+    due: list[tuple[float, asyncio.TimerHandle]] = []
+    loop, clock = asyncio.new_event_loop(), [0.0]
+
+    def later(delay_s: float, call: Any, *given: Any) -> asyncio.TimerHandle:
+        made = asyncio.TimerHandle(clock[0] + delay_s, call, given, loop)
+        due.append((made.when(), made))
+        return made
+
+    monkeypatch.setattr(loop, "call_later", later)
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    connect = runner._watched(lambda: place)
+    connect()
+    asyncio.run(runner._asked(SimpleNamespace(protocol=place), answer))  # type: ignore[arg-type]
+    clock[0] = 19.9
+    connect()  # the first has gone
+    for when, timer in due:
+        if when <= 20.0 and not timer.cancelled():
+            timer._run()
+    assert place.closed == 0, "it has been there for a tenth of a second"
+    for _, timer in due:
+        if not timer.cancelled():
+            timer._run()
+    assert place.closed == 1
+    loop.close()

@@ -28,7 +28,7 @@ class PatientRunner(web.AppRunner):
         super().__init__(app, **more)
         self._head_s = head_s
         self._most = most
-        self._silent: dict[int, Any] = {}  # connections by identity, each for `head_s` at most
+        self._silent: dict[Any, asyncio.TimerHandle] = {}  # connections, and what will close them
         app.middlewares.insert(0, self._asked)
 
     @property
@@ -44,8 +44,7 @@ class PatientRunner(web.AppRunner):
             if len(self._connections()) >= self._most:
                 later(REFUSED_S, protocol.force_close)
                 return protocol
-            self._silent[id(protocol)] = protocol
-            later(self._head_s, self._look, id(protocol))
+            self._silent[protocol] = later(self._head_s, self._give_up, protocol)
             return protocol
 
         return make
@@ -58,12 +57,13 @@ class PatientRunner(web.AppRunner):
     def _asked(self) -> Middleware:
         @web.middleware
         async def asked(request: web.Request, handler: Handler) -> web.StreamResponse:
-            self._silent.pop(id(request.protocol), None)
+            timer = self._silent.pop(request.protocol, None)
+            if timer is not None:
+                timer.cancel()
             return await handler(request)
 
         return asked
 
-    def _look(self, identity: int) -> None:
-        protocol = self._silent.pop(identity, None)
-        if protocol is not None:
+    def _give_up(self, protocol: Any) -> None:
+        if self._silent.pop(protocol, None) is not None:
             protocol.force_close()
