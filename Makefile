@@ -122,8 +122,8 @@ dist-test: dist ## install the wheel in an empty environment; does it work outsi
 	rm -rf build/dist-test && $(PYTHON) -m venv build/dist-test
 	build/dist-test/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	cp weft/client/samples/tpch/q03.json build/dist-test/
-	cd build/dist-test && bin/weft plan q03.json --cluster 4x8vcores,16384memory_mb \
-		&& bin/weft simulate q03.json --cluster 4x8vcores,16384memory_mb && bin/weft demo
+	cd build/dist-test && bin/weft plan q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps \
+		&& bin/weft simulate q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps && bin/weft demo
 
 soak: $(VENV)/.dev ## a day of 20,000 applications on a fast clock: is every process flat? 15 minutes
 	$(BIN)/python -m tools.soak
