@@ -310,6 +310,7 @@ def test_the_words_of_an_earlier_life_are_not_taken(managers: Managers) -> None:
 def test_a_standby_refuses_every_call_but_one(managers: Managers) -> None:
     leader = managers.leader()
     standby = managers.other(leader)
+    until(lambda: managers.says(standby).leader == leader, "the standby knows who leads")
 
     async def codes() -> dict[str, tuple[Any, bytes]]:
         found: dict[str, tuple[Any, bytes]] = {}
