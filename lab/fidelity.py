@@ -1,47 +1,42 @@
-"""Does the simulator tell the truth? A live emulated run against its simulation, JCT by JCT.
+"""Does the simulator tell the truth? A live run against its simulation, JCT by JCT.
 
-`python -m lab.fidelity`. The demo's sample jobs run on a cluster of real processes in wall-clock
-time, and the same jobs, nodes, scheduler and pace run in virtual time. The paper's simulator is
-within 5 % of its cluster on average. The machine should be quiet: what it cannot do in time shows.
+    python -m lab.fidelity record FOLDER --pace prompt --mode emulated
+    python -m lab.fidelity compare FOLDER
+
+`record` runs jobs of a few stages on a cluster of real processes in wall-clock time, as they
+arrive, and keeps tapes. `compare` simulates the same jobs on the same nodes twice: with nothing but
+the settings of the run, where messages, launches and plans take no time; and with the delays of
+messages, timers, launches and plans that the tapes tell (`sim.measured`), the mean of some seeds.
+Tasks that were commands last what they lasted. The machine should be quiet while it records: what
+it could not do in time shows.
 """
 
 import argparse
+import math
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 
-from sim.cluster import Simulation
+from sim import whatif
+from sim.measured import Delays
+from sim.rebuild import survey
 from sim.settings import SimSettings
 from weft.client.api import Client
-from weft.client.local import DEFAULT_NODE, LocalCluster, LocalSettings
-from weft.client.show import table
+from weft.client.local import LocalCluster, LocalSettings
 from weft.client.submitting import read_jobs
-from weft.errors import WeftError
-from weft.ids import AppId
-from weft.job import Job
-from weft.presets import preset
-from weft.requests import ApplicationReport
-from weft.workloads.cluster_file import load_cluster
+from weft.client.tables import table
+from weft.errors import InputError, WeftError
+from weft.job import Edge, Job, Stage
+from weft.live.tapefile import find_tapes
 
-MASTER = {"vcores": 0.1, "memory_mb": 256.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One job's completion times, s on the cluster's clock."""
-
-    name: str
-    live_s: float
-    simulated_s: float
-
-    @property
-    def error(self) -> float:
-        """How far the simulation is off, over the live time; positive: it is too slow."""
-        return (self.simulated_s - self.live_s) / self.live_s
+NODE = "4vcores,16384memory_mb"
+DEMAND = {"vcores": 0.9, "memory_mb": 1024.0}  # four beside a master
+JOBS, NODES, INTERARRIVAL_S = 100, 20, 0.8
+ROLES = ("rm", "am", "nm")
 
 
 def demo_jobs() -> list[Job]:
@@ -50,82 +45,142 @@ def demo_jobs() -> list[Job]:
         return read_jobs(sorted(Path(folder).glob("*.json")))
 
 
-def live(jobs: Sequence[Job], settings: LocalSettings) -> tuple[list[Job], list[float]]:
-    """The jobs with the arrivals that the live cluster saw (from its first one), and their JCTs.
+def drawn_jobs(count: int, seed: int, interarrival_s: float = INTERARRIVAL_S) -> list[Job]:
+    """Jobs of two to five stages in a chain with side inputs, one to six tasks of 3 to 7 s each."""
+    rng = np.random.default_rng([seed, 19])
+    arrivals = np.cumsum(rng.exponential(interarrival_s, count))
+    jobs = []
+    for number, arrival_s in enumerate(arrivals.tolist()):
+        stages: list[Stage] = []
+        for place in range(int(rng.integers(2, 6))):
+            parents = [Edge(f"s{place - 1}")] if place and rng.random() < 0.8 else []
+            tasks, duration_s = int(rng.integers(1, 7)), float(rng.uniform(3, 7))
+            stages.append(Stage(f"s{place}", tasks, duration_s, DEMAND, tuple(parents)))
+        jobs.append(Job(f"job{number:03d}", tuple(stages), arrival_s=arrival_s))
+    return jobs
 
-    The smallest job runs once before: the first one pays for loading code in every process.
-    """
-    with LocalCluster(settings) as cluster, Client(cluster.address) as client:
-        _wait(client, [client.submit(min(jobs, key=lambda job: job.task_count))])
-        apps = [client.submit(job) for job in jobs]
-        reports = _wait(client, apps)
-    bad = [report.name for report in reports if report.final_status != "SUCCEEDED"]
+
+def record(jobs: Sequence[Job], settings: LocalSettings, folder: Path) -> None:
+    """Run the jobs live as they arrive; raises WeftError where one did not succeed."""
+    with LocalCluster(settings, folder) as cluster, Client(cluster.address) as client:
+        time.sleep(2 * whatif.WARM_S / settings.time_scale)  # what starts up has done so
+        began_s, apps = time.monotonic(), []
+        for job in jobs:
+            wait_s = job.arrival_s / settings.time_scale - (time.monotonic() - began_s)
+            time.sleep(max(0.0, wait_s))
+            apps.append(client.submit(job))
+        reports = client.wait(apps)
+        bad = [one.name for one in reports.values() if one.final_status != "SUCCEEDED"]
     if bad:
         raise WeftError(f"not succeeded: {', '.join(bad)}")
-    first_s = min(report.submitted_s for report in reports)
-    arrived = [
-        replace(job, arrival_s=report.submitted_s - first_s)
-        for job, report in zip(jobs, reports, strict=True)
-    ]
-    return arrived, [report.finished_s - report.submitted_s for report in reports]
 
 
-def _wait(client: Client, apps: Sequence[AppId]) -> list[ApplicationReport]:
-    while True:
-        reports = [client.application(app) for app in apps]
-        if all(report.finished_s > 0 for report in reports):
-            return reports
-        time.sleep(0.2)
-
-
-def simulated(jobs: Sequence[Job], settings: LocalSettings, warm_s: float = 5.0) -> list[float]:
-    """The same in virtual time; jobs arrive when the nodes have been up for a while."""
-    cluster = load_cluster(settings.cluster or f"{settings.nodes}x{DEFAULT_NODE}")
-    later = [replace(job, arrival_s=job.arrival_s + warm_s) for job in jobs]
-    own = SimSettings(
-        preset(settings.scheduler),
-        prompt=settings.pace == "prompt",
-        manager={"master_demand": MASTER},
+def compare(folder: Path, seeds: int) -> list[whatif.Jct]:
+    """Every job of a recorded run: live, with the delays of the run (`same_s`), and with none."""
+    tapes = find_tapes(folder)
+    read = {role: [tape.rows for tape in tapes if tape.role == role] for role in ROLES}
+    if not read["rm"]:
+        raise InputError(str(folder), "has no tape of a Resource Manager")
+    surveyed = survey(read["rm"], [*read["am"], *read["nm"]], math.inf)
+    seen = surveyed.seen
+    master, node = (
+        next(filter(None, (whatif.first_core(tape()) for tape in read[role])), None)
+        for role in ("am", "nm")
     )
-    rows = Simulation(cluster, later, own).run().jobs
-    return [row.finish_s - row.job.arrival_s for row in rows]
+    assert seen.parts is not None
+    settings = whatif.settings_of(seen.parts, master, node)
+    measured, cluster = seen.commands, whatif.cluster_of(seen)
+    jobs = whatif.jobs_of(seen, measured)
+    plain = whatif.completion_times(cluster, jobs, settings, Delays({}), {})
+    delays = surveyed.delays.timed(_origin_s(seen))
+    runs = [_run(seen, jobs, one, delays, plain) for one in whatif.seeded(settings, seeds)]
+    return whatif.mean_of(runs)
 
 
-def compare(jobs: Sequence[Job], settings: LocalSettings) -> list[Pair]:
-    """Run both and pair the jobs."""
-    arrived, times = live(jobs, settings)
+def _origin_s(seen: whatif.Seen) -> float:
+    """The time of the recorded run at which its simulation begins."""
+    return min(arrival_s for _, arrival_s in seen.jobs.values()) - whatif.WARM_S
+
+
+def _beats(seen: whatif.Seen, delays: Delays) -> dict[str, float]:
+    """When each node beat last before the first job came, by its own tape, in simulated time."""
+    origin_s, found = _origin_s(seen), whatif.beats_of(seen)
+    for node, times in delays.beats.items():
+        before = [s - origin_s for s in times if 0 <= s - origin_s < whatif.WARM_S]
+        if before:
+            found[node] = before[-1]
+    return found
+
+
+def _run(
+    seen: whatif.Seen,
+    jobs: Sequence[Job],
+    settings: SimSettings,
+    delays: Delays,
+    plain: Sequence[float],
+) -> list[whatif.Jct]:
+    cluster, beats = whatif.cluster_of(seen), _beats(seen, delays)
+    times = whatif.completion_times(cluster, jobs, settings, delays, beats)
     return [
-        Pair(job.name, one, other)
-        for job, one, other in zip(arrived, times, simulated(arrived, settings), strict=True)
+        whatif.Jct(app, job.name, whatif.recorded_s(seen, app, arrival_s), times[i], plain[i])
+        for i, (app, (job, arrival_s)) in enumerate(seen.jobs.items())
     ]
+
+
+def errors_of(rows: Sequence[whatif.Jct], name: str) -> np.ndarray:
+    """How far a simulation is off, job by job, over the live time; positive: it is too slow."""
+    live = np.array([row.recorded_s for row in rows])
+    found = np.array([getattr(row, name) for row in rows])
+    if min(live.min(), found.min()) <= 0:
+        raise WeftError("some job did not succeed every time: there is nothing to compare")
+    return np.asarray((found - live) / live)
+
+
+def told(rows: Sequence[whatif.Jct], name: str) -> str:
+    """The errors of a simulation in one line."""
+    errors = 100 * errors_of(rows, name)
+    mean = 100 * (np.mean([getattr(r, name) for r in rows]) /
+                  np.mean([r.recorded_s for r in rows]) - 1)  # fmt: skip
+    return (
+        f"mean JCT {mean:+.2f} %; job by job: mean {np.abs(errors).mean():.2f} %, "
+        f"bias {errors.mean():+.2f} %, worst {np.abs(errors).max():.2f} %"
+    )
 
 
 def main() -> None:
-    """Run the comparison and print it job by job."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--nodes", type=int, default=4, help="few, so that jobs queue")
+    """Record a live run, or compare one with its simulation."""
+    parser = argparse.ArgumentParser(prog="python -m lab.fidelity")
+    parser.add_argument("what", choices=("record", "compare"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--jobs", type=int, default=JOBS)
+    parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--interarrival-s", type=float, default=INTERARRIVAL_S, help="mean, s")
     parser.add_argument("--scheduler", default="capacity")
-    parser.add_argument("--time-scale", type=float, default=1.0)
-    parser.add_argument("--pace", choices=["prompt", "yarn"], default="prompt")
+    parser.add_argument("--pace", choices=("prompt", "yarn"), default="prompt")
+    parser.add_argument("--mode", choices=("emulated", "process"), default="emulated")
+    parser.add_argument("--seed", type=int, default=0, help="of the jobs that are drawn")
+    parser.add_argument("--seeds", type=int, default=3, help="simulations to take the mean of")
+    parser.add_argument("--each", action="store_true", help="print every job")
     args = parser.parse_args()
-    settings = LocalSettings(
-        nodes=args.nodes, scheduler=args.scheduler, time_scale=args.time_scale, pace=args.pace
-    )
-    pairs = compare(demo_jobs(), settings)
-    table(
-        ("job", "live s", "simulated s", "error %"),
-        [
-            (p.name, round(p.live_s, 2), round(p.simulated_s, 2), round(100 * p.error, 1))
-            for p in pairs
-        ],
-    )
-    errors = np.array([p.error for p in pairs])
-    print(
-        f"{args.scheduler}, {args.nodes} nodes: mean error {100 * np.abs(errors).mean():.1f} % "
-        f"(bias {100 * errors.mean():+.1f} %, worst {100 * np.abs(errors).max():.1f} %; "
-        f"the paper: within 5 % on average)"
-    )
+    if args.what == "record":
+        settings = LocalSettings(
+            cluster=f"{args.nodes}x{NODE}", scheduler=args.scheduler, pace=args.pace,
+            mode=args.mode, tape=args.folder / "tapes",
+        )  # fmt: skip
+        jobs = drawn_jobs(args.jobs, args.seed, args.interarrival_s)
+        record(jobs, settings, args.folder)
+        return
+    rows = compare(args.folder / "tapes", args.seeds)
+    if args.each:
+        heads = ("job", "live s", "with its delays s", "without s")
+        table(heads, [(r.name, r.recorded_s, r.same_s, r.changed_s) for r in rows])
+    print(f"{len(rows)} jobs, mean JCT live {np.mean([r.recorded_s for r in rows]):.2f} s")
+    print(f"with the delays of the run: {told(rows, 'same_s')}")
+    print(f"with none:                  {told(rows, 'changed_s')}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except WeftError as error:
+        sys.exit(f"error: {error}")

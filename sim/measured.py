@@ -5,6 +5,7 @@ order on each link. What is beyond LATE or STALL is left out: a stall of a proce
 that it does at once, and drawn one by one it would delay a little of everything.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 
@@ -34,6 +35,8 @@ LATE = 0.95  # quantile of delays beyond which they count as stalls ...
 STALL = 20.0  # ... as do those of so many times the median
 _DRAWS = 4096
 PATIENCE_S = 900.0  # virtual; without a decision for so long none comes
+NEAR_S = 0.02  # what was measured so near in time is what is simulated
+ORDER_S = 1e-7  # between two events at the same time of a tape, whose clock goes in steps
 SENT_MAX = 200_000  # messages that are timed: those of the run's beginning
 _KINDS = {"rm": "rm", "node": "node", "am": "am"}
 BETWEEN = tuple(
@@ -70,6 +73,42 @@ class Delays:
                 self.samples[name] = ordered[: bisect_right(ordered, last)]
         self.launches = dict(launches or {})
         self.plans = dict(plans or {})
+        self.moments: dict[Hashable, list[tuple[float, float]]] = {}  # when on the run's clock
+        self.beats: dict[Address, list[float]] = {}  # when nodes beat, on the run's clock
+        self._began_s = math.inf
+
+    def timed(self, began_s: float) -> "Delays":
+        """The same, where a simulation that begins at `began_s` of the run's clock takes from each
+        link and timer what was measured there at that time, stalls included, and draws only where
+        nothing was.
+        """
+        found = Delays(self.samples, self.launches, self.plans)
+        found.moments = {key: sorted(values) for key, values in self.moments.items()}
+        found.beats, found._began_s = self.beats, began_s
+        return found
+
+    def at(self, key: Hashable, now: float) -> float | None:
+        """What a link, (source, target), or a timer, (core, key), took NEAR_S about a time; None:
+        nothing was measured, or times do not count.
+        """
+        known = self.moments.get(key) if self._began_s < math.inf else None
+        if not known:
+            return None
+        then = now + self._began_s
+        place = bisect_right(known, (then, math.inf))
+        near = known[max(0, place - 1) : place + 1]
+        when, took_s = min(near, key=lambda one: abs(one[0] - then))
+        return max(0.0, took_s) if abs(when - then) <= NEAR_S else None
+
+    def beat(self, node: Address, time_s: float) -> float:
+        """When a node beat NEAR_S about a time; else, and where times do not count, that time."""
+        known = self.beats.get(node) if self._began_s < math.inf else None
+        if not known:
+            return time_s
+        then = time_s + self._began_s
+        place = bisect_right(known, then)
+        when = min(known[max(0, place - 1) : place + 1], key=lambda one: abs(one - then))
+        return when - self._began_s if abs(when - then) <= NEAR_S else time_s
 
     def median(self, name: str) -> float:
         """The usual delay; 0 where none was measured."""
@@ -119,7 +158,10 @@ class MeasuredNetwork(Network):
         if not drawn:
             return drawn
         now = self._engine.now
-        arrives_s = max(now + self._slow.next(name), self._arrived.get(link, 0.0))
+        took_s = self._slow.delays.at(link, now)
+        if took_s is None:
+            took_s = self._slow.next(name)
+        arrives_s = max(now + took_s, self._arrived.get(link, 0.0))
         self._arrived[link] = arrives_s
         return (arrives_s - now,)
 
@@ -138,7 +180,11 @@ class LateEngine(Engine):
         if delay_s is not None:
             role = kind_of(actor.address)
             if role and isinstance(key, str):
-                delay_s = max(0.0, delay_s) + self._draws.next(timer_name(role, key))
+                delay_s = max(0.0, delay_s)
+                late_s = self._draws.delays.at((actor.address, key), self.now + delay_s)
+                if late_s is None:
+                    late_s = self._draws.next(timer_name(role, key))
+                delay_s += late_s
         super().set_timer(actor, key, delay_s)
 
     def set_timer_at(
@@ -149,6 +195,7 @@ class LateEngine(Engine):
             first_s = self._first_beats.pop(actor.address, time_s)
             if first_s > self.now:
                 time_s = first_s
+            time_s = max(self.now, self._draws.delays.beat(actor.address, time_s))
         super().set_timer_at(actor, key, time_s, rank)
 
 
@@ -218,6 +265,16 @@ class MeasuredSimulation(Simulation):
         self.engine.at(self.engine.now + delay_s, actor, ready)
 
 
+def _said(message: object) -> Hashable:
+    """What a message is found again by: itself, or whose it is where it holds a job or a table."""
+    try:
+        hash(message)
+    except TypeError:
+        whom = getattr(message, "attempt_id", None) or getattr(message, "node_id", None)
+        return (type(message).__name__, whom)
+    return message
+
+
 class Stopwatch:
     """Measures a run's delays from what its cores handled and ordered.
 
@@ -233,6 +290,9 @@ class Stopwatch:
         self._wanted: dict[Address, float] = {}  # plans
         self._plans: dict[Address, float] = {}
         self._late: dict[str, list[float]] = {}
+        self._moments: dict[Hashable, list[tuple[float, float]]] = {}
+        self._beats: dict[Address, list[float]] = {}
+        self._last: dict[Address, float] = {}
 
     def listen(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
         """A core handled an event and answered."""
@@ -245,7 +305,9 @@ class Stopwatch:
             if wanted_s is not None:
                 self._plans[core] = now - wanted_s
         elif len(self._heard) < SENT_MAX:
-            self._heard.append((core, event, now))
+            # what a core handled at one time it handled in an order
+            self._last[core] = at_s = max(now, self._last.get(core, 0.0) + ORDER_S)
+            self._heard.append((core, event, at_s))
         for order in orders:
             if isinstance(order, Send):
                 self._sends(core, order.to, order.message, now)
@@ -261,6 +323,9 @@ class Stopwatch:
         role = kind_of(core)
         if due_s is not None and role and isinstance(key, str):
             self._late.setdefault(timer_name(role, key), []).append(now - due_s)
+            self._moments.setdefault((core, key), []).append((due_s, now - due_s))
+            if key == HEARTBEAT and role == "node":
+                self._beats.setdefault(core, []).append(now)
 
     def _set(self, core: Address, key: Hashable, delay_s: float | None, now: float) -> None:
         if delay_s is None:
@@ -271,23 +336,18 @@ class Stopwatch:
     def _sends(self, core: Address, to: Address, message: object, now: float) -> None:
         if len(self._sent) >= SENT_MAX:
             return
-        try:
-            self._sent.setdefault((to, message), []).append((now, core))
-        except TypeError:
-            return  # registrations and jobs: rare, and of no matter
+        self._sent.setdefault((to, _said(message)), []).append((now, core))
 
     def delays(self) -> Delays:
         """What was measured."""
         measured = {name: list(values) for name, values in self._late.items()}
         for core, event, now in self._heard:
-            try:
-                found = self._sent.get((core, event))
-            except TypeError:
-                continue
+            found = self._sent.get((core, _said(event)))
             if found:
                 sent_s, source = found.pop(0)
                 name = f"{kind_of(source)}-{kind_of(core)}"
                 measured.setdefault(name, []).append(now - sent_s)
+                self._moments.setdefault((source, core), []).append((sent_s, now - sent_s))
         launches = {
             core: self._began[core] - ordered_s
             for core, ordered_s in self._ordered.items()
@@ -295,4 +355,6 @@ class Stopwatch:
         }
         measured["launch"] = list(launches.values())
         measured["plan"] = list(self._plans.values())
-        return Delays(measured, launches, self._plans)
+        answer = Delays(measured, launches, self._plans)
+        answer.moments, answer.beats = self._moments, self._beats
+        return answer

@@ -169,7 +169,8 @@ def settings_of(
     )  # fmt: skip
     nodes = NodeSettings()
     if node is not None:
-        nodes = replace(from_data(NodeParts, node).settings, mode=Mode.EMULATED)
+        # each node's own speed is in its registration
+        nodes = replace(from_data(NodeParts, node).settings, mode=Mode.EMULATED, speed=1.0)
     return SimSettings(
         scheduler,
         prompt=manager.settings.prompt,
