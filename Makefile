@@ -25,8 +25,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 demo: $(VENV)/.run ## start a local cluster, run the sample jobs on it, print their table
 	$(BIN)/weft demo
 
-# tests/conftest.py has the order. One worker more than cores takes less time, as live tests mostly wait,
-# but a machine that is busy with something else as well then starts commands later than tests expect.
+# tests/conftest.py has the order of the files
 test: $(VENV)/.dev ## the whole test suite
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
