@@ -245,13 +245,15 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
     relay(books, attempt, end)
 
 
-def relay_task(books: Books, done: TaskEnd) -> None:
+def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
     """Relay the end of a task in a reusable container: the node's own word may be lost."""
     end = ContainerEnd(
         done.container_id, done.outcome, done.exit_code, done.stage, done.task, done.attempt,
         done.run_s, done.message,
     )  # fmt: skip
     holding = books.holdings.get(done.container_id)
+    if holding is not None and holding.node is not node:
+        return  # of a container on another node
     attempt = None if holding is None else holding.attempt
     if attempt is None or attempt.master is holding or attempt.state is not _RUNNING:
         late_success(books, end)

@@ -23,7 +23,13 @@ from rm.records import Attempt
 from weft.dag import Floats
 from weft.effects import Send
 from weft.facts import Remark
-from weft.ids import AttemptId, NodeId, app_of_attempt, attempt_of_container
+from weft.ids import (
+    AttemptId,
+    NodeId,
+    app_of_attempt,
+    app_of_container,
+    attempt_of_container,
+)
 from weft.job import Job
 from weft.messages import (
     Ask,
@@ -75,6 +81,8 @@ def register(books: Books, event: AttemptRegistered) -> None:
         app.started_s = app.started_s or books.now
     if attempt.recovered:  # whenever it says so: a late copy of before may have come first
         for number, node_id in event.held:
+            if app_of_container(number) != app.app_id:
+                continue  # another's: it would be stopped where it is not found in time
             holding = books.holdings.peek(number)
             if holding is not None and holding.attempt is None:
                 relay_lost(books, attempt, number)  # its node came first, and is told to stop it

@@ -140,7 +140,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         if event.unhealthy != node.unhealthy:
             examine(books, node, event.unhealthy)
     for done in event.tasks_ended:
-        relay_task(books, done)
+        relay_task(books, node, done)
     for end in event.ended:
         if not end.tasks:
             _ended(books, node, end)

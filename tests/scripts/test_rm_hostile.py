@@ -13,7 +13,9 @@ from testkit.manager import Rig
 from weft.effects import Note, TimerFired
 from weft.errors import InvariantError
 from weft.facts import Remark
+from weft.ids import EPOCH_BITS, container_id
 from weft.messages import (
+    AttemptRegistered,
     ContainerEnd,
     NodeAccepted,
     NodeAnswered,
@@ -217,3 +219,41 @@ def test_a_node_that_claims_ids_not_granted_yet_takes_none_of_them_over() -> Non
     )
     rig.tell(NodeUnregistered("evil"))
     assert rig.ask_manager(GetApplication(1)).running_containers == 1 + 3
+
+
+def test_a_master_cannot_have_containers_stopped_that_are_not_its_applications() -> None:
+    """What it says it held before a restart, and no node brings, is stopped on that node."""
+    settings = ManagerSettings(master_demand={}, node_expiry_s=10.0)
+    before = Rig(settings=settings)
+    before.add_node("n1")
+    two = [before.start(job(name, stage(tasks=4))) for name in ("hostile", "other")]
+    rig = Rig(settings=settings, records=before.records)
+    masters = [RunningContainer(container_id(m.attempt_id, 1), (0.0, 0.0), ()) for m in two]
+    rig.add_node("n1", running=masters)
+    other = rig.register(two[1].attempt_id)
+    next_one = container_id(other.attempt_id, (1 << EPOCH_BITS) + 1)
+    held = tuple((number, "n1") for number in range(next_one, next_one + 5))
+    rig.tell(AttemptRegistered(two[0].attempt_id, held=held))
+    for _ in range(20):
+        rig.beat(later_s=1.0)
+        rig.tell(TimerFired("liveness"))
+    rig.allocate(other, ask(total=2))
+    rig.beat()
+    rig.allocate(other)
+    assert {number for number, _ in held} & other.containers.keys(), "the ids were guessed well"
+    assert not {number for number, _ in held} & set(rig.nodes["n1"].stops)
+
+
+def test_a_node_cannot_end_tasks_in_containers_of_another_node() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    master = rig.start(job("j", stage(tasks=4)))
+    rig.allocate(master, ask(total=1))
+    rig.beat()
+    rig.allocate(master)
+    (number,) = master.containers
+    done = TaskEnd(number, 0, 2, 0, Outcome.SUCCEEDED, 0, 1.0)
+    rig.add_node("n2")
+    for node, finished in (("n2", {}), ("n1", {2: 1.0})):
+        rig.tell(replace(rig.nodes[node].heartbeat(), tasks_ended=(done,)))
+        assert rig.manager.books.apps[1].finished[0] == finished, node
