@@ -16,6 +16,7 @@ from weft.errors import WeftError
 from weft.messages import Address
 from weft.tape.made import from_data
 from weft.tape.rows import (
+    DAMAGES,
     CoreAdded,
     CoreRemoved,
     Ended,
@@ -89,11 +90,15 @@ class Replay:
                 if self.difference is not None:
                     break
             elif isinstance(row, Given):
-                self._given[row.address][row.key] = row.value
+                self._given.setdefault(row.address, {})[row.key] = row.value
             elif isinstance(row, CoreAdded):
                 self.made += 1
                 given = self._given[row.address] = {}
-                self.cores[row.address] = make_core(row.made, given)
+                try:
+                    self.cores[row.address] = make_core(row.made, given)
+                except DAMAGES as error:
+                    what = f"{type(error).__name__}: {error}"
+                    raise WeftError(f"no core can be made of what the tape says: {what}") from None
             elif isinstance(row, CoreRemoved):
                 self.cores.pop(row.address, None)
                 self._given.pop(row.address, None)
@@ -104,7 +109,9 @@ class Replay:
     def _feed(self, row: Handled) -> None:
         self.events += 1
         self.now = row.now
-        core = self.cores[row.address]
+        core = self.cores.get(row.address)
+        if core is None:
+            raise WeftError(f"the tape has an event of a core that it does not make: {row.address}")
         try:
             orders = core.handle(row.event, row.now)
             if self.checked:

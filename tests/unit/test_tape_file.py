@@ -1,20 +1,24 @@
 """A tape on disk ends where it must, and the process that keeps it goes on."""
 
 import errno
+import lzma
 import os
 import stat
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
 
-from sim.replay import make_core
+from sim.replay import Replay, make_core
 from weft.effects import TimerFired
 from weft.errors import InputError, WeftError
-from weft.live.tape import BLOCK_ROWS, FRAME, Tape
+from weft.live.tape import BLOCK_ROWS, FILTERS, FRAME, PACKED, TAIL, Tape
 from weft.live.tapefile import find_tapes, open_tape
 from weft.messages import NodeHeartbeated
 from weft.resources import DEFAULT_RESOURCE_TYPES
 from weft.tape.rows import Ended, Handled
+from weft.tape.streams import put_uint
 
 
 def begun(folder: Path, bytes_max: int, said: list[str]) -> Tape:
@@ -116,3 +120,48 @@ def test_what_is_no_tape_is_refused(tmp_path: Path) -> None:
         list(open_tape(tape.path).rows())
     with pytest.raises(WeftError, match="unknown kind"):
         make_core({"kind": "Unheard"}, {})
+
+
+def framed(folder: Path, kind: int, data: bytes) -> Path:
+    """A tape of one frame whose sum is right."""
+    tape = begun(folder, 10**6, [])
+    tape.close()
+    first, _, _ = tape.path.read_bytes().partition(b"\n")
+    tape.path.write_bytes(first + b"\n" + FRAME.pack(kind, len(data), zlib.crc32(data)) + data)
+    return tape.path
+
+
+def test_bytes_that_no_process_wrote_are_told_in_one_line_and_take_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: Path, problem: str) -> None:
+        with pytest.raises(WeftError, match=problem) as told:
+            Replay().run(open_tape(path).rows())
+        assert "\n" not in str(told.value)
+
+    def block(*columns: tuple[int, bytes]) -> bytes:
+        """Columns by their place; each is at least 1 after the one before."""
+        heads, last = bytearray(), -1
+        for place, data in columns:
+            put_uint(heads, place - last)
+            put_uint(heads, len(data))
+            last = place
+        body = bytes(heads) + b"\0" + b"".join(data for _, data in columns)
+        return struct.pack("<I", len(body)) + body
+
+    def pack(data: bytes) -> bytes:
+        return lzma.compress(data, lzma.FORMAT_RAW, filters=FILTERS)
+
+    read(framed(tmp_path / "cut", PACKED, pack(bytes(100_000))[:-5]), "a block ends too early")
+    monkeypatch.setattr("weft.live.tapefile._BLOCK_BYTES_MAX", 1 << 16)
+    read(framed(tmp_path / "bomb", PACKED, pack(bytes(1 << 20))), "a block unpacks to more than")
+    endless = b"\xff" * (1 << 20) + b"\1"
+    read(framed(tmp_path / "number", TAIL, block((0, b"\xff"), (1, endless))), "number without end")
+    made = b"\0\1a" + bytes([2]) + b"[]"
+    core = framed(tmp_path / "core", TAIL, block((0, b"\xff"), (1, b"\0"), (2, made)))
+    read(core, "no core can be made")
+    (tmp_path / "line").mkdir()
+    odd = tmp_path / "line" / "odd.tape"
+    odd.write_bytes(b'{"tape": "weft tape 3", "began": "x"}\n')
+    with pytest.raises(InputError, match="is no tape"):
+        find_tapes(tmp_path / "line")

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from weft.live.tape import FILTERS, FRAME, MAGIC, PACKED, TAIL
 from weft.tape.rows import Row, TapeReader, schema
 
 _LINE_MAX = 1 << 20
+_BLOCK_BYTES_MAX = 1 << 30  # unpacked; of 4,096 rows, so a hundredth of it is a lot
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,21 @@ class TapeFile:
                 if kind == TAIL:
                     yield from reader.rows(data)
                     break
-                try:
-                    plain = lzma.decompress(data, lzma.FORMAT_RAW, filters=FILTERS)
-                except lzma.LZMAError as error:
-                    raise InputError(str(self.path), f"is damaged: {error}") from None
-                yield from reader.rows(plain)
+                yield from reader.rows(self._unpacked(data))
         yield from reader.finish()
+
+    def _unpacked(self, data: bytes) -> bytes:
+        """A block's rows; raises InputError for damage, or more bytes than a block may have."""
+        codec = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS)
+        try:
+            plain = codec.decompress(data, _BLOCK_BYTES_MAX)
+        except lzma.LZMAError as error:
+            raise InputError(str(self.path), f"is damaged: {error}") from None
+        if not codec.eof:
+            more = f"unpacks to more than {_BLOCK_BYTES_MAX >> 20} MB"
+            problem = more if len(plain) >= _BLOCK_BYTES_MAX else "ends too early"
+            raise InputError(str(self.path), f"is damaged: a block {problem}")
+        return plain
 
     def _frames(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """Whole frames, up to one that a killed process did not finish; raises InputError."""
@@ -71,7 +82,8 @@ def _frame(file: BinaryIO) -> tuple[int, bytes, bool] | None:
     if len(head) < FRAME.size:
         return None
     kind, size, check = FRAME.unpack(head)
-    data = file.read(size)
+    # what is no frame may announce gigabytes
+    data = file.read(min(size, os.fstat(file.fileno()).st_size))
     right = len(data) == size and kind in (PACKED, TAIL) and zlib.crc32(data) == check
     return kind, data, right
 
@@ -85,9 +97,10 @@ def open_tape(path: Path) -> TapeFile:
         raise InputError(str(path), error.strerror or "cannot be read") from None
     try:
         says = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         says = None
-    if not isinstance(says, dict) or says.get("tape") != MAGIC:
+    whole = isinstance(says, dict) and isinstance(says.get("began", 0.0), int | float)
+    if not whole or says.get("tape") != MAGIC:
         raise InputError(str(path), "is no tape of this version of Weft")
     return TapeFile(path, says)
 

@@ -351,6 +351,8 @@ class VectorColumn:
         if number:
             return self._table.find(number)
         size = source.uint()
+        if size > len(source.data) - source.at:  # an amount takes a byte at least
+            raise ValueError("the tape has a vector without end")
         places = self._places(size)
         return self._table.learn(tuple([places[i].get(source) for i in range(size)]))
 

@@ -24,6 +24,7 @@ from weft.messages import Address, ContainersGranted, containers_of, ends_of
 from weft.record import changed
 from weft.requests import READS, ClientRequest
 from weft.tape.columns import Codec, Context, TimeColumn
+from weft.tape.compound import RUN_MAX
 from weft.tape.records import codec_of, hints_of, record_of
 from weft.tape.streams import Stream, Streams, put_uint
 
@@ -58,6 +59,11 @@ EVENTS: Final[tuple[type, ...]] = (
     effects.StopRequested,
 )
 _CORE, _GONE, _GIVEN, _PLACED, _CHECK, _FAILED, _END = 255, 254, 253, 252, 251, 250, 249
+# what reading raises where the bytes say what no tape says
+DAMAGES = (
+    LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError,
+    struct.error,
+)  # fmt: skip
 _LENGTH, _SUM = struct.Struct("<I"), struct.Struct("<I")
 FORMAT = 3  # changes with the way in which values are written
 CHECK_EVERY = 16  # events with effects: so often what a core ordered is summed up ...
@@ -346,7 +352,7 @@ class TapeReader:
                 columns.streams.read(block)
                 for kind in bytes(columns.kinds.source.data):
                     yield from self._row(kind)
-            except (LookupError, ValueError, TypeError, ArithmeticError, struct.error) as error:
+            except DAMAGES as error:
                 raise WeftError(f"the tape is damaged: {type(error).__name__}: {error}") from None
         self._rest = data[at:]
 
@@ -395,6 +401,8 @@ class TapeReader:
         fields = [
             [codec.get(stream.source) for _ in range(count)] for stream, codec in columns.placings
         ]
+        if sum(fields[1]) > RUN_MAX:
+            raise ValueError("the tape has a run without end")
         return tuple([
             Placing(container, *where)
             for first, many, *where in zip(*fields, strict=True)

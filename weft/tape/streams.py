@@ -1,5 +1,7 @@
 """The bytes of columns: numbers of any size, and the columns of a block beside each other."""
 
+_BITS_MAX = 4096  # of a number: to read a much longer one takes time like its square
+
 
 class Source:
     """Bytes that are read from the front; raises IndexError or struct.error at their end."""
@@ -27,6 +29,8 @@ class Source:
                 self.at = at
                 return number
             shift += 7
+            if shift > _BITS_MAX:
+                raise ValueError("the tape has a number without end")
 
     def signed(self) -> int:
         """A whole number that may be negative."""
