@@ -5,6 +5,7 @@ that any of its tasks was measured to use counts.
 """
 
 from am.lots import Lot
+from am.sizes import Machines, held_by_some
 from weft.resources import Vector
 
 MEASURED_MIN = 3  # "the first few executions" (COBRA section VI-B)
@@ -13,12 +14,14 @@ MEASURED_MIN = 3  # "the first few executions" (COBRA section VI-B)
 class Demands:
     """Beliefs by lot. `over_estimate`: times what is declared; 0: as declared, never measured.
 
-    `most` is a container's capacity: no over-estimate goes beyond it.
+    `most` is a container's capacity: no over-estimate goes beyond it, nor does what was measured
+    where no machine could hold it.
     """
 
-    __slots__ = ("_believed", "_most", "_over", "_seen")
+    __slots__ = ("_believed", "_machines", "_most", "_over", "_seen")
 
-    def __init__(self, over_estimate: float, most: Vector) -> None:
+    def __init__(self, over_estimate: float, most: Vector, machines: Machines) -> None:
+        self._machines = machines
         self._over = over_estimate
         self._most = most
         self._believed: dict[int, Vector] = {}
@@ -44,7 +47,11 @@ class Demands:
         self._seen[lot.number] = count + 1, most
         if count + 1 >= MEASURED_MIN:
             pairs = zip(most, lot.demand, strict=True)
-            self._believed[lot.number] = tuple(m if m >= 0 else d for m, d in pairs)
+            found = tuple(m if m >= 0 else d for m, d in pairs)
+            if not held_by_some(found, self._machines):  # a container for it would never come
+                rows = zip(found, lot.demand, self._most, strict=True)
+                found = tuple(max(d, min(m, limit)) for m, d, limit in rows)
+            self._believed[lot.number] = found
 
     def too_little(self, lot: Lot) -> None:
         """A task ran out of memory: begin again with the over-estimate."""

@@ -14,7 +14,7 @@ from am.launching import Held
 from am.lots import Lot
 from am.progress import READY, RUNNING, Progress, StageProgress
 from am.settings import MasterSettings
-from am.sizes import at_least, container_size, pool_max
+from am.sizes import at_least, container_size, held_by_some, pool_max
 from am.takeover import Kept, PoolTakeover
 from am.work import Work
 from weft.errors import InvariantError
@@ -114,7 +114,7 @@ class HoldingWork(Work):
         super().__init__(attempt_id, settings, _Silent(), rng, accepted)
         self.holder = asker
         self.base = container_size(asker.container, accepted.types, accepted.machines)
-        self.demands = Demands(asker.over_estimate, self.base)
+        self.demands = Demands(asker.over_estimate, self.base, accepted.machines)
         self.pool: dict[ContainerId, Pooled] = {}
         self._leaving: dict[ContainerId, NodeId] = {}  # given back, their ends not heard yet
         self._sizes: dict[tuple[Vector, str], Lot] = {}  # what is asked for, by size and label
@@ -122,7 +122,7 @@ class HoldingWork(Work):
         self._due = True  # the asker must look again
         self._takeover = PoolTakeover(
             accepted.held, settings.takeover_wait_s, self.progress, self.book, self.launcher,
-            self.gangs.stages,
+            len(accepted.types), self.gangs.stages,
         )  # fmt: skip
         self.takeover = self._takeover
 
@@ -173,7 +173,7 @@ class HoldingWork(Work):
         return wish.wake_after_s
 
     def _hold_view(self) -> HoldView:
-        size = self.base
+        size, machines = self.base, self.accepted.machines
         waiting = []
         for lot in self._waiting.values():
             stage = self.progress.stages[lot.stage]
@@ -182,9 +182,11 @@ class HoldingWork(Work):
             duration = self.estimates.duration_s(lot.stage) if known else None
             demand = self.demands.of(lot)
             waiting.append(WaitingTasks(lot, since, duration, demand))
-            size = at_least(size, demand)
+            larger = at_least(size, demand)
+            if larger == size or not waiting[1:] or held_by_some(larger, machines):
+                size = larger  # else no machine serves both: this one's turn comes
         pending = sum(lot.rows[0].wanted for lot in self._sizes.values() if lot.rows[0])
-        most = pool_max(size, self.accepted.machines)
+        most = pool_max(size, machines)
         pool = [pooled for pooled in self.pool.values() if not pooled.notice]
         return HoldView(waiting, pool, size, most, pending, self.racks)
 
@@ -393,7 +395,7 @@ class HoldingWork(Work):
         self.progress.now = now
         for use in event.container_use:
             pooled = self.pool.get(use.container_id)
-            if pooled is not None:
+            if pooled is not None and len(use.use) == len(pooled.size):
                 pooled.use_sum = [a + b for a, b in zip(pooled.use_sum, use.use, strict=True)]
                 pooled.use_count += 1
         for end in event.ended:

@@ -15,6 +15,7 @@ from weft.messages import Container, ItemAnswer, StartAnswered
 from weft.resources import Vector
 
 Found = Mapping[int, list[tuple[Container, int]]]  # by stage: containers and the tasks they run
+TRIES_MAX = 1_000_000  # of a task: a node that tells of more leaves no numbers for those to come
 TaskTry = tuple[int, int, int]  # stage, task, number of the try
 
 
@@ -122,7 +123,7 @@ class PoolTakeover(Takeover):
     success that made the task of another ready.
     """
 
-    __slots__ = ("_ended", "_gangs", "kept")
+    __slots__ = ("_ended", "_gangs", "_types", "kept")
 
     def __init__(
         self,
@@ -131,9 +132,12 @@ class PoolTakeover(Takeover):
         progress: Progress,
         book: AskBook,
         launcher: Launcher,
+        types: int,
         gangs: Collection[int] = (),
     ) -> None:
+        """`types`: how many resource types a size has."""
         super().__init__(held, wait_s, progress, book, launcher)
+        self._types = types
         self.kept: dict[ContainerId, Kept] = {}
         self._gangs = gangs  # stages whose tasks have containers of their own
         self._ended: set[tuple[ContainerId, TaskTry]] = set()  # told before the answer was
@@ -144,6 +148,8 @@ class PoolTakeover(Takeover):
             first = next((item for item in told if item.granted), None)
             if first is None or container_id in self.refused:
                 continue
+            if len(first.granted) != self._types or first.attempt > TRIES_MAX:
+                continue  # no size of this cluster, or no number is left for a task: refused below
             tasks = tuple((item.stage, item.task, item.attempt) for item in told if item.stage >= 0)
             container = self.waiting.pop(container_id)
             self.kept[container_id] = Kept(container, first.granted, first.attempt, tasks)
@@ -170,7 +176,8 @@ class PoolTakeover(Takeover):
         """Return the containers to go on with, and what of their tasks still runs.
 
         One with a task that is not to be run now, or that another runs, is given back: a task in it
-        cannot be stopped alone. One that is done may run to its end.
+        cannot be stopped alone. So is one that is said to run a task twice. A task that is done may
+        run to its end.
         """
         found: list[Kept] = []
         taken: set[tuple[int, int]] = set()
@@ -178,7 +185,11 @@ class PoolTakeover(Takeover):
             tasks = tuple(key for key in kept.tasks if (container_id, key) not in self._ended)
             states = {(stage, task): self.state_of(stage, task) for stage, task, _ in tasks}
             wanted = {key for key, state in states.items() if state == READY}
-            if wanted & taken or any(state not in (READY, DONE) for state in states.values()):
+            if (
+                len(states) < len(tasks)
+                or wanted & taken
+                or any(state not in (READY, DONE) for state in states.values())
+            ):
                 self.refuse(container_id)
                 continue
             taken |= wanted

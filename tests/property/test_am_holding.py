@@ -15,10 +15,14 @@ from am.ask.view import HoldView, HoldWish
 from am.demands import Demands
 from am.lots import Lot
 from am.settings import MasterSettings
+from sim.cluster import Simulation
+from sim.settings import SimSettings
 from testkit.master import PretendedCluster, accepted, assert_ran_in_order, chain, stage
+from weft.cluster import cluster_from_text
 from weft.errors import InputError
 from weft.job import NO_PREFERENCE, Edge, Job, Preference
 from weft.messages import AskType, ContainersAsked, Outcome
+from weft.presets import preset
 
 HOLDING = ["cobra", "static", "dynamic", "disposable"]
 CALM = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -164,7 +168,8 @@ def test_the_first_tasks_of_a_stage_get_more_room_and_then_what_was_measured() -
 def test_demands_are_over_estimated_within_a_container_then_measured() -> None:
     (lot,) = (Lot(0, range(9), (2.0, 4.0, 9.0), NO_PREFERENCE, 1.0),)
     lot.number = 0
-    beliefs = Demands(1.5, (8.0, 5.0, 8.0))
+    machines = (((9.0, 9.0, 9.0), 2),)
+    beliefs = Demands(1.5, (8.0, 5.0, 8.0), machines)
     assert beliefs.of(lot) == (3.0, 5.0, 9.0), "at most a container, at least what is declared"
     for use in [(1.0, 3.0, -1.0), (1.5, 2.0, -1.0)]:
         beliefs.measured(lot, use)
@@ -174,9 +179,21 @@ def test_demands_are_over_estimated_within_a_container_then_measured() -> None:
     assert beliefs.of(lot) == (1.5, 3.0, 9.0), "the most of each; the last was not measured"
     beliefs.measured(lot, (2.5, 2.0, -1.0))
     assert beliefs.of(lot) == (2.5, 3.0, 9.0)
+    beliefs.measured(lot, (2.5, 12.0, -1.0))
+    assert beliefs.of(lot) == (2.5, 5.0, 9.0), "no machine holds 12: a container for it never came"
     beliefs.too_little(lot)
     assert beliefs.of(lot) == (3.0, 5.0, 9.0)
-    assert Demands(0.0, (8.0, 5.0, 8.0)).of(lot) == lot.demand
+    assert Demands(0.0, (8.0, 5.0, 8.0), machines).of(lot) == lot.demand
+
+
+@pytest.mark.parametrize("name", ["cobra", "drs"])
+def test_stages_that_no_one_machine_serves_both_get_containers_in_turn(name: str) -> None:
+    wide = stage("wide", 4, duration_s=5.0, demand={"vcores": 6.0, "memory_mb": 1024.0})
+    deep = stage("deep", 4, duration_s=5.0, demand={"vcores": 1.0, "memory_mb": 12000.0})
+    cluster = cluster_from_text("1x8vcores,4096memory_mb+1x2vcores,16384memory_mb")
+    calm = SimSettings(preset(name), prompt=True, checks=True, until_s=2_000.0)
+    recorder = Simulation(cluster, [Job("j", (wide, deep))], calm).run()
+    assert [one.state for one in recorder.jobs] == ["FINISHED"]
 
 
 def test_tasks_wait_for_their_rack_before_they_go_anywhere() -> None:

@@ -29,6 +29,7 @@ from weft.messages import (
     ContainerEnd,
     ContainersAsked,
     ContainersGranted,
+    ContainerUse,
     ItemAnswer,
     NodeAccepted,
     NodeAnswered,
@@ -263,6 +264,41 @@ def test_a_node_that_does_not_answer_is_not_waited_for_for_ever() -> None:
     assert [i.task for m in sent(effects, StartContainers) for i in m.items] == [3]
     (request,) = master.asked(10.2)
     assert C in request.releases
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        (ItemAnswer(C, attempt=0, granted=(1.0, 2.0)),),
+        (ItemAnswer(C, attempt=0, granted=(1.0,) * 7), ItemAnswer(C, 0, 3, attempt=0)),
+        (ItemAnswer(C, attempt=2**53, granted=(*SIZE, 0.0, 0.0)),),
+        pool(C, (0, 3, 0), (0, 3, 1)),
+        pool(C, (0, 3, 0), (0, 3, 0)),
+    ],
+    ids=["short", "long", "no numbers left", "a task twice", "a task doubled"],
+)
+def test_what_no_node_can_mean_costs_its_container_and_not_the_master(
+    told: tuple[ItemAnswer, ...],
+) -> None:
+    master = Successor()
+    master.tell(0.1, StartAnswered("n1", SECOND, N1))
+    effects = master.tell(0.2, StartAnswered("n2", SECOND, told))
+    (request,) = master.asked(1.0)
+    assert request.releases == (C,)
+    ends = tuple(TaskEnd(C, 0, 3, tried, Outcome.KILLED, 0, 1.0) for tried in (0, 1))
+    gone = ContainersGranted(SECOND, 1, ended=(ContainerEnd(C, Outcome.KILLED),))
+    effects += master.tell(1.1, TasksEnded("n2", SECOND, ends), gone)
+    begun = [i for m in sent(effects, StartContainers) for i in m.items]
+    assert [(i.container_id, i.task, i.attempt) for i in begun] == [(B, 3, 1)]
+
+
+@pytest.mark.parametrize("use", [(), (1.0,), (1.0,) * 7])
+def test_a_use_that_is_no_vector_of_the_cluster_is_not_counted(use: tuple[float, ...]) -> None:
+    master = Successor()
+    master.tell(0.1, StartAnswered("n1", SECOND, N1))
+    master.tell(0.2, StartAnswered("n2", SECOND, pool(C)))
+    master.tell(1.0, TasksEnded("n2", SECOND, (), (ContainerUse(C, use),)))
+    master.asked(6.0)
 
 
 def test_a_manager_that_restarts_meanwhile_is_told_of_all_of_them() -> None:
