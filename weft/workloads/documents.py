@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from weft.errors import InputError
-from weft.workloads.unpacking import ZSTD_MAGIC, as_file, zstd_blocks
+from weft.workloads.unpacking import as_file, is_zstd, zstd_blocks
 from weft.workloads.yaml_text import parse_yaml
 
 DOCUMENT_BYTES_MAX = 64 * 2**20  # one JSON document, unpacked
@@ -78,7 +78,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
             if magic[:2] == _GZIP_MAGIC:
                 with gzip.GzipFile(fileobj=raw) as unpacked:
                     yield unpacked  # type: ignore[misc]
-            elif magic == ZSTD_MAGIC:
+            elif is_zstd(magic):
                 with as_file(zstd_blocks(raw), str(path)) as unpacked_zstd:
                     yield unpacked_zstd
             else:

@@ -9,10 +9,14 @@ import zstandard
 
 from weft.errors import InputError
 
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 DAMAGES = (cramjam.DecompressionError, zstandard.ZstdError, ValueError, EOFError)
 _WINDOW_BYTES_MAX = 128 * 2**20  # what zstd may look back: its own limit without `--long`
 _PACKED_BYTES = 1024  # read at once: a block of 4 bytes may unpack to 128 kB, so at most 32 MB
+
+
+def is_zstd(magic: bytes) -> bool:
+    """Whether a file with these first four bytes is zstd: a frame, or one that is skipped."""
+    return magic == b"\x28\xb5\x2f\xfd" or (magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5)
 
 
 def zstd_blocks(raw: BinaryIO) -> Iterator[bytes]:
