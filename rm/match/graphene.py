@@ -98,7 +98,6 @@ class GrapheneMatcher(BaseMatcher):
         # means over the decisions so far of priScore x pScore and of srpt, and how many they were
         self._score, self._work, self._decisions = 0.0, 0.0, 0
         self._counters: Floats = np.zeros(0)  # by group
-        self._queues: Parties | None = None  # as last seen, where they are the groups
         self._may_overbook = bool(self.overbook) and overbook_limit > 1 and overbook_rows > 0
         self._slack: Floats | None = None  # how far each resource may be overbooked, over capacity
         none, nobody = np.empty(0), np.empty(0, np.bool_)
@@ -199,14 +198,12 @@ class GrapheneMatcher(BaseMatcher):
                 np.arange(n), apps.active, apps.pending, np.ones(n), view.total, gate_of(view)
             )  # fmt: skip
             return who, apps.held[:n]
-        tree, by_queue, gate = view.queues, view.by_queue, gate_of(view)
-        known = self._queues
-        if known is None or known.gate is not gate or known.total is not view.total:
-            # queues stay, so their columns never move; another gate tells that applications' did
-            self._queues = known = Parties(
-                view.apps.queue, tree.is_leaf, by_queue.pending, tree.capacity, view.total, gate
-            )
-        return known, by_queue.held
+        tree, by_queue = view.queues, view.by_queue
+        who = Parties(
+            view.apps.queue, tree.is_leaf, by_queue.pending, tree.capacity, view.total,
+            gate_of(view),
+        )  # fmt: skip
+        return who, by_queue.held[: len(tree)]
 
     def _state(self, view: View, node: int) -> Groups:
         """The groups that take part in what is placed on a node."""
