@@ -5,6 +5,7 @@ all of them nothing is asked for, so that no task is started a second time.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from am.asking import AskBook
@@ -42,11 +43,11 @@ class Takeover:
         self._book = book
         self._launcher = launcher
         self._wait_s = wait_s
-        self._since_s = -1.0  # when the nodes were asked; below 0: not yet
+        self._since_s = inf  # when the nodes were asked; not yet. A clock put back may be below 0
 
     def step(self, now: float) -> float | None:
         """Ask the nodes; when that took too long, go on without. Return when to look again, s."""
-        if self._since_s < 0:
+        if self._since_s == inf:
             self._since_s = now
             for container in self.waiting.values():
                 self._launcher.query(container.node_id, container.container_id, now)

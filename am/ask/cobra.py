@@ -65,7 +65,7 @@ class Cobra:
         self._unknown_wait_s = float(unknown_wait_s)
         self._surplus = bool(surplus_release)
         self._needed_only = bool(needed_only)
-        self._ends_s = -1.0  # of the current period
+        self._ends_s = float("inf")  # of the current period; none yet
         self._seen: dict[int, _Seen] = {}
         self._at_s = 0.0
         self._rate: tuple[np.ndarray, np.ndarray] | None = None  # (used, held) since the last call
@@ -75,7 +75,7 @@ class Cobra:
     def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
         """Fill containers; at a period's end, desire more or fewer; give back what is too much."""
         self._account(now)
-        if self._ends_s < 0:
+        if self._ends_s == np.inf:
             self._ends_s = now + self._period_s
             # what an earlier attempt desired is known from what it left
             self.desire = max(self.desire, float(len(view.containers)))
