@@ -76,9 +76,7 @@ class Pooled:
         self.use_count = 0
         self.notice = False  # it is about to be taken back
         self.confirmed = False  # its node has started something in it
-        self.first_try = (
-            0  # numbers of tries below are of an earlier attempt, which it was taken from
-        )
+        self.first_try = 0  # of a task started in it: an earlier attempt used the numbers below
 
     @property
     def busy(self) -> int:
@@ -120,11 +118,10 @@ class HoldingWork(Work):
         self._sizes: dict[tuple[Vector, str], Lot] = {}  # what is asked for, by size and label
         self._waiting: dict[int, Lot] = {}
         self._due = True  # the asker must look again
-        self._takeover = PoolTakeover(
+        self.takeover = self._takeover = PoolTakeover(
             accepted.held, settings.takeover_wait_s, self.progress, self.book, self.launcher,
             len(accepted.types), self.gangs.stages,
         )  # fmt: skip
-        self.takeover = self._takeover
 
     def adopt(self, plan: Plan | None) -> None:
         """Begin, in the order in which tasks become ready."""
@@ -223,11 +220,8 @@ class HoldingWork(Work):
 
     def _go_on(self, kept: Kept, now: float) -> None:
         """Have a container of an earlier attempt in the pool, with what runs in it."""
-        container_id, node, boot = (
-            kept.container.container_id,
-            kept.container.node_id,
-            kept.container.boot,
-        )
+        one = kept.container
+        container_id, node, boot = one.container_id, one.node_id, one.boot
         self._seen.add(container_id)
         pooled = self.pool[container_id] = Pooled(container_id, node, kept.size, now, boot)
         pooled.confirmed, pooled.first_try = True, kept.first_try

@@ -46,7 +46,7 @@ def footprint(run: Run, trace: Trace) -> float:
 
 
 def drawn(seed: int) -> tuple[list[Job], ClusterSpec]:
-    """A seed's jobs over two days, and machines that they keep half busy."""
+    """A seed's jobs over two days, and machines that they keep busy to LOAD."""
     span_s = DAYS * 24 * HOUR_S
     rng = np.random.default_rng([seed, 7])
     jobs = list(generate(KIND, JOBS, rng, interarrival_s=span_s / JOBS))

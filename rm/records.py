@@ -328,9 +328,8 @@ class App:
         self.finished_s = 0.0
         self.preempted = 0  # containers
         self.preempted_amounts = [0.0] * resources  # that those held
-        self.held_s: Floats = np.zeros(
-            resources
-        )  # amount x s of containers that ended, masters included
+        # amount x s of containers that ended, masters included
+        self.held_s: Floats = np.zeros(resources)
         self.progress = 0.0
         self.tracking_url = ""
         # where containers of it ran, if its own master may have left files there

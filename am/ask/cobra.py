@@ -65,7 +65,7 @@ class Cobra:
         self._unknown_wait_s = float(unknown_wait_s)
         self._surplus = bool(surplus_release)
         self._needed_only = bool(needed_only)
-        self._ends_s = float("inf")  # of the current period; none yet
+        self._ends_s: float = np.inf  # of the current period; none yet
         self._seen: dict[int, _Seen] = {}
         self._at_s = 0.0
         self._rate: tuple[np.ndarray, np.ndarray] | None = None  # (used, held) since the last call

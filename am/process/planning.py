@@ -25,7 +25,7 @@ from weft.errors import WeftError
 
 _IMPROVED = frozenset({"graphene", "graphene_plus"})
 _TRIES = 4  # for a plan, after each run of its job
-_END_S = 1.0  # an executor that plans still is waited for no longer
+_END_S = 1.0  # for an executor to end
 _MOMENT_S = 2.0  # wall clock: a master that comes meanwhile waits no longer
 _DUE_MAX = 200
 
@@ -157,7 +157,7 @@ class Planning:
         return self._pool
 
     def close(self) -> None:
-        """End the executors without waiting for plans.
+        """End the executors; one that still plans is waited for no longer than _END_S.
 
         Idle ones end at once. Waiting for that keeps the interpreter, as it exits, from waking a
         pool that is just closing its pipes (a traceback in Python 3.11).

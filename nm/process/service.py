@@ -152,7 +152,7 @@ class NodeService(Outside):
                 types.mapping(spec.capacity),
                 spec.rack,
                 spec.labels,
-                replace(core_settings, speed=spec.speed),
+                replace(core_settings, speed=core_settings.speed * spec.speed),
                 (settings.seed, settings.first_node + number),
                 boot=1 + secrets.randbelow(BOOT_MAX),
                 lacking="; ".join(self._lacking)[:LACKING_MAX],

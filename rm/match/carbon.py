@@ -250,9 +250,8 @@ class CarbonMatcher(BaseMatcher):
 
 def _busy(view: View) -> bool:
     """Whether any application runs more than its master."""
-    return bool(
-        (view.apps.containers[: view.app_slots][view.apps.active[: view.app_slots]] > 1).any()
-    )
+    apps, n = view.apps, view.app_slots
+    return bool((apps.containers[:n][apps.active[:n]] > 1).any())
 
 
 def _within(placements: Sequence[Placement], view: View, room: Floats) -> list[Placement]:
@@ -261,17 +260,11 @@ def _within(placements: Sequence[Placement], view: View, room: Floats) -> list[P
     left = room.copy()
     for placement in placements:
         demand = view.rows.demand[placement.row]
-        some = demand > 0
-        most = (
-            int(np.floor((left[some] / demand[some]).min() + 1e-9))
-            if some.any()
-            else placement.copies
-        )
-        copies = min(placement.copies, most)
+        some, copies = demand > 0, placement.copies
+        if some.any():
+            copies = min(copies, int((left[some] / demand[some]).min() + TOLERANCE))
         if copies > 0:
-            kept.append(
-                placement if copies == placement.copies else placement._replace(copies=copies)
-            )
+            kept.append(placement._replace(copies=copies))
             left -= copies * demand
         if copies < placement.copies:
             break

@@ -10,8 +10,6 @@ from weft.client.local import LocalSettings
 from weft.errors import WeftError
 from weft.job import Job
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 def path_s(job: Job) -> float:
     """The job's longest path: no run of it is shorter."""
