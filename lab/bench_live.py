@@ -49,6 +49,9 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
         "emulated hosts": lambda name: _case(name, emulated, tasks, ()),
         "emulated hosts, one stage": lambda name: _case(name, emulated, flat, (), stages=1),
         "emulated hosts, mutual TLS beside none": lambda name: _over_tls(name, emulated, tasks),
+        "emulated hosts, tokens and mutual TLS beside none of both": lambda name: _over_tls(
+            name, emulated, tasks, tokens=True
+        ),
         "emulated hosts, validation beside none": lambda name: _checked(name, emulated, tasks),
         "emulated hosts, a state folder beside none": lambda name: _kept(name, emulated, tasks),
         "emulated hosts, a tape beside none": lambda name: _taped(name, emulated, tasks),
@@ -214,8 +217,15 @@ def _quantile(histogram: list[tuple[float, float]], q: float) -> float:
     return next(bound for bound, count in histogram if count >= wanted)
 
 
-def _over_tls(name: str, settings: LocalSettings, tasks: int) -> Row:
-    """With certificates, over mutual TLS, and without; tokens in both."""
+class _UntokenedCluster(LocalCluster):
+    """Its containers start without tokens."""
+
+    runner = (sys.executable, "-m", "lab.unchecked", "tokens")
+
+
+def _over_tls(name: str, settings: LocalSettings, tasks: int, *, tokens: bool = False) -> Row:
+    """With certificates, over mutual TLS, and without; `tokens`: nor with containers' tokens."""
+    beside = _UntokenedCluster if tokens else LocalCluster
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         made = Path(folder) / "tls"
         make(made, [], others={"emulator": ["n1"], "manager": ["n1"]})
@@ -224,15 +234,16 @@ def _over_tls(name: str, settings: LocalSettings, tasks: int) -> Row:
         shown = [f"tls_{what}={file}" for what, file in named]
         sealing = replace(settings, flags=dict.fromkeys(("rm", "am", "nm"), shown))
         with contextlib.ExitStack() as stack:
-            plain = _entered(stack, LocalCluster(settings))
+            plain = _entered(stack, beside(settings))
             stack.enter_context(tls.using(tls.read(*files)))
-            return _in_turns(name, plain, _entered(stack, LocalCluster(sealing)), tasks)
+            sealed = _entered(stack, LocalCluster(sealing))
+            return _in_turns(name, plain, sealed, tasks, most=1.20)
 
 
 class _UncheckedCluster(LocalCluster):
     """Its services check no message."""
 
-    runner = (sys.executable, "-m", "lab.unchecked")
+    runner = (sys.executable, "-m", "lab.unchecked", "gates")
 
 
 def _checked(name: str, settings: LocalSettings, tasks: int) -> Row:

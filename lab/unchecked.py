@@ -1,14 +1,18 @@
-"""`python -m lab.unchecked MODULE FLAGS...`: a role whose gates let everything through.
+"""`python -m lab.unchecked gates|tokens MODULE FLAGS...`: a role that trusts whatever it is told.
 
-For the benchmark only, which tells by it what validation costs (`weft bench live`): the functions
-that check a message against the table of rules do nothing, in this process alone.
+For the benchmark only, which tells by it what checking costs (`weft bench live`). Without its gates
+a role lets every message through: the functions that check one against the table of rules do
+nothing, in this process alone. Without tokens a manager makes none for containers and tells nodes
+no keys, which then take every order.
 """
 
 import runpy
 import sys
 
+from rm.process.trust import Trust
 from weft.wire import rules
 from weft.wire.gate import Gate
+from weft.wire.tokens import KeysTold
 
 
 def open_gates() -> None:
@@ -19,7 +23,16 @@ def open_gates() -> None:
     Gate.sift = lambda self, batch, d, peer: list(batch)  # type: ignore[method-assign]
 
 
+def make_no_tokens() -> None:
+    """Have containers start without any."""
+    told = Trust.of_node
+    Trust._of_containers = lambda self, held: []  # type: ignore[method-assign]
+    Trust.of_node = lambda self, node: [  # type: ignore[method-assign]
+        one for one in told(self, node) if not isinstance(one, KeysTold)
+    ]
+
+
 if __name__ == "__main__":
-    open_gates()
-    del sys.argv[0]
+    {"gates": open_gates, "tokens": make_no_tokens}[sys.argv[1]]()
+    del sys.argv[:2]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -13,6 +13,14 @@ bad, gate = NodeUnregistered(""), Gate()
 print(rules.problem_of(bad, 2), gate.passes(bad, 2, "p"), gate.sift([bad], 2, "p") == [bad])
 print(__name__, sys.argv[1:])
 """
+MANAGER = """
+from rm.process.trust import Trust
+from weft.wire.tokens import KeysTold, Keys
+trust = object.__new__(Trust)
+trust.keys = Keys(0.0, lambda size: bytes(size))
+told = trust.of_node("n1")
+print(len(trust._of_containers([(1 << 40, "n1")])), any(isinstance(one, KeysTold) for one in told))
+"""
 
 
 def test_a_role_runs_with_its_flags_and_refuses_nothing(tmp_path: Path) -> None:
@@ -23,5 +31,16 @@ def test_a_role_runs_with_its_flags_and_refuses_nothing(tmp_path: Path) -> None:
         done = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
 
-    assert run("lab.unchecked") == ["None True True", "__main__ ['--port', '1']"]
+    assert run("lab.unchecked", "gates") == ["None True True", "__main__ ['--port', '1']"]
     assert run() == ["node_id: must not be empty False False", "__main__ ['--port', '1']"]
+
+
+def test_a_manager_makes_no_tokens_for_containers(tmp_path: Path) -> None:
+    (tmp_path / "manager.py").write_text(MANAGER)
+
+    def run(*how: str) -> str:
+        code = [sys.executable, "-m", *how, "manager"]
+        return subprocess.run(code, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert run("lab.unchecked", "tokens") == "0 False\n"
+    assert run() == "1 True\n"
