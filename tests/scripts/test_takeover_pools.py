@@ -21,6 +21,7 @@ from testkit.manager import Rig
 from testkit.master import accepted
 from weft.cluster import cluster_from_text
 from weft.effects import Effect, Send, Started, TimerFired
+from weft.errors import InputError
 from weft.facts import TaskStarted
 from weft.ids import attempt_id, container_id
 from weft.messages import (
@@ -46,6 +47,7 @@ from weft.messages import (
     master_address,
 )
 from weft.presets import preset
+from weft.wire import rules
 
 FIRST, SECOND, OTHER = attempt_id(1, 1), attempt_id(1, 2), attempt_id(2, 9)
 A, B, C = (container_id(FIRST, number) for number in (2, 3, 4))
@@ -82,6 +84,18 @@ def test_a_node_tells_what_a_container_holds_and_which_tries_are_taken_there() -
         ItemAnswer(A, attempt=3, granted=SIZE),
         ItemAnswer(A, 0, 1, attempt=0),
     )
+
+
+def test_what_a_node_tells_of_the_highest_try_that_may_be_ordered_passes_the_gate() -> None:
+    node = holding_node()
+    order = StartContainers(FIRST, "n1", (runs(2, rules.TRIES_MAX),))
+    rules.check(order, 2)
+    node.handle(order, 1.5)
+    (answer,) = sent(node.handle(QueryContainers(SECOND, "n1", (A,)), 2.0), StartAnswered)
+    assert answer.items[0].attempt == rules.TRIES_MAX + 1
+    rules.check(answer, 2)
+    with pytest.raises(InputError, match="attempt"):
+        rules.check(StartContainers(FIRST, "n1", (runs(2, rules.TRIES_MAX + 1),)), 2)
 
 
 def test_a_container_obeys_the_last_attempt_that_asked_for_it_and_no_earlier_one() -> None:

@@ -30,6 +30,7 @@ CONTAINER_MIN = 2**32
 ATTEMPT_MAX = 2**31 - 1  # its containers' ids are then below ID_MAX
 APP_MAX = app_of_attempt(ATTEMPT_MAX)
 STAGE_MAX = 2**31 - 1
+TRIES_MAX = 2**31 - 1  # of one task; a node tells the number after the last
 TEXT_BYTES_MAX = 64 * 1024  # diagnostics: the end of a command's output, a reason
 ITEMS_MAX = 200_000  # of one list in one message, a run being as many as it stands for
 LABELS_MAX = 16  # of one node
@@ -184,6 +185,8 @@ FIRST = _number("container", CONTAINER_MIN, ID_MAX - ITEMS_MAX, "a container's i
 ATTEMPT = _number("attempt", 1, ATTEMPT_MAX, f"an attempt's id from 1 to {ATTEMPT_MAX}")
 APP = _number("app", 0, APP_MAX, f"an application's number of at most {APP_MAX}")
 COUNT = _number("count", 0, EXACT, "a whole number from 0 to 2^53")
+TRY = _number("count", 0, TRIES_MAX, f"a whole number from 0 to {TRIES_MAX}")
+NEXT_TRY = _number("count", 0, TRIES_MAX + 1, f"a whole number from 0 to {TRIES_MAX + 1}")
 MANY = _number("many", 1, ITEMS_MAX, f"a number of containers from 1 to {ITEMS_MAX}")
 POSITION = _number("position", 0, STAGE_MAX, "a position from 0 on")
 STAGE = _number("stage", -1, STAGE_MAX, "a position from 0 on, or -1 for none")
@@ -227,7 +230,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     },
     messages.Preemption: {"container_id": CONTAINER, "by_s": MOMENT},
     messages.TaskLaunch: {
-        "container_id": FIRST, "stage": STAGE, "task": STAGE, "attempt": COUNT,
+        "container_id": FIRST, "stage": STAGE, "task": STAGE, "attempt": TRY,
         "duration_s": DURATION, "demand": DEMAND, "command": WORDS, "environment": WORDS,
         "reusable": GIVEN, "remote": GIVEN, "granted": GRANTED, "tasks": TASKS,
     },
@@ -236,12 +239,12 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "environment": WORDS,
     },
     messages.TaskEnd: {
-        "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "attempt": COUNT,
+        "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "attempt": TRY,
         "outcome": GIVEN, "exit_code": EXIT, "run_s": DURATION, "message": TEXT, "use": USE,
     },
     messages.ContainerEnd: {
         "container_id": FIRST, "outcome": GIVEN, "exit_code": EXIT, "stage": STAGE,
-        "task": STAGE, "attempt": COUNT, "run_s": DURATION, "message": TEXT, "tasks": TASKS,
+        "task": STAGE, "attempt": TRY, "run_s": DURATION, "message": TEXT, "tasks": TASKS,
     },
     messages.ContainerUse: {"container_id": CONTAINER, "use": USE},
     messages.RunningContainer: {
@@ -250,7 +253,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     messages.FinishedTask: {"stage": STAGE, "task": STAGE, "run_s": DURATION},
     messages.ItemAnswer: {
         "container_id": CONTAINER, "stage": STAGE, "task": STAGE, "error": TEXT, "count": MANY,
-        "attempt": COUNT, "granted": GRANTED,
+        "attempt": NEXT_TRY, "granted": GRANTED,
     },
     messages.AttemptRegistered: {
         "attempt_id": ATTEMPT, "address": NAME, "held": _row(CONTAINER, NAMED),
