@@ -2,6 +2,8 @@
 (`rm.match.filter_kernels`), asked for one ask over all nodes.
 """
 
+from collections.abc import Collection
+
 import numpy as np
 
 from rm.books import Books
@@ -83,11 +85,16 @@ def fits_empty(demand: Floats, vector: Vector) -> bool:
     return fits(demand, capacity, capacity)
 
 
+def banned_for(books: Books, app: int) -> Collection[str]:
+    """Return the nodes that the master of an application keeps off, by their names."""
+    held = books.app_at[app]
+    return held.attempt.blacklist if held is not None and held.attempt is not None else ()
+
+
 def _banned(books: Books, app: int, n: int) -> Bools:
     """Return which nodes the master of an application keeps off, shape (n,)."""
     banned = np.zeros(n, dtype=np.bool_)
-    held = books.app_at[app]
-    for name in held.attempt.blacklist if held is not None and held.attempt is not None else ():
+    for name in banned_for(books, app):
         if name in books.nodes:
             banned[books.nodes[name].slot] = True
     return banned

@@ -9,7 +9,7 @@ import numpy as np
 
 from rm import gangs
 from rm.books import Books
-from rm.feasible import room_for
+from rm.feasible import banned_for, room_for
 from rm.ledger.asks import AskEntry
 from rm.match.filter_kernels import fits
 from weft.dag import Floats, Ints
@@ -61,20 +61,62 @@ def _reserve(books: Books) -> None:
     if len(books.matching.reserved) - gangs.reservations(books) >= most:
         return
     late = _late(books)
-    looked = 0
+    look, looked = _Look(books), 0
     for entry in late:
-        if not _may_be_owed(books, entry):
+        if not look.may_be_owed(entry):
             continue
         looked += 1
         if looked > _OWED_MAX:
             break
-        if _starved(books, entry) and gangs.within_limits(books, entry.app, entry.demand):
-            able = room_for(books, entry, columns.capacity)
-            slot = _soonest(books, entry, able) if _owed(books, entry, able) else -1
+        if look.starved(entry) and gangs.within_limits(books, entry.app, entry.demand):
+            slot = _soonest_owed(books, entry)
             if slot >= 0:
                 gangs.keep(books, entry.serial, [slot])
                 return
-    _reserve_in_turn(books, {entry.row: entry for entry in late})
+    _reserve_in_turn(books, look, {entry.row: entry for entry in late})
+
+
+class _Look:
+    """One look at the asks that wait long, through which nothing changes: what holds for one of
+    them holds for all of its kind, and most are of few kinds.
+    """
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots].max(initial=-np.inf)
+        capacity = books.ledger.nodes.capacity[: books.ledger.node_count]
+        self._largest = capacity.max(axis=0, initial=0.0)
+        self._owed: dict[tuple[int, bytes], bool] = {}
+        self._room: dict[tuple[str, bytes], bool] = {}
+
+    def may_be_owed(self, entry: AskEntry) -> bool:
+        """Whether room may be owed: the queue is below its guarantee, or no two fit on a node."""
+        leaf = int(self._books.ledger.apps.queue[entry.app])
+        kind = (leaf, entry.demand.tobytes())
+        if kind not in self._owed:
+            self._owed[kind] = self._may_be_owed(leaf, entry.demand)
+        return self._owed[kind]
+
+    def starved(self, entry: AskEntry) -> bool:
+        """Whether it fits nowhere, though containers were granted in its wait."""
+        if not self._granted_s > self._books.rows.since_s[entry.row]:
+            return False
+        if entry.strict or banned_for(self._books, entry.app):
+            return not self._fits_somewhere(entry)
+        kind = (entry.ask.label, entry.demand.tobytes())
+        if kind not in self._room:
+            self._room[kind] = self._fits_somewhere(entry)
+        return not self._room[kind]
+
+    def _may_be_owed(self, leaf: int, demand: Floats) -> bool:
+        ledger = self._books.ledger
+        guarantee = self._books.queues.capacity[leaf] * ledger.total
+        if _fits(ledger.by_queue.held[leaf] + demand, demand, guarantee):
+            return True
+        return bool((2 * demand > self._largest * (1 + TOLERANCE)).any())
+
+    def _fits_somewhere(self, entry: AskEntry) -> bool:
+        return bool(room_for(self._books, entry, self._books.ledger.nodes.available).any())
 
 
 def _late(books: Books) -> list[AskEntry]:
@@ -89,23 +131,12 @@ def _late(books: Books) -> list[AskEntry]:
     return found[:_ASKS_MAX]
 
 
-def _may_be_owed(books: Books, entry: AskEntry) -> bool:
-    """Whether `_owed` may hold: the queue has room in its guarantee, or no two fit on any node."""
-    leaf = int(books.ledger.apps.queue[entry.app])
-    guarantee = books.queues.capacity[leaf] * books.ledger.total
-    if _fits(books.ledger.by_queue.held[leaf] + entry.demand, entry.demand, guarantee):
-        return True
-    capacity = books.ledger.nodes.capacity[: books.ledger.node_count]
-    largest = capacity.max(axis=0, initial=0.0)
-    return bool((2 * entry.demand > largest * (1 + TOLERANCE)).any())
-
-
-def _reserve_in_turn(books: Books, late: dict[int, AskEntry]) -> None:
+def _reserve_in_turn(books: Books, look: _Look, late: dict[int, AskEntry]) -> None:
     """Keep a node for the ask that the policy would serve first, were a node empty."""
     columns = books.ledger.nodes
     for emptied in _kinds(books):
         entry = late.get(_first_in_turn(books, emptied))
-        if entry is None or not _starved(books, entry):
+        if entry is None or not look.starved(entry):
             continue
         if not gangs.within_limits(books, entry.app, entry.demand):
             continue
@@ -118,8 +149,14 @@ def _reserve_in_turn(books: Books, late: dict[int, AskEntry]) -> None:
 def _kinds(books: Books) -> list[int]:
     """A node slot of each kind in service (capacity and labels), a few: the ones with most room."""
     columns, n = books.ledger.nodes, books.ledger.node_count
+    free = np.flatnonzero(columns.up[:n] & (columns.reserved[:n] == 0))
+    if not len(free):
+        return []
+    alike = (columns.capacity[free] == columns.capacity[free[0]]).all()
+    if alike and (columns.labels[free] == columns.labels[free[0]]).all():
+        return [int(free[columns.available[free].sum(axis=1).argmax()])]
     best: dict[tuple[tuple[float, ...], int], tuple[float, int]] = {}
-    for slot in np.flatnonzero(columns.up[:n] & (columns.reserved[:n] == 0)).tolist():
+    for slot in free.tolist():
         kind = (books.node_at[slot].capacity, int(columns.labels[slot]))
         room = float(columns.available[slot].sum())
         if kind not in best or room > best[kind][0]:
@@ -127,36 +164,31 @@ def _kinds(books: Books) -> list[int]:
     return [slot for _, slot in sorted(best.values(), key=lambda pair: pair[1])[:_KINDS_MAX]]
 
 
-def _starved(books: Books, entry: AskEntry) -> bool:
-    """Whether it fits nowhere, though containers were granted in its wait."""
-    granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots]
-    if not (granted_s > books.rows.since_s[entry.row]).any():
-        return False
-    return not room_for(books, entry, books.ledger.nodes.available).any()
+def _soonest_owed(books: Books, entry: AskEntry) -> int:
+    """The node that can hold an ask soonest, if the ask is owed it; -1: none, or not owed.
 
-
-def _owed(books: Books, entry: AskEntry, able: Ints) -> bool:
-    """Whether the ask would stay within its queue's guarantee while other queues are served.
-
-    A large one (no two fit on a node) is also owed what its application may count on, and its
-    first task as long as the queue's guarantee could hold it. In a strict line nobody overtakes
-    for the sake of that.
+    Owed is what stays within its queue's guarantee while other queues are served. A large ask (no
+    two fit on a node) is also owed what its application may count on, and its first task as long
+    as the queue's guarantee could hold it. In a strict line nobody overtakes for the sake of that.
     """
     ledger, apps, app = books.ledger, books.ledger.apps, books.app_at[entry.app]
     leaf, n = int(apps.queue[entry.app]), ledger.app_slots
     beside = apps.granted_s[:n][apps.queue[:n] != leaf] > books.rows.since_s[entry.row]
     guarantee = books.queues.capacity[leaf] * ledger.total
     if beside.any() and _fits(ledger.by_queue.held[leaf] + entry.demand, entry.demand, guarantee):
-        return True
+        return _soonest(books, entry, room_for(books, entry, ledger.nodes.capacity))
     if app is None or books.matcher.strict:
-        return False
+        return -1
+    able = room_for(books, entry, ledger.nodes.capacity)
     capacity = ledger.nodes.capacity[: len(able)][able > 0]
     if (2 * entry.demand <= capacity * (1 + TOLERANCE)).all(axis=1).any():
-        return False
+        return -1
     if int(apps.containers[entry.app]) <= 1:  # its master at most
-        return _fits(entry.demand, entry.demand, guarantee)
-    share = np.array(books.share_of(app))
-    return _fits(apps.held[entry.app] + entry.demand, entry.demand, share)
+        owed = _fits(entry.demand, entry.demand, guarantee)
+    else:
+        share = np.array(books.share_of(app))
+        owed = _fits(apps.held[entry.app] + entry.demand, entry.demand, share)
+    return _soonest(books, entry, able) if owed else -1
 
 
 def _fits(amounts: Floats, demand: Floats, limit: Floats) -> bool:
