@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: bench-check failover soak tapes docs spark-test yarn-clients fuzz-messages dist dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues dask-yarn fuzz-messages dist dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -78,9 +78,18 @@ image-test: $(VENV)/.dev ## build the image, run the composed cluster through fa
 spark-test: $(VENV)/.run ## unmodified Spark on a fresh cluster: client mode, kill, loss of a master
 	$(BIN)/python -m tools.check_spark
 
-yarn-clients: $(VENV)/.run ## the whole harness of YARN clients (CASES=, TIMES=1, SPARK=3.5.3)
+yarn-clients: $(VENV)/.run ## the whole harness of YARN clients (CASES=, TIMES=1, SPARK=3.5.3, DISK=)
 	$(BIN)/python -m tools.check_spark --harness --times $(or $(TIMES),1) \
-		--spark-version $(or $(SPARK),3.5.3) --work build/yarn-clients $(CASES)
+		--spark-version $(or $(SPARK),3.5.3) --work build/yarn-clients $(if $(DISK),--disk) $(CASES)
+
+spark-hundred: $(VENV)/.run ## small Spark jobs in a row, each must succeed (RUNS=100)
+	$(BIN)/python -m tools.spark_runs hundred --runs $(or $(RUNS),100)
+
+spark-queues: $(VENV)/.run ## six Spark applications in two queues, with preemption
+	$(BIN)/python -m tools.spark_runs queues
+
+dask-yarn: $(VENV)/.run ## dask-yarn sums on two workers
+	$(BIN)/python -m tools.spark_runs dask
 
 wheelhouse: $(VENV)/.dev ## what hosts install Weft from without a network, in build/wheelhouse
 	$(BIN)/python tools/make_wheelhouse.py

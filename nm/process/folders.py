@@ -8,18 +8,23 @@ All of that goes when the application is over; logs stay, as Weft's own do.
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from nm.process.places import FOLDER
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 KEPT = ("filecache", "local")  # folders of an application, for all of its containers
+SHARED = "filecache"  # below the node's root: what launchers bring once for all applications
 LOGS = (".log", ".out", ".err")
+PRELAUNCH = "prelaunch.out"  # written by a launcher: its container's other logs lie beside it
 
 
 def logs(folder: Path) -> list[str]:
     """Names of the log files below a container's folder, relative to it; links are none."""
     found = [*folder.rglob("stdout"), *folder.rglob("stderr")]
+    if (folder / PRELAUNCH).is_file():
+        found += [path for path in folder.iterdir() if path.suffix in LOGS and path.is_file()]
     return sorted(str(path.relative_to(folder)) for path in found if not path.is_symlink())
 
 
@@ -57,6 +62,18 @@ def _opened(folder: Path, name: str) -> int:
         os.close(file)
         raise FileNotFoundError(name)
     return file
+
+
+def share(root: Path, own: Callable[[int], None] | None) -> None:
+    """Make the folder that launchers share; `own` gives it, open, to the user of tasks."""
+    folder = root / SHARED
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if own is not None:
+        place = os.open(folder, FOLDER)
+        try:
+            own(place)
+        finally:
+            os.close(place)
 
 
 def clean(application: Path) -> None:

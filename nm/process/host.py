@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nm.process.folders import KEPT, clean, log_size, logs, read_log
+from nm.process.folders import KEPT, clean, log_size, logs, read_log, share
 from nm.process.isolation import Isolation
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from nm.process.limits import Limits, startable
@@ -103,6 +103,7 @@ class ProcessHost:
         self._number = 0  # of the newest order to the spawner, and ...
         self._by_number: dict[int, _Process] = {}  # ... what did not end yet
         self.root.mkdir(parents=True, exist_ok=True)
+        share(self.root, self._isolation.own if self._isolation is not None else None)
         self._spawning = Spawning(self.root, self._environment, self._hear, self._lost)
 
     def __len__(self) -> int:

@@ -131,7 +131,10 @@ def test_a_master_of_the_jobs_own_runs_on_a_node(cluster: LocalCluster, tmp_path
     async def conversation() -> None:
         client = await client_of(cluster)
         out = tmp_path / "out"
-        app = await submitted(client, "own", f"echo $GREETING $CONTAINER_ID > {out}; exit 3")
+        # some clients look for their files below LOCAL_DIRS, where YARN's containers run
+        own = "test -f $LOCAL_DIRS/$CONTAINER_ID/container_tokens"
+        command = f"{own} && echo $GREETING $CONTAINER_ID > {out}; exit 3"
+        app = await submitted(client, "own", command)
 
         async def failed() -> Any:
             found = await report(client, app)
@@ -148,7 +151,7 @@ def test_a_master_of_the_jobs_own_runs_on_a_node(cluster: LocalCluster, tmp_path
             (container,) = cluster.folder.glob(f"work/*/*/{name}")
             names = {path.name for path in container.iterdir()}
             kept = (container.parent / "filecache").exists()
-            return names == {"stdout", "stderr"} and not kept
+            return names == {"stdout", "stderr", "prelaunch.out"} and not kept
 
         await until(left, "all but its logs is gone from the node")
 

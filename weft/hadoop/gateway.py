@@ -347,6 +347,7 @@ class Gateway:
                 data = await self._with_master(data, attempt_of_container(number))
             except RefusedError:  # the manager does not know the application
                 return None
+        data["cache_mb"] = self._settings.cache_mb
         place = self.address_of(node)
         data["host"], data["port"] = place.host, place.port
         data["http_port"] = int(self.web.rpartition(":")[2] or 0) if self.web else 0

@@ -401,6 +401,9 @@ class HadoopSettings(ProcessSettings):
     node_host: str = Field(
         "", description="Name that nodes go by; empty: the host of their address."
     )
+    cache_mb: int = Field(
+        10_240, ge=0, description="Of each node, for files that applications share; 0: they do not."
+    )
     graphs: bool = Field(
         True, description="Read what is left of Spark applications from their own pages."
     )
