@@ -3,7 +3,6 @@
 import itertools
 import json
 import subprocess
-import sys
 import time
 import urllib.request
 from collections import defaultdict
@@ -14,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from testkit import forked
 from weft.client.api import Client
 from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage
@@ -35,7 +35,7 @@ class Part:
     """One process of the cluster."""
 
     role: str
-    process: subprocess.Popen[str]
+    process: forked.Forked | subprocess.Popen[Any]
     ready: dict[str, Any]
     log: Path
 
@@ -61,23 +61,22 @@ class Cluster:
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
+    begin: Callable[..., Any] = forked.start  # `forked.run` for a process of its own command
     numbers: Iterator[int] = field(default_factory=itertools.count)  # of parts; some start at once
 
     def start(self, role: str, *flags: str) -> Part:
-        """Start `python -m <role>` and wait until it is ready."""
+        """Start `python -m <role>` (`testkit.forked`) and wait until it is ready."""
         number = next(self.numbers)
         log = self.folder / f"{number}-{role}.log"
         flags = ("--host=127.0.0.1", "--die-with-parent", "--check", *flags)
         if not any(flag.startswith("--port") for flag in flags):
             flags = ("--port=0", *flags)
-        command = [
-            sys.executable, "-m", role, *flags,
-            "--metrics-port=0", f"--events={self.folder / f'{number}-{role}.jsonl'}",
-        ]  # fmt: skip
+        events = f"--events={self.folder / f'{number}-{role}.jsonl'}"
         with log.open("w") as stderr:
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=self.folder
-            )
+            process = self.begin(
+                role, [*flags, "--metrics-port=0", events], stdout=subprocess.PIPE, stderr=stderr,
+                folder=self.folder,
+            )  # fmt: skip
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, f"{role} did not start: {log.read_text()}"

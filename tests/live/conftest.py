@@ -9,8 +9,10 @@ from testkit.live import Cluster
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster; a parameter says how its processes begin (`testkit.forked`)."""
     made = Cluster(tmp_path)
+    made.begin = getattr(request, "param", made.begin)
     try:
         yield made
         for part in made.parts:

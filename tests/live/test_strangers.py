@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from testkit import forked
 from testkit.live import Cluster, chain, until, wait_for_nodes
 from weft.client.api import Client
 from weft.messages import (
@@ -224,6 +225,7 @@ def test_after_the_keys_are_lost_new_jobs_run_on_the_nodes_that_stayed_up(
         assert "StartContainers.token" not in refusals(nodes.ready["metrics"])
 
 
+@pytest.mark.parametrize("cluster", [forked.run], indirect=True)  # with its own command line
 def test_no_secret_is_where_others_read(busy: tuple[Cluster, Client, int]) -> None:
     cluster, client, app = busy
     folder = cluster.folder

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 from xml.sax.saxutils import escape
 
 from weft.client import local_etcd
@@ -396,15 +396,18 @@ class LocalCluster:
         with contextlib.suppress(FileNotFoundError):
             (self.folder / f"{name}.ready").unlink()
         with self.output(name).open("ab") as output:
-            self.processes[name] = subprocess.Popen(
-                [*self.runner, module, *flags],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                # a Ctrl-C at the terminal reaches the command only, which ends the rest in order
-                start_new_session=True,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
-            )
+            self.processes[name] = self._begin(module, flags, output)
+
+    def _begin(self, module: str, flags: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*self.runner, module, *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # a Ctrl-C at the terminal reaches the command only, which ends the rest in order
+            start_new_session=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
 
     def _await(self, name: str) -> None:
         path = self.folder / f"{name}.ready"
