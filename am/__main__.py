@@ -1,5 +1,10 @@
 """An Application Master's process: one attempt, or with `--hosting` a host of hundreds."""
 
+import gc
+
+if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
+    gc.disable()  # until it is ready (weft.live.process.quiet_collector)
+
 import sys
 from pathlib import Path
 

@@ -1,5 +1,10 @@
 """A Node Manager's process: `python -m nm [--flag value ...]`, any number of emulated nodes."""
 
+import gc
+
+if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
+    gc.disable()  # until it is ready (weft.live.process.quiet_collector)
+
 import sys
 from dataclasses import replace
 

@@ -1,5 +1,10 @@
 """The Resource Manager's process: `python -m rm [--flag value ...]`."""
 
+import gc
+
+if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
+    gc.disable()  # until it is ready (weft.live.process.quiet_collector)
+
 import asyncio
 import sys
 import time

@@ -44,7 +44,8 @@ def warm(matcher: Matcher, types: ResourceTypes) -> int:
     attempt = attempt_id(1, 1)
     stage = Stage("warm", _TASKS, 1.0, dict.fromkeys(types.names, 1.0))
     ask = Ask(1, _TASKS, (1.0,) * len(types), 1.0, 1.0, AskType.DEFAULT, 0)
-    capacity = dict.fromkeys(types.names, _TASKS - 0.5)  # so that not all of them fit at once
+    # Not all of them fit at once: the last resource lacks, the network, which may be overbooked.
+    capacity = dict.fromkeys(types.names, _TASKS + 0.5) | {types.names[-1]: _TASKS - 0.5}
     granted: list[ContainersGranted] = []
 
     def tell(event: Any, now: float) -> None:
@@ -66,6 +67,7 @@ def warm(matcher: Matcher, types: ResourceTypes) -> int:
     fits(entry.demand, columns.available[0].copy(), columns.capacity[0])
     for beat in range(2, 2 + _TASKS):
         tell(NodeHeartbeated(_NODE, beat, ended=_ends(granted)), float(beat))
+        matcher.match(books.view, 0, float(beat))  # what lacks room is weighed, if it may be
         tell(ContainersAsked(attempt, beat), float(beat))
     app = next(iter(books.apps.values()))
     limit_of(books.view, app.slot, np.ones(len(types)))  # what `explain` asks

@@ -19,7 +19,7 @@ from sim.cluster import Simulation
 from sim.settings import SimSettings
 from testkit.master import stage
 from weft.cluster import cluster_from_text
-from weft.job import Job
+from weft.job import Job, Stage
 from weft.presets import preset
 from weft.resources import DEFAULT_RESOURCE_TYPES
 
@@ -35,6 +35,8 @@ jobs = [
     Job(f"j{n}", (stage("a", 9), stage("b", 5, "a"), stage("c", 7, "a")), arrival_s=3.0 * n)
     for n in range(9)
 ]
+reads = {"vcores": 0.5, "memory_mb": 512.0, "disk_mbps": 500.0}  # disks are overbooked
+jobs.append(Job("disks", (Stage("a", 9, 2.0, reads),), arrival_s=40.0))
 for prompt in (False, True):
     cluster = cluster_from_text("3x4vcores,16384memory_mb,800disk_mbps,1000network_mbps")
     Simulation(cluster, jobs, SimSettings(scheduler=chosen, prompt=prompt)).run()

@@ -1,5 +1,10 @@
 """YARN's own wire: `python -m weft.hadoop [--manager HOST:PORT] [--flag value ...]`."""
 
+import gc
+
+if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
+    gc.disable()  # until it is ready (weft.live.process.quiet_collector)
+
 import sys
 
 from weft.errors import WeftError

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -31,6 +32,7 @@ GRPC_ONLY = ("rm", "nm", "am")  # what they serve asks for a certificate, where 
 PARENT_POLL_S = 0.5
 START_S, START_POLL_S = 180.0, 0.01  # for other processes to start
 FLUSH_S = 0.5  # how often the event log is handed to the operating system
+COLLECT_AFTER = (10_000, 10, 10)  # objects made and not freed; young, and middle-aged collections
 
 
 class Process:
@@ -155,7 +157,8 @@ class Process:
         return settings.tls_ca, settings.tls_cert, settings.tls_key
 
     def ready(self, **what: Any) -> None:
-        """Say in one line of JSON that the process serves, and where."""
+        """Say in one line of JSON that the process serves, and where; it has all that it keeps."""
+        quiet_collector()
         line = json.dumps(
             {"ready": self.settings.role, "pid": os.getpid(), "metrics": self.metrics_address}
             | what
@@ -220,6 +223,19 @@ class Process:
                 self._events.flush()
             if self.tape is not None:
                 self.tape.flush()
+
+
+def quiet_collector() -> None:
+    """Have the cyclic garbage collector leave alone what is here, and look less often from now on.
+
+    A process keeps its modules and what it began with until it ends: to walk these 150,000 objects
+    again and again was most of what collecting cost, a sixth of all CPU time of short tasks, and a
+    quarter of that of the start (`gc.disable` in each `__main__`). Few cycles are made, 70 objects
+    per thousand tasks, so memory stays flat.
+    """
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
+    gc.enable()
 
 
 def found(settings: ProcessSettings, place: str) -> str:

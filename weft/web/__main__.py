@@ -1,5 +1,10 @@
 """The web process: `python -m weft.web [--manager HOST:PORT] [--port 8088] [--flag value ...]`."""
 
+import gc
+
+if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
+    gc.disable()  # until it is ready (weft.live.process.quiet_collector)
+
 import sys
 
 from weft.errors import WeftError
