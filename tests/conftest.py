@@ -106,6 +106,7 @@ class ByFile(LoadFileScheduling):
         return "tests/golden" if file.startswith("tests/golden/") else file
 
 
+@pytest.hookimpl(optionalhook=True)  # `make mutants` runs without xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
     """Deal the files out, where `--dist loadfile` asks for that."""
     return ByFile(config, log) if config.getoption("dist") == "loadfile" else None

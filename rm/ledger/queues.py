@@ -23,6 +23,7 @@ class QueueTree:
         "is_leaf",
         "lifetime_s",
         "limited",
+        "lone",
         "max_am_share",
         "max_applications",
         "max_capacity",
@@ -68,6 +69,8 @@ class QueueTree:
         binding = np.isfinite(self.most) | np.isfinite(self.user_limit_factor)
         self.limited = bool((binding | (self.user_limit < 1)).any())  # whether any limit can bind
         self.several = int(self.is_leaf.sum()) > 1
+        # whether one leaf queue has all that is guaranteed: nobody is owed what it gets
+        self.lone = not self.several and bool(self.capacity[-1] > 0.0)
         self.children: tuple[tuple[int, ...], ...] = tuple(
             tuple(child for child, parent in enumerate(above) if parent == slot)
             for slot in range(len(above))

@@ -48,6 +48,7 @@ class View:
         self.idle_gate: Any = None  # of `rm.match.candidates`: where no limit can bind
         self.asks: Any = None  # of `rm.match.candidates`: the rows as kernels took them last,
         self.room: Any = None  # ... and room for candidates
+        self.sites: dict[int, Any] = {}  # ... and nodes, by slot
         self.rigid: Bools = ledger.rigid  # (d,) where over-allocation is never granted
 
     @property
@@ -82,14 +83,13 @@ class View:
 
     def banned(self, node: int) -> Bools:
         """By application slot: which must not use a node (their masters' black lists)."""
-        if len(self._nobody) < self.app_slots:
+        if len(self._nobody) < self._ledger.app_slots:
             self._nobody = np.zeros(2 * self.app_slots, dtype=np.bool_)
             self._nobody.flags.writeable = False
-        slots = self._banned.get(node) if self._banned else None
-        if not slots:
+        if node not in self._banned:
             return self._nobody
         banned = np.zeros(len(self._nobody), dtype=np.bool_)
-        banned[list(slots)] = True
+        banned[list(self._banned[node])] = True
         banned.flags.writeable = False
         return banned
 

@@ -129,10 +129,13 @@ def asks_of(view: View, node: int) -> Asks:
 
 def site_of(view: View, node: int) -> Site:
     """Return a node as kernels take it."""
-    nodes = view.nodes
-    return Site(
-        node, view.banned(node), nodes.labels, nodes.reserved, nodes.available, nodes.capacity
-    )
+    nodes, banned = view.nodes, view.banned(node)
+    known: Site | None = view.sites.get(node)
+    if known is None or known.banned is not banned or known.available is not nodes.available:
+        view.sites[node] = known = Site(
+            node, banned, nodes.labels, nodes.reserved, nodes.available, nodes.capacity
+        )
+    return known
 
 
 def gate_of(view: View, *, keeps: bool = False, follows: bool = False) -> Gate:

@@ -117,17 +117,20 @@ def _head(line: Line, place: Place, scratch: Scratch) -> int:
     asks, keeps, value, left = line.asks, line.gate.keeps, scratch.value, scratch.left
     # as `line_kernels.turn`, then the smaller serial, against the head's own values
     head, top, first, best, serial = -1, 0, 0, 0.0, 0
+    behind = -1  # an application that stands behind the head's, as all of its other rows do
     for row in range(asks.size):
-        if left[row] <= 0 or (keeps and value[row] < 0.0):
-            continue
         of = asks.app[row]
+        if of == behind or left[row] <= 0 or (keeps and value[row] < 0.0):
+            continue
         priority, order, score = line.priority[of], line.order[of], asks.pri_score[row]
         if head >= 0:
             if priority != top:
                 if priority < top:
+                    behind = of
                     continue
             elif order != first:
                 if order > first:
+                    behind = of
                     continue
             elif score < best or (score == best and asks.serial[row] > serial):
                 continue

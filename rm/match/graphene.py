@@ -205,8 +205,17 @@ class GrapheneMatcher(BaseMatcher):
         )  # fmt: skip
         return who, by_queue.held[: len(tree)]
 
+    def _alone(self, view: View) -> bool:
+        """Whether there is one group only, so that counters stay 0 and bind nobody."""
+        return view.queues.lone and not self.by_app
+
     def _state(self, view: View, node: int) -> Groups:
         """The groups that take part in what is placed on a node."""
+        if self._alone(view):
+            groups, d = len(view.queues), len(view.total)
+            (deficit, share), _ = self._room_of(groups, d)
+            deficit[:], share[:] = 0.0, view.queues.is_leaf
+            return Groups(deficit, share, np.zeros((groups, d)), np.inf, self.unit)
         who, held = self._groups(view)
         (deficit, share), scratch = self._room_of(len(who.share), len(view.total))
         state = Groups(deficit, share, np.empty(held.shape), self._bound(view), self.unit)
@@ -236,6 +245,8 @@ class GrapheneMatcher(BaseMatcher):
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
         """Book the deficit of every container."""
+        if self._alone(view):
+            return
         who, held = self._groups(view)
         self._grow(len(who.share))
         group = app if self.by_app else int(view.apps.queue[app])
