@@ -1,0 +1,375 @@
+"""What single parts of a decision answer, at the values where they could answer otherwise."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from am.ask.cobra import Cobra
+from am.ask.view import HoldView
+from am.reuse import Pooled
+from rm.ledger.asks import NODE_LOCAL, REMOTE
+from rm.match.candidate_kernels import over
+from rm.match.candidates import candidates, gate_of
+from rm.match.carbon import _within
+from rm.match.choice_kernels import FEATURES
+from rm.match.choices import Choices
+from rm.match.deficit_kernels import neediest
+from rm.match.filter_kernels import fits
+from rm.match.limit_kernels import keep_guarantees
+from rm.match.protocol import Match, Placement
+from rm.match.registry import make_matcher, matcher_parameters
+from testkit.matching import Yard
+from weft.cluster import QueueSpec
+from weft.errors import InputError
+from weft.messages import Ask, AskType
+from weft.resources import TOLERANCE
+
+NODE = (8.0, 8192.0, 0.0)
+ONE = (1.0, 512.0, 0.0)
+ALONE = QueueSpec("root", children=(QueueSpec("a", 1.0),))
+
+
+def ask(number: int, total: int, demand: tuple[float, ...] = ONE, **more: Any) -> Ask:
+    return Ask(number, total, demand, 10.0, 1.0, AskType.DEFAULT, 0, **more)
+
+
+# -- what matchers are shown -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("apps", [1, 2, 5])
+def test_nobody_can_write_on_what_a_view_shows(apps: int) -> None:
+    yard = Yard()
+    node = yard.add_node(NODE)
+    for _ in range(apps):
+        yard.add_app()
+    assert not yard.view.banned(node).flags.writeable
+    assert not yard.view.banned(node).any()
+    yard.view.ban(node, 0, on=True)
+    banned = yard.view.banned(node)
+    assert not banned.flags.writeable
+    assert np.flatnonzero(banned).tolist() == [0]
+
+
+@pytest.mark.parametrize("name", ["fifo", "capacity", "tetris", "graphene", "drf", "fair"])
+def test_a_node_is_seen_as_it_is_after_its_tables_moved_and_bans_changed(name: str) -> None:
+    """Matchers are shown a node by a record that is kept between decisions."""
+    yard = Yard(name, queues=ALONE)
+    first = yard.add_node(NODE)
+    app, other = yard.add_app(), yard.add_app()
+    mine = yard.ask(app, ask(1, 1))
+    yard.ask(other, ask(2, 1))
+    assert {p.row for p in yard.match(first).placements} == {0, 1}
+    yard.view.ban(first, app, on=True)
+    assert [p.row for p in yard.match(first).placements] == [1]
+    for _ in range(40):  # more than there is room for at first
+        last = yard.add_node(NODE)
+    yard.ledger.set_node(first, (0.5, 8192.0, 0.0), up=True)
+    assert not yard.match(first).placements
+    yard.ledger.set_node(first, NODE, up=True)
+    assert [p.row for p in yard.match(first).placements] == [1]
+    yard.view.ban(first, app, on=False)
+    assert {p.row for p in yard.match(first).placements} == {0, 1}
+    yard.ledger.reserve([last], mine.serial)
+    assert [p.row for p in yard.match(last).placements] == [0]
+
+
+def test_candidates_outgrow_their_first_arrays() -> None:
+    yard = Yard("tetris")
+    node = yard.add_node((1000.0, 900000.0, 0.0))
+    app = yard.add_app()
+    yard.ask(app, ask(1, 1))
+    assert len(candidates(yard.view, node).rows) == 1
+    for number in range(2, 301):
+        yard.ask(app, ask(number, 1))
+    assert candidates(yard.view, node).rows.tolist() == list(range(300))
+
+
+def test_sizes_are_compared_to_a_part_of_the_capacity() -> None:
+    """Sums of decimals miss by a little; the larger the node, the more."""
+    for capacity in (0.5, 1.0, 16.0, 65536.0):
+        room = 0.25 * capacity
+        within, beyond = 0.5 * TOLERANCE * capacity, 2 * TOLERANCE * capacity
+        held = np.array([room]), np.array([capacity])
+        assert fits(np.array([room + within]), *held)
+        assert not fits(np.array([room + beyond]), *held)
+
+
+def test_amounts_are_divided_by_capacities_of_one_and_less() -> None:
+    """A cluster may have one device, or half of one."""
+    shares = over(np.array([[0.5, 0.25, 3.0]]), np.array([1.0, 0.5, 0.0]))
+    assert shares.tolist() == [[0.5, 0.5, 0.0]]
+
+
+# -- the ledger ------------------------------------------------------------------------------------
+
+
+def test_a_row_without_anything_pending_has_zero_pending() -> None:
+    yard = Yard()
+    app = yard.add_app()
+    entry = yard.ask(app, ask(1, 2))
+    entry.granted = 5  # its master asks for fewer than were granted by now
+    assert entry.pending == 0
+    entry.granted = 1
+    row = entry.row
+    yard.rows.take(entry, 1, 0.0)
+    assert yard.rows.pending[row] == 0
+
+
+def test_a_user_is_active_until_the_last_application_leaves() -> None:
+    yard = Yard()
+    leaf = yard.tree.leaf("a")
+    apps = [yard.add_app("a", user) for user in ("u", "u", "v")]
+
+    def counts() -> tuple[int, int, int]:
+        by_queue = yard.view.by_queue
+        return int(by_queue.users[leaf]), int(by_queue.apps[leaf]), int(by_queue.apps[0])
+
+    assert counts() == (2, 3, 3)
+    yard.ledger.close_app(apps[0])
+    assert counts() == (2, 2, 2)
+    yard.ledger.close_app(apps[1])
+    assert counts() == (1, 1, 1)
+
+
+def test_books_may_be_off_by_rounding_and_no_more() -> None:
+    yard = Yard()
+    node = yard.add_node((1000.0, 1000.0, 0.0))
+    for _ in range(9):
+        yard.add_node((1000.0, 1000.0, 0.0))
+    app = yard.add_app()
+    demand = (10.0, 10.0, 0.0)
+    yard.ledger.book(node, app, np.array(demand), 1)
+    most = np.ones(3)
+    yard.ledger.check([(node, app, (10.005, 10.0, 0.0))], most, set())
+    with pytest.raises(Exception, match="the books of nodes say 10 in slot 0"):
+        yard.ledger.check([(node, app, (10.05, 10.0, 0.0))], most, set())
+
+
+def test_queues_that_say_nothing_bound_no_lifetime() -> None:
+    below = (QueueSpec("a", 0.5), QueueSpec("b", 0.5, max_lifetime_s=9.0))
+    yard = Yard(queues=QueueSpec("root", children=below))
+    tree = yard.tree
+    assert tree.lifetime_s[tree.leaf("a")] == (0.0, 0.0)
+    assert tree.lifetime_s[tree.leaf("b")][1] == 9.0
+
+
+# -- guarantees and turns --------------------------------------------------------------------------
+
+
+def test_a_row_of_no_value_competes_for_its_queue() -> None:
+    """What demands nothing that is free scores 0; its queue is below its guarantee all the same."""
+    yard = Yard("tetris")
+    node = yard.add_node(NODE)
+    poor, rich = yard.add_app("a"), yard.add_app("b")
+    yard.ask(rich, ask(1, 9))
+    yard.place(node, Match([Placement(0, 5)]))
+    gate = gate_of(yard.view, keeps=True)
+    value = np.array([0.0, 1.0])
+    keep_guarantees(gate, np.array([poor, rich]), value)
+    assert value.tolist() == [0.0, -1.0]
+    value = np.array([-1.0, 1.0])
+    keep_guarantees(gate, np.array([poor, rich]), value)
+    assert value.tolist() == [-1.0, 1.0]
+
+
+def test_the_first_group_may_be_the_neediest() -> None:
+    share, here = np.array([0.5, 0.5]), np.ones(2, np.bool_)
+    for deficit in ([2.0, 1.0], [1.0, 2.0], [1.0, 1.0]):
+        assert neediest(np.array(deficit), share, here) == int(np.argmax(deficit))
+
+
+@pytest.mark.parametrize("name", ["fair", "drf"])
+def test_those_that_are_said_to_go_before_hold_less_and_wait(name: str) -> None:
+    yard = Yard(name, queues=ALONE)
+    node = yard.add_node(NODE)
+    mine, waiting = yard.add_app(), yard.add_app()
+    for _ in range(2):
+        yard.add_app()  # hold nothing, and want nothing
+    yard.ask(mine, ask(1, 4))
+    yard.place(node, Match([Placement(0, 3)]))
+    yard.ask(waiting, ask(2, 1))
+    said = yard.matcher.why_not(yard.view, node, 0)
+    assert said.startswith("held by fairness: 1 applications ")
+
+
+def test_fair_counts_all_but_the_master() -> None:
+    yard = Yard("fair", queues=ALONE)
+    node = yard.add_node(NODE)
+    app = yard.add_app()
+    yard.ask(app, ask(1, 4))
+    yard.place(node, Match([Placement(0, 2)]))  # a master, and one in which a task runs
+    assert yard.match(node).placements[0].scores == (("containers", 1.0),)
+
+
+@pytest.mark.parametrize("fairness", [0.5, 1.0])
+def test_at_full_fairness_one_application_competes(fairness: float) -> None:
+    yard = Yard("tetris", {"fairness": fairness}, queues=ALONE)
+    node = yard.add_node(NODE)
+    apps = [yard.add_app(), yard.add_app()]
+    for number, app in enumerate(apps):
+        yard.ask(app, ask(number + 1, 1))
+    assert yard.match(node).placements
+
+
+# -- Graphene --------------------------------------------------------------------------------------
+
+
+def graphene(**more: Any) -> tuple[Yard, int]:
+    yard = Yard("graphene", {"overbook": "", **more}, queues=ALONE)
+    return yard, yard.add_node(NODE)
+
+
+def eta_of(yard: Yard, node: int) -> float:
+    return dict(yard.match(node).placements[0].scores)["eta"]
+
+
+def test_without_its_weight_remaining_work_does_not_count() -> None:
+    yard, node = graphene(eta_m=0.0)
+    yard.ask(yard.add_app(work=5.0), ask(1, 1))
+    assert eta_of(yard, node) == 0.0
+
+
+def test_one_pending_container_is_enough_to_be_averaged() -> None:
+    yard, node = graphene(eta_m=1.0)
+    yard.ask(yard.add_app(work=5.0), ask(1, 1))
+    score, work = yard.match(node).observed
+    assert score > 0.0
+    assert work == 5.0
+    assert eta_of(yard, node) == pytest.approx(score / work)
+
+
+def test_a_decision_that_places_nothing_moves_no_mean() -> None:
+    yard, node = graphene(eta_m=1.0)
+    yard.ask(yard.add_app(work=5.0), ask(1, 9))
+    yard.beat(node)
+    app = yard.add_app(work=7.0)
+    node = yard.add_node(NODE)
+    yard.ask(app, ask(2, 1))
+    before = eta_of(yard, node)
+    yard.matcher.matched(yard.view, node, Match([], observed=(1000.0, 1.0)), 0.0)
+    yard.matcher.matched(yard.view, node, Match([Placement(0, 1)]), 0.0)
+    assert eta_of(yard, node) == before
+
+
+def test_a_policy_may_take_over_applications_that_it_did_not_see_join() -> None:
+    """A fork of a run goes on with another matcher, told of those that leave from then on."""
+    yard = Yard("graphene", {"group": "app"}, queues=ALONE)
+    yard.add_node(NODE)
+    app = yard.add_app()
+    fresh = make_matcher("graphene", {"group": "app"})
+    fresh.app_left(yard.view, app, 0.0)
+    assert not fresh.deficits(yard.view).any()
+
+
+@pytest.mark.parametrize("group", ["queue", "app"])
+@pytest.mark.parametrize("unit", ["slots", "drf", "time"])
+def test_where_one_queue_has_all_its_counter_stays_at_nothing(group: str, unit: str) -> None:
+    """The short way for a lone queue decides as the long one: kappa 0 binds nobody."""
+    placed = []
+    for kappa in (-1.0, 0.0):
+        yard, node = graphene(kappa=kappa, group=group, deficit_unit=unit)
+        apps = [yard.add_app(work=float(n)) for n in (3, 1)]
+        for number, app in enumerate(apps):
+            yard.ask(app, ask(number + 1, 5, (1.0 + number, 256.0, 0.0)))
+        answer = yard.match(node)
+        placed.append([(p.row, p.copies) for p in answer.placements])
+        if group == "queue":
+            assert all(dict(p.scores)["deficit"] == 0.0 for p in answer.placements)
+        yard.place(node, answer)
+        assert not any(yard.owed().values())
+    if group == "queue":
+        assert placed[0] == placed[1]
+
+
+@pytest.mark.parametrize("text", ["true", "yes", "1", "True", "false", "no", "0"])
+def test_a_switch_takes_the_usual_words(text: str) -> None:
+    value = matcher_parameters("graphene", {"use_priority": text})["use_priority"]
+    assert value is (text.lower() in ("true", "yes", "1"))
+
+
+# -- policies that pick for themselves -------------------------------------------------------------
+
+
+def test_what_a_policy_sees_of_a_candidate() -> None:
+    """Feature by feature, where two queues share a cluster of two nodes in two racks."""
+    yard = Yard("capacity")
+    near, far = yard.add_node(NODE, "r1"), yard.add_node(NODE, "r2")
+    app, other = yard.add_app("a"), yard.add_app("b")
+    yard.ask(other, ask(1, 4))
+    yard.ask(app, ask(2, 3, (2.0, 512.0, 0.0)))
+    yard.place(near, Match([Placement(0, 2), Placement(1, 1)]))
+    yard.ask(app, ask(3, 1, (0.5, 256.0, 0.0), nodes=("n0",)), ("r1",))
+    choices = Choices(yard.view, far, 0.0)
+    seen = {
+        int(row): dict(zip(FEATURES, values, strict=True))
+        for row, values in zip(choices.rows, choices.features().tolist(), strict=True)
+    }
+    assert choices.open.all()
+    assert set(seen) == {1, 2} or set(seen) == {0, 1, 2}
+    assert seen[1]["share"] == pytest.approx(2.0 / 16.0)
+    assert seen[1]["queue"] == pytest.approx(2.0 / 16.0 / 0.5)
+    assert seen[1]["remote"] == NODE_LOCAL
+    assert seen[2]["remote"] == pytest.approx(REMOTE / 2)
+    assert seen[2]["packing"] == pytest.approx(0.5 / 8.0)
+    alone = Yard("capacity", queues=ALONE)
+    node = alone.add_node(NODE)
+    alone.ask(alone.add_app(), ask(1, 1))
+    assert Choices(alone.view, node, 0.0).features()[0, FEATURES.index("queue")] == 0.0
+
+
+# -- carbon ----------------------------------------------------------------------------------------
+
+
+def test_all_placements_that_stay_within_the_cap_are_kept() -> None:
+    yard = Yard("capacity", queues=ALONE)
+    app = yard.add_app()
+    for number in (1, 2, 3):
+        yard.ask(app, ask(number, 2))
+    wanted = [Placement(row, 2) for row in range(3)]
+    kept = _within(wanted, yard.view, np.array([5.0, 8192.0, 8.0]))
+    assert [(p.row, p.copies) for p in kept] == [(0, 2), (1, 2), (2, 1)]
+
+
+def test_a_cap_is_known_by_its_word_wherever_that_was_read() -> None:
+    word = "".join(["c", "ap"])  # another object than the literal
+    options = {"carbon": "3600;1,1000", "carbon_policy": word, "carbon_least": 0.2}
+    yard = Yard("capacity", options, queues=ALONE)
+    nodes = [yard.add_node(NODE) for _ in range(10)]
+    yard.ask(yard.add_app(), ask(1, 80))
+    yard.now = 3700.0  # dirty
+    for node in nodes:
+        yard.beat(node)
+    assert len(yard.held) == 16, "two of ten nodes are used"
+
+
+# -- COBRA -----------------------------------------------------------------------------------------
+
+
+def test_what_cobra_refuses() -> None:
+    for wrong in (-0.5, -1.0, float("nan")):
+        with pytest.raises(InputError, match="expected 0 or more"):
+            Cobra(over_estimate=wrong)
+    assert Cobra(over_estimate=0.0).over_estimate == 0.0
+
+
+def seen_by(cobra: Cobra, now: float, pool: list[Pooled]) -> None:
+    view = HoldView([], pool, (2.0, 4096.0), 10, 0, {})
+    cobra.hold(view, now, np.random.default_rng(0))
+
+
+def test_a_period_ends_when_it_is_over_and_not_before() -> None:
+    cobra = Cobra(period_s=5.0, initial_desire=4.0)
+    seen_by(cobra, 0.0, [])
+    for now in (1.0, 4.5, 4.99):
+        seen_by(cobra, now, [])
+        assert cobra.case == ""
+    seen_by(cobra, 5.0, [])
+    assert cobra.case != ""
+
+
+def test_containers_of_which_nothing_is_known_are_not_taken_to_be_used() -> None:
+    cobra = Cobra(period_s=5.0, initial_desire=4.0)
+    seen_by(cobra, 0.0, [])
+    assert cobra._utilisation(cast(Any, SimpleNamespace(size=(2.0,), containers=[]))) == 0.0
