@@ -51,7 +51,7 @@ import os, sys, time
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate(); sc = spark.sparkContext
 def one(x):
-    time.sleep(0.5); return x
+    time.sleep(2); return x
 n, rounds, good = int(sys.argv[3]), 0, True
 while not os.path.exists(sys.argv[2]) or not rounds:
     good &= sc.parallelize(range(n), n).map(one).sum() == n * (n - 1) // 2

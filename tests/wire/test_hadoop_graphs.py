@@ -26,11 +26,20 @@ STAGE = {
     "submissionTime": "2026-01-01T00:00:10.000GMT",
 }  # fmt: skip
 
+# Two cores a task of the second kind of executor, one of others.
+ENVIRONMENT = {
+    "sparkProperties": [["spark.app.name", "etl"]],
+    "resourceProfiles": [
+        {"id": 0, "taskResources": {"cpus": {"amount": 1.0}}},
+        {"id": 1, "taskResources": {"cpus": {"amount": 2.0}}},
+    ],
+}
 
-def ask(count: int) -> Any:
+
+def ask(count: int, priority: int = 0, memory: int = 1_000, cores: int = 2) -> Any:
     return pb.ResourceRequest(
-        priority=pb.Priority(priority=1), resource_name="*", num_containers=count,
-        capability=pb.Resource(memory=1_000, virtual_cores=2),
+        priority=pb.Priority(priority=priority), resource_name="*", num_containers=count,
+        capability=pb.Resource(memory=memory, virtual_cores=cores),
     )  # fmt: skip
 
 
@@ -38,7 +47,10 @@ async def pages(answer: Callable[[], web.Response]) -> tuple[web.AppRunner, str]
     """A Spark driver's pages, with one application's stages."""
 
     async def stages(request: web.Request) -> web.Response:
-        assert request.path == f"/api/v1/applications/{format_app(7, 3)}/stages"
+        base = f"/api/v1/applications/{format_app(7, 3)}"
+        if request.path == f"{base}/environment":
+            return web.json_response(ENVIRONMENT)
+        assert request.path == f"{base}/stages"
         return answer()
 
     app = web.Application()
@@ -150,5 +162,102 @@ def test_pages_that_say_nonsense_harm_nobody(
         assert manager.asked[-1].remaining_path_s == 0.0
         task.cancel()
         await runner.cleanup()
+
+    asyncio.run(conversation())
+
+
+def test_each_kind_of_executor_counts_with_its_own_demand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's resource profiles: each stage's work is of the executors that it needs.
+
+    The containers that the first stages need come first, and none is taken to be held 600 s.
+    """
+    monkeypatch.setattr("weft.hadoop.graphs.LOOK_S", 0.05)
+    later = {**STAGE, "stageId": 1, "name": "b", "status": "PENDING", "numCompleteTasks": 0,
+             "numActiveTasks": 0, "executorRunTime": 0, "numTasks": 6, "resourceProfileId": 1,
+             "submissionTime": None}  # fmt: skip
+
+    async def conversation() -> None:
+        runner, url = await pages(lambda: web.json_response([STAGE, later]))
+        manager = FakeManager()
+        master = foreign_master(manager, name="etl", kind="SPARK")
+        task = asyncio.create_task(Graphs(History(tmp_path), structlog.get_logger()).run([master]))
+        await master.register(pb.Register(tracking_url=url))
+        both = [ask(2), ask(3, 1, 4_000, 4)]
+        await master.allocate(pb.Allocate(response_id=0, asks=both))
+        first = {one.demand: one for one in manager.asked[-1].asks}
+        assert {one.duration_s for one in first.values()} == {DURATION_S}
+        beats, told = 1, dict(first)
+
+        async def known() -> bool:
+            nonlocal beats
+            await master.allocate(pb.Allocate(response_id=beats))
+            beats += 1
+            told.update({one.demand: one for one in manager.asked[-1].asks})
+            return all(one.duration_s < DURATION_S for one in told.values())
+
+        await until(known)
+        # (2 / 10 + 1000 / 10000) / 2 slots, and (4 / 10 + 4000 / 10000) / 2: a task has two cores
+        work = 4 * 3.0 * 0.15 + 6 * 3.0 * 0.4
+        assert manager.asked[-1].remaining_work == pytest.approx(work)
+        assert manager.asked[-1].remaining_path_s == 6.0
+        now, then = sorted(told.values(), key=lambda one: one.demand)
+        # until the path's end; then six tasks of 3 s by two in three executors
+        assert (now.duration_s, now.pri_score) == (6.0, 1.0)
+        assert (then.duration_s, then.pri_score) == (3.0, 0.5)
+        assert [one.total for one in (now, then)] == [2, 3], "nothing is asked for twice"
+        task.cancel()
+        await runner.cleanup()
+
+    asyncio.run(conversation())
+
+
+def test_without_pages_the_event_log_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.hadoop.graphs.LOOK_S", 0.05)
+    lines = (Path(__file__).parents[1] / "unit/spark_events.jsonl").read_text().splitlines()
+    log = tmp_path / "logs" / f"{format_app(7, 3)}.inprogress"
+    log.parent.mkdir()
+
+    async def conversation() -> None:
+        manager = FakeManager()
+        master = foreign_master(manager, name="etl", kind="SPARK")
+        history = History(tmp_path / "history")
+        graphs = Graphs(history, structlog.get_logger(), events=log.parent)
+        task = asyncio.create_task(graphs.run([master]))
+        await master.register(pb.Register(tracking_url="http://127.0.0.1:1"))  # nobody answers
+        await master.allocate(pb.Allocate(response_id=0, asks=[ask(1)]))
+        beats = 1
+
+        async def path() -> float:
+            nonlocal beats
+            await master.allocate(pb.Allocate(response_id=beats))
+            beats += 1
+            return float(manager.asked[-1].remaining_path_s)
+
+        assert await path() == 0.0
+        log.write_text("\n".join(lines[:13]) + "\n")
+
+        async def follows() -> bool:
+            return await path() > 0.0
+
+        await until(follows)
+        log.write_text("\n".join(lines) + "\n")
+
+        async def nothing_left() -> bool:
+            return await path() == 0.0
+
+        await until(nothing_left)
+        await master.finish(pb.Finish(final_status=1))
+
+        async def kept() -> bool:
+            return [known.parents for known in history.find("ada", "etl")] == [
+                (), (), (0, 1), (2,)
+            ]  # fmt: skip
+
+        await until(kept)
+        task.cancel()
 
     asyncio.run(conversation())

@@ -5,7 +5,7 @@ So `total = handed over + outstanding`, where a container is handed over when th
 carries it, and what was granted meanwhile waits for its next call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from weft.hadoop import translate
@@ -28,6 +28,16 @@ class Key(NamedTuple):
     allocation_id: int
     label: str
     size: tuple[tuple[str, float], ...]  # by resource name
+
+
+class Expected(NamedTuple):
+    """What is expected of the containers of one YARN priority, where the master's graph is known.
+
+    Spark gives each kind of executor (resource profile) a priority of its own.
+    """
+
+    duration_s: float  # how long one is held
+    score: float  # in (0, 1]: what is needed first has 1
 
 
 class Request:
@@ -65,6 +75,7 @@ class AskBook:
         self._requests: dict[Key, Request] = {}
         self._by_id: dict[int, Request] = {}
         self._next_ask = 1
+        self._expected: Mapping[int, Expected] = {}  # by YARN priority
 
     def take(self, messages: Any) -> list[Ask]:
         """Take a master's requests; returns the asks that they change; raises HadoopError."""
@@ -136,23 +147,43 @@ class AskBook:
             work += count * DURATION_S * norm(dict(request.key.size), names, total)
         return work
 
-    def largest(self) -> dict[str, float]:
-        """The size of the request that most containers were wanted of; empty without any."""
-        if not self._requests:
-            return {}
-        most = max(self._requests.values(), key=lambda r: r.handed + r.outstanding)
-        return dict(most.key.size)
+    def of_priority(self, priority: int) -> tuple[dict[str, float], int]:
+        """The size of the containers of a priority, and how many are or were wanted.
+
+        Without any: of what most were wanted of; an empty size where nothing was.
+        """
+        found = [r for r in self._requests.values() if r.key.priority == priority]
+        wanted = found or list(self._requests.values())
+        if not wanted:
+            return {}, 0
+        most = max(wanted, key=lambda r: r.handed + r.outstanding)
+        return dict(most.key.size), sum(r.handed + r.outstanding for r in found)
+
+    def expect(self, expected: Mapping[int, Expected]) -> list[Ask]:
+        """Take what is expected now; returns the outstanding asks that it changes notably."""
+        old = self._expected
+        differ = {n for n in {*old, *expected} if _differ(old.get(n), expected.get(n))}
+        # what was told stands until the change is worth a word
+        self._expected = {n: new if n in differ else old[n] for n, new in expected.items()}
+        return [
+            self.ask(request)
+            for request in self._requests.values()
+            if request.key.priority in differ
+            and request.handed + request.outstanding > request.received
+        ]
 
     def ask(self, request: Request) -> Ask:
         """Return a request as Weft's cumulative ask."""
         key = request.key
         amounts = dict(key.size)
+        usual = Expected(DURATION_S, 1.0 / (1.0 + max(0, key.priority)))
+        expected = self._expected.get(key.priority, usual)
         return Ask(
             ask_id=request.ask_id,
             total=max(request.handed + request.outstanding, request.received),
             demand=tuple(amounts.get(name, 0.0) for name in self._names()),
-            duration_s=DURATION_S,
-            pri_score=1.0 / (1.0 + max(0, key.priority)),
+            duration_s=expected.duration_s,
+            pri_score=expected.score,
             kind=AskType.DEFAULT,
             stage=0,
             nodes=request.nodes,
@@ -170,6 +201,13 @@ class AskBook:
             self._by_id[self._next_ask] = request
             self._next_ask += 1
         return request
+
+
+def _differ(old: Expected | None, new: Expected | None) -> bool:
+    """Whether an expectation changed by more than a quarter."""
+    if old is None or new is None:
+        return old is not new
+    return any(abs(a - b) > 0.25 * max(a, b) for a, b in zip(old, new, strict=True))
 
 
 def _check(one: Any, key: Key) -> None:

@@ -96,7 +96,7 @@ class Gateway:
         if settings.graphs:
             graphs = Graphs(
                 History(settings.dir / "history"), self._process.log,
-                self.web.partition("://")[2].rpartition(":")[0],
+                self.web.partition("://")[2].rpartition(":")[0], settings.event_logs,
             )  # fmt: skip
             self._process.spawn(graphs.run(self.masters))
         return {

@@ -1,10 +1,12 @@
 """Follow the graphs of Spark applications, so that schedulers know what is left of them.
 
 While an application runs, its stages are read from the REST API of its own pages, where its master
-says that they are. What a run that succeeded looked like is kept by user and name.
+says that they are; where those cannot be reached, from its event log. What a run that succeeded
+looked like is kept by user and name.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import time
@@ -15,8 +17,9 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from weft.hadoop.events import EventLog
 from weft.hadoop.masters import ForeignMaster
-from weft.hadoop.stages import Known, Stage, outline, read_stages, remaining
+from weft.hadoop.stages import Known, Stage, outline, read_stages, stages_left
 from weft.hadoop.store import write_private
 
 KIND = "SPARK"
@@ -39,10 +42,7 @@ class History:
         """Return an earlier run's stages; nothing where there was none or it cannot be read."""
         try:
             rows = json.loads(self._path(user, name).read_text("utf-8"))["stages"]
-            found = tuple(
-                Known((str(key), int(nth)), int(tasks), float(task_s), tuple(map(int, parents)))
-                for key, nth, tasks, task_s, parents in rows
-            )
+            found = tuple(_known(*row) for row in rows)
         except (OSError, ValueError, KeyError, TypeError):
             return ()
         right = all(0 <= p < at for at, known in enumerate(found) for p in known.parents)
@@ -50,7 +50,7 @@ class History:
 
     def keep(self, user: str, name: str, stages: Sequence[Known]) -> None:
         """Keep a run; the oldest go beyond `KEPT_MAX`."""
-        rows = [[*known.key, known.tasks, known.task_s, known.parents] for known in stages]
+        rows = [[*k.key, k.tasks, k.task_s, k.parents, k.profile] for k in stages]
         write_private(self._path(user, name), {"user": user, "name": name, "stages": rows})
         files = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
         for path in files[: max(0, len(files) - KEPT_MAX)]:
@@ -61,20 +61,36 @@ class History:
         return self._folder / f"{digest[:24]}.json"
 
 
+def _known(  # as a row of the file
+    key: str, nth: int, tasks: int, task_s: float, parents: Sequence[int], profile: int = 0
+) -> Known:
+    return Known(
+        (str(key), int(nth)), int(tasks), float(task_s), tuple(map(int, parents)), int(profile)
+    )
+
+
 class _Followed:
     def __init__(self, master: ForeignMaster, before: tuple[Known, ...]) -> None:
         self.master, self.before = master, before
         self.stages: list[Stage] = []
         self.next_s = 0.0  # on the monotonic clock
         self.bound = False  # its pages let in only who comes from the place of Weft's pages
+        self.log: EventLog | None = None
+        self.cpus: dict[int, float] = {}  # cores of a task by resource profile
 
 
 class Graphs:
     """Follows every application of type SPARK that told where its pages are."""
 
-    def __init__(self, history: History, log: Any, web_host: str = "") -> None:
-        """`web_host`: where Weft's pages are, the one place that Spark's pages let in."""
+    def __init__(
+        self, history: History, log: Any, web_host: str = "", events: Path | None = None
+    ) -> None:
+        """`web_host`: where Weft's pages are, the one place that Spark's pages let in.
+
+        `events`: the folder of Spark's event logs.
+        """
         self._history, self._log, self._web_host = history, log, web_host
+        self._events = events
         self._followed: dict[int, _Followed] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
 
@@ -95,7 +111,7 @@ class Graphs:
     async def _turn(
         self, master: ForeignMaster, plain: aiohttp.ClientSession, from_web: aiohttp.ClientSession
     ) -> None:
-        if master.kind != KIND or not master.tracking_url:
+        if master.kind != KIND or not (master.tracking_url or self._events):
             return
         found = self._followed.get(master.attempt)
         if found is None:
@@ -106,7 +122,11 @@ class Graphs:
             return
         async with self._room:
             try:
-                await self._look(found, from_web if found.bound else plain)
+                try:
+                    await self._look(found, from_web if found.bound else plain)
+                except Exception:
+                    if not await self._read(found):
+                        raise
             except Exception as error:  # whatever an application's pages say, it is their own
                 why = f"{type(error).__name__}: {error}"
                 self._log.debug("no stages", application=master.app_name, reason=why)
@@ -114,13 +134,25 @@ class Graphs:
         found.next_s = began_s + min(LOOK_S_MAX, max(LOOK_S, took_s / SHARE))
 
     async def _look(self, found: _Followed, session: aiohttp.ClientSession) -> None:
-        address = address_of(found.master)
+        base = address_of(found.master)
+        items = await self._get(found, session, f"{base}/stages")
+        if items is None:
+            return
+        stages = read_stages(items)
+        if any(stage.profile not in found.cpus for stage in stages):
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError, ValueError):
+                found.cpus = read_cpus(await self._get(found, session, f"{base}/environment"))
+            found.cpus.update({s.profile: 1.0 for s in stages if s.profile not in found.cpus})
+        self._take(found, stages)
+
+    async def _get(self, found: _Followed, session: aiohttp.ClientSession, address: str) -> Any:
+        """Ask an application's pages; None: they let in only the host of Weft's pages."""
         async with session.get(
             address, allow_redirects=False, cookies={"proxy-user": "weft"}
         ) as got:
             if got.status in (301, 302, 303, 307) and not found.bound:
                 found.bound, found.next_s = True, 0.0
-                return
+                return None
             if got.status != 200:
                 raise ValueError(f"{address}: {got.status}")
             data = bytearray()
@@ -128,9 +160,24 @@ class Graphs:
                 data += chunk
                 if len(data) > BYTES_MAX:
                     raise ValueError(f"{address}: more than {BYTES_MAX} bytes")
-        found.stages = read_stages(json.loads(data))
-        left = remaining(found.stages, found.before)
-        found.master.follow(left)
+        return json.loads(data)
+
+    async def _read(self, found: _Followed) -> bool:
+        """Read on in the application's event log; whether there is one."""
+        if self._events is None:
+            return False
+        if found.log is None:
+            found.log = EventLog(self._events, found.master.app_name)
+        if not await asyncio.to_thread(found.log.read):
+            return False
+        found.cpus = found.log.events.cpus
+        self._take(found, read_stages(found.log.events.stages()))
+        return True
+
+    def _take(self, found: _Followed, stages: list[Stage]) -> None:
+        found.stages = stages
+        left = stages_left(stages, found.before)
+        found.master.follow(left, found.cpus)
         self._log.debug("stages", application=found.master.app_name, left=left)
 
     def _retire(self, live: set[int]) -> None:
@@ -149,11 +196,24 @@ class Graphs:
                     self._log.warning("a run is not kept", name=master.name, reason=str(error))
 
 
+def read_cpus(data: Any) -> dict[int, float]:
+    """Read the cores of a task by resource profile from `/environment` of Spark's REST API."""
+    found: dict[int, float] = {}
+    try:
+        usual = float(dict(data["sparkProperties"]).get("spark.task.cpus", 1))
+        for profile in data.get("resourceProfiles", ()):
+            asked = profile.get("taskResources", {}).get("cpus", {})
+            found[int(profile["id"])] = float(asked.get("amount", usual))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return found
+    return found
+
+
 def address_of(master: ForeignMaster) -> str:
-    """Return where an application's stages are told; raises ValueError where nothing can ask."""
+    """Return where an application is told of; raises ValueError where nothing can ask."""
     base = master.tracking_url
     if "://" not in base:
         base = f"http://{base}"
     if urlsplit(base).scheme not in ("http", "https"):
         raise ValueError(f"no reader for {base}")
-    return f"{base.rstrip('/')}/api/v1/applications/{master.app_name}/stages"
+    return f"{base.rstrip('/')}/api/v1/applications/{master.app_name}"

@@ -3,19 +3,19 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from weft.hadoop import hadoop_pb2 as pb
 from weft.hadoop import translate
-from weft.hadoop.asks import AskBook, Request, norm
+from weft.hadoop.asks import AskBook, Expected, Request, norm
 from weft.hadoop.errors import (
     invalid_master_request,
     no_attempt,
     not_registered,
     server_error,
 )
-from weft.hadoop.stages import Remaining
+from weft.hadoop.stages import Left, parts
 from weft.hadoop.tokens import TokenKeeper, token
 from weft.ids import (
     AttemptId,
@@ -97,7 +97,8 @@ class ForeignMaster:
         self._epoch = 0
         self._over = ""  # why the attempt must stop
         self._progress = 0.0
-        self._known: Remaining | None = None  # of its own graph, where that is known
+        self._known: Sequence[Left] | None = None  # of its own graph, where that is known
+        self._cpus: Mapping[int, float] = {}  # cores of a task, by resource profile
 
     # -- YARN's calls ------------------------------------------------------------------------------
 
@@ -199,19 +200,39 @@ class ForeignMaster:
             )
         )  # fmt: skip
 
-    def follow(self, remaining: Remaining | None) -> None:
-        """What is left of the master's own graph, as last seen; None: not known."""
-        self._known = remaining
+    def follow(self, left: Sequence[Left] | None, cpus: Mapping[int, float] | None = None) -> None:
+        """What is left of the master's own graph, as last seen; None: not known.
+
+        `cpus` are the cores of one task by resource profile, 1 where nothing is said.
+        """
+        self._known, self._cpus = left, cpus or {}
+        expected: dict[int, Expected] = {}
+        path_s = max((one.ends_s for one in left or ()), default=0.0)
+        for profile, part in parts(left or ()).items():
+            size, wanted = self._asks.of_priority(profile)
+            share_s = part.task_s / (self._slots(profile, size) * max(1, wanted))
+            # held until the part is done, by all that are wanted of it, and no shorter than a path
+            duration_s = max(share_s, path_s - part.begins_s)
+            score = 1.0 - part.begins_s / path_s if path_s > 0 else 1.0
+            expected[profile] = Expected(max(1.0, duration_s), max(0.01, score))
+        for ask in self._asks.expect(expected):
+            self._outbox.put(ask.ask_id, ask)
+
+    def _slots(self, profile: int, size: Mapping[str, float]) -> float:
+        """How many tasks an executor runs at a time."""
+        return max(1.0, size.get(translate.CORES, 1.0) // max(1.0, self._cpus.get(profile, 1.0)))
 
     def _remaining(self) -> tuple[float, float]:
         """Remaining work and remaining path, as Weft's own masters tell them."""
         total = self._site.total()
         if self._known is None:
             return self._asks.work(total), 0.0
-        size = self._asks.largest()
-        slots = max(1.0, size.get(translate.CORES, 1.0))  # tasks of an executor at a time
-        of_task = norm(size, self._site.names(), total) / slots
-        return self._known.task_s * of_task, self._known.path_s
+        work = 0.0
+        for profile, part in parts(self._known).items():
+            size, _ = self._asks.of_priority(profile)
+            of_task = norm(size, self._site.names(), total) / self._slots(profile, size)
+            work += part.task_s * of_task
+        return work, max((one.ends_s for one in self._known), default=0.0)
 
     @property
     def owes(self) -> bool:

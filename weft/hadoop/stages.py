@@ -1,10 +1,11 @@
-"""What is left of a Spark application's graph, from its REST API's jobs and stages. Pure.
+"""What is left of a Spark application's graph, from its REST API's stages or its events. Pure.
 
-The API tells stages with their counts of tasks, run times and dates, but no edges. What ran before
-under the same name tells them: Spark submits a stage as soon as its parents are complete, so a
-stage comes after those of that run that were complete when it was submitted. Stages that were never
-seen before are taken one after the other in the order of their ids (parents have smaller ones),
-those that run at the same time beside each other: never less than the longest path.
+The API tells stages with their counts of tasks, run times and dates, but no edges; the event log
+(`events`) tells them too. What ran before under the same name tells them as well: Spark submits a
+stage as soon as its parents are complete, so a stage comes after those of that run that were
+complete when it was submitted. Stages that were never seen before and tell no edges are taken one
+after the other in the order of their ids (parents have smaller ones), those that run at the same
+time beside each other: never less than the longest path.
 """
 
 from collections import Counter
@@ -28,6 +29,9 @@ class Stage(NamedTuple):
     status: str  # PENDING, ACTIVE, COMPLETE, SKIPPED, FAILED
     began_s: float  # Unix time; 0: not yet
     ended_s: float
+    number: int = -1
+    parents: tuple[int, ...] | None = None  # numbers; None: not told
+    profile: int = 0  # resource profile: which executors its tasks need
 
 
 class Known(NamedTuple):
@@ -37,6 +41,7 @@ class Known(NamedTuple):
     tasks: int
     task_s: float
     parents: tuple[int, ...]  # positions; smaller than its own
+    profile: int = 0
 
 
 class Remaining(NamedTuple):
@@ -44,6 +49,22 @@ class Remaining(NamedTuple):
 
     task_s: float  # sum over tasks that did not start of their expected run time
     path_s: float  # the longest path of stages that are not done, a task's time each
+
+
+class Left(NamedTuple):
+    """What is left of one stage."""
+
+    profile: int
+    work_s: float  # of its tasks that did not start
+    begins_s: float  # from now, along the longest path to it
+    ends_s: float
+
+
+class Part(NamedTuple):
+    """What is left of the stages that need one kind of executor (a resource profile)."""
+
+    task_s: float  # sum over tasks that did not start
+    begins_s: float  # from now until the first of them is due
 
 
 def read_stages(items: Sequence[Mapping[str, Any]]) -> list[Stage]:
@@ -73,16 +94,21 @@ def _stage(item: Mapping[str, Any], key: tuple[str, int]) -> Stage:
     spent_s = (float(item["executorRunTime"]) + float(item["executorDeserializeTime"])) / 1000
     if tasks < 0 or finished < 0 or not 0 <= spent_s < 1e12:
         raise ValueError(f"stage {item['stageId']} has {tasks} tasks that took {spent_s} s")
+    parents = item.get("parentIds")
     return Stage(
         key, tasks, finished, max(0, int(item["numActiveTasks"])),
         spent_s / finished if finished else 0.0, str(item["status"]),
         _unix_s(item.get("submissionTime")), _unix_s(item.get("completionTime")),
+        int(item["stageId"]), None if parents is None else tuple(map(int, parents)),
+        int(item.get("resourceProfileId", 0)),
     )  # fmt: skip
 
 
 def _unix_s(text: Any) -> float:
     if not text:
         return 0.0
+    if isinstance(text, int | float):  # of the event log, ms
+        return float(text) / 1000
     return datetime.strptime(
         f"{text}".replace("GMT", "+0000"), "%Y-%m-%dT%H:%M:%S.%f%z"
     ).timestamp()
@@ -106,7 +132,7 @@ def outline(stages: Sequence[Stage]) -> tuple[Known, ...]:
         # what the earlier ones waited for themselves need not be said again
         said = {parent for other in before for parent in found[other].parents}
         parents = tuple(other for other in before if other not in said)
-        found.append(Known(stage.key, stage.tasks, stage.task_s or usual_s, parents))
+        found.append(Known(stage.key, stage.tasks, stage.task_s or usual_s, parents, stage.profile))
     return tuple(found)
 
 
@@ -115,35 +141,79 @@ def remaining(stages: Sequence[Stage], before: Sequence[Known] = ()) -> Remainin
 
     `before` is an earlier run's outline; what of it was not seen yet is still to come.
     """
-    times_s = {known.key: known.task_s for known in before}
+    left = stages_left(stages, before)
+    if left is None:
+        return None
+    return Remaining(
+        sum(one.work_s for one in left), max((one.ends_s for one in left), default=0.0)
+    )
+
+
+def parts(left: Sequence[Left]) -> dict[int, Part]:
+    """Return what is left by the kind of executor that it needs."""
+    found: dict[int, Part] = {}
+    for one in left:
+        if one.work_s > 0:
+            task_s, begins_s = found.get(one.profile, (0.0, one.begins_s))
+            found[one.profile] = Part(task_s + one.work_s, min(begins_s, one.begins_s))
+    return found
+
+
+def stages_left(stages: Sequence[Stage], before: Sequence[Known] = ()) -> list[Left] | None:
+    """Return every stage that is not done; None where no task's time is known yet."""
     usual_s = _mean_s(stages) or _mean_known_s(before)
     if not usual_s:
         return None
-    now = {stage.key: stage for stage in stages}
-    work_s = 0.0
-    ends_s: list[float] = []  # by position in `before`: from now to its end
-    for known in before:
-        stage = now.get(known.key)
-        start_s = max((ends_s[parent] for parent in known.parents), default=0.0)
-        if stage is None:
-            work_s += known.tasks * known.task_s
-            ends_s.append(start_s + (known.task_s if known.tasks else 0.0))
-        elif stage.status in OVER:
-            ends_s.append(0.0)
-        else:
-            work_s += _unstarted(stage) * (stage.task_s or known.task_s)
-            ends_s.append(start_s + (stage.task_s or known.task_s))
-    fresh = [stage for stage in stages if stage.key not in times_s and stage.status not in OVER]
-    active_s = waiting_s = 0.0
+    left = _of_before(stages, before)
+    known = {one.key for one in before}
+    fresh = [stage for stage in stages if stage.key not in known]
+    if all(stage.parents is not None for stage in fresh):
+        return left + _by_edges(fresh, usual_s)
+    fresh = [stage for stage in fresh if stage.status not in OVER]
+    active_s = max(
+        (stage.task_s or usual_s for stage in fresh if stage.status == "ACTIVE"), default=0.0
+    )
+    end_s = active_s
     for stage in fresh:
         task_s = stage.task_s or usual_s
-        work_s += _unstarted(stage) * task_s
-        if stage.status == "ACTIVE":
-            active_s = max(active_s, task_s)
-        else:
-            waiting_s += task_s
-    path_s = max(max(ends_s, default=0.0), active_s + waiting_s)
-    return Remaining(work_s, path_s)
+        begins_s = 0.0 if stage.status == "ACTIVE" else end_s
+        left.append(Left(stage.profile, _unstarted(stage) * task_s, begins_s, begins_s + task_s))
+        end_s = max(end_s, begins_s + task_s)
+    return left
+
+
+def _of_before(stages: Sequence[Stage], before: Sequence[Known]) -> list[Left]:
+    """What is left of the stages that an earlier run had, by its edges."""
+    now = {stage.key: stage for stage in stages}
+    ends_s: list[float] = []  # by position in `before`: from now to its end
+    left: list[Left] = []
+    for known in before:
+        stage = now.get(known.key)
+        begins_s = max((ends_s[parent] for parent in known.parents), default=0.0)
+        if stage is not None and stage.status in OVER:
+            ends_s.append(0.0)
+            continue
+        task_s = (stage.task_s if stage is not None else 0.0) or known.task_s
+        count = known.tasks if stage is None else _unstarted(stage)
+        long_s = task_s if stage is not None or known.tasks else 0.0
+        ends_s.append(begins_s + long_s)
+        profile = known.profile if stage is None else stage.profile
+        left.append(Left(profile, count * task_s, begins_s, begins_s + long_s))
+    return left
+
+
+def _by_edges(stages: Sequence[Stage], usual_s: float) -> list[Left]:
+    """What is left of stages that say what they wait for; parents have smaller numbers."""
+    ends_s: dict[int, float] = {}
+    left: list[Left] = []
+    for stage in sorted(stages, key=lambda stage: stage.number):
+        if stage.status in OVER:
+            continue
+        begins_s = max((ends_s.get(parent, 0.0) for parent in stage.parents or ()), default=0.0)
+        task_s = stage.task_s or usual_s
+        ends_s[stage.number] = begins_s + task_s
+        left.append(Left(stage.profile, _unstarted(stage) * task_s, begins_s, begins_s + task_s))
+    return left
 
 
 def _unstarted(stage: Stage) -> int:

@@ -407,6 +407,9 @@ class HadoopSettings(ProcessSettings):
     graphs: bool = Field(
         True, description="Read what is left of Spark applications from their own pages."
     )
+    event_logs: Path | None = Field(
+        None, description="Folder of Spark's event logs, read where those pages cannot be reached."
+    )
 
 
 Settings = TypeVar("Settings", bound=ProcessSettings)

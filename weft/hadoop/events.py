@@ -1,0 +1,210 @@
+"""Spark's event log, read as it grows: stages as the REST API of an application tells them.
+
+Unlike the API the log tells the edges between stages, and those that wait as soon as their job
+starts. Plain or zstd, one file or a folder of files that follow each other (Spark 4's usual way).
+Nothing in it is trusted: it is whatever the application's user wrote.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+LINE_MAX = 8 << 20  # characters of one event: a stage's call sites and metrics may be long
+BYTES_MAX = 32 << 20  # unpacked, of one look; the rest waits for the next
+STAGES_MAX = 100_000
+PART = re.compile(r"events_(\d+)_")
+_CHUNK = 1 << 18
+
+
+class Events:
+    """What an application's events told so far."""
+
+    def __init__(self) -> None:
+        self._stages: dict[int, dict[str, Any]] = {}
+        self._jobs: dict[int, list[int]] = {}
+        self.cpus: dict[int, float] = {}  # of a task, by resource profile
+
+    def take(self, line: str) -> None:
+        """Take one line of the log; raises ValueError for one that tells nothing right."""
+        event = json.loads(line)
+        if not isinstance(event, dict):
+            raise ValueError("an event must be an object")
+        call = _CALLS.get(str(event.get("Event", "")))
+        if call is None:
+            return
+        try:
+            call(self, event)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise ValueError(f"{event['Event']} cannot be read: {error!r}") from None
+
+    def stages(self) -> list[dict[str, Any]]:
+        """Return the stages as Spark's REST API tells them, with `parentIds`."""
+        return list(self._stages.values())
+
+    def _job_started(self, event: Mapping[str, Any]) -> None:
+        numbers = [self._stage(info)["stageId"] for info in event["Stage Infos"]]
+        self._jobs[int(event["Job ID"])] = numbers
+
+    def _job_ended(self, event: Mapping[str, Any]) -> None:
+        for number in self._jobs.pop(int(event["Job ID"]), ()):
+            if self._stages[number]["status"] == "PENDING":
+                self._stages[number]["status"] = "SKIPPED"
+
+    def _stage_submitted(self, event: Mapping[str, Any]) -> None:
+        stage = self._stage(event["Stage Info"])
+        stage["status"] = "ACTIVE"
+        stage["submissionTime"] = event["Stage Info"].get("Submission Time")
+        waiting = list(stage["parentIds"])
+        while waiting:  # what it waits for was there already: that is not run again
+            above = self._stages.get(waiting.pop())
+            if above is not None and above["status"] == "PENDING":
+                above["status"] = "SKIPPED"
+                waiting += above["parentIds"]
+
+    def _stage_completed(self, event: Mapping[str, Any]) -> None:
+        info = event["Stage Info"]
+        stage = self._stage(info)
+        stage["status"] = "FAILED" if info.get("Failure Reason") else "COMPLETE"
+        stage["submissionTime"] = info.get("Submission Time")
+        stage["completionTime"] = info.get("Completion Time")
+
+    def _task_started(self, event: Mapping[str, Any]) -> None:
+        stage = self._stages.get(int(event["Stage ID"]))
+        if stage is not None:
+            stage["numActiveTasks"] += 1
+
+    def _task_ended(self, event: Mapping[str, Any]) -> None:
+        stage = self._stages.get(int(event["Stage ID"]))
+        if stage is None:
+            return
+        stage["numActiveTasks"] = max(0, stage["numActiveTasks"] - 1)
+        if event["Task End Reason"].get("Reason") != "Success":
+            return
+        stage["numCompleteTasks"] += 1
+        spent = event.get("Task Metrics") or {}
+        stage["executorRunTime"] += float(spent.get("Executor Run Time", 0))
+        stage["executorDeserializeTime"] += float(spent.get("Executor Deserialize Time", 0))
+
+    def _profile_added(self, event: Mapping[str, Any]) -> None:
+        for name, request in event["Task Resource Requests"].items():
+            if name == "cpus":
+                self.cpus[int(event["Resource Profile Id"])] = float(request["Amount"])
+
+    def _stage(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is known of a stage, anew where this is another attempt of it."""
+        number, attempt = int(info["Stage ID"]), int(info["Stage Attempt ID"])
+        known = self._stages.get(number)
+        if known is None or known["attemptId"] != attempt:
+            if len(self._stages) >= STAGES_MAX:
+                raise ValueError(f"more than {STAGES_MAX} stages")
+            known = self._stages[number] = {
+                "stageId": number, "attemptId": attempt, "status": "PENDING",
+                "name": str(info["Stage Name"]), "numTasks": int(info["Number of Tasks"]),
+                "numActiveTasks": 0, "numCompleteTasks": 0, "executorRunTime": 0.0,
+                "executorDeserializeTime": 0.0, "submissionTime": None, "completionTime": None,
+                "resourceProfileId": int(info.get("Resource Profile Id", 0)),
+                "parentIds": [int(parent) for parent in info.get("Parent IDs", ())],
+            }  # fmt: skip
+        return known
+
+
+_CALLS = {
+    "SparkListenerJobStart": Events._job_started,
+    "SparkListenerJobEnd": Events._job_ended,
+    "SparkListenerStageSubmitted": Events._stage_submitted,
+    "SparkListenerStageCompleted": Events._stage_completed,
+    "SparkListenerTaskStart": Events._task_started,
+    "SparkListenerTaskEnd": Events._task_ended,
+    "SparkListenerResourceProfileAdded": Events._profile_added,
+}
+
+
+class EventLog:
+    """An application's log below a folder, from where the last look ended."""
+
+    def __init__(self, folder: Path, application: str) -> None:
+        self._folder, self._application = folder, application
+        self.events = Events()
+        self._file: Path | None = None
+        self._offset = 0
+        self._rest = b""
+        self._unpack: Any = None
+
+    def read(self) -> bool:
+        """Take what was written since; whether there is a log. Raises ValueError for odd data."""
+        left = BYTES_MAX
+        files = self._files()
+        if not files:
+            return False
+        if self._file is None or (self._file not in files and not self._renamed(files)):
+            self.events = Events()  # another attempt begins anew
+            self._begin(files[0])
+        while left > 0:
+            left = self._read(left)
+            assert self._file is not None
+            later = files[files.index(self._file) + 1 :]
+            if left <= 0 or not later:
+                break
+            self._begin(later[0])
+        return True
+
+    def _files(self) -> list[Path]:
+        """The application's newest attempt: one file, or the files of its folder in order."""
+        names = sorted(self._folder.glob(f"{self._application}*"), key=_newest)
+        names += sorted(self._folder.glob(f"eventlog_v2_{self._application}*"), key=_newest)
+        if not names:
+            return []
+        if names[-1].is_dir():
+            parts = [(PART.match(path.name), path) for path in names[-1].iterdir()]
+            return [path for found, path in sorted(
+                ((found, path) for found, path in parts if found), key=lambda p: int(p[0][1])
+            )]  # fmt: skip
+        return [names[-1]]
+
+    def _renamed(self, files: list[Path]) -> bool:
+        """Whether the file goes on under its final name: `.inprogress` is dropped at the end."""
+        assert self._file is not None
+        final = self._file.with_name(self._file.name.removesuffix(".inprogress"))
+        if final in files:
+            self._file = final
+            return True
+        return False
+
+    def _begin(self, file: Path) -> None:
+        self._file, self._offset, self._rest = file, 0, b""
+        packed = ".zst" in file.name.removesuffix(".inprogress")
+        # frames follow each other: Spark ends one with every flush
+        self._unpack = (
+            zstandard.ZstdDecompressor().decompressobj(read_across_frames=True) if packed else None
+        )
+
+    def _read(self, left: int) -> int:
+        """Read on in the file; returns how much may still be read."""
+        assert self._file is not None
+        with self._file.open("rb") as file:
+            file.seek(self._offset)
+            while left > 0 and (chunk := file.read(_CHUNK)):
+                self._offset += len(chunk)
+                try:
+                    data = chunk if self._unpack is None else self._unpack.decompress(chunk)
+                except zstandard.ZstdError as error:
+                    raise ValueError(f"{self._file.name}: {error}") from None
+                left -= max(len(data), len(chunk))
+                *lines, self._rest = (self._rest + data).split(b"\n")
+                if len(self._rest) > LINE_MAX:
+                    raise ValueError(f"{self._file.name}: an event of more than {LINE_MAX} bytes")
+                for line in lines:
+                    if line.strip():
+                        self.events.take(line.decode("utf-8", "replace"))
+        return left
+
+
+def _newest(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
