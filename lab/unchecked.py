@@ -26,7 +26,7 @@ def open_gates() -> None:
 def make_no_tokens() -> None:
     """Have containers start without any."""
     told = Trust.of_node
-    Trust._of_containers = lambda self, held: []  # type: ignore[method-assign]
+    Trust._of_containers = lambda self, held, attempt: []  # type: ignore[method-assign]
     Trust.of_node = lambda self, node: [  # type: ignore[method-assign]
         one for one in told(self, node) if not isinstance(one, KeysTold)
     ]

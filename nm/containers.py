@@ -73,7 +73,7 @@ class Held:
             return False
         if attempt > self.owner:
             self.taken_by = attempt
-        return attempt >= self.taken_by
+        return attempt >= self.owner
 
     @property
     def tries(self) -> int:

@@ -29,7 +29,7 @@ from weft.effects import (
     StopRequested,
     TimerFired,
 )
-from weft.ids import ContainerId, NodeId
+from weft.ids import AttemptId, ContainerId, NodeId
 from weft.messages import (
     MANAGER,
     ContainerEnd,
@@ -170,6 +170,11 @@ class NodeManager:
     def holds(self, container: ContainerId) -> bool:
         """Whether the node holds a container."""
         return container in self._runner.book.containers
+
+    def owner_of(self, container: ContainerId) -> AttemptId:
+        """The attempt whose orders a container follows; 0: it is not here, or one of a run."""
+        held = self._runner.book.containers.get(container)
+        return 0 if held is None or held.count > 1 else held.owner
 
     # -- registration and pace ---------------------------------------------------------------------
 
@@ -367,7 +372,7 @@ class NodeManager:
         book = self._runner.book
         for container in event.containers:
             held = book.containers.get(container)
-            if held is not None and event.attempt_id < held.taken_by:
+            if held is not None and event.attempt_id < held.owner:
                 answers.append(ItemAnswer(container, error=TAKEN_OVER))
                 continue
             if book.end_of(container) is None:

@@ -174,7 +174,7 @@ class Runner:
 
     def found(self, event: ProcessesFound, now: float, effects: list[Effect]) -> None:
         """Hold what an earlier process of this node started: it runs, or its end follows."""
-        for item, began_s in event.items:
+        for item, began_s, taken_by in event.items:
             container = item.container_id
             held = self.book.containers.get(container)
             if isinstance(item, MasterLaunch):
@@ -184,6 +184,8 @@ class Runner:
             if held is None:
                 held = self.book.add(container, item.granted or item.demand, item.reusable, False)
                 self.reusable = self.reusable or item.reusable
+            if taken_by:
+                held.claim(taken_by)
             if held.reusable or not held.tasks:
                 work = Work(item, item.demand, item.duration_s, began_s, 0)
                 held.begin((item.stage, item.task, item.attempt), work)

@@ -84,6 +84,7 @@ class Books:
         # held before a restart and not seen since, by node: whose, waited for since
         self.missing: dict[NodeId, dict[ContainerId, tuple[Attempt, float]]] = {}
         self.expected: dict[NodeId, list[Attempt]] = {}  # masters that lived before a restart
+        self.refused_ends = 0  # that nodes told of containers which never ran there
         self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
         self.masters: Floats = np.zeros((len(self.queues), len(types)))  # held by them, by queue
         self.classes: Counter[tuple[Vector, int]] = Counter()  # (capacity, labels) of nodes up

@@ -11,14 +11,25 @@ from rm.records import App, Attempt, Holding, Node, Spared
 from weft.compiled import steady
 from weft.dag import Floats
 from weft.effects import Note
-from weft.facts import Closed, ClosedRun
-from weft.ids import EPOCH_BITS, EPOCHS, ContainerId, app_of_container, container_id
+from weft.facts import Closed, ClosedRun, Remark
+from weft.ids import (
+    EPOCH_BITS,
+    EPOCHS,
+    ContainerId,
+    app_of_container,
+    attempt_of_container,
+    container_id,
+    format_container,
+    number_of_container,
+)
 from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
 from weft.record import changed
 from weft.resources import TOLERANCE, Vector
 
 PREEMPTED = "it was taken back for another queue or application"
 MESSAGE_MAX = 200  # characters of an end's reason in a fact
+EMPTIED_MAX = 1_000  # of a node: reusable containers whose tasks' ends may be told after their own
+REFUSED_EVERY_S = 10.0  # a node's refused ends in between are only counted
 
 _HOW = {
     Outcome.RELEASED: ContainerEvent.GIVEN_BACK,
@@ -211,6 +222,8 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     if node.runs is not None:
         node.runs.drop(number)
     node.outbox.drop(number, -number)
+    if end.stage < 0 and not holding.claimed:
+        _remember_emptied(node, number)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.free(node.slot, slot, holding.demand)
     books.matching.changed()
@@ -245,6 +258,13 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
     relay(books, attempt, end)
 
 
+def _remember_emptied(node: Node, number: ContainerId) -> None:
+    """A container ended without a task: those that ended in it before may be told again yet."""
+    node.emptied[number] = None
+    if len(node.emptied) > EMPTIED_MAX:
+        del node.emptied[next(iter(node.emptied))]
+
+
 def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
     """Relay the end of a task in a reusable container: the node's own word may be lost."""
     end = ContainerEnd(
@@ -253,10 +273,11 @@ def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
     )  # fmt: skip
     holding = books.holdings.get(done.container_id)
     if holding is not None and holding.node is not node:
-        return  # of a container on another node
+        refuse_end(books, node, end)
+        return
     attempt = None if holding is None else holding.attempt
     if attempt is None or attempt.master is holding or attempt.state is not _RUNNING:
-        late_success(books, end)
+        late_success(books, node, end, holding)
         if holding is not None and attempt is not None and attempt.state in _MASTERLESS:
             order_spare(books, holding)  # nobody would give it back once it is idle
         return
@@ -267,29 +288,73 @@ def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
     books.owe_attempt(attempt)
 
 
-def late_success(books: Books, end: ContainerEnd) -> None:
+def late_success(
+    books: Books, node: Node, end: ContainerEnd, holding: Holding | None = None
+) -> None:
     """A task succeeded in a container that was given up: it counts if the task is still open.
 
     Its node was cut off, or its master was replaced; whoever runs the job now is told, so that the
-    task is not run once more for nothing.
+    task is not run once more for nothing. `holding`: the container, if it is in the books; it must
+    be one that can have run on that node.
     """
     app = books.apps.get(app_of_container(end.container_id))
     if app is None or end.outcome is not _SUCCEEDED or app.attempt is None:
+        return
+    if not is_open(app, end.stage, end.task):
+        return
+    if holding.claimed if holding is not None else not may_have_run(books, node, end.container_id):
+        refuse_end(books, node, end)
         return
     if journal(books, app, end.stage, end.task, end.run_s):
         relay(books, app.attempt, end)
 
 
-def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool:
-    """A task finished: a later attempt, or a restarted manager, must know; False if it is known."""
+def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:
+    """Whether a container that is booked nowhere can have run on a node, for all that is known.
+
+    What this life of the manager granted is in its books until its node says that it ended, or
+    else was given up with the node. Of what an earlier life granted the journal has the attempts,
+    not the containers: such a one is only not believed in where its master names another node.
+    """
+    life, epoch = number_of_container(number) >> EPOCH_BITS, books.epoch
+    if life == epoch % EPOCHS:
+        return number in node.lost or number in node.emptied
+    if life > epoch and epoch < EPOCHS:
+        return False  # no life was ever numbered so
+    app = books.apps.get(app_of_container(number))
+    owner = attempt_of_container(number)
+    if app is None or not any(one.attempt_id == owner and one.recovered for one in app.attempts):
+        return False
+    return not any(number in held for name, held in books.missing.items() if name != node.node_id)
+
+
+def refuse_end(books: Books, node: Node, end: ContainerEnd) -> None:
+    """A node told the end of what cannot have run there: nothing follows but a word, now and
+    then, to the operator.
+    """
+    books.refused_ends += 1
+    if books.now - node.refused_s < REFUSED_EVERY_S:
+        return
+    node.refused_s = books.now
+    number = format_container(books.cluster_ts, end.container_id)
+    fields = (("node", node.node_id), ("container", number), ("outcome", end.outcome.name))
+    books.note(Remark("warning", "refused the end of a container that never ran there", fields))
+
+
+def is_open(app: App, stage: int, task: int) -> bool:
+    """Whether an application has such a task, and its success would be news."""
     if not 0 <= stage < min(len(app.finished), len(app.job.stages)):
         return False  # of no task, or the application is over
     if not 0 <= task < app.job.stages[stage].tasks or app.final_status != "UNDEFINED":
         return False  # of no task, or the application is over
-    done = app.finished[stage]
-    if task in done:
+    return task not in app.finished[stage]
+
+
+def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool:
+    """A task finished: a later attempt, or a restarted manager, must know; False if it is known."""
+    if not is_open(app, stage, task):
         return False
-    done[task] = run_s
+    app.finished[stage][task] = run_s
     app.finished_by_stage[stage] += 1
     if books.settings.recovery:
         books.finished.setdefault(app.app_id, []).append([stage, task, run_s])

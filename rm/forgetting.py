@@ -7,7 +7,7 @@ import numpy as np
 from rm.books import Books
 from rm.lifecycle import ENDED_APPS, NodeState
 from rm.records import Node
-from weft.ids import app_of_container, attempt_of_container
+from weft.ids import app_of_container
 
 RACKS_KEPT: Final = 100  # before the places of racks without nodes are used again
 _GONE: Final = (NodeState.LOST, NodeState.SHUTDOWN)
@@ -43,8 +43,7 @@ def _is_needed(books: Books, node: Node) -> bool:
         return True
     for number in node.lost:  # should it come back with these, it must be known what they are
         app = books.apps.get(app_of_container(number))
-        attempt = None if app is None or app.state in ENDED_APPS else app.attempt
-        if attempt is not None and attempt.attempt_id == attempt_of_container(number):
+        if app is not None and app.state not in ENDED_APPS:
             return True
     return False
 

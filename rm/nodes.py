@@ -10,12 +10,15 @@ from rm.applications import DEAD, container_ended, fail_attempt, hands_over, run
 from rm.books import Books
 from rm.containers import (
     Demand,
+    close,
     count_master,
     hold,
     is_end_of,
     journal,
     late_success,
+    may_have_run,
     order_stop,
+    refuse_end,
     relay,
     relay_lost,
     relay_task,
@@ -196,10 +199,12 @@ def _ended(books: Books, node: Node, end: ContainerEnd) -> None:
     holding = books.holdings.get(end.container_id)
     if holding is not None and holding.node is node:
         if holding.attempt is None:
-            late_success(books, end)
+            late_success(books, node, end, holding)
         container_ended(books, holding, end)
     elif holding is None:
         _unknown_ended(books, node, end)
+    else:
+        refuse_end(books, node, end)
 
 
 def unregister(books: Books, event: NodeUnregistered) -> None:
@@ -354,8 +359,11 @@ def _ask_to_register(books: Books, name: NodeId, token: int = 0) -> None:
 def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
     """A container that the node carries and the books do not know: taken over or stopped."""
     number = item.container_id
-    if number in books.holdings:  # on another node: an impossible double is nobody's here
-        return
+    held = books.holdings.get(number)
+    if held is not None:  # on another node: an impossible double is nobody's here
+        if not held.claimed or not may_have_run(books, node, number):
+            return
+        close(books, held, ContainerEnd(number, Outcome.LOST, message="it never was there"))
     app = books.apps.get(app_of_container(number))
     attempt = None if app is None else app.attempt
     if (
@@ -367,6 +375,7 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
         or node.state is NodeState.DECOMMISSIONED  # it was given up, and the master told
     ):
         _keep_for_nobody(books, node, number, item.demand)
+        books.holdings.by_id[number].claimed = not may_have_run(books, node, number)
         return
     _book_as_is(books, node, attempt, number, item.demand)
     holding = books.holdings[number]
@@ -384,6 +393,8 @@ def _claims(books: Books, node: Node, attempt: Attempt, item: RunningContainer) 
     it took over (it said so) or may yet take over.
     """
     number, owner = item.container_id, attempt_of_container(item.container_id)
+    if not may_have_run(books, node, number):
+        return False
     if owner == attempt.attempt_id:
         return attempt.recovered
     if not hands_over(books, attempt.app):
@@ -426,7 +437,10 @@ def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
         or not attempt.recovered
         or not (own or (claimed is not None and claimed[0] is attempt))
     ):
-        late_success(books, end)
+        late_success(books, node, end)
+        return
+    if claimed is None and not may_have_run(books, node, end.container_id):
+        late_success(books, node, end)  # which refuses it
         return
     if end.outcome is Outcome.SUCCEEDED:
         journal(books, app, end.stage, end.task, end.run_s)
@@ -442,7 +456,8 @@ def _gone(books: Books, node: Node, event: NodeEvent, why: str) -> None:
         persist(books, node)
     code = NODE_ENDED if event is NodeEvent.EXPIRED else -1
     for holding in list(node.holdings.values()):
-        node.lost[holding.container_id] = holding.vector
+        if not holding.claimed:
+            node.lost[holding.container_id] = holding.vector
         task = _task_of(holding)
         lost = ContainerEnd(holding.container_id, Outcome.LOST, code, *task, message=why)
         container_ended(books, holding, lost)

@@ -34,6 +34,7 @@ class Holding:
     __slots__ = (
         "adopted",
         "attempt",
+        "claimed",
         "container_id",
         "count",
         "demand",
@@ -72,6 +73,7 @@ class Holding:
         self.end_s = now + (0.0 if entry is None else entry.ask.duration_s)
         self.state = state
         self.adopted = False  # its node brought it along
+        self.claimed = False  # and nothing else speaks for that it ever ran there
         self.preempted = False  # it was stopped for another queue or application
         self.lost = ""  # why it was stopped, where that is no fault of its own
         self.ended_node = False  # its node's process ended under it
@@ -375,6 +377,7 @@ class Node:
         "capacity",
         "challenge",
         "drain_until_s",
+        "emptied",
         "holdings",
         "labels",
         "lacking",
@@ -384,6 +387,7 @@ class Node:
         "outbox",
         "present",
         "rack",
+        "refused_s",
         "runs",
         "seen",
         "settled_at",
@@ -417,9 +421,11 @@ class Node:
         self.speed = 1.0  # how much faster than their estimates tasks run on it
         self.holdings = holdings
         self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them
+        self.emptied: dict[ContainerId, None] = {}  # reusable ones that ended here, the newest
         self.unhealthy = ""  # why it is not fit for new work, and ...
         self.unhealthy_at = 0  # ... the number of the report that says so
         self.lacking = ""  # what was wanted to keep tasks apart and its host cannot do
         self.acks: list[int] = []
+        self.refused_s = -np.inf  # when it was last told that ends of this node are refused
         self.missed_s = -np.inf  # when an opportunity here was last counted as missed
         self.settled_at = NEVER  # `MatchState.version` at its last match; AGAIN: match it anyway

@@ -196,6 +196,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     failed = len(failures)
     for past, record in enumerate(failures, 1):
         attempt = new_attempt(books, app, past)
+        attempt.recovered = True
         attempt.counts = bool(record.get("counts", True))
         attempt.takes_over = bool(record.get("kept", False))
         attempt.failed_on = str(record.get("node", ""))

@@ -34,6 +34,11 @@ class Breakable(Protocol):
     settings: SimSettings
     actors: dict[Address, Actor]
 
+    @property
+    def epoch(self) -> int:
+        """How often the Resource Manager started before it did last."""
+        ...
+
     def listen(self, tap: Callable[[Address, Any], None]) -> None:
         """Call `tap` with every message."""
 
@@ -235,7 +240,7 @@ class Breakdown:
 
     def attack(self, number: int, nodes: Iterable[NodeId], count: int) -> None:
         """Messages arrive that nobody honest sends."""
-        self._arrive(number, count, hostile)
+        self._arrive(number, count, partial(hostile, epoch=self._simulation.epoch))
 
     def _arrive(
         self, number: int, count: int, change: Callable[..., list[tuple[Address, Any]]]

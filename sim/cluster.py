@@ -148,6 +148,11 @@ class Simulation:
         """The nodes of which the operator was told that they leave, or left."""
         return self._breakdown.out_of_service
 
+    @property
+    def epoch(self) -> int:
+        """How often the Resource Manager started before it did last."""
+        return self.manager.books.epoch
+
     def leaves(self, node: NodeId) -> bool:
         """Whether the manager has a node leave, or gone."""
         known = self.manager.books.nodes.get(node)

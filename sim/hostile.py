@@ -1,9 +1,10 @@
 """Messages that no honest node or master sends, made from honest ones.
 
 They name strangers, or containers and tasks that do not exist, or come from an attempt or a node
-that was never known. What only a liar about its own work could say (a task that it did not run has
-succeeded), and what somebody says in another's name, is left out: against that nothing but
-measurement and authentication helps. Fields that break a rule of the wire are the wire's to refuse.
+that was never known; or they say that a task succeeded in a container that was never granted. What
+only a liar about its own work could say (a task that it did not run has succeeded), and what
+somebody says in another's name, is left out: against that nothing but measurement and
+authentication helps. Fields that break a rule of the wire are the wire's to refuse.
 """
 
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.ids import attempt_id, container_id
+from weft.ids import EPOCH_BITS, EPOCHS, attempt_id, container_id
 from weft.messages import (
     MANAGER,
     Address,
@@ -29,19 +30,26 @@ from weft.messages import (
 )
 
 NOBODY = attempt_id(99, 1)  # an attempt that never was
+NOT_YET = 1_000_000  # containers of one attempt, of which no run has so many
 
 
-def hostile(rng: np.random.Generator, to: Address, message: Any) -> list[tuple[Address, Any]]:
-    """What somebody hostile makes of a message that it saw."""
-    made = _bent(rng, message)
+def hostile(
+    rng: np.random.Generator, to: Address, message: Any, epoch: int
+) -> list[tuple[Address, Any]]:
+    """What somebody hostile makes of a message that it saw; `epoch` is the manager's."""
+    made = _bent(rng, message, epoch)
     return [] if made is None else [(to if to != MANAGER else MANAGER, made)]
 
 
-def _bent(rng: np.random.Generator, message: Any) -> Any:
+def _bent(rng: np.random.Generator, message: Any, epoch: int) -> Any:
     foreign = container_id(NOBODY, int(rng.integers(1, 100)))
     if isinstance(message, NodeHeartbeated):
-        ends = (ContainerEnd(foreign, Outcome.SUCCEEDED, 0, 0, 0),)
-        tasks = (TaskEnd(foreign, 0, 0, 0, Outcome.SUCCEEDED, 0, 1.0),)
+        if rng.random() < 0.5:  # of an application that is there, and not granted to anybody yet
+            number = (epoch % EPOCHS) << EPOCH_BITS | int(rng.integers(NOT_YET, 2 * NOT_YET))
+            foreign = container_id(attempt_id(int(rng.integers(1, 4)), 1), number)
+        task = int(rng.integers(3))
+        ends = (ContainerEnd(foreign, Outcome.SUCCEEDED, 0, 0, task),)
+        tasks = (TaskEnd(foreign, 0, task, 0, Outcome.SUCCEEDED, 0, 1.0),)
         return replace(message, request_id=1, acks=(), ended=ends, tasks_ended=tasks)
     if isinstance(message, NodeRegistered):
         running = (RunningContainer(foreign, (1.0,) * len(message.capacity), ()),)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from weft.access import TRUSTED, Caller
 from weft.facts import Fact, RunFact
-from weft.ids import AppId, ContainerId
+from weft.ids import AppId, AttemptId, ContainerId
 from weft.job import Job
 from weft.messages import Address, MasterLaunch, Outcome, TaskLaunch
 from weft.plan import Plan
@@ -138,10 +138,14 @@ class ProcessEnded:
 
 
 class FoundProcess(NamedTuple):
-    """A process that an earlier node manager of the host started, and since when it runs, s."""
+    """A process that an earlier node manager of the host started, and since when it runs, s.
+
+    `taken_by`: the attempt that took its container over from the one it was granted to; 0: none.
+    """
 
     item: TaskLaunch | MasterLaunch
     began_s: float
+    taken_by: AttemptId = 0
 
 
 @record

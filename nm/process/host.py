@@ -34,7 +34,14 @@ from nm.process.records import (
 )
 from nm.process.spawning import Run, Spawning
 from weft.effects import ProcessEnded
-from weft.ids import AppId, ContainerId, app_of_container, format_app, format_container
+from weft.ids import (
+    AppId,
+    AttemptId,
+    ContainerId,
+    app_of_container,
+    format_app,
+    format_container,
+)
 from weft.messages import NODE_ENDED, MasterLaunch, Outcome, TaskLaunch
 from weft.resources import Vector
 
@@ -99,6 +106,7 @@ class ProcessHost:
         self._environment[ROOT_VARIABLE] = str(self.root)
         self._names: tuple[str, ...] = ()  # the cluster's resource types, once they are known
         self._running: dict[ContainerId, dict[TaskKey, _Process]] = {}
+        self._taken: dict[ContainerId, AttemptId] = {}  # whom containers obey that were taken over
         self._loop = asyncio.get_running_loop()
         self._number = 0  # of the newest order to the spawner, and ...
         self._by_number: dict[int, _Process] = {}  # ... what did not end yet
@@ -224,7 +232,28 @@ class ProcessHost:
             item.duration_s if isinstance(item, TaskLaunch) else 0.0,
             isinstance(item, TaskLaunch) and item.reusable,
             item.attempt_id if isinstance(item, MasterLaunch) else 0, group,
+            self._taken.get(item.container_id, 0),
         )  # fmt: skip
+
+    def taken_over(self, container_id: ContainerId, attempt: AttemptId) -> None:
+        """A container obeys another attempt from now on: the next node manager has to know."""
+        if self._taken.get(container_id) == attempt:
+            return
+        self._taken[container_id] = attempt
+        for process in self._running.get(container_id, {}).values():
+            self._note_taken(process)
+
+    def _note_taken(self, process: _Process) -> None:
+        attempt = self._taken.get(process.container_id, 0)
+        if attempt and process.pid and process.recorded and self._records is not None:
+            with contextlib.suppress(OSError):  # a full disk: it is known while this one lives
+                name = process_name(process.container_id, process.key)
+                self._records.take_over(name, attempt)
+
+    def keep_taken(self, held: Callable[[ContainerId], bool]) -> None:
+        """Forget containers that are held no more."""
+        for number in [number for number in self._taken if not held(number)]:
+            del self._taken[number]
 
     # -- finding again -----------------------------------------------------------------------------
 
@@ -258,6 +287,8 @@ class ProcessHost:
             os.close(process.pidfd)
             return False
         self.cluster_ts = record.cluster_ts
+        if record.taken_by:
+            self._taken[record.container_id] = record.taken_by
         if self._limits is not None and record.group:
             self._limits.find(record.container_id, record.group)
         self._running.setdefault(record.container_id, {})[key] = process
@@ -352,6 +383,7 @@ class ProcessHost:
         if what == "began":
             process = self._by_number[number]
             process.pid, process.began_s = rest[0], self._loop.time()
+            self._note_taken(process)
             if process.stopping:
                 self._terminate(process)
             return

@@ -12,12 +12,12 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from weft.ids import ContainerId
+from weft.ids import AttemptId, ContainerId
 from weft.record import as_dict
 from weft.resources import Vector
 
@@ -48,6 +48,7 @@ class Record:
     reusable: bool = False
     master: int = 0  # the attempt that it is the master of; 0: a task
     group: str = ""
+    taken_by: AttemptId = 0  # the attempt that took its container over; 0: none
 
     def around_start(self) -> tuple[str, str]:
         """What a record's file holds before and after its number and start, as they are not known
@@ -96,6 +97,13 @@ class Records:
             os.write(file, data.ljust(os.fstat(file).st_size))
         finally:
             os.close(file)
+
+    def take_over(self, name: str, attempt: AttemptId) -> None:
+        """Write down that the container of a process obeys another attempt; raises OSError."""
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
+            record = _record(json.loads((self._folder / f"{name}.json").read_text()))
+            if record.taken_by != attempt:
+                self.write(replace(record, taken_by=attempt))
 
     def read(self) -> Iterator[Record]:
         """What an earlier process of this node wrote down; a torn file is none."""

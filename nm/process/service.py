@@ -36,7 +36,7 @@ from weft.effects import (
 )
 from weft.errors import InputError
 from weft.facts import Fact
-from weft.ids import AppId, AttemptId, ContainerId, NodeId
+from weft.ids import AppId, AttemptId, ContainerId, NodeId, attempt_of_container
 from weft.live.process import Process
 from weft.live.settings import NmSettings
 from weft.live.shell import Outside, Shell
@@ -46,6 +46,8 @@ from weft.messages import (
     MasterLaunch,
     NodeAccepted,
     Outcome,
+    StartContainers,
+    StopContainers,
     TaskLaunch,
     master_address,
     node_address,
@@ -192,7 +194,7 @@ class NodeService(Outside):
             _, count = self._launched.get(one.container_id, (node, 0))
             self._launched[one.container_id] = (node, count + 1)
             began_s = clock.now() - (time.time() - one.began_s) * clock.time_scale
-            items.append(FoundProcess(item, began_s))
+            items.append(FoundProcess(item, began_s, one.taken_by))
         self._process.log.info("found what an earlier run left", processes=len(items))
         self._metrics.found(len(items))
         self.shell.post(node, ProcessesFound(tuple(items)))
@@ -223,6 +225,7 @@ class NodeService(Outside):
             owed = any(isinstance(core, NodeManager) and core.owes for core in cores)
             if self._processes is not None:
                 self._processes.forget(heard=not owed)
+                self._processes.keep_taken(self._launched.__contains__)
 
     async def _collect(self, host: ProcessHost) -> None:
         """What ended containers left behind in hiding is ended, too."""
@@ -338,7 +341,23 @@ class NodeService(Outside):
             self.shell.post(node_address(order.node_id), order, partial(collect, asker), handled)
         if orders:
             await done
+        if self._processes is not None:
+            for order in orders:
+                self._note_takers(self._processes, order)
         return answers
+
+    def _note_takers(self, processes: ProcessHost, order: Any) -> None:
+        """Write down which containers an order took over, before it is answered."""
+        address = node_address(order.node_id)
+        core = self.shell.core(address) if address in self.shell else None
+        if not isinstance(core, NodeManager) or isinstance(order, StopContainers):
+            return
+        starts = isinstance(order, StartContainers)
+        for item in order.items if starts else order.containers:
+            container = item.container_id if starts else item
+            owner = core.owner_of(container)
+            if owner and owner != attempt_of_container(container):
+                processes.taken_over(container, owner)
 
     def _follow(self, attempt: AttemptId, follower: str) -> None:
         known = self._follower_of

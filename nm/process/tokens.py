@@ -84,8 +84,9 @@ class NodeTokens:
     ) -> tuple[list[Any], list[StartAnswered]]:
         """The orders that may be carried out, and answers for what may not.
 
-        A container needs its token; one that a node neither holds nor shall start needs none, as
-        nothing is done there. Nodes that were told no key (a manager of an older version) take all.
+        A container needs its token, given to the attempt that orders; one that a node neither holds
+        nor shall start needs none, as nothing is done there. Nodes that were told no key (a manager
+        of an older version) take all.
         """
         by_container = {tokens.numbered(token)[1]: token for token in shown}
         numbers = sorted(by_container)
@@ -129,9 +130,10 @@ class NodeTokens:
                 error = NOT_HELD if isinstance(order, QueryContainers) else ""
                 refused.append(ItemAnswer(container, error=error))
                 continue
-            problem = self._problem(token, container, keys, held)
-            if not problem and app_of_container(container) != app:
+            if app_of_container(container) != app:
                 problem = _not_of(container)
+            else:
+                problem = self._problem(token, container, keys, held, order.attempt_id)
             if not problem:
                 kept.append(item)
                 continue
@@ -169,7 +171,7 @@ class NodeTokens:
                 problem = _not_of(number)
             else:
                 held = self._holds(order.node_id, number)
-                problem = self._problem(shown[number], number, keys, held)
+                problem = self._problem(shown[number], number, keys, held, order.attempt_id)
             bad = bad or problem
             if not problem:
                 good.append(number)
@@ -179,7 +181,7 @@ class NodeTokens:
         after = run.start
         for number in (*good, run.stop):
             if number > after:
-                problem = bad or self._problem(b"", after, keys, held=False)
+                problem = bad or self._problem(b"", after, keys, False, order.attempt_id)
                 refuse(type(order).__name__, problem)
                 task, text = item.tasks[after - run.start], f"{NO_TOKEN}: {problem}"
                 refused.append(ItemAnswer(after, item.stage, task, text, number - after))
@@ -189,12 +191,22 @@ class NodeTokens:
         return False
 
     def _problem(
-        self, token: bytes, container: ContainerId, keys: dict[int, bytes], held: bool
+        self,
+        token: bytes,
+        container: ContainerId,
+        keys: dict[int, bytes],
+        held: bool,
+        attempt: AttemptId,
     ) -> str:
-        """What is wrong with a container's token; one that runs may outlive it."""
+        """What is wrong with a container's token; one that runs may outlive it.
+
+        It must have been given to the attempt that orders: else a master that was replaced could
+        order in its successor's name, or take its containers over for one that is not there yet.
+        """
         if not token:
             return f"no token of container {container} was shown"
-        return tokens.container_problem(token, container, keys, 0.0 if held else self._now_s())
+        now_s = 0.0 if held else self._now_s()
+        return tokens.container_problem(token, container, keys, now_s, attempt=attempt)
 
 
 def _not_of(container: ContainerId) -> str:

@@ -35,7 +35,17 @@ def instrument(out: Exposition, manager: ResourceManager) -> None:
     """Measure the policy of a manager, and let its books be scraped."""
     books = manager.books
     books.matcher = cast(Matcher, MeteredMatcher(books.matcher, out))
-    out.sample(lambda: look(books, out))
+    told = 0
+    text = "Ends refused because the container never ran on the node that told them"
+    out.count("weft_ends_refused", text, 0)
+
+    def sample() -> Callable[[], None]:
+        nonlocal told
+        out.count("weft_ends_refused", text, books.refused_ends - told)
+        told = books.refused_ends
+        return look(books, out)
+
+    out.sample(sample)
 
 
 class MeteredMatcher:

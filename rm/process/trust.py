@@ -198,12 +198,12 @@ class Trust:
         """What goes before a message on its stream."""
         now_s = time.time()
         if isinstance(message, ContainersGranted):
-            return self._of_containers(
-                [(one.container_id, one.node_id) for one in containers_of(message.containers)]
-            )
+            granted = [(c.container_id, c.node_id) for c in containers_of(message.containers)]
+            return self._of_containers(granted, message.attempt_id)
         if isinstance(message, AttemptAccepted):
             granted = [(one.container_id, one.node_id) for one in message.held]
-            return self._of_containers([*granted, *self._held(message.attempt_id)])
+            held = self._held(message.attempt_id)
+            return self._of_containers([*granted, *held], message.attempt_id)
         if isinstance(message, NodeAccepted):
             return self.of_node(message.node_id)
         if isinstance(message, NodeAnswered) and message.start:
@@ -211,18 +211,23 @@ class Trust:
             return [Shown(tuple(self.keys.attempt(one, now_s) for one in own))] if own else []
         return []
 
-    def _of_containers(self, held: list[tuple[ContainerId, NodeId]]) -> list[Shown | KeysTold]:
-        now_s = time.time()
+    def _of_containers(
+        self, held: list[tuple[ContainerId, NodeId]], attempt: AttemptId
+    ) -> list[Shown | KeysTold]:
+        """Tokens of containers for an attempt, which may not be the one they were granted to."""
+        now_s, sign = time.time(), self.keys.container
         if not held:
             return []
-        return [Shown(tuple(self.keys.container(n, node, now_s) for n, node in held))]
+        return [Shown(tuple(sign(n, node, now_s, attempt=attempt) for n, node in held))]
 
     def _held(self, attempt: AttemptId) -> list[tuple[ContainerId, NodeId]]:
-        """What the application of an attempt holds, with the nodes."""
+        """What the application of an attempt holds, with the nodes; of one that is over nothing."""
         app = self._books.apps.get(app_of_attempt(attempt))
+        if app is None or app.attempt is None or app.attempt.attempt_id != attempt:
+            return []
         return [
             (number, held.node.node_id)
-            for one in (() if app is None else app.attempts)
+            for one in app.attempts
             for number, held in one.holdings.runs()
         ]
 
@@ -243,5 +248,5 @@ class Trust:
         if kind == "am":
             attempt = int(name)
             token = self.keys.attempt(attempt, time.time())
-            return [Shown((token,)), *self._of_containers(self._held(attempt))]
+            return [Shown((token,)), *self._of_containers(self._held(attempt), attempt)]
         return []

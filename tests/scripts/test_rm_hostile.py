@@ -8,15 +8,25 @@ import pytest
 
 from rm.ledger.ledger import Ledger
 from rm.settings import ManagerSettings
-from testkit.builders import TWO_TYPES, ask, job, node_registered, sent, stage
+from testkit.builders import (
+    TWO_TYPES,
+    FakeMaster,
+    FakeNode,
+    ask,
+    job,
+    node_registered,
+    sent,
+    stage,
+)
 from testkit.manager import Rig
-from weft.effects import Note, TimerFired
+from weft.effects import Effect, Note, TimerFired
 from weft.errors import InvariantError
 from weft.facts import Remark
 from weft.ids import EPOCH_BITS, container_id
 from weft.messages import (
     AttemptRegistered,
     ContainerEnd,
+    ContainersGranted,
     NodeAccepted,
     NodeAnswered,
     NodeHeartbeated,
@@ -257,3 +267,143 @@ def test_a_node_cannot_end_tasks_in_containers_of_another_node() -> None:
     for node, finished in (("n2", {}), ("n1", {2: 1.0})):
         rig.tell(replace(rig.nodes[node].heartbeat(), tasks_ended=(done,)))
         assert rig.manager.books.apps[1].finished[0] == finished, node
+
+
+# -- ends of containers that never were ------------------------------------------------------------
+
+LIES = ("ended", "in a reusable one", "brought along")
+
+
+def lie(rig: Rig, node: str, number: int, way: str, task: int = 2) -> list[Effect]:
+    """A node tells that a task succeeded in a container; what followed."""
+    beat = rig.nodes[node].heartbeat()
+    if way == "brought along":
+        running = [RunningContainer(number, (1.0, 1024.0), ((0, task, 0),))]
+        rig.tell(node_registered(node, boot=9, running=running))
+    if way == "in a reusable one":
+        done = TaskEnd(number, 0, task, 0, Outcome.SUCCEEDED, 0, 1.0)
+        return rig.tell(replace(beat, tasks_ended=(done,)))
+    end = ContainerEnd(number, Outcome.SUCCEEDED, 0, 0, task, 0, 1.0)
+    return rig.tell(replace(beat, ended=(end,)))
+
+
+def refusals(effects: list[Effect]) -> list[str]:
+    facts = [e.fact for e in effects if isinstance(e, Note) and isinstance(e.fact, Remark)]
+    return [dict(f.fields)["node"] for f in facts if f.text.startswith("refused the end")]
+
+
+def nothing_changed(rig: Rig, master: FakeMaster) -> None:
+    """No task is finished for the manager, its journal, or the master."""
+    assert rig.manager.books.apps[1].finished[0] == {}
+    assert not [r for r in rig.records if r["kind"] == "tasks"]
+    told = [end for m in sent(rig.allocate(master), ContainersGranted) for end in m.ended]
+    assert not [end for end in told if end.outcome is Outcome.SUCCEEDED]
+
+
+@pytest.mark.parametrize("way", LIES)
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_node_cannot_finish_a_task_in_a_container_that_was_not_granted(
+    way: str, restarts: int
+) -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1", boot=1)
+    master = rig.start(job("j", stage(tasks=4)))
+    if restarts:
+        own = RunningContainer(container_id(master.attempt_id, 1), (0.0, 0.0), ())
+        rig = Rig(settings=FREE, records=rig.records)
+        rig.add_node("n1", boot=1, running=[own])
+        master = rig.register(master.attempt_id)
+    rig.nodes["evil"] = FakeNode("evil")
+    if way != "brought along":
+        rig.add_node("evil", boot=9)
+    for life in (restarts, restarts + 1, 200):  # today's, and such as never were
+        number = container_id(master.attempt_id, life << EPOCH_BITS | 77)
+        rig.now += 11.0
+        assert refusals(lie(rig, "evil", number, way)) == ["evil"], life
+        assert refusals(lie(rig, "evil", number, way)) == [], "told now and then"
+        nothing_changed(rig, master)
+    assert rig.manager.books.refused_ends >= 3
+    rig.beat()
+    rig.tell(TimerFired("liveness"))
+    assert not rig.manager.books.nodes["evil"].holdings
+
+
+@pytest.mark.parametrize("way", LIES)
+def test_a_node_cannot_finish_a_task_in_a_container_of_another_node(way: str) -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    master = rig.start(job("j", stage(tasks=4)))
+    rig.allocate(master, ask(total=1))
+    rig.beat()
+    rig.allocate(master)
+    (number,) = master.containers
+    rig.nodes["evil"] = FakeNode("evil")
+    if way != "brought along":
+        rig.add_node("evil", boot=9)
+    assert refusals(lie(rig, "evil", number, way)) == ["evil"]
+    nothing_changed(rig, master)
+    assert number in rig.manager.books.nodes["n1"].holdings
+
+
+@pytest.mark.parametrize("way", LIES)
+def test_after_a_restart_a_container_is_where_its_master_says(way: str) -> None:
+    before = Rig(settings=FREE)
+    before.add_node("n1", boot=1)
+    master = before.start(job("j", stage(tasks=4)))
+    before.allocate(master, ask(total=1))
+    before.beat()
+    before.allocate(master)
+    (number,) = master.containers
+    rig = Rig(settings=FREE, records=before.records)
+    rig.masters[master.attempt_id] = master = FakeMaster(master.attempt_id)
+    rig.tell(AttemptRegistered(master.attempt_id, held=((number, "n1"),)))
+    rig.nodes["evil"] = FakeNode("evil")
+    if way != "brought along":
+        rig.add_node("evil", boot=9)
+        assert refusals(lie(rig, "evil", number, way)) == ["evil"]
+    else:  # and the other node comes before the lie is told to the end
+        running = [RunningContainer(number, (1.0, 1024.0), ((0, 2, 0),))]
+        rig.tell(node_registered("evil", boot=9, running=running))
+    own = RunningContainer(container_id(master.attempt_id, 1), (0.0, 0.0), ())
+    runs = RunningContainer(number, (1.0, 1024.0), ((0, 3, 0),))
+    rig.add_node("n1", boot=1, running=[own, runs])
+    assert rig.manager.books.holdings[number].node.node_id == "n1"
+    if way == "brought along":
+        assert refusals(lie(rig, "evil", number, "ended")) == ["evil"]
+    rig.register(master.attempt_id)
+    nothing_changed(rig, master)
+    rig.tell(
+        replace(
+            rig.nodes["n1"].heartbeat(),
+            ended=(ContainerEnd(number, Outcome.SUCCEEDED, 0, 0, 3, 0, 1.0),),
+        )
+    )
+    assert rig.manager.books.apps[1].finished[0] == {3: 1.0}
+
+
+def test_what_succeeded_in_a_reusable_container_counts_after_that_ended() -> None:
+    """The report that came before was lost, and is told again."""
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    master = rig.start(job("j", stage(tasks=4)))
+    rig.allocate(master, ask(total=1))
+    rig.beat()
+    rig.allocate(master)
+    (number,) = master.containers
+    rig.beat("n1", ContainerEnd(number, Outcome.RELEASED))
+    assert number not in rig.manager.books.holdings
+    assert refusals(lie(rig, "n1", number, "in a reusable one")) == []
+    assert rig.manager.books.apps[1].finished[0] == {2: 1.0}
+
+
+def test_an_end_that_is_told_twice_is_no_lie() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    master = rig.start(job("j", stage(tasks=4)))
+    rig.allocate(master, ask(total=1))
+    rig.beat()
+    rig.allocate(master)
+    (number,) = master.containers
+    for _ in range(2):
+        assert refusals(lie(rig, "n1", number, "ended")) == []
+    assert rig.manager.books.refused_ends == 0

@@ -27,6 +27,9 @@ from weft.messages import (
     NodeHeartbeated,
     NodeRegistered,
     Outcome,
+    QueryContainers,
+    StartAnswered,
+    StopContainers,
     TaskLaunch,
 )
 
@@ -283,6 +286,50 @@ def test_torn_files_are_dropped(tmp_path: Path) -> None:
     (folder / "b.json").write_text(json.dumps({"node": "n1"}))
     assert list(records.read()) == []
     assert not list(folder.iterdir())
+
+
+def test_the_next_host_knows_who_took_a_container_over(tmp_path: Path) -> None:
+    later = attempt_id(1, 2)
+
+    async def before(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        for number in (2, 3, 4):
+            host.start(launch(number, "sleep", "60"))
+            if number == 2:  # before and after its process began
+                host.taken_over(launch(2).container_id, later)
+        folder = tmp_path / FOLDER
+        await until(lambda: sum(r.pid > 0 for r in Records(tmp_path).read()) == 3)
+        host.taken_over(launch(3).container_id, later)
+        await until(lambda: len(host.pids) == 4)
+        assert not list(folder.glob("*.exit"))
+
+    drive(tmp_path, before, close=False)
+
+    async def after(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        found, gone = host.find()
+        assert not gone
+        assert {one.task: one.taken_by for one in found} == {2: later, 3: later, 4: 0}
+        host.start(replace(launch(3, "sleep", "60"), attempt=1))
+        await until(lambda: len(list(Records(tmp_path).read())) == 4)
+        names = {(r.task, r.attempt): r.taken_by for r in Records(tmp_path).read()}
+        assert names[3, 1] == later
+
+    drive(tmp_path, after)
+
+
+def test_a_node_that_starts_anew_obeys_who_took_a_container_over() -> None:
+    first, second = attempt_id(1, 1), attempt_id(1, 2)
+    task = TaskLaunch(container_id(first, 2), 0, 3, 0, 9.0, (1.0, 100.0))
+    settings = NodeSettings(mode=Mode.PROCESS)
+    capacity = {"vcores": 4.0, "memory_mb": 1200.0}
+    node = NodeManager("n1", "", capacity, "r1", (), settings, np.random.default_rng(0))
+    node.handle(ProcessesFound((FoundProcess(task, -5.0, second),)), 0.0)
+    node.handle(Started(), 0.0)
+    node.handle(NodeAccepted("n1", TWO_TYPES, 1.0, False, 0), 0.1)
+    for kind in (QueryContainers, StopContainers):
+        for attempt, obeys in ((first, False), (second, True)):
+            order = kind(attempt, "n1", (task.container_id,))
+            (answer,) = sent(node.handle(order, 1.0), StartAnswered)
+            assert (not answer.items[0].error) == obeys, (kind, attempt)
 
 
 def test_a_node_registers_with_what_it_found_and_reports_its_ends() -> None:

@@ -3,6 +3,7 @@
 import json
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -139,11 +140,11 @@ def test_of_a_run_only_the_containers_start_whose_tokens_are_shown() -> None:
 
 
 def test_an_order_is_for_containers_of_its_own_application() -> None:
-    """An earlier attempt's may be ordered by a later one, which takes them over."""
+    """An earlier attempt's may be ordered by a later one that they were handed to."""
     node, ours = holder((C2,), 5.0)
     app, run = C1 >> 40, TaskLaunch(C1, 0, 4, 0, 1.0, (1.0,), tasks=(4, 5))
-    shown = [ours.container(number, "n1", 0.0) for number in (C1, C2)]
     for attempt, passes in ((app << 8 | 1, True), (app << 8 | 2, True), (app + 1 << 8 | 1, False)):
+        shown = [ours.container(number, "n1", 0.0, attempt=attempt) for number in (C1, C2)]
         orders = [
             StartContainers(attempt, "n1", (run,)), StopContainers(attempt, "n1", (C2,)),
             QueryContainers(attempt, "n1", (C2,)),
@@ -154,6 +155,27 @@ def test_an_order_is_for_containers_of_its_own_application() -> None:
         errors = [item.error for item in items]
         assert sum(item.count for item in items) == (0 if passes else 4)
         assert all("not of the application" in error for error in errors)
+
+
+@pytest.mark.parametrize("given", [1, 2])
+@pytest.mark.parametrize("says", [1, 2, 3])
+def test_a_master_orders_in_no_other_attempts_name(given: int, says: int) -> None:
+    """Else it could take its containers over for a later attempt, which would not be heard."""
+    node, ours = holder((C2,), 5.0)
+    app, run = C1 >> 40, TaskLaunch(C1, 0, 4, 0, 1.0, (1.0,), tasks=(4, 5))
+    shown = [ours.container(n, "n1", 0.0, attempt=app << 8 | given) for n in (C1, C2)]
+    attempt = app << 8 | says
+    orders = [
+        StartContainers(attempt, "n1", (run,)),
+        replace(start(C1, C2), attempt_id=attempt),
+        StopContainers(attempt, "n1", (C2,)), QueryContainers(attempt, "n1", (C2,)),
+    ]  # fmt: skip
+    refused: list[str] = []
+    good, answers = node.sift(orders, shown, lambda _, why: refused.append(why))
+    assert bool(good) == (says == given)
+    assert bool(refused) == (says != given)
+    assert all(f"attempt {attempt if given == 1 else app << 8 | 2}" in why for why in refused)
+    assert all(item.error.startswith(NO_TOKEN) for one in answers for item in one.items)
 
 
 def test_a_container_that_runs_is_stopped_by_its_token_though_it_ended() -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from weft.access import URI, Role, role_of
 from weft.errors import InputError
-from weft.ids import AttemptId, ContainerId, NodeId
+from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
 
 FILE = "keys.json"  # in the Resource Manager's state folder
 SECRET_BYTES = 32
@@ -35,6 +35,8 @@ _HEAD = struct.Struct(">BId")
 _NUMBER = struct.Struct(">Q")
 _NUMBERED = struct.Struct(">BIdQ")  # a whole token for a number, but for its signature
 _NUMBERED_BYTES = _NUMBERED.size + MAC_BYTES
+_HANDED = struct.Struct(">BIdQQ")  # a container's, for an attempt that it was not granted to
+_HANDED_BYTES = _HANDED.size + MAC_BYTES
 DERIVED_MAX = 100_000  # nodes' keys that are remembered
 _TOKEN_MAX = 2_000  # bytes
 
@@ -124,9 +126,11 @@ def check(token: bytes, kinds: tuple[Kind, ...], keys: Mapping[int, bytes], now_
 
 def numbered(token: bytes) -> tuple[int, int]:
     """Kind and number of a token for a number; (0, 0) for any other."""
-    if len(token) != _NUMBERED_BYTES:
+    if len(token) not in (_NUMBERED_BYTES, _HANDED_BYTES):
         return 0, 0
     kind, _, _, number = _NUMBERED.unpack_from(token)
+    if kind != Kind.CONTAINER and len(token) != _NUMBERED_BYTES:
+        return 0, 0
     return kind, number
 
 
@@ -136,17 +140,28 @@ def container_problem(
     keys: Mapping[int, bytes],
     now_s: float,
     wanted: Kind = Kind.CONTAINER,
+    attempt: AttemptId = 0,
 ) -> str:
-    """What keeps a token from being a container's; empty: nothing. As `check`, for the many."""
+    """What keeps a token from being a container's; empty: nothing. As `check`, for the many.
+
+    `attempt`: the one that orders by it, 0 for any. A token is good for the attempt that it was
+    given to: whom the container was granted to, or another that it names.
+    """
     if len(token) == _NUMBERED_BYTES:
         kind, key, ends_s, number = _NUMBERED.unpack_from(token)
         secret = keys.get(key)
         if kind == wanted and number == container and secret is not None and now_s < ends_s:
             signature = hmac.digest(secret, token[:-MAC_BYTES], "sha256")
             if hmac.compare_digest(signature, token[-MAC_BYTES:]):
-                return ""
+                own = not attempt or attempt == attempt_of_container(container)
+                return "" if own else f"container {container} was not handed to attempt {attempt}"
     try:
         claim = check(token, (wanted,), keys, now_s)
+        if wanted == Kind.CONTAINER and len(token) == _HANDED_BYTES:
+            number, given = _HANDED.unpack_from(token)[3:]
+            if number == container and attempt in (0, given):
+                return ""
+            return f"the token is of container {number} for attempt {given}"
     except InputError as error:
         return f"the token of container {container} {error.problem}"
     return f"the token is of container {claim.number}"
@@ -251,16 +266,28 @@ class Keys:
         return sign(key.secret, Kind.NODE, key.number, now_s + self.lasts_s(), node)
 
     def container(
-        self, container: ContainerId, node: NodeId, now_s: float, kind: Kind = Kind.CONTAINER
+        self,
+        container: ContainerId,
+        node: NodeId,
+        now_s: float,
+        kind: Kind = Kind.CONTAINER,
+        attempt: AttemptId = 0,
     ) -> bytes:
-        """The token of a container, or to read its logs, which its node checks."""
+        """The token of a container, or to read its logs, which its node checks.
+
+        `attempt`: whom it is given to, if the container may have been granted to an earlier one.
+        """
         key = self._signs(now_s)
         secret = self._derived.get((key.number, node))
         if secret is None:
             if len(self._derived) >= DERIVED_MAX:
                 self._derived.clear()
             secret = self._derived[key.number, node] = node_secret(key.secret, node)
-        said = _NUMBERED.pack(kind, key.number, now_s + CONTAINER_S, container)
+        ends_s = now_s + CONTAINER_S
+        if attempt in (0, attempt_of_container(container)):
+            said = _NUMBERED.pack(kind, key.number, ends_s, container)
+        else:
+            said = _HANDED.pack(kind, key.number, ends_s, container, attempt)
         return said + hmac.digest(secret, said, "sha256")
 
     def user(self, role: Role, name: str, now_s: float, lasts_s: float) -> str:
