@@ -42,8 +42,8 @@ def match_node(books: Books, node: Node) -> None:
             node.settled_at = books.matching.version
         return
     slot, columns, matching = node.slot, books.ledger.nodes, books.matching
-    match = books.matcher.match(books.view, slot, books.now)
-    whole, settings = True, books.settings
+    matcher, view, now, settings = books.matcher, books.view, books.now, books.settings
+    match, whole = matcher.match(view, slot, now), True
     # whatever fits: a round must end soon
     may_get = min(
         settings.node_containers_max - columns.containers.item(slot),
@@ -58,7 +58,7 @@ def match_node(books: Books, node: Node) -> None:
         may_get -= copies
         grant(books, node, placement if whole else placement._replace(copies=copies))
         matching.granted_now += copies
-    books.matcher.matched(books.view, slot, match, books.now)
+    matcher.matched(view, slot, match, now)
     if match.declined:
         _missed(books, node, match.declined)
     node.settled_at = matching.version if match.settled and whole else AGAIN

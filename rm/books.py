@@ -46,8 +46,9 @@ class Pace:
 
     def note(self, duration_s: float, count: int) -> None:
         """`count` identical containers were granted."""
-        self.count = (self.count if self.count < 100 else 100) + count
-        self.mean_s += count / self.count * (duration_s - self.mean_s)
+        seen = self.count
+        self.count = seen = (seen if seen < 100 else 100) + count
+        self.mean_s += count / seen * (duration_s - self.mean_s)
 
 
 class Books:

@@ -66,19 +66,17 @@ class ResourceManager:
             AttemptFinished: masters.finished,
             ClientRequested: clients.answer,
             Recovered: recovery.recover,
+            TimerFired: self._timer,
         }
 
     def handle(self, event: ManagerTold, now: float) -> list[Effect]:
         """Take in one event; the effects are to be done in order."""
         books = self.books
         books.now = now
-        if isinstance(event, TimerFired):
-            self._timer(event)
-        else:
-            handler = self._handlers.get(type(event))
-            if handler is None:
-                raise UnknownEventError("a resource manager", event)
-            handler(books, event)
+        handler = self._handlers.get(type(event))
+        if handler is None:
+            raise UnknownEventError("a resource manager", event)
+        handler(books, event)
         if not self._watching:
             self._watch()
         if books.settings.prompt and not books.matching.timer_set:
@@ -93,7 +91,7 @@ class ResourceManager:
         """Raise InvariantError where the books contradict themselves."""
         check(self.books)
 
-    def _timer(self, event: TimerFired) -> None:
+    def _timer(self, _: Books, event: TimerFired) -> None:
         if event.key == MATCH:
             self._match()
         elif event.key == LIVENESS:

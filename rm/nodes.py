@@ -196,13 +196,15 @@ def _each_of(books: Books, node: Node, end: ContainerEnd) -> Iterable[ContainerE
 
 
 def _ended(books: Books, node: Node, end: ContainerEnd) -> None:
-    holding = books.holdings.get(end.container_id)
-    if holding is not None and holding.node is node:
+    holding = books.holdings.by_id.get(end.container_id)
+    if holding is None:
+        _unknown_ended(books, node, end)
+    elif holding.node is node:
+        if holding.count > 1:  # by itself
+            holding = books.holdings[end.container_id]
         if holding.attempt is None:
             late_success(books, node, end, holding)
         container_ended(books, holding, end)
-    elif holding is None:
-        _unknown_ended(books, node, end)
     else:
         refuse_end(books, node, end)
 

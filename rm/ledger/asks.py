@@ -73,7 +73,7 @@ class AskRows(Columns):
         self.preferring = 0  # rows with a preference
         self.gangs = 0
         self.entries: list[AskEntry | None] = []
-        self._strict: dict[int, AskEntry] = {}  # by serial
+        self.strict: dict[int, AskEntry] = {}  # by serial: may go only to the places that they name
         self._by_node: dict[str, dict[int, AskEntry]] = {}
         self._by_rack: dict[str, dict[int, AskEntry]] = {}
         self._floor: Floats = np.full(d, np.inf)
@@ -122,7 +122,7 @@ class AskRows(Columns):
         self.gangs += int(ask.gang) - int(columns["gang"][row])
         columns["gang"][row] = ask.gang
         if entry.strict:
-            self._strict[entry.serial] = entry
+            self.strict[entry.serial] = entry
         if ask.nodes or racks:
             columns["remote"][row] = REMOTE
             self.preferring += 1
@@ -226,22 +226,17 @@ class AskRows(Columns):
         levels.flags.writeable = False
         return levels
 
-    @property
-    def strict(self) -> bool:
-        """Whether any row may go only to the places that it names."""
-        return bool(self._strict)
-
     def labels(self, node: str, rack: str) -> Ints:
         """The label that each row needs on a node: one that no node has where it may not go."""
         labels = self.label.copy()
-        for entry in self._strict.values():
+        for entry in self.strict.values():
             if not entry.admits(node, rack):
                 labels[entry.row] = NOWHERE
         labels.flags.writeable = False
         return labels
 
     def _forget_preference(self, entry: AskEntry) -> None:
-        self._strict.pop(entry.serial, None)
+        self.strict.pop(entry.serial, None)
         if self.remote[entry.row] != REMOTE:
             return
         self.w["remote"][entry.row] = NODE_LOCAL

@@ -36,11 +36,11 @@ def candidates(
     """
     asks, site, total = asks_of(view, node), site_of(view, node), view.total
     d = len(total)
-    if not len(beyond):
-        beyond = _nothing(d)
     room: _Room | None = view.room
     if room is None or room.most < asks.size + extra_most or len(room.more) != d:
         view.room = room = _Room(2 * (asks.size + extra_most) + _FEW, d)
+    if not len(beyond):
+        beyond = room.nothing
     extra = np.empty(extra_most, np.int64) if extra_most else _NO_ROWS
     fit, k = _choose(asks, site, beyond, room.more, room.chosen, extra)
     if not k:
@@ -48,7 +48,8 @@ def candidates(
     found = room.part(k)
     if found.fit != fit:
         found = found._replace(fit=fit)
-    _describe(asks, site, room.chosen, _levels(view, node), view.apps.order, total, beyond, found)
+    level = _levels(view, node) if view.rows.preferring else view.rows.remote
+    _describe(asks, site, room.chosen, level, view.apps.order, total, beyond, found)
     return found
 
 
@@ -57,6 +58,7 @@ class _Room:
 
     def __init__(self, most: int, d: int) -> None:
         self.most = most
+        self.nothing: Floats = np.zeros(d)  # no room beyond what is free; nobody writes on it
         self.more: Floats = np.empty(d)
         self.chosen: Ints = np.empty(most, np.int64)
         self._ints: Ints = np.empty((5, most), np.int64)
@@ -83,12 +85,6 @@ class _Room:
 
 
 @cache
-def _nothing(d: int) -> Floats:
-    """No room beyond what is free, (d,); nobody writes on it."""
-    return np.zeros(d)
-
-
-@cache
 def _nobody(d: int) -> Candidates:
     """No candidates."""
     none, amounts = np.empty(0), np.empty((0, d))
@@ -100,8 +96,6 @@ def _nobody(d: int) -> Candidates:
 
 def _levels(view: View, node: int) -> Ints:
     """How near each row's input is; in a cluster of one rack that rack is no nearer than others."""
-    if not view.rows.preferring:
-        return view.rows.remote
     levels = view.levels(node)
     if len(view.rack_names) < 2:
         levels = np.where(levels == RACK_LOCAL, REMOTE, levels)

@@ -8,6 +8,7 @@ scheduling, Zaharia et al., EuroSys 2010): first for its nodes, then for its rac
 
 import numpy as np
 
+from rm.ledger.columns import Bools
 from rm.ledger.view import View
 from rm.match.candidates import candidates, gate_of, placed
 from rm.match.capacity_kernels import Line, Scratch, pick
@@ -18,6 +19,7 @@ from rm.match.turns import longer
 from weft.compiled import steady
 from weft.dag import Ints
 
+NOBODY: Bools = np.zeros(0, np.bool_)  # waits for a nearer node
 _pick = steady(pick)
 
 
@@ -37,16 +39,18 @@ class CapacityMatcher(BaseMatcher):
         if not len(found.rows):
             return NOTHING
         rows, apps = view.rows, view.apps
-        patience = delays(view, self.node_locality_delay, self.rack_locality_delay)
-        levels = view.levels(node) if rows.preferring else rows.remote
+        levels, patience, waits = rows.remote, (0, 0), NOBODY
+        if rows.preferring:
+            levels, waits = view.levels(node), np.zeros(len(found.rows), np.bool_)
+            patience = delays(view, self.node_locality_delay, self.rack_locality_delay)
         line = Line(
             gate_of(view, follows=True), levels, rows.missed, apps.priority, apps.order,
             *patience,
         )  # fmt: skip
-        queues, waits = len(view.queues.parent), np.zeros(len(found.rows), np.bool_)
-        if len(self._room[0].best) != queues:
-            self._room = _room_for(queues)
+        queues = len(view.queues.parent)
         scratch, picked = self._room
+        if len(scratch.best) != queues:
+            self._room = scratch, picked = _room_for(queues)
         n = _pick(found, line, scratch, picked, waits, 0)
         while n == len(picked):
             picked = longer(picked)

@@ -47,10 +47,9 @@ class FifoMatcher(BaseMatcher):
             asks, site_of(view, node), total, apps.priority, apps.order, gate_of(view, keeps=True),
             self.fill,
         )  # fmt: skip
-        room = self._room[0]
-        if len(room.left) < asks.size or len(room.room) != len(total):
-            self._room = _room_for(2 * asks.size, len(total))
         scratch, picked = self._room
+        if len(scratch.left) < asks.size or len(scratch.room) != len(total):
+            self._room = scratch, picked = _room_for(2 * asks.size, len(total))
         n = _pick(line, scratch, picked, 0)
         while n == len(picked):
             picked = longer(picked)
