@@ -175,13 +175,13 @@ def _place_masters(books: Books, node: Node) -> None:
     for _ in range(-(-len(books.waiting) // up)):
         room = columns.available[slot] + TOLERANCE * columns.capacity[slot]
         attempt = _next_master(books, node, room, up)
-        if attempt is None or not _masters_may_grow(books, attempt):
+        if attempt is None or not masters_may_grow(books, attempt):
             return
         books.waiting.remove(attempt)
         _start_master(books, node, attempt)
 
 
-def _may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
+def may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
     """Whether a node is one for an attempt's master: nothing failed there, no gang needs it all."""
     avoid = attempt.avoid if len(attempt.avoid) <= books.settings.master_avoids_max * up else ()
     if node.node_id in avoid or spoils(books, attempt.app, node):
@@ -210,13 +210,13 @@ def _next_master(books: Books, node: Node, room: Floats, up: int) -> Attempt | N
     """
     tried: set[tuple[Vector, str]] = set()
     for attempt in books.waiting:
-        if not _may_start(books, attempt, node, up):
+        if not may_start(books, attempt, node, up):
             continue
         spec = attempt.app.job.master
         size = (attempt.vector, "" if spec is None else spec.label)
         if size in tried:
             continue
-        if _master_fits(books, attempt, node, room):
+        if master_fits(books, attempt, node, room):
             return attempt
         if not books.open_jobs:
             return None
@@ -224,7 +224,7 @@ def _next_master(books: Books, node: Node, room: Floats, up: int) -> Attempt | N
     return None
 
 
-def _master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> bool:
+def master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> bool:
     """Whether a master may go to a node that has `room`: a label that it names must be there."""
     spec = attempt.app.job.master
     if spec is not None and spec.label:
@@ -234,7 +234,7 @@ def _master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> bo
     return able and bool((attempt.demand <= room).all())
 
 
-def _masters_may_grow(books: Books, attempt: Attempt) -> bool:
+def masters_may_grow(books: Books, attempt: Attempt) -> bool:
     """Masters together stay under their share, but one may always run."""
     held = books.masters[0]
     if not held.any():

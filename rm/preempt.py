@@ -2,7 +2,9 @@
 
 After YARN's ProportionalCapacityPreemptionPolicy, with an eye on nodes. A round looks at the asks
 that have a claim: those of a queue that holds less than its guarantee (and only up to it) and,
-where switched on, those of an application before others of lower priority in its queue.
+where switched on, those of an application before others of lower priority in its queue. Before
+them go masters that wait for room in a queue below its guarantee: until one runs, its application
+asks for nothing. No node is kept for a master, as masters go before other asks anyway.
 What does not fit beside the containers that are ending anyway gets the node where the least has to
 go. That node is kept for it, its victims' masters are told, and what has not ended after the grace
 period is stopped: its outcome is PREEMPTED, which counts against nobody.
@@ -20,6 +22,7 @@ from math import ceil
 import numpy as np
 
 from rm import gangs
+from rm.allocation import master_fits, masters_may_grow, may_start
 from rm.books import Books
 from rm.containers import order_stop
 from rm.feasible import usable
@@ -28,13 +31,14 @@ from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.lifecycle import AttemptState, ContainerState
 from rm.match.filter_kernels import fits
-from rm.records import Holding
+from rm.records import Attempt, Holding
 from weft.dag import Floats
 from weft.facts import PreemptionChosen
-from weft.messages import Preemption
+from weft.messages import Ask, AskType, Preemption
 from weft.resources import TOLERANCE
 
 _ASKS_MAX = 32  # that one round looks at
+_MASTER = -1  # the serial of what is preempted for a master
 _NODES_MAX = 64  # that it looks at for one ask
 
 
@@ -50,7 +54,7 @@ def look(books: Books) -> None:
             holding.preempted = True
             order_stop(books, holding)
             del books.marks[number]
-    _keep(books, round_.kept)
+    _keep(books, {slot: serial for slot, serial in round_.kept.items() if serial != _MASTER})
 
 
 def _spare(books: Books, round_: "_Round") -> None:
@@ -110,12 +114,41 @@ class _Round:
             found.sort(key=self._last)
 
     def choose(self) -> None:
-        """Look at the asks that have a claim, the neediest queue's first."""
+        """Look at what has a claim: waiting masters, then asks, the neediest queue's first."""
+        for attempt in islice(self._masters(), _ASKS_MAX):
+            self._serve_master(attempt)
         for entry in islice(self._claims(), _ASKS_MAX):
             if entry.ask.gang:
                 self._serve_gang(entry)
             else:
                 self._serve(entry)
+
+    def _masters(self) -> Iterator[Attempt]:
+        """Yield waiting masters that only room keeps off, the neediest queue's first."""
+        books = self.books
+        if not books.waiting or not books.settings.preemption:
+            return
+        for attempt in sorted(books.waiting, key=lambda one: self._used(one.app.queue)):
+            if attempt.app.slot >= 0 and masters_may_grow(books, attempt):
+                yield attempt
+
+    def _serve_master(self, attempt: Attempt) -> None:
+        """Make room for one master where its queue is guaranteed it."""
+        books, spec = self.books, attempt.app.job.master
+        label = "" if spec is None else spec.label
+        wanted = Ask(0, 1, attempt.vector, 0.0, 1.0, AskType.DEFAULT, 0, label=label)
+        entry = AskEntry(wanted, attempt.app.slot, attempt.demand, _MASTER)
+        if not self._below(entry) or not self._most(entry):
+            return
+        up = max(1, sum(books.classes.values()))
+        usable = self._usable(entry, _MASTER)
+        for slot in np.flatnonzero(usable).tolist():
+            node = books.node_at[slot]
+            whole = books.ledger.nodes.capacity[slot]
+            usable[slot] = may_start(books, attempt, node, up) and master_fits(
+                books, attempt, node, whole
+            )
+        self._make_room(entry, usable)
 
     def _claims(self) -> Iterator[AskEntry]:
         books, apps = self.books, self.books.ledger.apps
@@ -154,10 +187,13 @@ class _Round:
     # -- one ask -----------------------------------------------------------------------------------
 
     def _serve(self, entry: AskEntry) -> None:
-        books, demand = self.books, entry.demand
-        if not gangs.within_limits(books, entry.app, demand):
+        if not gangs.within_limits(self.books, entry.app, entry.demand):
             return
-        usable = self._usable(entry, entry.serial)
+        self._make_room(entry, self._usable(entry, entry.serial))
+
+    def _make_room(self, entry: AskEntry, usable: Bools) -> None:
+        """Choose what has to go for an ask on the nodes that it may use, the least first."""
+        books, demand = self.books, entry.demand
         lacking = self._place(entry, usable, min(entry.pending, self._most(entry)))
         fresh = max(1, ceil(books.settings.preemption_natural * lacking))
         lack = np.max((demand - self.free) / np.maximum(self._capacity(), 1e-9), axis=1)

@@ -105,6 +105,7 @@ class Spark:
         self.cluster, self.venv, self.work = cluster, venv, work
         (found,) = venv.glob("lib/python*/site-packages/pyspark/jars")
         self.jars = found
+        self.started: list[Running] = []
         self.conf = self.write()
         for name, text in (("probe", PROBE), ("long", LONG), ("told", TOLD)):
             (work / f"{name}.py").write_text(text)
@@ -148,10 +149,18 @@ class Spark:
         result = self.work / f"{case}.result"
         result.unlink(missing_ok=True)
         environment = self.environment() | ({"HADOOP_USER_NAME": user} if user else {})
-        return Running(
+        running = Running(
             [*command, str(self.work / f"{script}.py"), str(result), *arguments],
             self.work / f"{case}.log", result, environment,
         )  # fmt: skip
+        self.started.append(running)
+        return running
+
+    def end(self) -> None:
+        """End what clients still run: a check that failed leaves nothing behind."""
+        for running in self.started:
+            if running.process.poll() is None:
+                running.end()
 
     def command_line(self, tool: str, *arguments: str) -> str:
         """Run a class of YARN's command line; what it printed."""

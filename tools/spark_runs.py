@@ -274,6 +274,8 @@ def main() -> int:
                 for path in sorted((Path(folder) / "cluster").rglob("std*"))[-LOGS_MAX:]:
                     say(f"{path.parent.name}/{path.name}: {path.read_text()[-LOG_MAX:]}")
                 return 1
+            finally:
+                spark.end()
     return 0
 
 

@@ -24,7 +24,7 @@ ON: dict[str, Any] = {
 
 
 def rig_of(nodes: int = 2, vcores: float = 8.0, queues: QueueSpec = QUEUES, **more: Any) -> Rig:
-    settings = ManagerSettings(master_demand={"vcores": 0.0}, **{**ON, **more})
+    settings = ManagerSettings(**{"master_demand": {"vcores": 0.0}, **ON, **more})
     rig = Rig("capacity", settings, queues)
     for number in range(1, nodes + 1):
         rig.add_node(f"n{number}", vcores, memory_mb=1e6)
@@ -294,3 +294,23 @@ def test_tasks_that_ended_in_their_time_have_succeeded() -> None:
     assert {small.ended[number].outcome for number in chosen} == {Outcome.SUCCEEDED}
     round_(rig, 1.0)
     assert not rig.manager.books.marks
+
+
+def test_a_queue_whose_masters_find_no_room_gets_its_guarantee() -> None:
+    """Until a master runs, its application asks for nothing: room is made for the master first."""
+    small = {"vcores": 1.0, "memory_mb": 1024.0}
+    rig = rig_of(nodes=1, master_demand=small)
+    full = fill(rig)
+    assert len(full.containers) == 7, "and the master's"
+    late = rig.submit(job("late", stage(tasks=9), queue="b"))
+    rig.submit(job("more", stage(tasks=9), queue="a"))
+    chosen = round_(rig)
+    assert len(chosen) == 1, "for the one below its guarantee, and for no other"
+    assert round_(rig, GRACE_S - 1.0) == []
+    round_(rig, 1.0)
+    assert stop_and_end(rig) == chosen
+    rig.beat()
+    (node,) = rig.nodes.values()
+    assert [app_of_attempt(attempt) for attempt in node.masters.values()] == [
+        app_of_attempt(full.attempt_id), late
+    ]  # fmt: skip
