@@ -162,6 +162,6 @@ def test_bytes_that_no_process_wrote_are_told_in_one_line_and_take_no_room(
     read(core, "no core can be made")
     (tmp_path / "line").mkdir()
     odd = tmp_path / "line" / "odd.tape"
-    odd.write_bytes(b'{"tape": "weft tape 3", "began": "x"}\n')
+    odd.write_bytes(b'{"tape": "weft tape 4", "began": "x"}\n')
     with pytest.raises(InputError, match="is no tape"):
         find_tapes(tmp_path / "line")

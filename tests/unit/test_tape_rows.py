@@ -141,6 +141,46 @@ def test_ends_of_runs_of_containers_come_back(runs: list[tuple[int, int, int, fl
     assert [repr(row.event.ended) for row in rows] == [repr(some) for some in said]
 
 
+@given(st.lists(FLOATS | st.integers(1, 400).flatmap(
+    lambda parts: st.integers(0, parts).map(lambda number: number / parts)
+), max_size=30))  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_parts_of_a_whole_keep_every_bit(said: list[float]) -> None:
+    writer = TapeWriter()
+    writer.add("rm", {})
+    for number, value in enumerate(said):
+        writer.handled("rm", ContainersAsked(257 + number % 2, number, progress=value), 1.0, [])
+    rows = [row for row in read(writer.take()) if isinstance(row, Handled)]
+    assert [repr(row.event.progress) for row in rows] == [repr(value) for value in said]
+
+
+def test_the_progress_of_a_job_costs_a_byte_a_step() -> None:
+    writer = TapeWriter()
+    writer.add("rm", {})
+    asked = [ContainersAsked(257, 1, progress=number / 137) for number in range(101)]
+    writer.handled("rm", asked[1], 1.0, [])
+    first = len(writer.take(keep=True))
+    for one in asked[2:]:
+        writer.handled("rm", one, 1.0, [])
+    rows = 99 * 5  # kind, core, time, sender, which fields
+    assert len(writer.take()) <= first + rows + 99 + 8
+
+
+@given(st.lists(st.lists(st.integers(0, 12), max_size=5) | st.tuples(
+    st.integers(0, 2**40), st.integers(0, 60)
+).map(lambda run: list(range(run[0], run[0] + run[1]))), max_size=8))  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_numbers_that_count_on_come_back(said: list[list[int]]) -> None:
+    writer, reader, out = codec_of(tuple[int, ...], "tasks"), codec_of(tuple[int, ...], "tasks"), (
+        bytearray()
+    )  # fmt: skip
+    for one in said:
+        writer.put(out, tuple(one))
+    source = Source(bytes(out))
+    assert [list(reader.get(source)) for _ in said] == said
+    assert source.at == len(out)
+
+
 def test_a_run_of_ends_costs_no_more_than_one() -> None:
     def size(count: int) -> int:
         writer = TapeWriter()

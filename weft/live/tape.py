@@ -29,7 +29,7 @@ from weft.messages import Address
 from weft.tape.made import to_data
 from weft.tape.rows import TapeWriter, schema
 
-MAGIC = "weft tape 3"
+MAGIC = "weft tape 4"
 FRAME = struct.Struct("<BII")  # kind, bytes that follow, their CRC-32
 PACKED, TAIL = 1, 2
 BLOCK_ROWS = 1 << 12  # that are compressed together at the latest ...
@@ -37,8 +37,8 @@ BLOCK_S = 60.0  # ... or after so long on the wall clock
 # Columns of small numbers have few long matches, so the short ones must be chosen well: that takes
 # 12 % fewer bytes than zlib's level 6, in 1.5 microseconds an event more. A block is 100 kB or so.
 FILTERS: list[dict[str, int]] = [{
-    "id": lzma.FILTER_LZMA2, "mode": lzma.MODE_NORMAL, "mf": lzma.MF_HC3, "depth": 8,
-    "nice_len": 16, "dict_size": 1 << 20, "lc": 1, "lp": 0, "pb": 0,
+    "id": lzma.FILTER_LZMA2, "mode": lzma.MODE_NORMAL, "mf": lzma.MF_HC4, "depth": 16,
+    "nice_len": 32, "dict_size": 1 << 20, "lc": 1, "lp": 0, "pb": 0,
 }]  # fmt: skip
 _UNSAFE = re.compile(r"[^\w.-]")
 CORES = ("weft", "rm", "am", "nm")  # folders whose code decides

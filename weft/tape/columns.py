@@ -10,6 +10,8 @@ import json
 import struct
 from collections.abc import Callable, Hashable
 from enum import Enum
+from fractions import Fraction
+from math import lcm
 from typing import Any, Protocol
 
 from weft.tape.streams import Source, Streams, fold, put_int, put_uint, unfold
@@ -20,6 +22,7 @@ TABLE_MAX = 1 << 14  # values that are known by number; then the table begins an
 SENDERS_MAX = 1 << 16  # whose last message is kept to compare with
 _LARGE = float(1 << 40)  # beyond it floats are told as they are
 _OFF_MAX = 1 << 20  # units in the last place
+_PARTS_MAX = 1 << 20  # of a whole
 _LOW = 32  # bits of a container's number in its attempt
 _LOW_MASK = (1 << _LOW) - 1
 _DOUBLE, _LONG = struct.Struct("<d"), struct.Struct("<q")
@@ -184,7 +187,7 @@ class FloatColumn:
 
     def __init__(self, ticks: bool = False, table: Table | None = None) -> None:
         """`ticks`: most values are times. `table` may be shared with other columns."""
-        self._ticks, self._thousandths = 0, 0
+        self._ticks, self._thousandths, self._off = 0, 0, 0
         self._times = ticks
         self._table = table or Table()
 
@@ -200,7 +203,8 @@ class FloatColumn:
                     put_uint(out, fold(near - self._thousandths) << 2 | (3 if off else 2))
                     self._thousandths = near
                     if off:
-                        put_int(out, off)
+                        put_int(out, off - self._off)
+                        self._off = off
                     return
             if on_grid:
                 put_uint(out, fold(whole - self._ticks) << 2 | 1)
@@ -223,7 +227,62 @@ class FloatColumn:
             return self._ticks / TICKS
         self._thousandths += unfold(number)
         near = self._thousandths / 1000.0
-        return near if kind == 2 else _of_bits(_bits(near) + source.signed())
+        if kind == 2:
+            return near
+        self._off += source.signed()
+        return _of_bits(_bits(near) + self._off)
+
+
+class FractionColumn:
+    """Parts of a whole, as how much of a job is done: the step in as many parts as its sender has.
+
+    Whoever writes finds the number of parts once; what is no fraction is told as it is.
+    """
+
+    zero = 0.0
+
+    def __init__(self, context: "Context") -> None:
+        self._context = context
+        self._last: dict[Any, tuple[int, int]] = {}  # parts, and how many of them
+
+    def _before(self) -> tuple[int, int]:
+        if len(self._last) > SENDERS_MAX:
+            self._last.clear()
+        return self._last.get(self._context.sender, (1, 0))
+
+    def put(self, out: bytearray, value: float) -> None:
+        parts, last = self._before()
+        if not (0.0 <= value <= 1.0 and (value or str(value)[0] != "-")):
+            out += b"\0\0"
+            out += _DOUBLE.pack(value)
+            return
+        number = round(value * parts)
+        if number / parts != value:
+            found = Fraction(value).limit_denominator(_PARTS_MAX)
+            if found.numerator / found.denominator != value:
+                out += b"\0\0"
+                out += _DOUBLE.pack(value)
+                return
+            parts, last = lcm(parts, found.denominator), 0
+            if parts > _PARTS_MAX:
+                parts = found.denominator
+            number = round(value * parts)
+            out.append(0)
+            put_uint(out, parts)
+        put_uint(out, fold(number - last) + 1)
+        self._last[self._context.sender] = parts, number
+
+    def get(self, source: Source) -> float:
+        parts, last = self._before()
+        step = source.uint()
+        if not step:
+            parts, last = source.uint(), 0
+            if not parts:
+                return float(_DOUBLE.unpack(source.take(8))[0])
+            step = source.uint()
+        number = last + unfold(step - 1)
+        self._last[self._context.sender] = parts, number
+        return number / parts
 
 
 def _bits(value: float) -> int:

@@ -2,12 +2,11 @@
 
 # ruff: noqa: D102 (`put` and `get` of every column are those of Codec)
 
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.record import changed
-from weft.tape.columns import TABLE_MAX, Codec
+from weft.tape.columns import Codec
 from weft.tape.streams import Source, put_int, put_uint
 
 
@@ -31,82 +30,76 @@ class ManyColumn:
 
 
 RUN_MAX = 1 << 24  # records in a row, a limit for tapes that are damaged
-_KNOWN, _RUNS = 1, 2  # bits of a list's head: some were said before; like ones follow each other
+REPEATS_MAX = 1 << 12  # records that are known by number, as they may come again
+_KNOWN = 1  # bit of a list's head: some were said before
+_ONES, _RUNS, _MIXED = 0, 1, 2  # a list's records are told one by one, as runs, or some by number
+
+
+class IntsColumn:
+    """Numbers, most of which count on: the first one then, and how many there are."""
+
+    zero: tuple[int, ...] = ()
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def put(self, out: bytearray, value: tuple[int, ...]) -> None:
+        size = len(value)
+        first = value[0] if size else 0
+        counts = size > 1 and value == tuple(range(first, first + size))
+        put_uint(out, size << 1 | counts)
+        for one in value[:1] if counts else value:
+            put_int(out, one - self._last)
+            self._last = one
+        if counts:
+            self._last = value[-1]
+
+    def get(self, source: Source) -> tuple[int, ...]:
+        head = source.uint()
+        size, found = head >> 1, list[int]()
+        if size > RUN_MAX:
+            raise ValueError("the tape has a run without end")
+        for _ in range(1 if head & 1 else size):
+            self._last += source.signed()
+            found.append(self._last)
+        if head & 1:
+            found.extend(range(found[0] + 1, found[0] + size))
+            self._last = found[-1]
+        return tuple(found)
 
 
 class RepeatColumn:
     """A tuple of records of which many were said before: what is owed is told until it is heard.
 
-    Records are numbered as they come. A tuple without known ones is told as it is, those of a run
-    of containers (`follows`) as the first and how many there are; else its known ones are told as
-    runs of numbers.
+    Records are numbered as they come; known ones are told as stretches of numbers.
     """
 
     zero: tuple[Any, ...] = ()
 
-    def __init__(
-        self,
-        item: Codec,
-        same: Callable[[Any, Any], bool],
-        follows: Callable[[Any, Any], int] | None = None,
-    ) -> None:
-        """`same`: whether two records are equal, bit by bit. `follows`: whether the second is of
-        the next container and else like the first (1), or of its next task (2); 0: neither.
-        """
-        self._item, self._same, self._follows = item, same, follows
+    def __init__(self, item: Codec, same: Callable[[Any, Any], bool]) -> None:
+        """`same`: whether two records are equal, bit by bit."""
+        self._item, self._same = item, same
         self._numbers: dict[Any, int] = {}
         self._values: list[Any] = []
-        self._next = 0  # after the last run
-        self._key: Callable[[Any], Any] = attrgetter("container_id") if follows else _itself
+        self._next = 0  # after the last stretch
 
     def put(self, out: bytearray, value: tuple[Any, ...]) -> None:
         size = len(value)
         if not size:
             out.append(0)
             return
-        if len(self._values) >= TABLE_MAX:
+        if len(self._values) >= REPEATS_MAX:
             self._numbers.clear()
             self._values.clear()
             self._next = 0
         known = self._known(value)
-        if max(known) >= 0:
-            self._mixed(out, value, known)
-        elif size > 1 and self._follows is not None:
-            self._in_runs(out, value)
-        else:
-            put_uint(out, size << 2)
+        if max(known) < 0:
+            put_uint(out, size << 1)
             for one in value:
                 self._new(out, one)
-
-    def _known(self, value: tuple[Any, ...]) -> list[int]:
-        find, values, same = self._numbers.get, self._values, self._same
-        known = [find(key, -1) for key in map(self._key, value)]
-        if max(known) >= 0:
-            for place, number in enumerate(known):
-                if number >= 0 and not same(values[number], value[place]):
-                    known[place] = -1
-        return known
-
-    def _in_runs(self, out: bytearray, value: tuple[Any, ...]) -> None:
-        follows = self._follows
-        assert follows is not None
-        size, at = len(value), 0
-        put_uint(out, size << 2 | _RUNS)
-        while at < size:
-            first, end, step = at, at + 1, 0
-            if end < size and (step := follows(value[at], value[end])):
-                end += 1
-                while end < size and follows(value[end - 1], value[end]) == step:
-                    end += 1
-            self._new(out, value[first])
-            put_uint(out, end - first - 1 << 1 | (step == 2))
-            if end - first > 1:
-                self._learn(value[first + 1 : end])
-            at = end
-
-    def _mixed(self, out: bytearray, value: tuple[Any, ...], known: list[int]) -> None:
-        size, at = len(value), 0
-        put_uint(out, size << 2 | _KNOWN)
+            return
+        put_uint(out, size << 1 | _KNOWN)
+        at = 0
         while at < size:
             first, end = known[at], at + 1
             if first < 0:
@@ -123,51 +116,152 @@ class RepeatColumn:
                 self._next = first + end - at
             at = end
 
+    def _known(self, value: tuple[Any, ...]) -> list[int]:
+        find, values, same = self._numbers.get, self._values, self._same
+        known = [find(one, -1) for one in value]
+        if max(known) >= 0:
+            for place, number in enumerate(known):
+                if number >= 0 and not same(values[number], value[place]):
+                    known[place] = -1
+        return known
+
     def _new(self, out: bytearray, one: Any) -> None:
-        self._numbers[self._key(one)] = len(self._values)
+        self._numbers[one] = len(self._values)
         self._values.append(one)
         self._item.put(out, one)
-
-    def _learn(self, more: tuple[Any, ...]) -> None:
-        at = len(self._values)
-        self._numbers.update(zip(map(self._key, more), range(at, at + len(more)), strict=True))
-        self._values += more
 
     def get(self, source: Source) -> tuple[Any, ...]:
         head = source.uint()
         if not head:
             return ()
         values, get = self._values, self._item.get
-        if len(values) >= TABLE_MAX:
+        if len(values) >= REPEATS_MAX:
             values.clear()
             self._next = 0
-        size = head >> 2
+        size = head >> 1
         found: list[Any] = []
-        if not head & (_KNOWN | _RUNS):
+        if not head & _KNOWN:
             found = [get(source) for _ in range(size)]
             values += found
             return tuple(found)
-        read = self._read_known if head & _KNOWN else self._read_run
         while len(found) < size:
-            more = read(source)
+            tag = source.uint()
+            count = tag >> 1
+            if tag & 1:
+                first = self._next + source.signed()
+                self._next = first + count
+                more = values[first : self._next]
+            else:
+                more = [get(source) for _ in range(count)]
+                values += more
             if not more or len(found) + len(more) > size:
                 raise ValueError("the tape repeats what was not said")
             found += more
         return tuple(found)
 
-    def _read_known(self, source: Source) -> list[Any]:
-        tag, values = source.uint(), self._values
-        count = tag >> 1
-        if tag & 1:
-            first = self._next + source.signed()
-            self._next = first + count
-            return values[first : self._next]
-        fresh = [self._item.get(source) for _ in range(count)]
-        values += fresh
-        return fresh
 
-    def _read_run(self, source: Source) -> list[Any]:
-        first, tag = self._item.get(source), source.uint()
+class RunsColumn:
+    """A tuple of records of containers: those of consecutive ones that are alike are told as one.
+
+    Records are numbered as they come. A run that was said before is told by its first number, so
+    what is owed costs little until it is heard; the writer remembers runs, not what they hold.
+    """
+
+    zero: tuple[Any, ...] = ()
+
+    def __init__(
+        self,
+        item: Codec,
+        same: Callable[[Any, Any], bool],
+        run_of: Callable[[Sequence[Any], int, int], tuple[int, int]],
+    ) -> None:
+        """`same`: whether two records are equal, bit by bit. `run_of(records, first, most)`: where
+        the records end that are of the next container each and else like the first, and whether
+        they are of the next task each (1) or of the same (0).
+        """
+        self._item, self._same, self._run_of = item, same, run_of
+        self._runs: dict[int, tuple[int, Any, int, int]] = {}  # by its first container
+        self._count = 0  # records that have a number
+        self._values: list[Any] = []  # of the reader: records by number
+        self._next = 0  # after the last run that was told by number
+
+    def put(self, out: bytearray, value: tuple[Any, ...]) -> None:
+        size = len(value)
+        if not size:
+            out.append(0)
+            return
+        if self._count >= REPEATS_MAX:
+            self._runs.clear()
+            self._count = self._next = 0
+        parts, how = self._parts(value, size)
+        put_uint(out, size << 2 | how)
+        put, at = self._item.put, 0
+        for number, count, step in parts:
+            if how == _MIXED:
+                put_uint(out, 0 if number < 0 else count)
+            if number < 0:
+                put(out, value[at])
+                if how != _ONES:
+                    put_uint(out, count - 1 << 1 | step)
+            else:
+                put_int(out, number - self._next)
+                self._next = number + count
+            at += count
+
+    def _parts(
+        self, value: tuple[Any, ...], size: int
+    ) -> tuple[list[tuple[int, int, int]], int]:  # fmt: skip
+        """The runs of a list: the number of each that is known (-1: new), how many, which step."""
+        runs, run_of, same = self._runs, self._run_of, self._same
+        parts = list[tuple[int, int, int]]()
+        at, how = 0, _ONES
+        while at < size:
+            one = value[at]
+            run = runs.get(one.container_id)
+            if run is not None and same(run[1], one):
+                number, _, most, step = run
+                end, found = run_of(value, at, min(size, at + most))
+                if found != step:
+                    end = at + 1
+                parts.append((number, end - at, step))
+                how = _MIXED
+            else:
+                end, step = run_of(value, at, size)
+                parts.append((-1, end - at, step))
+                runs[one.container_id] = (self._count, one, end - at, step)
+                self._count += end - at
+                if end - at > 1 and not how:
+                    how = _RUNS
+            at = end
+        return parts, how
+
+    def get(self, source: Source) -> tuple[Any, ...]:
+        head = source.uint()
+        if not head:
+            return ()
+        values = self._values
+        if len(values) >= REPEATS_MAX:
+            values.clear()
+            self._next = 0
+        size, how = head >> 2, head & 3
+        found: list[Any] = []
+        while len(found) < size:
+            known = source.uint() if how == _MIXED else 0
+            if known:
+                first = self._next + source.signed()
+                self._next = first + known
+                more = values[first : self._next]
+            else:
+                one = self._item.get(source)
+                more = [one] if how == _ONES else self._run(source, one)
+                values += more
+            if not more or len(found) + len(more) > size:
+                raise ValueError("the tape repeats what was not said")
+            found += more
+        return tuple(found)
+
+    def _run(self, source: Source, first: Any) -> list[Any]:
+        tag = source.uint()
         if tag >> 1 > RUN_MAX:
             raise ValueError("the tape has a run without end")
         step, number, task = tag & 1, first.container_id, first.task if tag > 1 else 0
@@ -175,12 +269,7 @@ class RepeatColumn:
             changed(first, container_id=number + place, task=task + step * place)
             for place in range(1, (tag >> 1) + 1)
         ]
-        self._values += [first, *more]
         return [first, *more]
-
-
-def _itself(one: Any) -> Any:
-    return one
 
 
 class PairColumn:

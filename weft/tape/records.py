@@ -9,7 +9,7 @@ import ast
 import json
 import sys
 import types
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -34,6 +34,7 @@ from weft.tape.columns import (
     Context,
     EnumColumn,
     FloatColumn,
+    FractionColumn,
     IdColumn,
     IntColumn,
     NameColumn,
@@ -43,13 +44,23 @@ from weft.tape.columns import (
     VectorColumn,
     as_is,
 )
-from weft.tape.compound import ChoiceColumn, ManyColumn, NothingColumn, PairColumn, RepeatColumn
+from weft.tape.compound import (
+    ChoiceColumn,
+    IntsColumn,
+    ManyColumn,
+    NothingColumn,
+    PairColumn,
+    RepeatColumn,
+    RunsColumn,
+)
 from weft.tape.streams import Source, Streams, put_uint
 
 _IDS = frozenset({"container_id", "containers", "releases", "stop", "spare", "container"})
 _NAMES = frozenset({"attempt_id", "app_id", "boot", "token", "cluster_ts", "seed", "life", "over"})
 _NUMBERS = frozenset({"request_id", "response_id", "acks"})  # counted by each sender
+_OWN = frozenset({"use", "share"})  # vectors that are like the last one of their sender
 _EXACT = frozenset({int, str, bool, tuple[int, ...], tuple[str, ...], Outcome, AskType})
+_TIMES = "actual_duration_s"
 _KEYS = ("node_id", "attempt_id")  # fields that say whose message it is
 
 
@@ -136,7 +147,7 @@ class _Record:
 
 def _changed(codec: Codec, i: int) -> str:
     """The test whether field i has to be said. Of tuples only empty ones are compared."""
-    if isinstance(codec, FloatColumn):
+    if isinstance(codec, FloatColumn | FractionColumn):
         return f"a{i} is not b{i} and (a{i} != b{i} or a{i} == 0 and str(a{i}) != str(b{i}))"
     if isinstance(
         codec,
@@ -159,15 +170,19 @@ def codec_of(kind: Any, name: str = "", context: Context | None = None) -> Codec
         if arguments[-1] is not ...:
             return PairColumn([codec_of(one, name, context) for one in arguments])
         if arguments[0] is float:
-            return VectorColumn(context if name == "use" else None)
+            return VectorColumn(context if name in _OWN else None)
         item = codec_of(arguments[0], name, context)
         if context is not None and _is_record(arguments[0]):
-            return RepeatColumn(item, _same_of(arguments[0]), _follows_of(arguments[0]))
-        return ManyColumn(item)
+            run_of = _run_of(arguments[0])
+            same = _same_of(arguments[0])
+            return RepeatColumn(item, same) if run_of is None else RunsColumn(item, same, run_of)
+        return IntsColumn() if name == "tasks" and arguments[0] is int else ManyColumn(item)
     if origin in (dict, Mapping) or kind is Any:
         return PlainColumn(dict, dict) if arguments[1:] == (float,) else BlobColumn()
     if kind is int:
         return _int_codec(name, context)
+    if kind is float and name == "progress" and context is not None:
+        return FractionColumn(context)
     if kind is float:
         return FloatColumn(ticks=name == "now")
     if kind is Hashable:
@@ -246,8 +261,8 @@ def _same_of(kind: Any) -> Callable[[Any, Any], bool]:
     return same
 
 
-def _follows_of(kind: Any) -> Callable[[Any, Any], int] | None:
-    """Whether a record is as the one before but for the next container, and task (2) or not (1).
+def _run_of(kind: Any) -> Callable[[Sequence[Any], int, int], tuple[int, int]] | None:
+    """The function that finds where a run of like containers ends (`RunsColumn`).
 
     None for records that are not of a container and a task. Written out field by field: it runs for
     every end of a task.
@@ -255,22 +270,32 @@ def _follows_of(kind: Any) -> Callable[[Any, Any], int] | None:
     hints = hints_of(kind) if isinstance(kind, type) else {}
     if not {"container_id", "task"} <= hints.keys():
         return None
-    lines = ["def follows(a, b):", "    if a.container_id + 1 != b.container_id: return 0"]
-    for name, hint in hints.items():
-        if name in ("container_id", "task"):
-            continue
-        left, right = f"a.{name}", f"b.{name}"
+    others = {name: hint for name, hint in hints.items() if name not in ("container_id", "task")}
+    lines = [
+        "def run_of(records, at, most):", "    a = records[at]", "    at += 1",
+        "    if at >= most: return at, 0",
+        "    number, task, step = a.container_id, a.task, records[at].task - a.task",
+        "    if step != 0 and step != 1: return at, 0",
+        *[f"    a{place} = a.{name}" for place, name in enumerate(others)],
+        "    first = at", "    while at < most:", "        b = records[at]",
+        "        number += 1", "        task += step",
+        "        if b.container_id != number or b.task != task: break",
+    ]  # fmt: skip
+    signs = lines.index("    first = at")
+    for place, (name, hint) in enumerate(others.items()):
+        left, right = f"a{place}", "c"
         if hint is float:
-            test = f"{left} == {right} and ({left} or copysign(1, {left}) == copysign(1, {right}))"
+            test = f"{left} == {right} and ({left} or s{place} == copysign(1, {right}))"
+            lines.insert(signs, f"    s{place} = copysign(1, {left})")
         elif hint in (int, str, bool) or (isinstance(hint, type) and issubclass(hint, Enum)):
             test = f"{left} == {right}"
         else:
             test = f"{left} == () == {right}"
-        lines += [f"    if {left} is not {right} and not ({test}): return 0"]
-    lines += ["    step = b.task - a.task", "    return step + 1 if 0 <= step <= 1 else 0"]
+        lines += [f"        c = b.{name}", f"        if c is not {left} and not ({test}): break"]
+    lines += ["        at += 1", "    return at, step if at > first else 0"]
     space: dict[str, Any] = {"copysign": copysign}
     exec("\n".join(lines), space)  # of field names only
-    made: Callable[[Any, Any], int] = space["follows"]
+    made: Callable[[Sequence[Any], int, int], tuple[int, int]] = space["run_of"]
     return made
 
 
@@ -338,6 +363,38 @@ class _Plan:
         return Plan(head["planner"], machine, start_s, end_s, order, scores, head["made"])
 
 
+class _JobCodec:
+    """A job as its file says it, but for the times that its tasks truly take: those as numbers."""
+
+    zero: Any = None
+
+    def __init__(self) -> None:
+        self._blob, self._times = BlobColumn(), FloatColumn()
+
+    def put(self, out: bytearray, job: Job) -> None:
+        data = job_to_dict(job)
+        taken = []
+        for stage in data.get("stages", ()):
+            times = stage.get(_TIMES)
+            if isinstance(times, list) and all(type(one) is float for one in times):
+                taken.append(times)
+                stage[_TIMES] = len(times)
+        self._blob.put(out, data)
+        for times in taken:
+            for one in times:
+                self._times.put(out, one)
+
+    def get(self, source: Source) -> Job:
+        data = self._blob.get(source)
+        for stage in data.get("stages", ()):
+            count = stage.get(_TIMES)
+            if isinstance(count, int):
+                if not 0 <= count <= len(source.data) - source.at:  # a time takes a byte at least
+                    raise ValueError("the tape has a stage without end")
+                stage[_TIMES] = [self._times.get(source) for _ in range(count)]
+        return job_from_dict(data)
+
+
 def _planes(numbers: np.ndarray) -> bytes:
     return numbers.view(np.uint8).reshape(-1, 4).T.tobytes()
 
@@ -360,6 +417,6 @@ _SPECIAL: dict[Any, Callable[[], Codec]] = {
     str: TextColumn,
     type(None): NothingColumn,
     Plan: _Plan,
-    Job: lambda: BlobColumn(job_to_dict, job_from_dict),
+    Job: _JobCodec,
     ResourceTypes: lambda: PlainColumn(_types_to_data, types_from_data),
 }

@@ -10,8 +10,9 @@ import json
 import struct
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -20,8 +21,7 @@ from weft.effects import ClientRequested, Effect, Note, Send
 from weft.errors import WeftError
 from weft.facts import Placed, PlacedRun, count_of, facts_of
 from weft.ids import ContainerId, NodeId
-from weft.messages import Address, ContainersGranted, containers_of, ends_of
-from weft.record import changed
+from weft.messages import MANAGER, Address, Container, ContainerEnd, end_of
 from weft.requests import READS, ClientRequest
 from weft.tape.columns import Codec, Context, TimeColumn
 from weft.tape.compound import RUN_MAX
@@ -65,7 +65,7 @@ DAMAGES = (
     struct.error,
 )  # fmt: skip
 _LENGTH, _SUM = struct.Struct("<I"), struct.Struct("<I")
-FORMAT = 3  # changes with the way in which values are written
+FORMAT = 4  # changes with the way in which values are written
 CHECK_EVERY = 16  # events with effects: so often what a core ordered is summed up ...
 CHECKED_MAX = 8  # ... all of it, or so many orders of a longer answer
 
@@ -132,35 +132,76 @@ Row = CoreAdded | CoreRemoved | Given | Handled | Ended
 def check_of(orders: Sequence[Effect]) -> int:
     """A sum over what a core ordered: the same for the same orders, in any process.
 
-    Of a long answer it covers the length and CHECKED_MAX orders all over it.
+    Of a long answer, and of long lists in a message, it covers how many there are and CHECKED_MAX
+    all over it.
     """
     sizes = [count_of(order.fact) if type(order) is Note else 1 for order in orders]
-    count = sum(sizes)
+    count, few = _few(orders, sizes, _order_at)
+    return zlib.crc32(f"{count}{few!r}".encode("utf-8", "surrogatepass"))
+
+
+def _few(
+    runs: Sequence[Any], sizes: Sequence[int], one_at: Callable[[Any, int], Any]
+) -> tuple[int, list[Any]]:
+    """How many there are in runs of some sizes, and at most CHECKED_MAX, each by itself."""
+    ends = list(accumulate(sizes))
+    count = ends[-1] if ends else 0
     wanted: Sequence[int] = range(count)
     if count > CHECKED_MAX:
         wanted = [i * count // CHECKED_MAX for i in range(CHECKED_MAX)]
-    ends = list(accumulate(sizes))
-    plain = []
-    for number in wanted:
-        place = bisect_right(ends, number)
-        order = orders[place]
-        if type(order) is Note:
-            order = Note(facts_of(order.fact)[number - ends[place] + sizes[place]])
-        plain.append(_one_by_one(order))
-    return zlib.crc32(f"{count}{plain!r}".encode("utf-8", "surrogatepass"))
+    places = [bisect_right(ends, number) for number in wanted]
+    return count, [
+        one_at(runs[place], number - ends[place] + sizes[place])
+        for place, number in zip(places, wanted, strict=True)
+    ]
 
 
-def _one_by_one(order: Effect) -> Any:
-    """An order with every container of a run by itself.
+def _order_at(order: Effect, place: int) -> Any:
+    if type(order) is Note:
+        return Note(facts_of(order.fact)[place])
+    return (order.to, _brief(order.message)) if type(order) is Send else order
 
-    Whether like containers are told of as one depends on who looked at them meanwhile, and reading
-    is not on a tape.
+
+def _brief(message: Any) -> Any:
+    """A message, of its long lists a few.
+
+    Every container of a run is by itself: whether like ones are told of as one depends on who
+    looked at them meanwhile, and reading is not on a tape.
     """
-    if type(order) is not Send or type(order.message) is not ContainersGranted:
-        return order
-    told = order.message
-    ended = [one for end in told.ended for one in ends_of(end)]
-    return order.to, changed(told, containers=containers_of(told.containers), ended=tuple(ended))
+    kind: type = type(message)
+    if not is_dataclass(kind):
+        return message
+    said: list[Any] = [kind.__name__]
+    for name in _names_of(kind):
+        value = getattr(message, name)
+        if type(value) is tuple and value:
+            what = type(value[0])
+            if what is Container:
+                value = _few(value, [one.count for one in value], _container_at)
+            elif what is ContainerEnd:
+                value = _few(value, [len(one.tasks) or 1 for one in value], _end_at)
+            elif len(value) > CHECKED_MAX:
+                value = _few(value, [1] * len(value), _itself)
+        said.append(value)
+    return said
+
+
+def _container_at(granted: Container, place: int) -> Container:
+    number = granted.container_id + place
+    return Container(number, granted.node_id, granted.ask_id, granted.boot)
+
+
+def _end_at(end: ContainerEnd, place: int) -> ContainerEnd:
+    return end_of(end, place) if end.tasks else end
+
+
+def _itself(one: Any, place: int) -> Any:
+    return one
+
+
+@cache
+def _names_of(kind: type) -> tuple[str, ...]:
+    return tuple([field.name for field in fields(kind)])
 
 
 def placed_of(orders: Sequence[Effect]) -> tuple[Placing, ...]:
@@ -285,7 +326,8 @@ class TapeWriter:
             return
         self._event(address, event, now)
         if orders:
-            self._placed(_placed_runs(orders))
+            if address == MANAGER:  # nobody else places
+                self._placed(_placed_runs(orders))
             self._unchecked += 1
             if self._unchecked >= self._check_every:
                 self._unchecked = 0
