@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -110,24 +110,3 @@ class ByFile(LoadFileScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
     """Deal the files out, where `--dist loadfile` asks for that."""
     return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _roles_are_forked() -> Iterator[None]:
-    """Local clusters start their processes as `testkit.forked` says, unless they say how."""
-    from testkit import forked
-    from weft.client.local import LocalCluster
-
-    usual, runner = LocalCluster._begin, LocalCluster.runner
-
-    def begin(self: LocalCluster, module: str, flags: list[str], output: IO[bytes]) -> Any:
-        if self.runner is not runner:
-            return usual(self, module, flags, output)
-        told = os.environ | {"PYTHONUNBUFFERED": "1"}
-        return forked.start(
-            module, flags, stdout=output, stderr=output, session=True, environment=told
-        )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalCluster, "_begin", begin)
-        yield
