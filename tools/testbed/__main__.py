@@ -166,6 +166,7 @@ def inside(folder: Path, program: Path) -> int:
             proofs.hog,
             proofs.kept_apart,
             proofs.upgraded,
+            proofs.replayed,
             proofs.uninstalled,
         ):
             since_s = time.monotonic()

@@ -4,6 +4,7 @@ Runs inside namespaces of its own (see `__main__`), so nothing here touches the 
 """
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -30,6 +31,8 @@ VCORES, MEMORY_MB = 4, 1024
 COUNT = 4
 JOB_S = 240.0  # patience with a job
 EVENTS = "/var/lib/weft/nm/events.jsonl"
+TAPES = "/var/lib/weft/nm/tapes"
+COMMON = {"events": EVENTS, "tape": TAPES, "resend_after_s": 1}  # settings of every node manager
 
 
 class Gate:
@@ -73,6 +76,7 @@ class Bed:
         self.hosts: list[Host] = []
         (folder / "control").mkdir()
         self.cluster = Cluster(folder / "control")
+        self.tapes = folder / "tapes"  # of the control side
         self.gate: Gate
         self.ansible: Ansible
         self.client: Client
@@ -117,9 +121,9 @@ class Bed:
         }
         self.manager = self.cluster.manager(
             f"--host={CONTROL}", "--port=8030", f"--node-expiry-s={EXPIRY_S}",
-            f"--state-dir={self.folder / 'state'}", "--heartbeat-s=0.5",
+            f"--state-dir={self.folder / 'state'}", "--heartbeat-s=0.5", f"--tape={self.tapes}",
         )  # fmt: skip
-        self.cluster.host(self.manager, f"--host={CONTROL}", "--port=8050")
+        self.cluster.host(self.manager, f"--host={CONTROL}", "--port=8050", f"--tape={self.tapes}")
         far = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("delay.py")),
              FAR_MANAGER, MANAGER, str(DELAY_S)],
@@ -151,7 +155,7 @@ class Bed:
             "weft_more_certificates": [f"control,{CONTROL}"],
             "weft_command": str(Path(sys.executable).with_name("weft")),
             "weft_capacity": {"vcores": VCORES, "memory_mb": MEMORY_MB},
-            "weft_settings": {"nm": {"events": EVENTS, "resend_after_s": 1}},
+            "weft_settings": {"nm": COMMON},
             "weft_drain_timeout_s": 60,
         }
 
@@ -160,14 +164,13 @@ class Bed:
         a long way to the manager.
         """
         first, apart, last = self.hosts[0], self.hosts[1], self.hosts[-1]
-        common = {"events": EVENTS, "resend_after_s": 1}
         return {
             first.name: {
                 "weft_services": ["nm", "web"],
-                "weft_settings": {"nm": common, "web": {"host": first.address, "insecure": True}},
+                "weft_settings": {"nm": COMMON, "web": {"host": first.address, "insecure": True}},
             },
-            apart.name: {"weft_settings": {"nm": common | {"sandbox": "on"}}},
-            last.name: {"weft_settings": {"nm": common | {"manager": FAR_MANAGER}}},
+            apart.name: {"weft_settings": {"nm": COMMON | {"sandbox": "on"}}},
+            last.name: {"weft_settings": {"nm": COMMON | {"manager": FAR_MANAGER}}},
         }
 
     # -- what is known -----------------------------------------------------------------------------
@@ -201,6 +204,13 @@ class Bed:
         """A `weft` command on the control host."""
         program = str(Path(sys.executable).with_name("weft"))
         return run(program, *arguments, environment=os.environ | {"WEFT_RM_ADDRESS": MANAGER})
+
+    def copy_tapes(self, to: Path) -> list[Path]:
+        """Copy the tapes of all processes as they stand, those that still run among them."""
+        to.mkdir(parents=True)
+        folders = [self.tapes, *(host.path(TAPES) for host in self.hosts)]
+        found = [tape for folder in folders for tape in sorted(folder.glob("*.tape"))]
+        return [Path(shutil.copy(tape, to)) for tape in found]
 
     def manager_pids(self) -> dict[str, str]:
         """The process of every node manager, as its host counts."""

@@ -6,20 +6,26 @@ Each answers one line about what was seen, for the summary.
 import hashlib
 import json
 import re
+import shutil
 import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
+from sim.replay import Replay
 from testkit.live import assert_ran_right
 from tools.testbed.bed import COUNT, MEMORY_MB, Bed, Gate
 from tools.testbed.host import Host
-from tools.testbed.words import NEXT_WHEELHOUSE, WHEELHOUSE, hold, until
+from tools.testbed.words import NEXT_WHEELHOUSE, RESULT, WHEELHOUSE, hold, until
+from weft.errors import WeftError
 from weft.ids import app_of_container
 from weft.job import Edge, Job, Stage
+from weft.live.tapefile import TapeFile, find_tapes
 
 PYTHON = "/opt/weft/current/bin/python"
 LOSS = 0.05
+TAPES_COPIED = RESULT.with_name("tapes")  # left for `weft replay` and `weft play`
 QUOTA, SMALL_QUOTA, TASK_MB = 0.25, 0.05, 128
 BYTES = 4_000_000
 # What a task is and is held to, as it sees it from inside; then it computes until 0.1 s of CPU.
@@ -278,6 +284,26 @@ def upgraded(bed: Bed) -> str:
         f"{host.name} finished its {len(held)} tasks, got nothing new, and came back with {new}; "
         f"all {ends['SUCCEEDED']} tasks of the job ran once"
     )
+
+
+def replayed(bed: Bed) -> str:
+    """Every process kept a tape, and cores made of it decide as those on the hosts did."""
+
+    def replays() -> list[tuple[TapeFile, Replay]]:
+        shutil.rmtree(TAPES_COPIED, ignore_errors=True)
+        bed.copy_tapes(TAPES_COPIED)
+        with suppress(WeftError):  # a copy of a block that was being written
+            return [(tape, Replay().run(tape.rows())) for tape in find_tapes(TAPES_COPIED)]
+        return []
+
+    found = until(replays, "all tapes can be read")
+    for tape, run in found:
+        hold(run.difference is None, f"{tape.path.name}: {run.difference}")
+    count = Counter(tape.role for tape, _ in found)
+    hold(count["rm"] == 1 and count["am"] == 1 and count["nm"] > COUNT, f"tapes of all: {count}")
+    placed, events = sum(run.placements for _, run in found), sum(run.events for _, run in found)
+    hold(placed > 0, "something was placed")
+    return f"{len(found)} tapes, {events} events, {placed} placements: all decided the same"
 
 
 def uninstalled(bed: Bed) -> str:
