@@ -157,16 +157,21 @@ class Planning:
         return self._pool
 
     def close(self) -> None:
-        """End the executors; one that still plans is waited for no longer than _END_S.
+        """End the executors; a process that still plans after _END_S is killed.
 
         Idle ones end at once. Waiting for that keeps the interpreter, as it exits, from waking a
-        pool that is just closing its pipes (a traceback in Python 3.11).
+        pool that is just closing its pipes (a traceback in Python 3.11), and from waiting for a
+        plan that nobody wants any more.
         """
         for executor in (self._thread, self._pool):
             if executor is not None:
                 ending = threading.Thread(target=_end, args=(executor,), daemon=True)
                 ending.start()
                 ending.join(_END_S)
+                if ending.is_alive() and executor is self._pool:
+                    for worker in multiprocessing.active_children():
+                        worker.kill()
+                    ending.join(_END_S)
 
 
 def _end(executor: Executor) -> None:

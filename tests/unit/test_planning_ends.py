@@ -1,0 +1,30 @@
+"""A host of masters that is told to end does not wait for a plan that is still being made."""
+
+import subprocess
+import sys
+
+# The worker would plan for an hour; a pool that is not ended keeps the interpreter as long.
+ENDS = """
+import multiprocessing, time
+from am.process.planning import Planning
+
+if __name__ == "__main__":
+    planning = Planning(1, 30.0)
+    pool = planning._executor("graphene")
+    work = pool.submit(time.sleep, 3600.0)
+    while not work.running():
+        time.sleep(0.01)
+    planning.close()
+    for worker in multiprocessing.active_children():
+        worker.join()
+    print("ended")
+"""
+
+
+def test_a_plan_under_way_does_not_keep_its_host(tmp_path):
+    script = tmp_path / "ends.py"  # a worker that is spawned imports it
+    script.write_text(ENDS)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.stdout, done.returncode) == ("ended\n", 0), done.stderr
