@@ -6,6 +6,7 @@ python -m tools.spark_runs dask                   dask-yarn sums on two workers
 """
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from tools.spark_kit import LIGHT, ROOT, VERSION, Failure, Running, Spark, insta
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 
-PATIENCE_S = 420.0  # for a condition, never a measure
+PATIENCE_S = 1_200.0  # for a condition, never a measure: a busy machine starts Java slowly
 LOGS_MAX, LOG_MAX = 12, 2_000  # of containers that are shown of a run that failed
 NODES = "2x4vcores,6144memory_mb"
 CONTAINER_MB = 896  # a Spark container of 512 MB, with its overhead
@@ -171,7 +172,7 @@ def queues(cluster: LocalCluster, spark: Spark) -> None:
 
 def _preempted(running: Running) -> int:
     """Executors that a driver said were preempted."""
-    return sum("was preempted" in line for line in running.text().splitlines())
+    return len(set(re.findall(r"(container_\w+) on host: \S+ was preempted", running.text())))
 
 
 def _submit(spark: Spark, user: str, queue: str, number: int, stop: Path) -> Running:

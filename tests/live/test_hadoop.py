@@ -195,6 +195,13 @@ def test_a_foreign_master_asks_starts_stops_and_gives_back(
         await beats.until(lambda: len(beats.completed) == 4, "all four ended")
         ends = {number: one.exit_status for number, one in beats.completed.items()}
         assert ends == {good.id.id: 0, bad.id.id: 7, stopped.id.id: -106, released.id.id: -100}
+        both = pb.ContainerIds(containers=[good.id, bad.id])
+        statuses = await node.call("getContainerStatuses", both, pb.ContainerStatuses)
+        assert [status.exit_status for status in statuses.statuses] == [0, 7]
+        told = await client.call(
+            "getContainerReport", pb.OneContainer(container=bad.id), pb.OneContainerReport
+        )
+        assert (told.report.exit_status, told.report.state) == (7, 3)
         assert (tmp_path / "good").read_text().startswith("container_")
         assert len(beats.containers) == 4, "nothing was granted twice"
         done = pb.Finish(final_status=1, diagnostics="done", tracking_url="http://history/")

@@ -269,6 +269,9 @@ class ClientFace:
         cluster = self._cluster
         name = translate.container_name(cluster.cluster_ts, one.container_id)
         web = cluster.http_address(one.node_id)
+        status, words = -1000, ""  # Hadoop's for one that runs
+        if one.finished_s:
+            status, words = translate.told_status(one.state, one.exit_code, one.message)
         return pb.ContainerReport(
             container=translate.container(cluster.cluster_ts, one.container_id),
             resource=translate.resource({}),
@@ -276,9 +279,9 @@ class ClientFace:
             priority=pb.Priority(priority=0),
             creation_time=cluster.unix_ms(one.started_s),
             finish_time=cluster.unix_ms(one.finished_s) if one.finished_s else 0,
-            diagnostics="" if not one.finished_s else one.state,
+            diagnostics=words,
             log_url=f"http://{web}/node/containerlogs/{name}/user" if web else "",
-            exit_status=0,
+            exit_status=status,
             state=translate.COMPLETE if one.finished_s else translate.RUNNING,
             node_http_address=f"http://{web}" if web else "",
         )

@@ -280,13 +280,14 @@ class Gateway:
             return None
         for one in found:
             if one.container_id == number:
-                ended = bool(one.finished_s)
+                status, words = -1000, ""  # Hadoop's for one that runs
+                if one.finished_s:
+                    status, words = translate.told_status(one.state, one.exit_code, one.message)
                 return pb.ContainerStatus(
                     container=translate.container(self.cluster_ts, number),
-                    state=translate.COMPLETE if ended else translate.RUNNING,
-                    diagnostics=one.state if ended else "",
-                    exit_status=0 if one.state == "SUCCEEDED" else -1000 if not ended else 1,
-                )
+                    state=translate.COMPLETE if one.finished_s else translate.RUNNING,
+                    diagnostics=words, exit_status=status,
+                )  # fmt: skip
         return None
 
     # -- masters -----------------------------------------------------------------------------------

@@ -155,6 +155,13 @@ def exit_status(end: ContainerEnd, *, released: bool, stopped: bool) -> tuple[in
     return (128 - code if code < 0 else code or 1), end.message  # as a shell shows a signal
 
 
+def told_status(state: str, exit_code: int, message: str) -> tuple[int, str]:
+    """Return Hadoop's exit status of a container that a report says has ended, and words for it."""
+    outcome = Outcome.__members__.get(state, Outcome.FAILED)
+    end = ContainerEnd(0, outcome, exit_code, message=message)
+    return exit_status(end, released=outcome is Outcome.RELEASED, stopped=False)
+
+
 # -- reports ---------------------------------------------------------------------------------------
 
 
