@@ -205,12 +205,28 @@ def judged(judge: "Judge", mutant: Mutant, budget_s: float, first: str) -> dict[
     before, after = changed(mutant, judge.folder)
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
     diff = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    if not compiles(after):  # nobody could start it
+        verdict = {"killed": True, "by": "", "tests": 0, "s": 0.0}
+        return {**mutant._asdict(), **verdict, **told_of(mutant, 0, diff)}
     choices = (judge.tests_of(mutant.path, near) for near in nearby(before, mutant.line))
     tests = next((found for found in choices if found), [])
     tests.sort(key=lambda test: test != first)
-    verdict = judge.judge(mutant.path, after, tests, budget_s)
-    told = {"mark": mark(mutant.path), "of": len(tests), "diff": diff}
-    return {**mutant._asdict(), **verdict._asdict(), **told}
+    found = judge.judge(mutant.path, after, tests, budget_s)
+    return {**mutant._asdict(), **found._asdict(), **told_of(mutant, len(tests), diff)}
+
+
+def told_of(mutant: Mutant, tests: int, diff: list[str]) -> dict[str, Any]:
+    """What a row says besides the verdict."""
+    return {"mark": mark(mutant.path), "of": tests, "diff": diff}
+
+
+def compiles(text: str) -> bool:
+    """Whether a file is Python at all: the operators take a `/` between parameters for a sign."""
+    try:
+        compile(text, "", "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def in_the_page(row: dict[str, Any]) -> str:

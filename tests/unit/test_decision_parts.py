@@ -10,12 +10,14 @@ from am.ask.cobra import Cobra
 from am.ask.view import HoldView
 from am.reuse import Pooled
 from rm.ledger.asks import NODE_LOCAL, REMOTE
+from rm.ledger.ledger_kernels import add_held
 from rm.match.candidate_kernels import over
 from rm.match.candidates import candidates, gate_of
 from rm.match.carbon import _within
 from rm.match.choice_kernels import FEATURES
 from rm.match.choices import Choices
 from rm.match.deficit_kernels import neediest
+from rm.match.dominant import drf_shares_of
 from rm.match.filter_kernels import fits
 from rm.match.limit_kernels import keep_guarantees
 from rm.match.protocol import Match, Placement
@@ -373,3 +375,96 @@ def test_containers_of_which_nothing_is_known_are_not_taken_to_be_used() -> None
     cobra = Cobra(period_s=5.0, initial_desire=4.0)
     seen_by(cobra, 0.0, [])
     assert cobra._utilisation(cast(Any, SimpleNamespace(size=(2.0,), containers=[]))) == 0.0
+
+
+def test_a_container_that_began_to_idle_in_the_period_was_not_idle_all_through() -> None:
+    cobra = Cobra(period_s=5.0, initial_desire=4.0)
+    seen_by(cobra, 0.0, [])
+
+    def one(number: int, samples: int, idle_since_s: float) -> SimpleNamespace:
+        used = [2.0 * samples]
+        return SimpleNamespace(
+            container_id=number, size=(2.0,), busy=0, use_count=samples, use_sum=used,
+            idle_since_s=idle_since_s,
+        )  # fmt: skip
+
+    for since_s, wanted in ((0.0, 0.5), (-3.0, 0.5), (2.0, 1.0)):
+        view: Any = SimpleNamespace(size=(2.0,), containers=[one(1, 5, 9.0), one(2, 0, since_s)])
+        assert cobra._utilisation(view) == wanted
+
+
+# -- who is owed -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["nowhere", "elsewhere", "down", "other label", "nothing"])
+def test_credit_is_kept_by_who_could_be_served_elsewhere(where: str) -> None:
+    """b is owed, and has no part in what is placed on the first node."""
+    yard = Yard("graphene", {"overbook": "", "kappa": -1, "deficit_unit": "slots"})
+    here = yard.add_node(NODE)
+    there = yard.add_node((16.0, 16384.0, 0.0), label="gpu" if where == "other label" else "")
+    app, other = yard.add_app("a"), yard.add_app("b")
+    yard.ask(app, ask(1, 4))
+    size = {"nowhere": 99.0, "nothing": 1.0}.get(where, 12.0)
+    entry = yard.ask(other, ask(2, 1, (size, 512.0, 0.0)))
+    if where == "nothing":
+        yard.ledger.add_pending(other, -1)
+        yard.rows.take(entry, 1, 0.0)
+    yard.ledger.set_node(there, (16.0, 16384.0, 0.0), up=where != "down")
+    yard.owe({"a": -2.0, "b": 2.0})
+    yard.place(here, Match([Placement(0, 1)]))
+    assert yard.owed()["b"] == (2.0 if where == "elsewhere" else 0.0)
+    assert sum(yard.owed().values()) == pytest.approx(0.0)
+
+
+def test_counters_of_applications_follow_those_that_come() -> None:
+    yard = Yard("graphene", {"group": "app", "overbook": "", "kappa": 0.1}, queues=ALONE)
+    node = yard.add_node((1000.0, 900000.0, 0.0))
+    for number in range(1, 40):
+        yard.ask(yard.add_app(), ask(number, 2))
+        assert len(yard.beat(node)) == 2
+
+
+def test_what_an_application_cannot_use_goes_to_those_that_can() -> None:
+    """Half of the cluster each by the closed form; the first wants one container of sixteen."""
+    yard = Yard("drf", queues=ALONE)
+    yard.add_node((16.0, 16.0, 16.0))
+    small, large = yard.add_app(), yard.add_app()
+    yard.ask(small, ask(1, 1, (1.0, 1.0, 1.0)))
+    yard.ask(large, ask(2, 99, (1.0, 1.0, 1.0)))
+    shares = drf_shares_of(yard.view)
+    assert shares[small] == pytest.approx([1.0] * 3)
+    assert shares[large] == pytest.approx([15.0] * 3)
+
+
+def test_what_was_held_is_counted_for_every_container() -> None:
+    held_s = np.array([1.0, 2.0])
+    add_held(held_s, np.array([2.0, 0.5]), 10.0, 3)
+    assert held_s.tolist() == [61.0, 17.0]
+
+
+# -- carbon's parameters and words ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "low"), [("carbon_look", 1), ("carbon_least", 0), ("carbon_step_s", 0)]
+)
+def test_a_carbon_number_may_be_at_its_bound_and_not_below(key: str, low: int) -> None:
+    given = {"carbon": "3600;1,2"}
+    assert matcher_parameters("capacity", {**given, key: low})[key] == low
+    with pytest.raises(InputError, match="expected a number from"):
+        matcher_parameters("capacity", {**given, key: low - 1})
+
+
+def test_a_carbon_policy_says_why_it_holds_back() -> None:
+    said = {}
+    for policy in ("cap", "pcaps"):
+        options = {"carbon": "3600;1,1000", "carbon_policy": policy, "carbon_least": 0.2}
+        yard = Yard("capacity", options, queues=ALONE)
+        nodes = [yard.add_node(NODE) for _ in range(10)]
+        yard.ask(yard.add_app(), ask(1, 80))
+        yard.now = 3700.0
+        for node in nodes:
+            yard.beat(node)
+        said[policy] = yard.matcher.why_not(yard.view, nodes[-1], 0)
+    assert said["cap"] == "held by the carbon cap: 20 % of the cluster"
+    assert "carbon cap" not in said["pcaps"]
