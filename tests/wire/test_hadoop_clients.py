@@ -13,7 +13,7 @@ from weft.hadoop import hadoop_pb2 as pb
 from weft.hadoop.clients import ClientFace
 from weft.hadoop.store import Store
 from weft.hadoop.tokens import TokenKeeper
-from weft.requests import ApplicationReport, NodeReport
+from weft.requests import ApplicationReport, ClusterMetrics, NodeReport, QueueReport
 
 APP = pb.ApplicationId(id=3, cluster_timestamp=7)
 RUNNING = ApplicationReport(
@@ -44,6 +44,21 @@ class Cluster:
     async def submit(self, job: Any, submission_id: str, app: int) -> int:
         self.jobs.append((submission_id, app))
         return app
+
+    async def queues(self) -> QueueReport:
+        leaf = QueueReport("root.etl", 0.5, 1.0, 0.25, "RUNNING", 1, 2, {"memory_mb": 512.0}, 3)
+        whole = {"memory_mb": 512.0, "vcores": 1.0}
+        return QueueReport("root", 1.0, 1.0, 0.125, "RUNNING", 1, 2, whole, 3, children=(leaf,))
+
+    async def metrics(self) -> ClusterMetrics:
+        return ClusterMetrics(
+            "capacity", 0.0, 0.0, {}, {}, {"memory_mb": 4096.0, "vcores": 8.0}, {}, 2, 3
+        )
+
+    async def applications(self) -> list[ApplicationReport]:
+        states = ("RUNNING", "FINISHED", "FINISHED", "KILLED")
+        of_etl = [replace(RUNNING, queue="root.etl", state=s, running_containers=2) for s in states]
+        return [*of_etl, replace(RUNNING, queue="root.etl2", state="FAILED")]
 
     def unix_ms(self, cluster_s: float) -> int:
         return int(cluster_s * 1000)
@@ -113,3 +128,19 @@ def test_no_node_makes_the_list_of_nodes_fail() -> None:
     assert made.capability.virtual_cores == 2**31 - 1
     assert made.capability.memory == 2**53
     assert made.SerializeToString()
+
+
+def test_queues_tell_what_yarn_top_shows(tmp_path: Path) -> None:
+    """It sums over the root's children; what a queue does not tell it shows as -1."""
+
+    async def conversation(cluster: Any, now: list[float], call: Any) -> None:
+        asked = pb.QueueQuery(name="root", children=True)
+        root = (await call("getQueueInfo", asked)).queue
+        assert (root.statistics.apps_submitted, root.statistics.apps_failed) == (5, 1)
+        etl = root.children[0].statistics
+        assert (etl.apps_submitted, etl.apps_running, etl.apps_pending) == (4, 1, 2)
+        assert (etl.apps_completed, etl.apps_killed, etl.apps_failed) == (2, 1, 0)
+        assert (etl.available_memory_mb, etl.available_vcores) == (3584, 8)
+        assert (etl.allocated_memory_mb, etl.pending_containers) == (512, 3)
+
+    talk(tmp_path, conversation)

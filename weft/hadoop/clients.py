@@ -318,6 +318,8 @@ class ClientFace:
         made = translate.queue_info(
             queue, parent, children=request.children, recursive=request.recursive
         )
+        total = (await self._cluster.client.metrics()).capacity
+        translate.count(made, queue, await self._cluster.client.applications(), total)
         if request.applications:
             items = await self._cluster.client.applications(queue=queue.name)
             made.applications.extend(self._made(item) for item in items[-LISTED_MAX:])

@@ -1182,31 +1182,49 @@ Global___NodeReport: _TypeAlias = NodeReport  # noqa: Y015
 class QueueStatistics(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    APPS_SUBMITTED_FIELD_NUMBER: _builtins.int
     APPS_RUNNING_FIELD_NUMBER: _builtins.int
     APPS_PENDING_FIELD_NUMBER: _builtins.int
+    APPS_COMPLETED_FIELD_NUMBER: _builtins.int
+    APPS_KILLED_FIELD_NUMBER: _builtins.int
+    APPS_FAILED_FIELD_NUMBER: _builtins.int
+    AVAILABLE_MEMORY_MB_FIELD_NUMBER: _builtins.int
     ALLOCATED_MEMORY_MB_FIELD_NUMBER: _builtins.int
+    AVAILABLE_VCORES_FIELD_NUMBER: _builtins.int
     ALLOCATED_VCORES_FIELD_NUMBER: _builtins.int
     ALLOCATED_CONTAINERS_FIELD_NUMBER: _builtins.int
     PENDING_CONTAINERS_FIELD_NUMBER: _builtins.int
+    apps_submitted: _builtins.int
     apps_running: _builtins.int
     apps_pending: _builtins.int
+    apps_completed: _builtins.int
+    apps_killed: _builtins.int
+    apps_failed: _builtins.int
+    available_memory_mb: _builtins.int
     allocated_memory_mb: _builtins.int
+    available_vcores: _builtins.int
     allocated_vcores: _builtins.int
     allocated_containers: _builtins.int
     pending_containers: _builtins.int
     def __init__(
         self,
         *,
+        apps_submitted: _builtins.int | None = ...,
         apps_running: _builtins.int | None = ...,
         apps_pending: _builtins.int | None = ...,
+        apps_completed: _builtins.int | None = ...,
+        apps_killed: _builtins.int | None = ...,
+        apps_failed: _builtins.int | None = ...,
+        available_memory_mb: _builtins.int | None = ...,
         allocated_memory_mb: _builtins.int | None = ...,
+        available_vcores: _builtins.int | None = ...,
         allocated_vcores: _builtins.int | None = ...,
         allocated_containers: _builtins.int | None = ...,
         pending_containers: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocated_containers", b"allocated_containers", "allocated_memory_mb", b"allocated_memory_mb", "allocated_vcores", b"allocated_vcores", "apps_pending", b"apps_pending", "apps_running", b"apps_running", "pending_containers", b"pending_containers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocated_containers", b"allocated_containers", "allocated_memory_mb", b"allocated_memory_mb", "allocated_vcores", b"allocated_vcores", "apps_completed", b"apps_completed", "apps_failed", b"apps_failed", "apps_killed", b"apps_killed", "apps_pending", b"apps_pending", "apps_running", b"apps_running", "apps_submitted", b"apps_submitted", "available_memory_mb", b"available_memory_mb", "available_vcores", b"available_vcores", "pending_containers", b"pending_containers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated_containers", b"allocated_containers", "allocated_memory_mb", b"allocated_memory_mb", "allocated_vcores", b"allocated_vcores", "apps_pending", b"apps_pending", "apps_running", b"apps_running", "pending_containers", b"pending_containers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated_containers", b"allocated_containers", "allocated_memory_mb", b"allocated_memory_mb", "allocated_vcores", b"allocated_vcores", "apps_completed", b"apps_completed", "apps_failed", b"apps_failed", "apps_killed", b"apps_killed", "apps_pending", b"apps_pending", "apps_running", b"apps_running", "apps_submitted", b"apps_submitted", "available_memory_mb", b"available_memory_mb", "available_vcores", b"available_vcores", "pending_containers", b"pending_containers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,7 +4,8 @@ Memory is in MB and cores are whole on YARN's side; other resource types keep th
 YARN's own prefix `yarn.io/` is put before GPUs and taken off again.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -253,6 +254,25 @@ def node_report(item: NodeReport, node: Any, ms_of: Any, http_address: str) -> A
         last_health_report_time=ms_of(item.last_heartbeat_s),
         labels=item.labels,
     )
+
+
+def count(made: Any, item: QueueReport, apps: Sequence[ApplicationReport], total: Any) -> None:
+    """Fill in what `yarn top` shows of a queue and those below it that are told.
+
+    `apps` are the applications that the manager knows, `total` the cluster's capacity by name.
+    """
+    own = [a for a in apps if a.queue == item.name or a.queue.startswith(f"{item.name}.")]
+    ended = Counter(app.state for app in own)
+    statistics = made.statistics
+    statistics.apps_submitted = len(own)
+    statistics.apps_completed = ended["FINISHED"]
+    statistics.apps_killed, statistics.apps_failed = ended["KILLED"], ended["FAILED"]
+    statistics.allocated_containers = sum(app.running_containers for app in own)
+    free = {n: item.max_capacity * total.get(n, 0.0) - item.allocated.get(n, 0.0) for n in total}
+    statistics.available_memory_mb = max(0, int(free.get(MEMORY, 0.0)))
+    statistics.available_vcores = max(0, int(free.get(CORES, 0.0)))
+    for child, below in zip(made.children, item.children, strict=False):
+        count(child, below, own, total)
 
 
 def queue_info(item: QueueReport, parent: float, *, children: bool, recursive: bool) -> Any:
