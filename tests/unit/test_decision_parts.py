@@ -424,6 +424,18 @@ def test_counters_of_applications_follow_those_that_come() -> None:
         assert len(yard.beat(node)) == 2
 
 
+@pytest.mark.parametrize("owed", [0, 1])
+def test_whichever_application_is_owed_more_than_the_bound_goes_first(owed: int) -> None:
+    yard = Yard("graphene", {"group": "app", "overbook": "", "kappa": 0.1}, queues=ALONE)
+    node = yard.add_node(NODE)
+    for number in (1, 2):
+        demand = (5.0, 512.0, 0.0) if number - 1 == owed else (6.0, 4096.0, 0.0)
+        yard.ask(yard.add_app(), ask(number, 1, demand))
+    state: Any = yard.matcher
+    state._counters = np.array([9.0, -9.0]) if owed == 0 else np.array([-9.0, 9.0])
+    assert [p.row for p in yard.match(node).placements] == [owed]
+
+
 def test_what_an_application_cannot_use_goes_to_those_that_can() -> None:
     """Half of the cluster each by the closed form; the first wants one container of sixteen."""
     yard = Yard("drf", queues=ALONE)
@@ -468,3 +480,15 @@ def test_a_carbon_policy_says_why_it_holds_back() -> None:
         said[policy] = yard.matcher.why_not(yard.view, nodes[-1], 0)
     assert said["cap"] == "held by the carbon cap: 20 % of the cluster"
     assert "carbon cap" not in said["pcaps"]
+
+
+def test_leftover_is_packed_into_what_is_left_after_what_must_run() -> None:
+    """Of one application's asks that may wait, the better aligned one to a node short of cores."""
+    yard = Yard("carbyne", {"packing": True, "leftover": "srtf"}, queues=ALONE)
+    node = yard.add_node(NODE)
+    must, may = yard.add_app(), yard.add_app()
+    yard.ask(must, ask(1, 1, (6.0, 512.0, 0.0)))
+    spare = AskType.ALTRUISTIC
+    for number, demand in ((2, (2.0, 256.0, 0.0)), (3, (0.5, 1024.0, 0.0))):
+        yard.ask(may, Ask(number, 1, demand, 10.0, 1.0, spare, 0))
+    assert [p.row for p in yard.match(node).placements] == [0, 2]

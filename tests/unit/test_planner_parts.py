@@ -16,6 +16,7 @@ from am.ask.remaining import _depths
 from am.plan import list_schedule, optimal
 from am.plan.bounds.destructive_bound import spans_of
 from am.plan.bounds.fragmentation import slots_at_once
+from am.plan.graphene_plus import _from_planner
 from am.plan.list_schedule import best_packing
 from am.plan.part import _UNIT_BITS, Grid
 from am.plan.population import Inserter, evolve
@@ -82,11 +83,14 @@ def test_the_largest_machine_has_about_as_many_units_whatever_its_size(capacity:
     assert 2.0 ** (_UNIT_BITS - 1) < units <= 2.0**_UNIT_BITS
 
 
-def test_a_stage_of_like_durations_and_unlike_demands_is_packed_by_its_demands() -> None:
-    """One of a whole machine and four quarters, 1 s each: 2 s, as much as their work."""
-    dag = dag_of([5], [1.0] * 5, [[1.0], [0.25], [0.25], [0.25], [0.25]])
+@pytest.mark.parametrize("demand", [[1.0, 0.25, 0.25, 0.25, 0.25], [0.4, 0.3, 0.3]])
+def test_a_stage_of_like_durations_and_unlike_demands_is_packed_by_its_demands(
+    demand: list[float],
+) -> None:
+    """1 s each, which fill a machine for as long as their work lasts."""
+    dag = dag_of([len(demand)], [1.0] * len(demand), [[one] for one in demand])
     machines = Machines.alike(1, [1.0])
-    assert frag_scores(dag, machines, Grid.of(dag, machines)).tolist() == [1.0]
+    assert frag_scores(dag, machines, Grid.of(dag, machines)) == pytest.approx([1.0])
 
 
 def test_stages_of_less_than_a_second_have_scores_of_their_own() -> None:
@@ -96,17 +100,17 @@ def test_stages_of_less_than_a_second_have_scores_of_their_own() -> None:
         assert steady_scores(dag, Machines.alike(1, [1.0])) == pytest.approx([0.8])
 
 
-def test_a_search_without_time_tries_one_candidate() -> None:
+@pytest.mark.parametrize("looks", [0, 1])
+def test_a_search_ends_when_its_time_does(looks: int) -> None:
+    """The first candidate is tried in any case."""
+    left = [1.0] * looks
     request = PlanRequest(
         drawn(3, 6), Machines.alike(1, [1.0, 1.0]), np.random.default_rng(1),
-        {"early_stop": False}, time_left_s=lambda: 0.0,
+        {"early_stop": False}, time_left_s=lambda: left.pop() if left else 0.0,
     )  # fmt: skip
     plan = planner("graphene")(request)
-    assert np.isfinite(plan.end_s).all()
     assert plan.makespan_s < 1e6
-    endless = PlanRequest(
-        request.dag, request.machines, np.random.default_rng(1), {"early_stop": False}
-    )
+    endless = replace(request, time_left_s=lambda: np.inf)
     assert planner("graphene")(endless).candidates > plan.candidates >= 1
 
 
@@ -119,8 +123,11 @@ def bred(seed: int) -> dict[str, Any]:
     Ends are in s, as ticks depend on the whole DAG.
     """
     dag, machines = drawn(seed, 10), Machines.alike(1, [1.0, 1.0])
-    options = {"iterations": 60, "early_stop": False}
-    request = PlanRequest(dag, machines, np.random.default_rng(seed), options)
+    watched: list[float] = []
+    request = PlanRequest(
+        dag, machines, np.random.default_rng(seed), {"iterations": 60, "early_stop": False},
+        watch=lambda makespan_s, bound_s: watched.append(makespan_s),
+    )  # fmt: skip
     plan = planner("graphene_plus")(request)
     yard = Field.of(dag, machines, Grid.of(dag, machines))
     inserter = Inserter(yard, replace(request, options={}))
@@ -129,7 +136,7 @@ def bred(seed: int) -> dict[str, Any]:
     starts = b"".join(np.round(yard.grid.seconds(one.start), 6).tobytes() for one in found)
     return {
         "makespan_s": plan.makespan_s, "tried": plan.candidates, "order": plan.order.tolist(),
-        "spans_s": spans, "insertions": inserter.done,
+        "watched_s": watched, "spans_s": spans, "insertions": inserter.done,
         "starts": hashlib.sha256(starts).hexdigest()[:16],
     }  # fmt: skip
 
@@ -143,6 +150,28 @@ def test_a_small_population_breeds_what_is_recorded(seed: int) -> None:
         known[str(seed)] = now
         RECORDED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
     assert now == known[str(seed)]
+
+
+@pytest.mark.parametrize("proven", [False, True])
+def test_other_planners_starts_begin_a_population_forwards_and_mirrored(proven: bool) -> None:
+    """What starts first is inserted first: a key is a start with its sign turned."""
+    dag, machines = drawn(1, 8), Machines.alike(2, [1.0, 1.0])
+    request = PlanRequest(dag, machines, np.random.default_rng(0), {})
+    yard = Field.of(dag, machines, Grid.of(dag, machines))
+    best: Any = SimpleNamespace(
+        proven=proven, yard=yard, rng=np.random.default_rng(0), seeds=[], tried=0
+    )
+    assert _from_planner(best, request, "tetris") is False
+    assert best.tried == len(best.seeds) == (0 if proven else 2)
+    if not proven:
+        start_s = planner("tetris")(request).start_s
+        assert best.seeds[0].tolist() == (-yard.grid.ticks(start_s)).tolist()
+        back = -yard.grid.seconds(best.seeds[1])
+        for edge in dag.edges:  # a mirrored schedule turned round again
+            parents = slice(dag.first[edge.parent], dag.first[edge.parent + 1])
+            children = slice(dag.first[edge.child], dag.first[edge.child + 1])
+            ends = back[parents] + dag.duration_s[parents]
+            assert ends.max() <= back[children].min() + 1e-9
 
 
 # -- list schedules, the exact planner ------------------------------------------------------------
