@@ -153,15 +153,19 @@ def test_bytes_that_no_process_wrote_are_told_in_one_line_and_take_no_room(
         return lzma.compress(data, lzma.FORMAT_RAW, filters=FILTERS)
 
     read(framed(tmp_path / "cut", PACKED, pack(bytes(100_000))[:-5]), "a block ends too early")
+    endless = b"\xff" * (1 << 20) + b"\1"
+    tail = zlib.compress(block((0, b"\xff"), (1, endless)))
+    read(framed(tmp_path / "number", TAIL, tail), "number without end")
+    made = b"\0\1a" + bytes([2]) + b"[]"
+    tail = zlib.compress(block((0, b"\xff"), (1, b"\0"), (2, made)))
+    read(framed(tmp_path / "core", TAIL, tail), "no core can be made")
+    read(framed(tmp_path / "half", TAIL, tail[:-5]), "its end unpacks without end, or is none")
+    read(framed(tmp_path / "none", TAIL, b"none"), "is damaged")
     monkeypatch.setattr("weft.live.tapefile._BLOCK_BYTES_MAX", 1 << 16)
     read(framed(tmp_path / "bomb", PACKED, pack(bytes(1 << 20))), "a block unpacks to more than")
-    endless = b"\xff" * (1 << 20) + b"\1"
-    read(framed(tmp_path / "number", TAIL, block((0, b"\xff"), (1, endless))), "number without end")
-    made = b"\0\1a" + bytes([2]) + b"[]"
-    core = framed(tmp_path / "core", TAIL, block((0, b"\xff"), (1, b"\0"), (2, made)))
-    read(core, "no core can be made")
+    read(framed(tmp_path / "fuse", TAIL, zlib.compress(bytes(1 << 20))), "unpacks without end")
     (tmp_path / "line").mkdir()
     odd = tmp_path / "line" / "odd.tape"
-    odd.write_bytes(b'{"tape": "weft tape 4", "began": "x"}\n')
+    odd.write_bytes(b'{"tape": "weft tape 5", "began": "x"}\n')
     with pytest.raises(InputError, match="is no tape"):
         find_tapes(tmp_path / "line")

@@ -2,9 +2,9 @@
 
 A line of JSON says who wrote it; then come frames, each with its kind, length and sum: large blocks
 of rows (`weft.tape.rows`), each compressed by itself, and at the end of the file the rows of the
-block that is not full yet, as they are. That tail is written anew every moment, and gives way to
-its block; so blocks are large enough to become small, and a process that is killed loses its last
-moment only.
+block that is not full yet, compressed in haste. That tail is written anew every moment, and gives
+way to its block; so blocks are large enough to become small, and a process that is killed loses
+its last moment only.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from weft.messages import Address
 from weft.tape.made import to_data
 from weft.tape.rows import TapeWriter, schema
 
-MAGIC = "weft tape 4"
+MAGIC = "weft tape 5"
 FRAME = struct.Struct("<BII")  # kind, bytes that follow, their CRC-32
 PACKED, TAIL = 1, 2
 BLOCK_ROWS = 1 << 12  # that are compressed together at the latest ...
@@ -40,6 +40,7 @@ FILTERS: list[dict[str, int]] = [{
     "id": lzma.FILTER_LZMA2, "mode": lzma.MODE_NORMAL, "mf": lzma.MF_HC4, "depth": 16,
     "nice_len": 32, "dict_size": 1 << 20, "lc": 1, "lp": 0, "pb": 0,
 }]  # fmt: skip
+TAIL_LEVEL = 1  # of zlib: a millisecond or two for a block that is nearly full
 _UNSAFE = re.compile(r"[^\w.-]")
 CORES = ("weft", "rm", "am", "nm")  # folders whose code decides
 
@@ -138,7 +139,7 @@ class Tape:
             self._pack()
         else:
             self._told = rows.waiting
-            self._frame(TAIL, rows.take(keep=True))
+            self._frame(TAIL, zlib.compress(rows.take(keep=True), TAIL_LEVEL))
         if self._at >= self._bytes_max and self._file >= 0:
             reason = f"it has {self._bytes_max / 1e6:g} MB"
             self._warn(f"the tape {self.path} ends: {reason}")

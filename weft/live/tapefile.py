@@ -42,7 +42,7 @@ class TapeFile:
             file.readline(_LINE_MAX)
             for kind, data in self._frames(file):
                 if kind == TAIL:
-                    yield from reader.rows(data)
+                    yield from reader.rows(self._inflated(data))
                     break
                 yield from reader.rows(self._unpacked(data))
         yield from reader.finish()
@@ -58,6 +58,17 @@ class TapeFile:
             more = f"unpacks to more than {_BLOCK_BYTES_MAX >> 20} MB"
             problem = more if len(plain) >= _BLOCK_BYTES_MAX else "ends too early"
             raise InputError(str(self.path), f"is damaged: a block {problem}")
+        return plain
+
+    def _inflated(self, data: bytes) -> bytes:
+        """The rows of the open block; raises InputError for damage, or too many bytes."""
+        codec = zlib.decompressobj()
+        try:
+            plain = codec.decompress(data, _BLOCK_BYTES_MAX)
+        except zlib.error as error:
+            raise InputError(str(self.path), f"is damaged: {error}") from None
+        if not codec.eof:
+            raise InputError(str(self.path), "is damaged: its end unpacks without end, or is none")
         return plain
 
     def _frames(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
