@@ -307,6 +307,7 @@ def shorten(app: App) -> None:
     app.attempt = None
     app.attempts = []
     app.closed = _NONE_CLOSED
+    app.held_on = {}
     app.finished_by_stage = [sum(app.finished_by_stage)]
     app.running, app.failed = [0], [sum(app.failed)]
     app.diagnostics = app.diagnostics[:DIAGNOSTICS_MAX]

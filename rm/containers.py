@@ -222,7 +222,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     if node.runs is not None:
         node.runs.drop(number)
     node.outbox.drop(number, -number)
-    if end.stage < 0 and not holding.claimed:
+    if end.stage < 0 and not holding.claimed and (attempt is None or attempt.master is not holding):
         _remember_emptied(node, number)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.free(node.slot, slot, holding.demand)
@@ -325,7 +325,8 @@ def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:
     owner = attempt_of_container(number)
     if app is None or not any(one.attempt_id == owner and one.recovered for one in app.attempts):
         return False
-    return not any(number in held for name, held in books.missing.items() if name != node.node_id)
+    where = app.held_on.get(number, node.node_id)
+    return where == node.node_id or number not in books.missing.get(where, ())
 
 
 def refuse_end(books: Books, node: Node, end: ContainerEnd) -> None:

@@ -89,6 +89,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
             elif holding is None:
                 missing = books.missing.setdefault(node_id, {})
                 missing.setdefault(number, (attempt, books.now))
+                app.held_on.setdefault(number, node_id)
     elif event.fresh and attempt.state is _RUNNING:
         withdraw(books, attempt)
         attempt.request_id = 0

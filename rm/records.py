@@ -288,6 +288,7 @@ class App:
         "finished",
         "finished_by_stage",
         "finished_s",
+        "held_on",
         "held_s",
         "job",
         "nodes",
@@ -336,6 +337,8 @@ class App:
         self.tracking_url = ""
         # where containers of it ran, if its own master may have left files there
         self.nodes: dict[str, Node] = {}
+        # what its masters held before the manager's restart and did not find in its books
+        self.held_on: dict[ContainerId, NodeId] = {}
         # by stage: task -> run time, s; only while it may matter to a later attempt
         self.finished: list[dict[int, float]] = [{} for _ in range(stages)]
         self.finished_by_stage = [0] * stages

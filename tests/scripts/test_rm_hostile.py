@@ -407,3 +407,46 @@ def test_an_end_that_is_told_twice_is_no_lie() -> None:
     for _ in range(2):
         assert refusals(lie(rig, "n1", number, "ended")) == []
     assert rig.manager.books.refused_ends == 0
+
+
+class Walked(dict):  # type: ignore[type-arg]
+    """Counts how often all of it is looked at."""
+
+    walks = 0
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+
+def test_after_a_restart_a_container_is_not_sought_on_all_nodes() -> None:
+    """Many masters may be back before many nodes: what these bring is looked up, not searched."""
+    before = Rig(settings=FREE)
+    before.add_node("n1", boot=1)
+    master = before.start(job("j", stage(tasks=9)))
+    rig = Rig(settings=FREE, records=before.records)
+    numbers = [container_id(master.attempt_id, 10 + at) for at in range(9)]
+    said = tuple((number, f"n{1 + at % 3}") for at, number in enumerate(numbers[:6]))
+    rig.tell(AttemptRegistered(master.attempt_id, held=said))
+    books = rig.manager.books
+    books.missing = missing = Walked(books.missing)
+    own = RunningContainer(container_id(master.attempt_id, 1), (0.0, 0.0), ())
+    for at in range(3):
+        running = [RunningContainer(one, (1.0, 1.0), ((0, 0, 0),)) for one in numbers[at::3]]
+        rig.add_node(f"n{1 + at}", boot=1, running=running if at else [*running, own])
+    assert books.holdings.keys() >= set(numbers)
+    assert missing.walks == 0
+
+
+def test_a_master_s_end_is_not_remembered_for_tasks_that_ended_in_it() -> None:
+    rig = Rig(settings=FREE)
+    node = rig.add_node("n1")
+    master = rig.start(job("j", stage(tasks=4)))
+    number = container_id(master.attempt_id, 1)
+    rig.tell(node.heartbeat(ContainerEnd(number, Outcome.FAILED)))
+    assert number not in rig.manager.books.holdings
+    assert not rig.manager.books.nodes["n1"].emptied
