@@ -51,7 +51,6 @@ from weft.resources import Vector
 _RUNNING: Final = AttemptState.RUNNING
 _UNTOLD: Final = Container_.ALLOCATED
 _TOLD: Final = CONTAINER.next(Container_.ALLOCATED, ContainerEvent.ACQUIRED)
-RETURN_WAIT_S = 10.0  # after the manager's start
 ASKED_PER_TASK, ASKED_MIN = 2, 1_000  # containers pending: a task, and another copy of it
 OPEN_ASKED = 100_000  # of an open job, of which only its master knows what it needs
 ASKS_PER_TASK, ASKS_MIN = 8, 1_000  # asks of an attempt: those of before stay
@@ -317,7 +316,7 @@ def _nodes_may_come(books: Books, attempt: Attempt, event: AttemptRegistered) ->
     A manager that started anew knows no container of before, until its node tells (YARN waits as
     well: yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms).
     """
-    wait_s = min(RETURN_WAIT_S, books.settings.node_expiry_s)
+    wait_s = min(books.settings.return_wait_s, books.settings.node_expiry_s)
     if books.epoch == 0 or books.now - books.started_s >= wait_s:
         return False
     if not event.takes_over or not hands_over(books, attempt.app) or event.held:

@@ -20,6 +20,7 @@ class ManagerSettings:
     resend_after_s: float = 3.0  # what is not acknowledged for so long is sent again
     takeover: bool = True  # what a lost attempt left running goes on under the next one
     takeover_wait_s: float = 3.0  # a new attempt waits so long for the old one's containers to end
+    return_wait_s: float = 10.0  # ... and after the manager's start, for nodes that may bring some
     max_attempts: int = 2  # of an application
     node_ends_max: int = 4  # masters of an application that end with their nodes; 0: any number
     node_ends_within_s: float = 3600.0  # of their start; later their nodes ended by themselves

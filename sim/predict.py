@@ -46,6 +46,7 @@ _OVERDUE = 0.5  # of its time so far: the most that a task takes on that ran lon
 SETTLED_S = 0.2  # after which masters have found again what they hold, where messages take time ...
 AT_ONCE_S = 0.001  # ... and where they take none: as nobody asks meanwhile, no more than it takes
 _BEFORE, _NOW = 1, 2  # attempts: whose tasks run, and who takes them over
+_LIFE = 2  # of the manager, from 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +122,16 @@ class Foreseen(MeasuredSimulation):
         self.started: dict[AppId, float] = {}  # when its first task began, s
         self.ended: dict[AppId, float] = {}
         jobs = [replace(one.job, arrival_s=0.0) for one in state.apps]
-        super().__init__(state.cluster, jobs, settings, delays)
+        # all nodes are back at once: none is waited for
+        back = replace(settings, manager={**settings.manager, "return_wait_s": 0.0})
+        super().__init__(state.cluster, jobs, back, delays)
 
     def _start(self) -> None:
         """As after a restart of everything: from a journal, and nodes that tell what they run."""
         state, engine = self._state, self.engine
         engine.now = state.now_s
-        self._records = [record for one in state.apps for record in _journal(one, self._true(one))]
+        self._records = [{"kind": "start"}]  # there was a life before, whose containers run
+        self._records += [record for one in state.apps for record in _journal(one, self._true(one))]
         self.start_manager()
         for number, one in enumerate(state.apps):
             self.recorder.accepted(self.recorder.jobs[number], one.report.app_id, state.now_s)
@@ -196,7 +200,7 @@ class Foreseen(MeasuredSimulation):
             expiry_s=settings.node_expiry_s,
         )  # fmt: skip
         launch = NodeAnswered(name, 0, start=tuple(masters))
-        ask = NodeAnswered(name, 0, resync=True, life=self.manager.books.epoch + 1)
+        ask = NodeAnswered(name, 0, resync=True, life=_LIFE)
         events = [Started(), accepted, *orders, launch, ask]
         for event in events:
             for effect in actor.handle(event, self.engine.now):

@@ -490,9 +490,14 @@ def test_task_ends_inside_reusable_containers_are_journalled() -> None:
         world.step()
         if world.ran:
             break
-    done = TaskEnd(1 << 40 | 1 << 32 | 99, 0, 2, 0, Outcome.SUCCEEDED, 0, 1.0)
-    world.handle(NodeHeartbeated("n0", 10_000, tasks_ended=(done,)))
-    assert 2 in world.manager.books.apps[1].finished[0]
+    books = world.manager.books
+    master = books.apps[1].attempt.master
+    number, held = next(
+        (number, one) for number, one in books.holdings.by_id.items() if one is not master
+    )
+    done = TaskEnd(number, 0, 2, 0, Outcome.SUCCEEDED, 0, 1.0)
+    world.handle(NodeHeartbeated(held.node.node_id, 10_000, tasks_ended=(done,)))
+    assert 2 in books.apps[1].finished[0]
 
 
 @pytest.mark.parametrize("matcher", list(MATCHERS))

@@ -19,7 +19,8 @@ from weft.wire.tokens import KeysTold, Keys
 trust = object.__new__(Trust)
 trust.keys = Keys(0.0, lambda size: bytes(size))
 told = trust.of_node("n1")
-print(len(trust._of_containers([(1 << 40, "n1")])), any(isinstance(one, KeysTold) for one in told))
+made = trust._of_containers([(1 << 40, "n1")], 1)
+print(len(made), any(isinstance(one, KeysTold) for one in told))
 """
 
 
