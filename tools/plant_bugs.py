@@ -26,7 +26,7 @@ from am.work import Work
 from sim import fuzz
 from sim.swarm import Case, case
 from weft.effects import Persist
-from weft.messages import ContainerEnd, NodeHeartbeated, Outcome
+from weft.messages import ContainerEnd, NodeHeartbeated, Outcome, StartAnswered
 from weft.outbox import Outbox
 
 SEEDS_MAX, FAULTS_MAX = 1000, 5
@@ -101,6 +101,12 @@ def _still_there(work: HoldingWork, end: ContainerEnd, now: float) -> None:
         _CONTAINER_ENDED(work, end, now)
 
 
+def _unheard(work: HoldingWork, event: StartAnswered, now: float) -> None:
+    """Nor does a node's word that it has no such container take it out, as it does else."""
+    items = tuple(item for item in event.items if not item.error)
+    _START_ANSWERED(work, replace(event, items=items), now)
+
+
 def _written_last(books: rm.books.Books) -> Any:
     """What was decided is told before it is durable."""
     effects = _ANSWER(books)
@@ -110,6 +116,7 @@ def _written_last(books: rm.books.Books) -> Any:
 _ANSWER = rm.books.Books.answer
 _ON_ANSWER = nm.core.NodeManager._on_answer
 _CONTAINER_ENDED = HoldingWork.container_ended
+_START_ANSWERED = HoldingWork.start_answered
 
 
 def _nothing(*given: Any, **named: Any) -> None:
@@ -148,8 +155,8 @@ BUGS: dict[str, Callable[[], Patch]] = {
     "reports of nodes are acknowledged in vain": lambda: patch.object(
         nm.core.NodeManager, "_on_answer", _never_acknowledged
     ),
-    "a ghost stays in a pool": lambda: patch.object(
-        HoldingWork, "container_ended", _still_there
+    "a ghost stays in a pool": lambda: patch.multiple(
+        HoldingWork, container_ended=_still_there, start_answered=_unheard
     ),
     "a success in a container that never was counts": lambda: patch(
         "rm.containers.may_have_run", lambda *given: True
