@@ -169,16 +169,22 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
 def _place_masters(books: Books, node: Node) -> None:
     """Masters go before other asks, spread over the nodes, up to their share of the cluster."""
     columns, slot = books.ledger.nodes, node.slot
-    if columns.reserved[slot]:
+    kept = columns.reserved.item(slot)
+    if kept > 0:
         return
     up = max(1, sum(books.classes.values()))
     for _ in range(-(-len(books.waiting) // up)):
         room = columns.available[slot] + TOLERANCE * columns.capacity[slot]
-        attempt = _next_master(books, node, room, up)
+        attempt = _next_master(books, node, room, up, kept)
         if attempt is None or not masters_may_grow(books, attempt):
             return
         books.waiting.remove(attempt)
         _start_master(books, node, attempt)
+        if kept:
+            books.ledger.unreserve([slot], kept)
+            books.claimed.pop(slot, None)
+            books.matching.changed()
+            return
 
 
 def may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
@@ -202,14 +208,21 @@ def _within_limits(books: Books, attempt: Attempt) -> bool:
     return not ledger.by_queue.held[full].any()
 
 
-def _next_master(books: Books, node: Node, room: Floats, up: int) -> Attempt | None:
-    """The first waiting master that may go to a node with `room`.
+def kept_for_master(attempt: Attempt) -> int:
+    """What a node is reserved for that is kept for a master: below 0, as asks count from 1."""
+    return -attempt.attempt_id
+
+
+def _next_master(books: Books, node: Node, room: Floats, up: int, kept: int = 0) -> Attempt | None:
+    """The first waiting master that may go to a node with `room`; `kept`: that it is kept for.
 
     Weft's own masters are all of one size, so where one does not fit, none does; those that jobs
     bring along differ, and a large one does not hold up the rest.
     """
     tried: set[tuple[Vector, str]] = set()
     for attempt in books.waiting:
+        if kept and kept != kept_for_master(attempt):
+            continue
         if not may_start(books, attempt, node, up):
             continue
         spec = attempt.app.job.master

@@ -4,7 +4,7 @@ After YARN's ProportionalCapacityPreemptionPolicy, with an eye on nodes. A round
 that have a claim: those of a queue that holds less than its guarantee (and only up to it) and,
 where switched on, those of an application before others of lower priority in its queue. Before
 them go masters that wait for room in a queue below its guarantee: until one runs, its application
-asks for nothing. No node is kept for a master, as masters go before other asks anyway.
+asks for nothing.
 What does not fit beside the containers that are ending anyway gets the node where the least has to
 go. That node is kept for it, its victims' masters are told, and what has not ended after the grace
 period is stopped: its outcome is PREEMPTED, which counts against nobody.
@@ -22,9 +22,9 @@ from math import ceil
 import numpy as np
 
 from rm import gangs
-from rm.allocation import master_fits, masters_may_grow, may_start
+from rm.allocation import kept_for_master, master_fits, masters_may_grow, may_start
 from rm.books import Books
-from rm.containers import order_stop
+from rm.containers import count_master, order_stop
 from rm.feasible import usable
 from rm.gang_room import pack
 from rm.ledger.asks import AskEntry
@@ -38,7 +38,6 @@ from weft.messages import Ask, AskType, Preemption
 from weft.resources import TOLERANCE
 
 _ASKS_MAX = 32  # that one round looks at
-_MASTER = -1  # the serial of what is preempted for a master
 _NODES_MAX = 64  # that it looks at for one ask
 
 
@@ -54,7 +53,7 @@ def look(books: Books) -> None:
             holding.preempted = True
             order_stop(books, holding)
             del books.marks[number]
-    _keep(books, {slot: serial for slot, serial in round_.kept.items() if serial != _MASTER})
+    _keep(books, round_.kept)
 
 
 def _spare(books: Books, round_: "_Round") -> None:
@@ -115,8 +114,11 @@ class _Round:
 
     def choose(self) -> None:
         """Look at what has a claim: waiting masters, then asks, the neediest queue's first."""
+        masters = self.books.masters.copy()
         for attempt in islice(self._masters(), _ASKS_MAX):
-            self._serve_master(attempt)
+            if self._serve_master(attempt):  # the next one finds it started
+                count_master(self.books, attempt.app.queue, attempt.demand)
+        self.books.masters[:] = masters
         for entry in islice(self._claims(), _ASKS_MAX):
             if entry.ask.gang:
                 self._serve_gang(entry)
@@ -132,23 +134,23 @@ class _Round:
             if attempt.app.slot >= 0 and masters_may_grow(books, attempt):
                 yield attempt
 
-    def _serve_master(self, attempt: Attempt) -> None:
-        """Make room for one master where its queue is guaranteed it."""
+    def _serve_master(self, attempt: Attempt) -> bool:
+        """Make room for one master where its queue is guaranteed it; whether there will be."""
         books, spec = self.books, attempt.app.job.master
         label = "" if spec is None else spec.label
         wanted = Ask(0, 1, attempt.vector, 0.0, 1.0, AskType.DEFAULT, 0, label=label)
-        entry = AskEntry(wanted, attempt.app.slot, attempt.demand, _MASTER)
+        entry = AskEntry(wanted, attempt.app.slot, attempt.demand, kept_for_master(attempt))
         if not self._below(entry) or not self._most(entry):
-            return
+            return False
         up = max(1, sum(books.classes.values()))
-        usable = self._usable(entry, _MASTER)
+        usable = self._usable(entry, entry.serial)
         for slot in np.flatnonzero(usable).tolist():
             node = books.node_at[slot]
             whole = books.ledger.nodes.capacity[slot]
             usable[slot] = may_start(books, attempt, node, up) and master_fits(
                 books, attempt, node, whole
             )
-        self._make_room(entry, usable)
+        return self._make_room(entry, usable)
 
     def _claims(self) -> Iterator[AskEntry]:
         books, apps = self.books, self.books.ledger.apps
@@ -191,8 +193,10 @@ class _Round:
             return
         self._make_room(entry, self._usable(entry, entry.serial))
 
-    def _make_room(self, entry: AskEntry, usable: Bools) -> None:
-        """Choose what has to go for an ask on the nodes that it may use, the least first."""
+    def _make_room(self, entry: AskEntry, usable: Bools) -> bool:
+        """Choose what has to go for an ask on the nodes that it may use, the least first; whether
+        all of it will have room.
+        """
         books, demand = self.books, entry.demand
         lacking = self._place(entry, usable, min(entry.pending, self._most(entry)))
         fresh = max(1, ceil(books.settings.preemption_natural * lacking))
@@ -208,7 +212,7 @@ class _Round:
                 cost = self._cost(way)
                 if cost > 0:
                     if not fresh or (cost > self.budget and self.chosen):
-                        return
+                        return False
                     fresh -= 1
                     self.budget -= cost
                 for holding in way:
@@ -216,6 +220,7 @@ class _Round:
                 self._take(slot, entry)
                 self.kept[slot] = entry.serial
                 lacking -= 1
+        return lacking <= 0
 
     def _place(self, entry: AskEntry, usable: Bools, count: int) -> int:
         """Count what has room, or will have when what was stopped has ended; answers the rest."""

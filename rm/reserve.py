@@ -101,7 +101,8 @@ class _Look:
         """Whether it fits nowhere, though containers were granted in its wait."""
         if not self._granted_s > self._books.rows.since_s[entry.row]:
             return False
-        if entry.strict or banned_for(self._books, entry.app):
+        kept = entry.serial in self._books.claimed.values()
+        if kept or entry.strict or banned_for(self._books, entry.app):
             return not self._fits_somewhere(entry)
         kind = (entry.ask.label, entry.demand.tobytes())
         if kind not in self._room:

@@ -314,3 +314,32 @@ def test_a_queue_whose_masters_find_no_room_gets_its_guarantee() -> None:
     assert [app_of_attempt(attempt) for attempt in node.masters.values()] == [
         app_of_attempt(full.attempt_id), late
     ]  # fmt: skip
+
+
+def test_a_node_is_kept_for_a_master_that_needs_the_room_of_several() -> None:
+    """What one of them leaves early is not filled again, or all that is stopped is for nothing."""
+    rig = rig_of(nodes=1, vcores=16.0, master_demand={"vcores": 4.0}, master_share_max=1.0)
+    full = fill(rig)
+    assert len(full.containers) == 12
+    late = rig.submit(job("late", stage(tasks=9), queue="b"))
+    chosen = round_(rig)
+    assert len(chosen) == 4
+    (node,) = rig.nodes.values()
+    rig.beat("n1", ContainerEnd(chosen[0], Outcome.SUCCEEDED, 0, 0, 0, 0, 3.0))
+    rig.beat()
+    assert round_(rig, GRACE_S / 2) == [], "the others go when they were told to"
+    round_(rig, GRACE_S / 2)
+    assert set(stop_and_end(rig)) == set(chosen[1:])
+    rig.beat()
+    assert late in [app_of_attempt(attempt) for attempt in node.masters.values()]
+    assert not rig.manager.books.claimed
+    assert not rig.manager.books.ledger.nodes.reserved.any()
+
+
+def test_room_is_made_for_as_many_masters_as_may_start() -> None:
+    small = {"vcores": 1.0, "memory_mb": 1024.0}
+    rig = rig_of(nodes=1, master_demand=small, master_share_max=0.25, preemption_natural=1.0)
+    fill(rig)
+    for name in ("one", "two", "three"):
+        rig.submit(job(name, stage(tasks=9), queue="b"))
+    assert len(round_(rig)) == 1, "a quarter of 8: the one that runs, and one more"
