@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     settings = LocalSettings(
         cluster="2x4vcores,4096memory_mb", mode="process", hadoop=True, web=False, state=True
     )
-    with LocalCluster(settings, tmp_path_factory.mktemp("hadoop")) as made:
+    made = LocalCluster(settings, tmp_path_factory.mktemp("hadoop"))
+    made.runner = (
+        sys.executable,
+        "-m",
+    )  # not forked: a gateway back at once misses what is released
+    with made:
         yield made
         assert not made.failed()
 
