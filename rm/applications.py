@@ -2,7 +2,7 @@
 
 from collections import deque
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from rm.books import Books
 from rm.containers import close, close_run, order_spare, order_stop
@@ -29,6 +29,7 @@ from weft.resources import ResourceTypes, Vector
 OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
 ENDED_WHOLE_MAX = 200  # ended applications with all that is known of them
 DIAGNOSTICS_MAX = 300  # characters, of those before
+_NOTHING: Final[dict[Any, Any]] = {}  # of ended applications, which get no more
 _NONE_CLOSED: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=0)
 ATTEMPTS_MAX = 255  # an attempt's number is one byte of its id
 DEAD = (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED)
@@ -307,7 +308,7 @@ def shorten(app: App) -> None:
     app.attempt = None
     app.attempts = []
     app.closed = _NONE_CLOSED
-    app.held_on = {}
+    app.held_on = app.given_back = _NOTHING
     app.finished_by_stage = [sum(app.finished_by_stage)]
     app.running, app.failed = [0], [sum(app.failed)]
     app.diagnostics = app.diagnostics[:DIAGNOSTICS_MAX]

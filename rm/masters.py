@@ -19,16 +19,18 @@ from rm.containers import order_stop, relay_lost
 from rm.ledger.asks import AskEntry
 from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent, NodeState
 from rm.lifecycle import ContainerState as Container_
-from rm.records import Attempt
+from rm.records import App, Attempt
 from weft.dag import Floats
 from weft.effects import Send
 from weft.facts import Remark
 from weft.ids import (
     AttemptId,
+    ContainerId,
     NodeId,
     app_of_attempt,
     app_of_container,
     attempt_of_container,
+    granted_before,
 )
 from weft.job import Job
 from weft.messages import (
@@ -53,6 +55,7 @@ _UNTOLD: Final = Container_.ALLOCATED
 _TOLD: Final = CONTAINER.next(Container_.ALLOCATED, ContainerEvent.ACQUIRED)
 ASKED_PER_TASK, ASKED_MIN = 2, 1_000  # containers pending: a task, and another copy of it
 OPEN_ASKED = 100_000  # of an open job, of which only its master knows what it needs
+GIVEN_BACK_MAX = 10_000  # by an application, of nodes that have yet to return after a restart
 ASKS_PER_TASK, ASKS_MIN = 8, 1_000  # asks of an attempt: those of before stay
 _SAY_AGAIN = 8  # answers after which share and headroom are told although unchanged
 
@@ -159,7 +162,9 @@ def asked(books: Books, event: ContainersAsked) -> None:
         _ask(books, attempt, ask, event.request_id)
     for number in event.releases:
         holding = attempt.holdings.get(number)
-        if holding is not None and holding is not attempt.master:
+        if holding is None:
+            _given_back_early(books, attempt.app, number)
+        elif holding is not attempt.master:
             order_stop(books, holding)
     if event.request_id > attempt.request_id:
         attempt.request_id = event.request_id
@@ -171,6 +176,15 @@ def asked(books: Books, event: ContainersAsked) -> None:
     books.owe_attempt(attempt)
     if not books.settings.prompt and not books.rarely("a master is answered late"):
         answer_attempt(books, attempt)
+
+
+def _given_back_early(books: Books, app: App, number: ContainerId) -> None:
+    """A master gives back what an earlier life granted; its node may not have returned yet."""
+    if app_of_container(number) != app.app_id or not granted_before(number, books.epoch):
+        return
+    app.given_back[number] = None
+    if len(app.given_back) > GIVEN_BACK_MAX:
+        del app.given_back[next(iter(app.given_back))]
 
 
 def finished(books: Books, event: AttemptFinished) -> None:

@@ -385,9 +385,13 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
         attempt.master = holding
         attempt.seen_s = books.now
         count_master(books, attempt.app.queue, holding.demand)
-    elif item.tasks and 0 <= item.tasks[0][0] < len(attempt.app.running):
+        return
+    if item.tasks and 0 <= item.tasks[0][0] < len(attempt.app.running):
         holding.stage = item.tasks[0][0]
         attempt.app.running[holding.stage] += 1
+    if number in attempt.app.given_back:  # its master did not wait for the node's return
+        del attempt.app.given_back[number]
+        order_stop(books, holding)
 
 
 def _claims(books: Books, node: Node, attempt: Attempt, item: RunningContainer) -> bool:

@@ -288,6 +288,7 @@ class App:
         "finished",
         "finished_by_stage",
         "finished_s",
+        "given_back",
         "held_on",
         "held_s",
         "job",
@@ -339,6 +340,8 @@ class App:
         self.nodes: dict[str, Node] = {}
         # what its masters held before the manager's restart and did not find in its books
         self.held_on: dict[ContainerId, NodeId] = {}
+        # what they gave back of it before its node had told of it, the newest: stopped then
+        self.given_back: dict[ContainerId, None] = {}
         # by stage: task -> run time, s; only while it may matter to a later attempt
         self.finished: list[dict[int, float]] = [{} for _ in range(stages)]
         self.finished_by_stage = [0] * stages

@@ -7,6 +7,8 @@ from weft.effects import Send, TimerFired
 from weft.ids import attempt_id, container_id
 from weft.messages import (
     AttemptRegistered,
+    ContainerEnd,
+    ContainersAsked,
     ContainersGranted,
     ContainerUse,
     NodeAccepted,
@@ -105,6 +107,26 @@ def test_a_registration_for_an_earlier_life_of_the_manager_is_asked_for_again() 
     again.tell(node_registered("n1", boot=1, life=2, running=carried))
     again.beat()
     assert again.nodes["n1"].stops == [carried[0].container_id]
+
+
+def test_what_is_given_back_before_its_node_returns_is_stopped_then() -> None:
+    """A manager that started anew hears of it from the master first; it may not forget that."""
+    rig = Rig(settings=FREE)
+    rig.add_node("n1", boot=1)
+    master = rig.start(job("j", stage(tasks=2)))
+    number = container_id(master.attempt_id, 7)
+    again = restarted(rig)
+    again.tell(AttemptRegistered(master.attempt_id, "", ((number, "n1"),)))
+    again.tell(ContainersAsked(master.attempt_id, 1, releases=(number,), epoch=1))
+    carried = [RunningContainer(number, (1.0, 1024.0), ((0, 0, 0),))]
+    again.tell(node_registered("n1", boot=1, life=2, running=carried))
+    again.beat()
+    assert again.nodes["n1"].stops == [number]
+    again.beat("n1", ContainerEnd(number, Outcome.RELEASED))
+    assert number not in again.manager.books.holdings
+    (told,) = sent(again.allocate(master, epoch=1), ContainersGranted)
+    assert [end.container_id for end in told.ended] == [number]
+    assert not again.manager.books.apps[1].given_back
 
 
 def test_who_returns_first_after_a_restart_makes_no_difference_to_the_work() -> None:
