@@ -60,9 +60,21 @@ def _reserve(books: Books) -> None:
     most = max(1, int(columns.up[:n].sum()) // _NODES_PER_RESERVATION)
     if len(books.matching.reserved) - gangs.reservations(books) >= most:
         return
-    late = _late(books)
-    look, looked = _Look(books), 0
-    for entry in late:
+    look = _Look(books)
+    if _some_may_be_owed(books) and _reserve_owed(books, look):
+        return
+    _reserve_in_turn(books, look)
+
+
+def _some_may_be_owed(books: Books) -> bool:
+    """Whether `_soonest_owed` could find a node at all: not in one strict line."""
+    return books.queues.several or not books.matcher.strict
+
+
+def _reserve_owed(books: Books, look: "_Look") -> bool:
+    """Keep a node for the longest-waiting ask that is owed it; False where there is none."""
+    looked = 0
+    for entry in _late(books):
         if not look.may_be_owed(entry):
             continue
         looked += 1
@@ -72,8 +84,8 @@ def _reserve(books: Books) -> None:
             slot = _soonest_owed(books, entry)
             if slot >= 0:
                 gangs.keep(books, entry.serial, [slot])
-                return
-    _reserve_in_turn(books, look, {entry.row: entry for entry in late})
+                return True
+    return False
 
 
 class _Look:
@@ -83,9 +95,10 @@ class _Look:
 
     def __init__(self, books: Books) -> None:
         self._books = books
+        nodes, n = books.ledger.nodes, books.ledger.node_count
         self._granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots].max(initial=-np.inf)
-        capacity = books.ledger.nodes.capacity[: books.ledger.node_count]
-        self._largest = capacity.max(axis=0, initial=0.0)
+        self._largest = nodes.capacity[:n].max(axis=0, initial=0.0)
+        self._most = nodes.available[:n].max(axis=0, initial=0.0) + TOLERANCE * self._largest
         self._owed: dict[tuple[int, bytes], bool] = {}
         self._room: dict[tuple[str, bytes], bool] = {}
 
@@ -101,6 +114,8 @@ class _Look:
         """Whether it fits nowhere, though containers were granted in its wait."""
         if not self._granted_s > self._books.rows.since_s[entry.row]:
             return False
+        if (entry.demand > self._most).any():
+            return True
         kept = entry.serial in self._books.claimed.values()
         if kept or entry.strict or banned_for(self._books, entry.app):
             return not self._fits_somewhere(entry)
@@ -132,11 +147,24 @@ def _late(books: Books) -> list[AskEntry]:
     return found[:_ASKS_MAX]
 
 
-def _reserve_in_turn(books: Books, look: _Look, late: dict[int, AskEntry]) -> None:
+def _late_at(books: Books, row: int) -> AskEntry | None:
+    """The ask of a row, if `_late` has it."""
+    rows = books.rows
+    if row < 0 or rows.since_s.item(row) > books.now - patience_s(books):
+        return None
+    entry = rows.entries[row]
+    if rows.count > _ASKS_MAX:
+        return entry if entry in _late(books) else None
+    if entry is None or entry.ask.gang or entry.serial in books.matching.reserved:
+        return None
+    return entry
+
+
+def _reserve_in_turn(books: Books, look: _Look) -> None:
     """Keep a node for the ask that the policy would serve first, were a node empty."""
     columns = books.ledger.nodes
     for emptied in _kinds(books):
-        entry = late.get(_first_in_turn(books, emptied))
+        entry = _late_at(books, _first_in_turn(books, emptied))
         if entry is None or not look.starved(entry):
             continue
         if not gangs.within_limits(books, entry.app, entry.demand):
@@ -153,8 +181,7 @@ def _kinds(books: Books) -> list[int]:
     free = np.flatnonzero(columns.up[:n] & (columns.reserved[:n] == 0))
     if not len(free):
         return []
-    alike = (columns.capacity[free] == columns.capacity[free[0]]).all()
-    if alike and (columns.labels[free] == columns.labels[free[0]]).all():
+    if len(books.classes) == 1:
         return [int(free[columns.available[free].sum(axis=1).argmax()])]
     best: dict[tuple[tuple[float, ...], int], tuple[float, int]] = {}
     for slot in free.tolist():
@@ -203,7 +230,9 @@ def _first_in_turn(books: Books, slot: int) -> int:
     Asks that have a node kept already do not take part.
     """
     kept = books.matching.reserved
-    rows = [row for row, entry in enumerate(books.rows.entries) if entry and entry.serial in kept]
+    rows = []
+    if kept:
+        rows = [row for row, at in enumerate(books.rows.entries) if at and at.serial in kept]
     free, hidden = books.ledger.empty(slot), books.rows.hide(rows)
     try:
         match = books.matcher.would_match(books.view, slot, books.now)
