@@ -6,28 +6,13 @@ impossible. A total may fall when less is wanted; the newest request then counts
 
 from collections.abc import Callable
 
-from am.lots import Lot
+from am.lots import Lot, Row
 from weft.errors import InvariantError
 from weft.ids import ContainerId, NodeId
 from weft.messages import Ask, AskType, ContainersAsked
 from weft.outbox import Outbox
 
 BLACKLIST = 0  # the outbox key of the blacklist; asks are keyed by id, releases by container
-
-
-class Row:
-    """One ask: containers of one kind for one lot."""
-
-    __slots__ = ("ask_id", "granted", "kind", "lot", "surplus", "told", "wanted")
-
-    def __init__(self, ask_id: int, lot: Lot, kind: AskType) -> None:
-        self.ask_id = ask_id
-        self.lot = lot
-        self.kind = kind
-        self.granted = 0
-        self.wanted = 0
-        self.told = 0  # the total last sent
-        self.surplus = False  # the last grant came when no more was wanted
 
 
 class AskBook:

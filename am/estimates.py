@@ -6,9 +6,9 @@ job file declares, so that tasks of different length keep their proportions.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from weft.job import Job, Stage
+from weft.plain import Json, Table
 
 History = Mapping[str, Mapping[str, Mapping[str, float]]]  # history_key -> stage -> PastStage data
 
@@ -138,7 +138,7 @@ class Estimates:
         }
 
 
-def merge_history(history: History, key: str, record: Mapping[str, Any]) -> dict[str, Any]:
+def merge_history(history: History, key: str, record: Table) -> Json:
     """The history with one more run of a key; the newest run counts for half."""
     merged = {name: {s: dict(p) for s, p in past.items()} for name, past in history.items()}
     stages = merged.setdefault(key, {})

@@ -6,12 +6,12 @@ asked for as a handful of rows. Inside a lot, tasks follow the plan.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from weft.dag import Floats, Ints
 from weft.job import Job, Preference, Stage
+from weft.messages import AskType
 from weft.plan import Plan
 from weft.resources import ResourceTypes, Vector
 
@@ -70,7 +70,7 @@ class Lot:
         self.gang = False
         self.norm = 0.0
         self.ready: list[int] = []
-        self.rows: list[Any] = [None, None]  # the ask row of each kind (`am.asking`)
+        self.rows: list[Row | None] = [None, None]  # the ask of each kind (`am.asking`)
         self.unstarted = 0
         self.unstarted_s = 0.0
         self.declared_s: float | Sequence[float] = 0.0  # of each task, or by task number
@@ -79,6 +79,21 @@ class Lot:
         """The declared duration of a task of the lot, s."""
         own = self.declared_s
         return own if isinstance(own, float) else own[task]
+
+
+class Row:
+    """One ask: containers of one kind for one lot."""
+
+    __slots__ = ("ask_id", "granted", "kind", "lot", "surplus", "told", "wanted")
+
+    def __init__(self, ask_id: int, lot: Lot, kind: AskType) -> None:
+        self.ask_id = ask_id
+        self.lot = lot
+        self.kind = kind
+        self.granted = 0
+        self.wanted = 0
+        self.told = 0  # the total last sent
+        self.surplus = False  # the last grant came when no more was wanted
 
 
 def build_lots(

@@ -1,8 +1,7 @@
 """An Application Master by names and numbers: what the service starts a tape makes again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from am.core import ApplicationMaster
 from am.estimates import History
 from am.settings import MasterSettings
 from weft.ids import AttemptId
+from weft.plain import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class MasterParts:
 
     attempt_id: AttemptId
     asker: str
-    asker_options: Mapping[str, Any]
+    asker_options: Options
     settings: MasterSettings
     seed: tuple[int, ...]
 

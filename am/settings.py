@@ -1,11 +1,11 @@
 """What a master is configured with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from am.estimates import EstimateSettings, History
 from am.lots import LotLimits
+from weft.plain import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class MasterSettings:
     """
 
     planner: str = "bfs"
-    planner_options: Mapping[str, Any] = field(default_factory=dict)
+    planner_options: Options = field(default_factory=dict)
     plan_wait_s: float = 120.0
     address: str = ""
     resend_s: float = 3.0

@@ -64,7 +64,7 @@ def _simulated(
     **rest: Any,
 ) -> list[Any]:
     from lab.played_runs import simulate_run
-    from sim.command import Request
+    from sim.request import Request
 
     chosen = list(schedulers) or ["capacity"]
     if len(chosen) > 2:

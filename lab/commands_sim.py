@@ -69,7 +69,8 @@ def simulate(
 ) -> None:
     """Run a workload on a cluster in virtual time."""
     chosen = split_settings(options)
-    from sim.command import Request, main_simulate  # numba and all: only when it is called
+    from sim.command import main_simulate  # numba and all: only when it is called
+    from sim.request import Request
 
     request = Request(workload=workload, format=format_, options=chosen, **rest)
     played = []

@@ -9,8 +9,9 @@ from typing import Any
 
 from rm.making import ManagerParts
 from sim import whatif
-from sim.command import Request, simulated
+from sim.command import simulated
 from sim.played import Played, Watched, of_simulation, of_tapes
+from sim.request import Request
 from weft.errors import InputError, WeftError
 from weft.live.tapefile import TapeFile, find_tapes
 from weft.parameters import split_settings

@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sim.command import Request, main_simulate
+from sim.command import main_simulate
 from sim.outputs import SERIES
 from sim.provenance import KEYS
+from sim.request import Request
 from weft.errors import InputError, WeftError
 from weft.workloads.documents import load_document
 

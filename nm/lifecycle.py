@@ -1,7 +1,6 @@
 """The life cycles that a node manager keeps: its own and its containers', as tables."""
 
 from enum import IntEnum, auto
-from typing import Any
 
 from weft.lifecycle import Lifecycle
 
@@ -68,4 +67,6 @@ CONTAINER: Lifecycle[ContainerState, ContainerEvent] = Lifecycle(
     },
 )
 
-LIFECYCLES: tuple[Lifecycle[Any, Any], ...] = (NODE, CONTAINER)
+LIFECYCLES: tuple[
+    Lifecycle[NodeState, NodeEvent] | Lifecycle[ContainerState, ContainerEvent], ...
+] = (NODE, CONTAINER)

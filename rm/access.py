@@ -4,19 +4,13 @@
 that says anything, and whoever administers a queue may submit to it.
 """
 
-from typing import Any
-
 from rm.books import Books
 from rm.records import App
 from weft.access import Caller, Who, may
-from weft.requests import (
-    MoveApplication,
-    Refused,
-    SubmitApplication,
-)
+from weft.requests import ClientRequest, MoveApplication, Refused, SubmitApplication
 
 
-def problem(books: Books, request: Any, caller: Caller) -> Refused | None:
+def problem(books: Books, request: ClientRequest, caller: Caller) -> Refused | None:
     """Why this caller may not ask this; None: it may. What names nothing that is there passes."""
     if caller.everything:
         return None

@@ -24,6 +24,7 @@ from weft.ids import NodeId, attempt_id, attempt_of_container
 from weft.job import Job, Stage
 from weft.jobfile import TASKS_MAX
 from weft.messages import NODE_ENDED, AttemptStopped, ContainerEnd, Outcome, master_address
+from weft.plain import Json
 from weft.resources import ResourceTypes, Vector
 
 OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
@@ -141,7 +142,7 @@ def fail_attempt(
     keep = again and hands_over(books, app)
     _retire(books, attempt, why, keep=keep)
     record = {"kind": "failed", "app": app.app_id, "attempt": number, "why": why, "counts": counts}
-    more: dict[str, Any] = {"kept": True} if keep and attempt.takes_over else {}
+    more: Json = {"kept": True} if keep and attempt.takes_over else {}
     if attempt.ended_node:
         more["ended_node"] = True
     if attempt.failed_on:

@@ -28,6 +28,7 @@ from weft.facts import Fact
 from weft.ids import AppId, AttemptId, ContainerId, NodeId, first_number
 from weft.job import Job
 from weft.outbox import Outbox
+from weft.plain import Table
 from weft.resources import ResourceTypes, Vector
 
 LABELS_MAX = 62
@@ -107,7 +108,7 @@ class Books:
         self.started_s = 0.0
         self.now = 0.0
         self.out: list[Effect] = []
-        self.records: list[Mapping[str, Any]] = []
+        self.records: list[Table] = []
         self.finished: dict[AppId, list[list[float]]] = {}  # [stage, task, run_s], to be persisted
         known = {n: a for n, a in settings.master_demand.items() if n in types.names}
         self.master_vector: Vector = types.vector(known)  # of Weft's own masters
@@ -149,7 +150,7 @@ class Books:
         """Append a fact to the answer."""
         self.out.append(Note(fact))
 
-    def persist(self, record: Mapping[str, Any]) -> None:
+    def persist(self, record: Table) -> None:
         """Append a record that is durable before any other effect of the answer."""
         if self.settings.recovery:
             self.records.append(record)

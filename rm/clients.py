@@ -28,10 +28,16 @@ from weft.requests import (
     READS,
     ApplicationAccepted,
     ApplicationJob,
+    ApplicationReport,
     ApplicationReserved,
+    ClientAnswer,
+    ClientRequest,
+    ClusterMetrics,
+    ContainerReport,
     DecommissionNode,
     Done,
     Explain,
+    Explanation,
     GetApplication,
     GetJob,
     GetMetrics,
@@ -42,6 +48,9 @@ from weft.requests import (
     ListQueues,
     MoveApplication,
     NewApplication,
+    NodeReport,
+    Page,
+    QueueReport,
     RecommissionNode,
     Refused,
     SetExpiry,
@@ -65,7 +74,7 @@ def answer(books: Books, event: ClientRequested) -> None:
     books.out.append(Send(client_address(event.token), got))
 
 
-def _answer(books: Books, request: Any, caller: Caller) -> Any:
+def _answer(books: Books, request: ClientRequest, caller: Caller) -> ClientAnswer:
     handler = _HANDLERS.get(type(request))
     if handler is None:
         return Refused("invalid_argument", "request", f"unknown request {type(request).__name__}")
@@ -95,7 +104,7 @@ def _new(books: Books, request: NewApplication) -> ApplicationReserved:
     return ApplicationReserved(number, books.cluster_ts)
 
 
-def _submit(books: Books, request: SubmitApplication) -> Any:
+def _submit(books: Books, request: SubmitApplication) -> Refused | ApplicationAccepted:
     known = books.submissions.get(request.submission_id) if request.submission_id else None
     if known is not None:
         return ApplicationAccepted(known, books.cluster_ts)
@@ -200,7 +209,7 @@ def _kill(books: Books, request: KillApplication) -> Done:
     return Done(reported(app.state))
 
 
-def _move(books: Books, request: MoveApplication) -> Any:
+def _move(books: Books, request: MoveApplication) -> Refused | Done:
     app = _find(books, request.app_id)
     queue = books.queues.leaf(request.queue)
     if app.state in OVER:
@@ -217,7 +226,7 @@ def _move(books: Books, request: MoveApplication) -> Any:
     return Done(reported(app.state))
 
 
-def _set_priority(books: Books, request: SetPriority) -> Any:
+def _set_priority(books: Books, request: SetPriority) -> Refused | Done:
     app = _find(books, request.app_id)
     if app.state in OVER:
         return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
@@ -228,7 +237,7 @@ def _set_priority(books: Books, request: SetPriority) -> Any:
     return Done(reported(app.state))
 
 
-def _set_expiry(books: Books, request: SetExpiry) -> Any:
+def _set_expiry(books: Books, request: SetExpiry) -> Refused | Done:
     app = _find(books, request.app_id)
     if app.state in OVER:
         return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
@@ -242,7 +251,7 @@ def _set_expiry(books: Books, request: SetExpiry) -> Any:
     return Done(reported(app.state))
 
 
-def _get(books: Books, request: GetApplication) -> Any:
+def _get(books: Books, request: GetApplication) -> ApplicationReport:
     return reports.application(books, _find(books, request.app_id), stages=True)
 
 
@@ -256,7 +265,7 @@ def _job(books: Books, request: GetJob) -> ApplicationJob:
     return ApplicationJob(app.job)
 
 
-def _nodes(books: Books, request: ListNodes) -> Any:
+def _nodes(books: Books, request: ListNodes) -> Page[NodeReport]:
     return reports.nodes(books, request)
 
 
@@ -267,7 +276,7 @@ def _node(books: Books, name: NodeId) -> Node:
     return node
 
 
-def _decommission(books: Books, request: DecommissionNode) -> Any:
+def _decommission(books: Books, request: DecommissionNode) -> Refused | Done:
     if not isfinite(request.timeout_s):
         raise InputError("timeout_s", f"expected a number, got {request.timeout_s}")
     node = _node(books, request.node_id)
@@ -283,23 +292,23 @@ def _recommission(books: Books, request: RecommissionNode) -> Done:
     return Done(node.state.name)
 
 
-def _queues(books: Books, request: ListQueues) -> Any:
+def _queues(books: Books, request: ListQueues) -> QueueReport:
     return reports.queue(books, 0)
 
 
-def _metrics(books: Books, request: GetMetrics) -> Any:
+def _metrics(books: Books, request: GetMetrics) -> ClusterMetrics:
     return reports.metrics(books)
 
 
-def _explain(books: Books, request: Explain) -> Any:
+def _explain(books: Books, request: Explain) -> Explanation:
     return explain.application(books, _find(books, request.app_id))
 
 
-def _containers(books: Books, request: ListContainers) -> Any:
+def _containers(books: Books, request: ListContainers) -> Page[ContainerReport]:
     return reports.containers(books, _find(books, request.app_id), request)
 
 
-_HANDLERS: dict[type, Callable[[Books, Any], Any]] = {
+_HANDLERS: dict[type, Callable[[Books, Any], ClientAnswer]] = {
     NewApplication: _new,
     SubmitApplication: _submit,
     KillApplication: _kill,

@@ -1,13 +1,10 @@
 """The Resource Manager: one door; what it decides is in the modules that it calls."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from rm import clients, leaving, lifetime, masters, nodes, preempt, recovery
 from rm.allocation import match_all
-from rm.books import Books
+from rm.books import Books, Handler
 from rm.invariants import check
 from rm.lifecycle import AttemptState
 from rm.match.protocol import Matcher
@@ -57,7 +54,7 @@ class ResourceManager:
         self._opened = 0  # asks at the last round of preemption
         self._claim_set = False
         self._due_s = -1.0  # when the next chosen container has to go, as far as a timer is set
-        self._handlers: dict[type, Callable[[Books, Any], None]] = {
+        self._handlers: dict[type, Handler] = {
             NodeHeartbeated: nodes.heartbeat,
             ContainersAsked: masters.asked,
             NodeRegistered: nodes.register,

@@ -1,8 +1,6 @@
 """A Resource Manager by names and numbers: what the service starts is what a tape makes again."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +8,7 @@ from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from weft.cluster import QueueSpec
+from weft.plain import Options
 from weft.resources import ResourceTypes
 
 
@@ -21,7 +20,7 @@ class ManagerParts:
     types: ResourceTypes
     queues: QueueSpec
     matcher: str
-    matcher_options: Mapping[str, Any]
+    matcher_options: Options
     settings: ManagerSettings
     seed: int
 

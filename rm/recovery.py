@@ -5,8 +5,7 @@ attempt), `tasks` (finished: [stage, task, run_s]), `move`, `priority`, `final`;
 or left, or is in service again: an empty state).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -30,8 +29,9 @@ from weft.facts import Remark
 from weft.ids import number_of_attempt
 from weft.job import Job, Stage
 from weft.jobfile import TASKS_MAX, job_from_dict
+from weft.plain import Json, Table
 
-Record = Mapping[str, Any]
+Record = Table
 
 KINDS = frozenset(
     {
@@ -84,7 +84,7 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
     """
     starts, newest = 0, 0
     nodes: dict[str, Record] = {}
-    apps: dict[int, dict[str, Any]] = {}
+    apps: dict[int, Json] = {}
     for record in records:
         kind = record["kind"]
         if kind not in KINDS:
@@ -127,7 +127,7 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
 _FIELD = {"move": "queue", "priority": "priority", "expiry": "expires_s"}
 
 
-def _records_of(number: int, known: Mapping[str, Any], small: bool) -> Iterable[Record]:
+def _records_of(number: int, known: Table, small: bool) -> Iterable[Record]:
     yield _shortened(known["app"]) if small else known["app"]
     if "final" in known:
         done: dict[int, int] = dict(known["final"].get("finished", {}))

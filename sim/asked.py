@@ -1,7 +1,7 @@
 """What a rebuilt Resource Manager says when it is asked: the answers that its clients would get."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from rm.core import ResourceManager
 from weft.effects import ClientRequested, Send
@@ -29,6 +29,8 @@ from weft.requests import (
     Refused,
 )
 
+Answer = TypeVar("Answer")
+
 
 class AskedManager:
     """Reads a manager that stands still at `now`, s on the cluster's clock."""
@@ -36,14 +38,15 @@ class AskedManager:
     def __init__(self, manager: ResourceManager, now: float) -> None:
         self._manager, self._now = manager, now
 
-    def _ask(self, request: ClientRequest) -> Any:
+    def _ask(self, request: ClientRequest, kind: type[Answer]) -> Answer:
         """Raises InputError for what it refuses."""
         orders = self._manager.handle(ClientRequested("replay", request), self._now)
         for order in orders:
             if isinstance(order, Send) and order.to == "client:replay":
                 if isinstance(order.message, Refused):
                     raise InputError(order.message.place, order.message.problem)
-                return order.message
+                if isinstance(order.message, kind):
+                    return order.message
         raise WeftError(f"the manager did not answer {type(request).__name__}")
 
     def applications(
@@ -53,18 +56,17 @@ class AskedManager:
         pages: list[Page[ApplicationReport]] = []
         while not pages or pages[-1].next:
             page = pages[-1].next if pages else ""
-            pages.append(self._ask(ListApplications(tuple(states), queue, user, limit, page)))
+            asked = ListApplications(tuple(states), queue, user, limit, page)
+            pages.append(self._ask(asked, Page))
         return tuple(report for page in reversed(pages) for report in page.items)
 
     def application(self, app: AppId) -> ApplicationReport:
         """One application with its stages."""
-        report: ApplicationReport = self._ask(GetApplication(app))
-        return report
+        return self._ask(GetApplication(app), ApplicationReport)
 
     def explain(self, app: AppId) -> Explanation:
         """Why its pending stages are pending."""
-        explanation: Explanation = self._ask(Explain(app))
-        return explanation
+        return self._ask(Explain(app), Explanation)
 
     def nodes(self) -> tuple[NodeReport, ...]:
         """Reports of all nodes."""
@@ -76,26 +78,21 @@ class AskedManager:
 
     def _all(self, asked: Callable[[str], ClientRequest]) -> tuple[Any, ...]:
         """Follow the pages of a listing."""
-        found: list[Any] = []
-        page = ""
-        while True:
-            answer: Page[Any] = self._ask(asked(page))
-            found += answer.items
-            page = answer.next
-            if not page:
-                return tuple(found)
+        page = self._ask(asked(""), Page)
+        found = [*page.items]
+        while page.next:
+            page = self._ask(asked(page.next), Page)
+            found += page.items
+        return tuple(found)
 
     def job(self, app: AppId) -> Job:
         """The job of an application."""
-        answer: ApplicationJob = self._ask(GetJob(app))
-        return answer.job
+        return self._ask(GetJob(app), ApplicationJob).job
 
     def queues(self) -> QueueReport:
         """The tree of queues."""
-        root: QueueReport = self._ask(ListQueues())
-        return root
+        return self._ask(ListQueues(), QueueReport)
 
     def metrics(self) -> ClusterMetrics:
         """Counts over the cluster."""
-        counts: ClusterMetrics = self._ask(GetMetrics())
-        return counts
+        return self._ask(GetMetrics(), ClusterMetrics)

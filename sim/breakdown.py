@@ -3,14 +3,14 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from sim.chaos import REPEAT, Chaos
-from sim.engine import Actor, Engine
+from sim.engine import Actor, Effects, Engine
 from sim.faults import FaultKind, Faults
-from sim.hostile import hostile
+from sim.hostile import Change, hostile
 from sim.network import Network
 from sim.outages import Pauses, die_amid, die_without_room, set_clock
 from sim.settings import SimSettings
@@ -39,7 +39,7 @@ class Breakable(Protocol):
         """How often the Resource Manager started before it did last."""
         ...
 
-    def listen(self, tap: Callable[[Address, Any], None]) -> None:
+    def listen(self, tap: Callable[[Address, object], None]) -> None:
         """Call `tap` with every message."""
 
     def start_manager(self) -> None:
@@ -80,7 +80,7 @@ class _Later:
     def __init__(self) -> None:
         self.calls: dict[int, Callable[[], None]] = {}
 
-    def handle(self, event: TimerFired, now: float) -> list[Any]:
+    def handle(self, event: TimerFired, now: float) -> Effects:
         """Timers only; a key is the number of a call."""
         self.calls.pop(event.key)()  # type: ignore[call-overload]
         return []
@@ -102,7 +102,7 @@ class Breakdown:
         self._disk_fails = any(f.kind is FaultKind.DISK_FULL for f in faults.script)
         listens = {FaultKind.REPLAY, FaultKind.HOSTILE}
         listening = any(f.kind in listens for f in faults.script)
-        self._sent: deque[tuple[Address, Any]] = deque(maxlen=SENT_MAX)
+        self._sent: deque[tuple[Address, object]] = deque(maxlen=SENT_MAX)
         if listening:
             simulation.listen(lambda to, message: self._sent.append((to, message)))
         self._orders: deque[DecommissionNode | RecommissionNode] = deque()  # of an operator
@@ -242,9 +242,7 @@ class Breakdown:
         """Messages arrive that nobody honest sends."""
         self._arrive(number, count, partial(hostile, epoch=self._simulation.epoch))
 
-    def _arrive(
-        self, number: int, count: int, change: Callable[..., list[tuple[Address, Any]]]
-    ) -> None:
+    def _arrive(self, number: int, count: int, change: Change) -> None:
         rng = np.random.default_rng([self._simulation.settings.seed, 24, number])
         sent = list(self._sent)
         for _ in range(count if sent else 0):
@@ -280,7 +278,7 @@ class Breakdown:
         if manager is not None:
             self._engine.soon(manager, ClientRequested(OPERATOR, self._orders[0]))
 
-    def operator_answered(self, answer: Any) -> None:
+    def operator_answered(self, answer: object) -> None:
         """The manager's answer; a node that is not known yet is named again."""
         if isinstance(answer, Refused) or not self._orders:
             return

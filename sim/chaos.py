@@ -1,10 +1,11 @@
 """Who breaks a simulated cluster on time, after a script of faults."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol, cast
 
+from sim.engine import Effects
 from sim.faults import Fault, FaultKind, Faults
-from weft.effects import SetTimer, Started
+from weft.effects import SetTimer, Started, TimerFired
 from weft.ids import NodeId
 
 REPEAT = "repeat"  # key of the timer after which an operator's order is given again
@@ -83,7 +84,7 @@ class Chaos:
     def __init__(self, cluster: Breakable) -> None:
         self._cluster = cluster
 
-    def handle(self, event: Any, now: float) -> list[Any]:
+    def handle(self, event: Started | TimerFired, now: float) -> Effects:
         """`Started` sets the timers; a timer's key is (number of the fault, whether it ends)."""
         script = self._cluster.faults.script
         if isinstance(event, Started):
@@ -91,7 +92,7 @@ class Chaos:
         if event.key == REPEAT:
             self._cluster.give_order()
             return []
-        number, over = event.key
+        number, over = cast(tuple[int, bool], event.key)
         fault = script[number]
         if over:
             self._end(fault)

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.cluster import ClusterSpec
 from weft.errors import InvariantError
-from weft.facts import Closed, NodeChanged, Placed, TaskStarted, TaskStopped
+from weft.facts import Closed, Fact, NodeChanged, Placed, TaskStarted, TaskStopped
 from weft.ids import AppId, ContainerId, NodeId, app_of_container
 from weft.job import EdgeKind, Job
 from weft.messages import Outcome
@@ -53,7 +53,7 @@ class Checkers:
             TaskStopped: self._on_stopped,
         }
 
-    def note(self, now: float, fact: Any) -> None:
+    def note(self, now: float, fact: Fact) -> None:
         """Take one fact; raises InvariantError."""
         watch = self._watch.get(type(fact))
         if watch is not None:

@@ -1,10 +1,11 @@
 """The client of a simulation: submits each job at its arrival, until it is answered."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
+from sim.engine import Effects
 from sim.recorder import JobRow, Recorder
-from weft.effects import ClientRequested, Send, SetTimer, Started
+from weft.effects import ClientRequested, Send, SetTimer, Started, TimerFired
 from weft.job import Job
 from weft.messages import MANAGER, Address, client_address
 from weft.requests import ApplicationAccepted, Refused, SubmitApplication
@@ -22,22 +23,22 @@ class Client:
         recorder.jobs = [JobRow(job, number) for number, job in enumerate(jobs)]
         recorder.open_jobs = len(jobs)
 
-    def handle(self, event: Any, now: float) -> list[Any]:
+    def handle(self, event: Started | TimerFired, now: float) -> Effects:
         """`Started` plans the arrivals; a timer's key is the number of a job to submit."""
         rows = self._recorder.jobs
         if isinstance(event, Started):
             return [SetTimer(row.job.arrival_s, row.number) for row in rows]
-        number = event.key
+        number = cast(int, event.key)
         row = rows[number]
         if row.app or row.finish_s >= 0:
             return []
         request = SubmitApplication(row.job, f"{self.named}{number}")
-        effects: list[Any] = [Send(MANAGER, ClientRequested(str(number), request))]
+        effects: Effects = [Send(MANAGER, ClientRequested(str(number), request))]
         if self._repeat:
             effects.append(SetTimer(RETRY_S, number))
         return effects
 
-    def answered(self, to: Address, answer: Any, now: float) -> None:
+    def answered(self, to: Address, answer: object, now: float) -> None:
         """The Resource Manager's answer to a submission."""
         token = to.removeprefix(client_address(""))
         if not token.isdecimal():

@@ -1,6 +1,6 @@
 """The composition root: the very same cores and registries as the services, in virtual time."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,7 @@ from weft.effects import (
     TimerFired,
 )
 from weft.errors import InputError, WeftError
-from weft.facts import facts_of
+from weft.facts import Fact, facts_of
 from weft.ids import AppId, ContainerId, NodeId, app_of_container
 from weft.job import Job
 from weft.messages import (
@@ -56,6 +56,7 @@ from weft.messages import (
     master_address,
     node_address,
 )
+from weft.plain import Table
 from weft.plan import Plan
 
 
@@ -76,10 +77,10 @@ class Simulation:
         self.engine = self._make_engine()
         self.engine.events_max = settings.events_max
         self.recorder = recorder or Recorder()
-        self.watchers: list[Callable[[float, Any], None]] = []  # beside the recorder
+        self.watchers: list[Callable[[float, Fact], None]] = []  # beside the recorder
         self.network = self._make_network()
         self.actors: dict[Address, Actor] = {}
-        self._taps: list[Callable[[Address, Any], None]] = []  # told of every message
+        self._taps: list[Callable[[Address, object], None]] = []  # told of every message
         skip = settings.skip_idle and not self._lossy
         self._idle = IdleBeats(self.engine, self._hand_over, skip=skip)
         # beats that are left out are not answered, which is no reason to stand still
@@ -91,10 +92,10 @@ class Simulation:
         self._hosts: dict[Address, NodeId] = {}  # masters -> the node that they run on
         self._masters: dict[ContainerId, Actor] = {}
         self._launched: dict[Address, ContainerId] = {}
-        self._records: list[Any] = []
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._records: list[Table] = []
+        self._plans: dict[Hashable, Plan] = {}
         self._shelf = PlanShelf()
-        self._machines: tuple[Any, Machines] = ((), Machines(np.zeros((0, len(cluster.types)))))
+        self._machines: tuple[object, Machines] = ((), Machines(np.zeros((0, len(cluster.types)))))
         self._lives = 0  # of the manager
         self._boots: dict[NodeId, int] = {}
         self._rare: dict[type, Callable[[Actor, Any, float], None]] = {
@@ -133,7 +134,7 @@ class Simulation:
             )
         return self.recorder
 
-    def listen(self, tap: Callable[[Address, Any], None]) -> None:
+    def listen(self, tap: Callable[[Address, object], None]) -> None:
         """Have every message told, (to, message), whatever becomes of it."""
         self._taps.append(tap)
         self.network.watch(True)
@@ -193,7 +194,7 @@ class Simulation:
             self._idle.seen()
         self._hand_over(actor, event, now)
 
-    def _hand_over(self, actor: Actor, event: Any, now: float) -> None:
+    def _hand_over(self, actor: Actor, event: object, now: float) -> None:
         """Let a core take an event in, and carry out its effects in order."""
         listeners, watchers = self._listeners, self.watchers
         for effect in actor.handle(event, now):
@@ -231,7 +232,7 @@ class Simulation:
             self._unchecked = 0
             actor.core.check()
 
-    def _send(self, source: Actor, to: Address, message: Any, now: float) -> None:
+    def _send(self, source: Actor, to: Address, message: object, now: float) -> None:
         target = self.actors.get(to)
         for tap in self._taps:
             tap(to, message)

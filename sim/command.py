@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from sim.faults import NO_FAULTS, Faults, faults_from_dict, random_faults
 from sim.outputs import summarise, write_run
 from sim.provenance import described
 from sim.recorder import Recorder
+from sim.request import Request
 from sim.reshape import fit, misestimate, parse_error, with_arrivals, with_load
 from sim.results import Run, task_rows
 from sim.settings import SimSettings, role_settings
@@ -34,34 +34,6 @@ from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
 GC_THRESHOLD = 5_000_000  # the cyclic collector looks rarely: next to no garbage needs it
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The command line of one run."""
-
-    workload: tuple[str, ...]
-    cluster: str
-    scheduler: str = "capacity"
-    matcher: str = ""
-    planner: str = ""
-    asker: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
-    seed: int = 0
-    out: str = ""
-    format: str = "auto"
-    jobs_max: int = 0
-    estimate_error: str = ""
-    load: float = 1.0
-    arrivals: str = "file"
-    checks: bool = False
-    decisions: bool = False
-    report: bool = False
-    faults: str = ""
-    pace: str = "yarn"
-    until_s: float = float("inf")
-    parquet: bool = False
-    trace: str = ""
 
 
 def main_simulate(

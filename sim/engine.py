@@ -13,11 +13,14 @@ from typing import Any, Protocol
 from weft.effects import TimerFired
 from weft.errors import InvariantError
 
+Effects = list[Any]  # of a core, and of `sim.outages`, which puts one of its own among them
+Door = Callable[[Any, float], Effects]
+
 
 class Core(Protocol):
     """What every role is: one door."""
 
-    def handle(self, event: Any, now: float) -> list[Any]:
+    def handle(self, event: Any, now: float) -> Effects:
         """Take an event at a time, answer with effects."""
 
 
@@ -30,14 +33,15 @@ class Actor:
         self.address = address
         self.name = name or address
         self.core = core
-        self.handle: Callable[[Any, float], list[Any]] = core.handle
+        self.handle: Door = core.handle
         self.alive = True
         self.parked = False  # its heartbeats are left out (`sim.idle`)
         self.beat: Any = None  # when they fall due (`sim.idle`)
         self.timers: dict[Hashable, int] = {}  # key -> serial of its entry in the heap
 
 
-Deliver = Callable[[Actor, Any, float], None]
+Deliver = Callable[[Actor, object, float], None]
+Fire = Callable[[Actor, TimerFired, float], None]
 
 
 class Engine:
@@ -52,8 +56,8 @@ class Engine:
         self.events = 0
         self.events_max = inf
         self.before: Callable[[float], None] | None = None  # told where time is about to move
-        self._heap: list[tuple[float, int, Actor, Any]] = []
-        self._ready: deque[tuple[Actor, Any, int]] = deque()
+        self._heap: list[tuple[float, int, Actor, object]] = []
+        self._ready: deque[tuple[Actor, object, int]] = deque()
         self._serial = 0
         self._keys: dict[Hashable, TimerFired] = {}
         self._stopped = False
@@ -63,11 +67,11 @@ class Engine:
         """Whether something else is still to be delivered at the present instant."""
         return bool(self._ready)
 
-    def soon(self, actor: Actor, event: Any) -> None:
+    def soon(self, actor: Actor, event: object) -> None:
         """Deliver an event now, after all that is due now."""
         self._ready.append((actor, event, 0))
 
-    def at(self, time_s: float, actor: Actor, event: Any) -> None:
+    def at(self, time_s: float, actor: Actor, event: object) -> None:
         """Deliver an event at a time that is not before now."""
         self._serial += 1
         heappush(self._heap, (time_s, self._serial, actor, event))
@@ -100,7 +104,7 @@ class Engine:
         """Let `run` return after the present event."""
         self._stopped = True
 
-    def run(self, deliver: Deliver, fire: Deliver, until_s: float = inf) -> None:
+    def run(self, deliver: Deliver, fire: Fire, until_s: float = inf) -> None:
         """Deliver messages and fire timers in order, until none is left, `stop` or time is up."""
         heap, ready = self._heap, self._ready
         self._stopped = False

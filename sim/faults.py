@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
-from typing import Any
 
 import numpy as np
 
 from sim.network import LinkSettings
 from weft.errors import InputError
+from weft.plain import Json, Table
 from weft.reading import read_integer, read_table, read_text
 from weft.resources import read_amount
 
@@ -81,21 +81,21 @@ def faults_from_dict(data: object, nodes: Sequence[str], jobs: int) -> Faults:
     return Faults(tuple(sorted(script, key=lambda f: f.at_s)), links, rare)
 
 
-def faults_to_dict(faults: Faults) -> dict[str, Any]:
+def faults_to_dict(faults: Faults) -> Json:
     """The document that `faults_from_dict` reads."""
     links = faults.network
     named = ("delay_s_min", "delay_s_max", "loss", "duplicate")
     network = {name: getattr(links, name) for name in named if getattr(links, name)}
     rows = []
     for fault in faults.script:
-        row: dict[str, Any] = {"at_s": fault.at_s, "fault": fault.kind.value}
+        row: Json = {"at_s": fault.at_s, "fault": fault.kind.value}
         if fault.nodes:
             row["nodes"] = list(fault.nodes)
         row.update({name: getattr(fault, name) for name in _USED.get(fault.kind, ("for_s",))})
         if fault.effect >= 0:
             row["effect"] = fault.effect
         rows.append(row)
-    found: dict[str, Any] = {"network": network} if network else {}
+    found: Json = {"network": network} if network else {}
     return {**found, **({"rare": faults.rare} if faults.rare else {}), "faults": rows}
 
 
@@ -121,7 +121,7 @@ def _links(data: object) -> LinkSettings:
 
 
 def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
-    table: Mapping[str, Any] = read_table(
+    table: Table = read_table(
         data,
         place,
         {"at_s", "fault", "node", "nodes", "job", "for_s", "speed", "timeout_s", "effect",

@@ -4,13 +4,14 @@ One row a container (masters included), in the order of their grants, and the ch
 else with their times. A page that has the columns knows every moment of the run and asks nobody.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rm.core import ResourceManager
 from rm.records import App, Attempt
 from sim.played import Played, Rerun
+from weft.doors import ManagerTold
 from weft.effects import Effect, Note
 from weft.facts import (
     AppChanged,
@@ -23,6 +24,7 @@ from weft.facts import (
 )
 from weft.ids import AppId, ContainerId, NodeId, app_of_attempt, app_of_container
 from weft.messages import ContainersAsked, NodeHeartbeated
+from weft.plain import Json
 from weft.resources import Vector
 
 RUNS = -1  # the outcome of what had not ended when the run was over
@@ -44,8 +46,8 @@ class Film:
     What happened in one step happened in this order: ends, asked, grants, all else.
     """
 
-    jobs: list[dict[str, Any]] = field(default_factory=list)
-    nodes: list[dict[str, Any]] = field(default_factory=list)
+    jobs: list[Json] = field(default_factory=list)
+    nodes: list[Json] = field(default_factory=list)
     demands: list[Vector] = field(default_factory=list)
     start: list[float] = field(default_factory=list)
     end: list[float] = field(default_factory=list)
@@ -91,7 +93,7 @@ class _Maker:
         self._step = self._turn = 0
 
     def answered(
-        self, event: Any, now: float, orders: list[Effect], manager: ResourceManager
+        self, event: ManagerTold, now: float, orders: list[Effect], manager: ResourceManager
     ) -> None:
         """Take what a step led to."""
         self._turn = 0
@@ -267,7 +269,7 @@ class _Maker:
             self.film.progress.append((_s(now), self._step, job, finished))
 
 
-_TAKES: dict[type, Any] = {
+_TAKES: dict[type, Callable[[_Maker, Any, float, ResourceManager], None]] = {
     Placed: _Maker._placed,
     Closed: _Maker._closed,
     AppChanged: _Maker._app,

@@ -7,8 +7,8 @@ somebody says in another's name, is left out: against that nothing but measureme
 authentication helps. Fields that break a rule of the wire are the wire's to refuse.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -29,19 +29,19 @@ from weft.messages import (
     TaskEnd,
 )
 
+Arrivals = list[tuple[Address, object]]  # to whom, and which message
+Change = Callable[[np.random.Generator, Address, object], Arrivals]  # of one that was seen
 NOBODY = attempt_id(99, 1)  # an attempt that never was
 NOT_YET = 1_000_000  # containers of one attempt, of which no run has so many
 
 
-def hostile(
-    rng: np.random.Generator, to: Address, message: Any, epoch: int
-) -> list[tuple[Address, Any]]:
+def hostile(rng: np.random.Generator, to: Address, message: object, epoch: int) -> Arrivals:
     """What somebody hostile makes of a message that it saw; `epoch` is the manager's."""
     made = _bent(rng, message, epoch)
     return [] if made is None else [(to if to != MANAGER else MANAGER, made)]
 
 
-def _bent(rng: np.random.Generator, message: Any, epoch: int) -> Any:
+def _bent(rng: np.random.Generator, message: object, epoch: int) -> object:
     foreign = container_id(NOBODY, int(rng.integers(1, 100)))
     if isinstance(message, NodeHeartbeated):
         if rng.random() < 0.5:  # of an application that is there, and not granted to anybody yet

@@ -17,15 +17,15 @@ faults nothing is parked, and in prompt pace no master is.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain, islice
 from math import inf, nextafter
-from typing import Any
 
 from nm.core import HEARTBEAT
 from rm.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook
 from rm.books import Books
-from sim.engine import Actor, Engine
+from sim.engine import Actor, Deliver, Engine
+from weft.dag import Floats
 from weft.effects import TimerFired
 from weft.ids import AttemptId, NodeId, app_of_attempt
 
@@ -48,7 +48,8 @@ class Beat:
         self.actor = actor
         self.key = key
         self.rank = rank  # negative: before all else at the same time
-        self.tight: Any = None  # the floor of the asks below which a parked node's room is
+        # the floor of the asks below which a parked node's room is
+        self.tight: Floats | None = None
         self.phase_s = first_s
         self.interval_s = 0.0  # unknown before the second beat
         self.number = 0  # of the next beat on the grid
@@ -76,9 +77,7 @@ class Beat:
 class IdleBeats:
     """Keeps every heartbeat on its grid; with `skip`, leaves out those that change nothing."""
 
-    def __init__(
-        self, engine: Engine, deliver: Callable[[Actor, Any, float], None], *, skip: bool
-    ) -> None:
+    def __init__(self, engine: Engine, deliver: Deliver, *, skip: bool) -> None:
         self._engine = engine
         self._deliver = deliver
         self._skip = skip
@@ -87,7 +86,8 @@ class IdleBeats:
         self._keys: dict[Actor, Key] = {}
         self._ring: list[tuple[float, int, Beat]] = []  # parked nodes by place in the interval
         self._interval_s = 0.0  # of their beats
-        self._least: Any = None  # the newest floor of the asks that parked nodes were held against
+        # the newest floor of the asks that parked nodes were held against
+        self._least: Floats | None = None
         self._tight_nodes = 0  # how many of them have no room for it
         self._nodes = 0
         self.left_out = 0
@@ -262,7 +262,7 @@ class IdleBeats:
         if limit_s >= due_s:
             self._first_after(due_s, limit_s)
 
-    def _tight(self) -> Any:
+    def _tight(self) -> Floats | None:
         """The floor of the pending asks, if room for it is all that may make a beat matter."""
         books = self._books
         assert books is not None
@@ -270,7 +270,7 @@ class IdleBeats:
             return None
         return None if self._engine.now >= books.matching.reserve_at else books.rows.floor()
 
-    def _tighten(self, beat: Beat, floor: Any) -> None:
+    def _tighten(self, beat: Beat, floor: Floats) -> None:
         """No room for the floor of the asks; a parked node gains none before it beats."""
         if floor is not self._least:
             self._least, self._tight_nodes = floor, 0

@@ -4,16 +4,14 @@ Every outage wraps the door of an actor's core, so that a run without outages pa
 """
 
 from collections.abc import Callable
-from typing import Any
 
-from sim.engine import Actor, Engine
+from sim.engine import Actor, Door, Effects, Engine
 from weft.effects import Persist, TimerFired
 from weft.ids import NodeId
 from weft.messages import NodeHeartbeated
 from weft.record import record
 
 Act = Callable[[], None]
-Door = Callable[[Any, float], list[Any]]
 
 
 @record
@@ -29,16 +27,16 @@ class Pauses:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.waited: dict[NodeId, float] = {}  # when a node's newest report came that had to wait
-        self._waiting: dict[Actor, tuple[Door, list[Any]]] = {}
+        self._waiting: dict[Actor, tuple[Door, list[object]]] = {}
 
     def pause(self, actor: Actor) -> None:
         """Let a process take in nothing from now on."""
         if actor in self._waiting or not actor.alive:
             return
-        waiting: list[Any] = []
+        waiting: list[object] = []
         self._waiting[actor] = (actor.handle, waiting)
 
-        def wait(event: Any, now: float) -> list[Any]:
+        def wait(event: object, now: float) -> Effects:
             waiting.append(event)
             if type(event) is NodeHeartbeated:
                 self.waited[event.node_id] = self._engine.now
@@ -64,7 +62,7 @@ def die_amid(actor: Actor, keep: int, act: Act) -> None:
     """Have a process die at its next event with more than `keep` effects, after so many of them."""
     inner = actor.handle
 
-    def handle(event: Any, now: float) -> list[Any]:
+    def handle(event: object, now: float) -> Effects:
         effects = inner(event, now)
         if len(effects) <= keep:
             return effects
@@ -84,7 +82,7 @@ def die_without_room(actor: Actor, full: Callable[[], bool], act: Act) -> None:
     """A process that must write ends where its disk is full: nothing after the write is done."""
     inner = actor.handle
 
-    def handle(event: Any, now: float) -> list[Any]:
+    def handle(event: object, now: float) -> Effects:
         effects = inner(event, now)
         if full():
             for place, effect in enumerate(effects):

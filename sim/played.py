@@ -7,7 +7,7 @@ to where it stood before any of them. Going forward feeds what lies between, goi
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rm.core import LIVENESS, ResourceManager
 from rm.making import ManagerParts
@@ -15,6 +15,7 @@ from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
 from weft.cluster import ClusterSpec, QueueSpec
+from weft.doors import ManagerTold
 from weft.effects import Effect, TimerFired
 from weft.errors import WeftError
 from weft.ids import AppId
@@ -25,7 +26,7 @@ from weft.tape.made import from_data
 from weft.tape.rows import CoreAdded, Handled, Row
 
 Make = Callable[[], ResourceManager]
-Answered = Callable[[Any, float, list[Effect], ResourceManager], None]
+Answered = Callable[[ManagerTold, float, list[Effect], ResourceManager], None]
 
 
 class Seen(NamedTuple):
@@ -38,7 +39,7 @@ class Seen(NamedTuple):
 class Step(NamedTuple):
     """An event that a manager handled at `now`, s; with `begin` another life of it begins first."""
 
-    event: Any
+    event: ManagerTold
     now: float
     begin: Make | None = None
     seen: Seen | None = None
@@ -170,7 +171,7 @@ class Watched(Simulation):
         handle, steps = actor.handle, self.steps
         begin: list[Make | None] = [lambda: self.make_manager(lives)]
 
-        def heard(event: Any, now: float) -> list[Effect]:
+        def heard(event: ManagerTold, now: float) -> list[Effect]:
             seen = None
             if type(event) is TimerFired and event.key == LIVENESS:
                 seen = _seen(self.manager)

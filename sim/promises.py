@@ -1,10 +1,8 @@
 """Promises that need more than facts to be judged: what was said, and what waits to be heard."""
 
-from typing import Any
-
 from sim.cluster import Simulation
 from weft.errors import InvariantError
-from weft.facts import Closed, NodeChanged, Placed, TaskStarted
+from weft.facts import Closed, Fact, NodeChanged, Placed, TaskStarted
 from weft.ids import AppId, ContainerId, NodeId, app_of_attempt
 from weft.messages import Address, AttemptAccepted, ContainersGranted, Outcome, ends_of
 
@@ -29,7 +27,7 @@ class Promises:
         simulation.watchers.append(self.note)
         simulation.listen(self.message)
 
-    def message(self, to: Address, message: Any) -> None:
+    def message(self, to: Address, message: object) -> None:
         """Somebody sends a message."""
         if isinstance(message, ContainersGranted):
             app = app_of_attempt(message.attempt_id)
@@ -42,10 +40,9 @@ class Promises:
             if forgotten:
                 raise InvariantError(f"a success that was told is forgotten [{sorted(forgotten)}]")
 
-    def note(self, now: float, fact: Any) -> None:
+    def note(self, now: float, fact: Fact) -> None:
         """A core notes a fact."""
-        kind = type(fact)
-        if kind is NodeChanged:
+        if isinstance(fact, NodeChanged):
             self._states[fact.node] = fact.state
             heard_s = self._simulation.waited.get(fact.node)
             if fact.state == "LOST" and heard_s is not None:
@@ -54,16 +51,16 @@ class Promises:
                     raise InvariantError(
                         f"a node is declared lost though its word waits to be heard [{fact.node}]"
                     )
-        elif kind is Placed:
+        elif isinstance(fact, Placed):
             if fact.node in self._simulation.out_of_service:
                 raise InvariantError(
                     f"a node that was taken out of service gets work [{fact.node}]"
                 )
-        elif kind is Closed:
+        elif isinstance(fact, Closed):
             if fact.outcome is Outcome.LOST:
                 self._lost.add(fact.container)
         elif (
-            kind is TaskStarted
+            isinstance(fact, TaskStarted)
             and not self._early
             and fact.container in self._lost
             and self._states.get(fact.node) == "LOST"

@@ -18,9 +18,12 @@ from typing import Any
 from am.ask.registry import asker_parameters
 from am.plan.registry import planner_parameters
 from rm.match.registry import matcher_parameters
+from sim.request import Request
 from sim.settings import SimSettings, manager_settings, master_settings
 from weft.cluster import ClusterSpec, QueueSpec
 from weft.job import Job
+from weft.plain import Json, Table
+from weft.resources import Vector
 
 BLOCK = 1 << 20
 _PER_JOB = ("address", "history", "planner", "planner_options")  # told elsewhere, or of one job
@@ -31,9 +34,9 @@ KEYS = (
 
 
 def described(
-    request: Any, cluster: ClusterSpec, jobs: Sequence[Job], settings: SimSettings
-) -> dict[str, Any]:
-    """The keys of `KEYS`: `request` is the command line (`sim.command.Request`), the rest what ran.
+    request: Request, cluster: ClusterSpec, jobs: Sequence[Job], settings: SimSettings
+) -> Json:
+    """The keys of `KEYS`: `request` is the command line, the rest what ran.
 
     Raises InputError where a part does not know one of its parameters.
     """
@@ -64,7 +67,7 @@ def described(
     }
 
 
-def command_of(request: Any) -> str:
+def command_of(request: Request) -> str:
     """The command line that repeats a run, with every option that is not at its default."""
     words = ["weft", "simulate", *request.workload, "--cluster", request.cluster]
     given = {
@@ -85,7 +88,7 @@ def command_of(request: Any) -> str:
     return shlex.join(words)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Plain data that JSON can hold: dataclasses as tables, an infinite number as its name."""
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
@@ -113,7 +116,7 @@ def file_digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def _workload(request: Any, jobs: Sequence[Job]) -> dict[str, Any]:
+def _workload(request: Request, jobs: Sequence[Job]) -> Json:
     files = [{"path": text, "sha256": file_digest(Path(text))} for text in request.workload]
     return {
         "files": files,
@@ -124,10 +127,10 @@ def _workload(request: Any, jobs: Sequence[Job]) -> dict[str, Any]:
     }
 
 
-def _cluster(given: str, cluster: ClusterSpec) -> dict[str, Any]:
+def _cluster(given: str, cluster: ClusterSpec) -> Json:
     names = cluster.types.names
     path = Path(given)
-    counts: dict[tuple[Any, ...], int] = {}
+    counts: dict[tuple[Vector, tuple[str, ...]], int] = {}
     for node in cluster.nodes:
         key = (node.capacity, node.labels)
         counts[key] = counts.get(key, 0) + 1
@@ -143,7 +146,7 @@ def _cluster(given: str, cluster: ClusterSpec) -> dict[str, Any]:
     }
 
 
-def _queues(queues: Iterable[tuple[str, QueueSpec]]) -> dict[str, Any]:
+def _queues(queues: Iterable[tuple[str, QueueSpec]]) -> Json:
     return {
         path: {"capacity": queue.capacity, "max_capacity": queue.max_capacity}
         | ({"max_applications": queue.max_applications} if queue.max_applications else {})
@@ -154,7 +157,7 @@ def _queues(queues: Iterable[tuple[str, QueueSpec]]) -> dict[str, Any]:
     }
 
 
-def _without(table: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _without(table: Table, names: tuple[str, ...]) -> Json:
     return {name: each for name, each in table.items() if name not in names}
 
 

@@ -7,6 +7,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -41,6 +42,7 @@ from weft.ids import (
 )
 from weft.job import Job
 from weft.messages import AskType, Outcome
+from weft.plain import Json, Table
 from weft.record import as_dict
 
 CHUNK = 1 << 20  # bytes of decisions that are hashed in one go
@@ -52,6 +54,7 @@ _NUMBER: Final = (1 << CONTAINER_BITS) - 1  # 1: a master's own container
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _PREEMPTED: Final = Outcome.PREEMPTED
 _ALTRUISTIC: Final = AskType.ALTRUISTIC
+Take = Callable[[float, Any], None]  # of one kind of fact, with its time
 ENDED = {"FINISHED", "FAILED", "KILLED"}
 
 
@@ -104,7 +107,7 @@ class _Names(dict[NodeId, bytes]):
 class Recorder:
     """Facts in; `finish` closes the books. `log` takes a line of the decision log at a time."""
 
-    log: Callable[[Mapping[str, Any]], None] | None = None
+    log: Callable[[Table], None] | None = None
     on_done: Callable[[], None] | None = None  # told when the last job ended
     jobs: list[JobRow] = field(default_factory=list)
     by_app: dict[AppId, JobRow] = field(default_factory=dict)
@@ -124,9 +127,9 @@ class Recorder:
     _names: _Names = field(default_factory=_Names)
     _stops: bytearray = field(default_factory=bytearray)  # a row a task, as `_STOPPED` packs it
 
-    def listeners(self) -> dict[type, Callable[[float, Any], None]]:
+    def listeners(self) -> dict[type, Take]:
         """Who takes a kind of fact: a simulation asks once, and makes no call for other kinds."""
-        kinds: dict[type, Callable[[float, Any], None]] = {
+        kinds: dict[type, Take] = {
             TaskStopped: self._task_stopped,
             Placed: self._placed,
             Closed: self._closed,
@@ -146,7 +149,7 @@ class Recorder:
         single = {kind: partial(self._logged, kinds.get(kind)) for kind in logged}
         return {**single, **{run: partial(_each, single) for run in get_args(RunFact)}}
 
-    def _logged(self, take: Callable[[float, Any], None] | None, now: float, fact: Fact) -> None:
+    def _logged(self, take: Take | None, now: float, fact: Fact) -> None:
         if take is not None:
             take(now, fact)
         if self.log is not None:
@@ -296,16 +299,14 @@ class Recorder:
         return str(self._hash.copy().hexdigest())
 
 
-def _each(
-    take: Mapping[type, Callable[[float, Any], None]], now: float, noted: Fact | RunFact
-) -> None:
+def _each(take: Mapping[type, Take], now: float, noted: Fact | RunFact) -> None:
     for fact in facts_of(noted):
         take[type(fact)](now, fact)
 
 
-def _plain(fact: Fact) -> dict[str, Any]:
+def _plain(fact: Fact) -> Json:
     return {key: _value(value) for key, value in as_dict(fact).items()}
 
 
-def _value(value: Any) -> Any:
-    return value.name.lower() if hasattr(value, "name") else value
+def _value(value: object) -> object:
+    return value.name.lower() if isinstance(value, Enum) else value

@@ -4,7 +4,7 @@ Every core of a tape stands alone: its inputs are on the tape, whoever sent them
 without those of other processes, and a cluster is as many replays as it had processes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from rm.making import ManagerParts
 from weft.effects import Effect
 from weft.errors import WeftError
 from weft.messages import Address
+from weft.plain import Json, Table
 from weft.tape.made import from_data
 from weft.tape.rows import (
     DAMAGES,
@@ -52,7 +53,7 @@ class Difference:
     number: int  # of the event on the tape, from 1
     now: float
     core: Address
-    event: Any
+    event: object
     live: str
     replayed: str
 
@@ -66,7 +67,7 @@ class Replay:
     """
 
     checked: bool = False  # every core checks its books after every event
-    on_answer: Callable[[Address, Any, float, list[Effect]], None] | None = None
+    on_answer: Callable[[Address, object, float, list[Effect]], None] | None = None
     cores: dict[Address, Core] = field(default_factory=dict)
     made: int = 0  # cores so far
     events: int = 0
@@ -75,7 +76,7 @@ class Replay:
     now: float = 0.0
     ended: str = ""  # why the tape ends; empty: it was cut off, as by SIGKILL
     difference: Difference | None = None
-    _given: dict[Address, dict[str, Any]] = field(default_factory=dict)
+    _given: dict[Address, Json] = field(default_factory=dict)
 
     def run(self, rows: Iterable[Row], until_s: float = float("inf")) -> "Replay":
         """Feed rows until they end, the first difference, or the first event after `until_s`.
@@ -145,7 +146,7 @@ class Replay:
         self.difference = Difference(self.events, row.now, row.address, row.event, live, replayed)
 
 
-def make_core(made: Mapping[str, Any], given: Mapping[str, Any]) -> Core:
+def make_core(made: Table, given: Table) -> Core:
     """A core of what a tape says; raises WeftError for one of an unknown kind.
 
     `given` is the history that a master looks into; it fills while the tape is fed.

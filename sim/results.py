@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from sim.recorder import JobRow, TaskColumns
 from weft.cluster import ClusterSpec
-from weft.dag import Floats
+from weft.dag import Floats, Ints
 from weft.ids import format_container
 from weft.job import EdgeKind, Job, one_to_one_parents
 from weft.messages import Outcome
 
+Row = tuple[str | int | float, ...]
 WINDOWS_S = (10, 60, 240)
 POINTS_MAX = 2000
 JOB_COLUMNS = (
@@ -150,13 +150,13 @@ def jain_by_window(run: Run, window_s: float, shares: Floats) -> Floats:
     return np.asarray(np.where(none, 1.0, total[shared] ** 2 / below))
 
 
-def _rows_by_app(tasks: TaskColumns) -> dict[int, Any]:
+def _rows_by_app(tasks: TaskColumns) -> dict[int, Ints]:
     order = np.argsort(tasks.app, kind="stable")
     apps, first = np.unique(tasks.app[order], return_index=True)
     return dict(zip(apps.tolist(), np.split(order, first[1:]), strict=True))
 
 
-def _held_until(tasks: TaskColumns, rows: Any, shares: Floats, times: Any) -> Floats:
+def _held_until(tasks: TaskColumns, rows: Ints, shares: Floats, times: Floats) -> Floats:
     """share x s that one job's tasks held until each of some times."""
     held = np.zeros(len(times))
     for at, sign in ((tasks.start_s[rows], 1.0), (tasks.end_s[rows], -1.0)):
@@ -210,7 +210,7 @@ def running_over_time(tasks: TaskColumns) -> tuple[list[float], list[int]]:
     return grid.tolist(), values.astype(int).tolist()
 
 
-def job_rows(run: Run) -> Iterator[tuple[Any, ...]]:
+def job_rows(run: Run) -> Iterator[Row]:
     """Rows of jobs.csv."""
     starts: dict[int, float] = {}
     if len(run.tasks):
@@ -228,7 +228,7 @@ def job_rows(run: Run) -> Iterator[tuple[Any, ...]]:
         )  # fmt: skip
 
 
-def task_rows(run: Run) -> Iterator[tuple[Any, ...]]:
+def task_rows(run: Run) -> Iterator[Row]:
     """Rows of tasks.csv, in the order in which the tasks ended."""
     ready = ready_times(run)
     tasks = run.tasks
@@ -248,7 +248,7 @@ def task_rows(run: Run) -> Iterator[tuple[Any, ...]]:
         )  # fmt: skip
 
 
-def node_rows(run: Run) -> Iterator[tuple[Any, ...]]:
+def node_rows(run: Run) -> Iterator[Row]:
     """Rows of nodes.csv."""
     count = len(run.tasks.nodes)
     ran_s = np.bincount(run.tasks.node, run.tasks.end_s - run.tasks.start_s, count)
@@ -306,7 +306,7 @@ def ready_times(run: Run) -> Floats:
     return ready
 
 
-def _groups(tasks: TaskColumns) -> Iterator[tuple[int, int, Any]]:
+def _groups(tasks: TaskColumns) -> Iterator[tuple[int, int, Ints]]:
     """(app, stage, rows) of every stage that ran, rows in order."""
     if not len(tasks):
         return
@@ -327,7 +327,7 @@ def _s(value: float) -> float:
     return round(value, 6)
 
 
-def stage_rows(run: Run) -> Iterator[tuple[Any, ...]]:
+def stage_rows(run: Run) -> Iterator[Row]:
     """stages.csv: the DAG of every job; `parents` as `name:edge`, separated by `;`."""
     for row in run.jobs:
         for stage in row.job.stages:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from am.settings import MasterSettings
 from nm.settings import NodeSettings
@@ -10,6 +9,7 @@ from rm.settings import ManagerSettings
 from sim.faults import NO_FAULTS, Faults
 from weft.errors import InputError
 from weft.parameters import read_parameters
+from weft.plain import Arguments, Options, Table
 from weft.presets import Preset, preset
 
 
@@ -30,8 +30,8 @@ class SimSettings:
     check_every: int = 1  # with `checks`: cores check their own books after so many events
     faults: Faults = NO_FAULTS
     node: NodeSettings = field(default_factory=NodeSettings)
-    manager: Mapping[str, Any] = field(default_factory=dict)
-    master: Mapping[str, Any] = field(default_factory=dict)
+    manager: Table = field(default_factory=dict)
+    master: Table = field(default_factory=dict)
     until_s: float = float("inf")
     events_max: float = float("inf")  # more are a storm that never ends
 
@@ -53,7 +53,7 @@ def master_settings(settings: SimSettings, *, lossless: bool = False) -> MasterS
     return replace(base, **settings.master)
 
 
-_ROLES: Mapping[str, Any] = {
+_ROLES: Mapping[str, type] = {
     "manager": ManagerSettings, "master": MasterSettings, "node": NodeSettings,
 }  # fmt: skip
 # what has a flag of its own, or is told by the scheduler
@@ -65,9 +65,7 @@ ELSEWHERE = {
 _ABOVE_ZERO = ("heartbeat_s", "master_heartbeat_s", "resend_after_s", "resend_s", "speed")
 
 
-def role_settings(
-    role: str, given: Mapping[str, Any], resources: tuple[str, ...]
-) -> dict[str, Any]:
+def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Arguments:
     """Fields of a role's settings from names and texts; raises InputError for a wrong one.
 
     `resources` are the cluster's, for `manager.master_demand`.

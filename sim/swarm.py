@@ -4,9 +4,8 @@ Swarms find more than a mean of everything: a kind that hides another's effect i
 them (Groce et al., "Swarm Testing", ISSTA 2012).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from sim.network import LinkSettings
 from sim.variety import varied
 from weft.cluster import ClusterSpec, cluster_from_text
 from weft.job import Edge, EdgeKind, Job, Stage
+from weft.plain import Table
 from weft.presets import PRESETS
 
 HORIZON_S = 45.0  # faults begin before
@@ -31,8 +31,8 @@ class Case:
     cluster: ClusterSpec
     jobs: tuple[Job, ...]
     faults: Faults
-    manager: Mapping[str, Any] = field(default_factory=dict)  # settings of this seed
-    master: Mapping[str, Any] = field(default_factory=dict)
+    manager: Table = field(default_factory=dict)  # settings of this seed
+    master: Table = field(default_factory=dict)
 
 
 def case(

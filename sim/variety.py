@@ -4,14 +4,13 @@ Each is switched on and off by the seed, as faults are. Scripts that were kept b
 of this say nothing of it, and are run without it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from weft.cluster import ClusterSpec, QueueSpec
 from weft.job import Job, Preference, Stage, TaskOverride
+from weft.plain import Json, Table
 
 _QUEUES = ("a", "b")
 
@@ -22,16 +21,16 @@ class Variety:
 
     cluster: ClusterSpec
     jobs: tuple[Job, ...]
-    manager: Mapping[str, Any] = field(default_factory=dict)
-    master: Mapping[str, Any] = field(default_factory=dict)
+    manager: Table = field(default_factory=dict)
+    master: Table = field(default_factory=dict)
 
 
 def varied(rng: np.random.Generator, cluster: ClusterSpec, jobs: tuple[Job, ...]) -> Variety:
     """Draw it; in four seeds of ten there is nothing."""
     if rng.random() < 0.4:
         return Variety(cluster, jobs)
-    manager: dict[str, Any] = {}
-    master: dict[str, Any] = {}
+    manager: Json = {}
+    master: Json = {}
     if rng.random() < 0.3:
         cluster, jobs = _queues(rng, cluster, jobs)
         if rng.random() < 0.7:

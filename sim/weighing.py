@@ -6,7 +6,7 @@ terms. What is not ranked was ruled out before, and `rm.report.explain` knows by
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rm.ledger.view import View
 from rm.match.protocol import Match, Matcher, Placement, Scores
 from rm.report.explain import why_not_on
 from sim.played import Rerun, Step
+from weft.doors import ManagerTold
 from weft.effects import Effect
 from weft.ids import AppId
 
@@ -62,7 +63,7 @@ class Weigher:
         self.wanted = False
         self.found: list[Weighed] = []  # of each grant, in order
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
     def match(self, view: View, node: int, now: float) -> Match:
@@ -173,7 +174,7 @@ class Weighings:
         books = manager.books
         self._weigher = Weigher(books.matcher, books)
         self._weigher.wanted = self._wanted
-        books.matcher = self._weigher
+        books.matcher = cast(Matcher, self._weigher)
 
     def _want(self, wanted: bool) -> None:
         self._wanted = wanted
@@ -190,7 +191,7 @@ class Weighings:
             self._want(False)
 
     def _heard(
-        self, event: Any, now: float, orders: list[Effect], manager: ResourceManager
+        self, event: ManagerTold, now: float, orders: list[Effect], manager: ResourceManager
     ) -> None:
         weigher = self._weigher
         assert weigher is not None

@@ -8,13 +8,14 @@ simulated as well: what a change does is the difference between two simulations.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from statistics import median
-from typing import Any
 
 from am.making import MasterParts
+from am.settings import MasterSettings
 from nm.making import NodeParts
 from nm.settings import Mode, NodeSettings
 from rm.core import ResourceManager
 from rm.making import ManagerParts
+from rm.settings import ManagerSettings
 from sim.asked import AskedManager
 from sim.measured import Delays, MeasuredSimulation
 from sim.recorder import ENDED
@@ -34,6 +35,7 @@ from weft.messages import (
     Outcome,
     node_address,
 )
+from weft.plain import Json, Table
 from weft.presets import PARTS, Preset, preset
 from weft.requests import ApplicationAccepted, SubmitApplication
 from weft.tape.made import from_data
@@ -148,14 +150,12 @@ def _noting(rows: Iterable[Row], seen: Seen) -> Iterable[Row]:
         yield row
 
 
-def first_core(rows: Iterable[Row]) -> Mapping[str, Any] | None:
+def first_core(rows: Iterable[Row]) -> Table | None:
     """What the first core of a tape was made with."""
     return next((row.made for row in rows if isinstance(row, CoreAdded)), None)
 
 
-def settings_of(
-    manager: ManagerParts, master: Mapping[str, Any] | None, node: Mapping[str, Any] | None
-) -> SimSettings:
+def settings_of(manager: ManagerParts, master: Table | None, node: Table | None) -> SimSettings:
     """The recorded run's settings for a simulation; raises InputError without a master's.
 
     `master` and `node` are what cores of theirs were made with.
@@ -189,12 +189,12 @@ def exchanged(recorded: Preset, scheduler: str, parts: Mapping[str, str]) -> Pre
     for part in PARTS:
         given = parts.get(part)
         if given and given != getattr(chosen, part):
-            forgets: dict[str, Any] = {part: given, f"{part}_options": {}}
+            forgets: Json = {part: given, f"{part}_options": {}}
             chosen = replace(chosen, **forgets)
     return chosen
 
 
-def _held(settings: Any, leave_out: frozenset[str]) -> dict[str, Any]:
+def _held(settings: ManagerSettings | MasterSettings, leave_out: frozenset[str]) -> Json:
     names = [one.name for one in fields(settings) if one.name not in leave_out]
     return {name: getattr(settings, name) for name in names}
 

@@ -25,7 +25,7 @@ from weft.effects import ClientRequested, Effect, Recovered, Send, TimerFired
 from weft.ids import attempt_id
 from weft.job import Job
 from weft.messages import Ask, AttemptRegistered, ContainerEnd, NodeAnswered
-from weft.requests import ApplicationAccepted, SubmitApplication
+from weft.requests import ApplicationAccepted, ClientRequest, SubmitApplication
 from weft.resources import ResourceTypes
 
 
@@ -96,7 +96,7 @@ class Rig:
                 effects = self.tell(said)
         return effects
 
-    def ask_manager(self, request: object) -> Any:
+    def ask_manager(self, request: ClientRequest) -> Any:
         """A client's request; its answer."""
         effects = self.tell(ClientRequested("t", request))
         return next(e.message for e in effects if isinstance(e, Send) and e.to == "client:t")

@@ -8,13 +8,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from weft.dag import Machines
 from weft.errors import InputError
 from weft.ids import NodeId
+from weft.plain import Json, Table
 from weft.reading import read_integer, read_table, read_text
 from weft.resources import Kind, ResourceType, ResourceTypes, Vector, guess_kind, read_amount
 
@@ -155,7 +155,7 @@ def cluster_from_dict(data: object, place: str = "") -> ClusterSpec:
 
 def cluster_from_text(text: str) -> ClusterSpec:
     """Read the short form `100x16vcores,65536memory_mb`; groups of nodes are joined with `+`."""
-    groups: list[dict[str, Any]] = []
+    groups: list[Json] = []
     for part in text.split("+"):
         match = _GROUP.fullmatch(part.strip())
         if match is None:
@@ -190,7 +190,7 @@ def _types(value: object, place: str) -> ResourceTypes:
     return ResourceTypes(tuple(types))
 
 
-def _types_of_nodes(groups: list[Mapping[str, Any]], place: str) -> ResourceTypes:
+def _types_of_nodes(groups: list[Table], place: str) -> ResourceTypes:
     names: dict[str, None] = {}
     for i, group in enumerate(groups):
         where = f"{place}[{i}].capacity"
@@ -200,9 +200,7 @@ def _types_of_nodes(groups: list[Mapping[str, Any]], place: str) -> ResourceType
     return ResourceTypes(tuple(ResourceType(name, guess_kind(name)) for name in names))
 
 
-def _nodes(
-    table: Mapping[str, Any], types: ResourceTypes, before: int, place: str
-) -> Iterator[NodeSpec]:
+def _nodes(table: Table, types: ResourceTypes, before: int, place: str) -> Iterator[NodeSpec]:
     count = read_integer(table.get("count", 1), f"{place}.count", 1, NODES_MAX - before)
     where = f"{place}.capacity"
     named = read_table(table.get("capacity"), where)
@@ -238,7 +236,7 @@ def _queues(value: object, place: str) -> QueueSpec:
     return _queue("root", table["root"], 1.0, f"{place}.root")
 
 
-def _lifetime(table: Mapping[str, Any], key: str, place: str) -> float:
+def _lifetime(table: Table, key: str, place: str) -> float:
     return read_amount(table.get(key, 0.0), f"{place}.{key}")
 
 
@@ -285,7 +283,7 @@ def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
     )
 
 
-def _children(below: Mapping[str, Any], place: str) -> tuple[QueueSpec, ...]:
+def _children(below: Table, place: str) -> tuple[QueueSpec, ...]:
     """Children's capacities sum to at most 1; those that say none share what is left."""
     said = {
         key: _fraction(entry, "capacity", 0.0, f"{place}.{key}")
@@ -299,7 +297,7 @@ def _children(below: Mapping[str, Any], place: str) -> tuple[QueueSpec, ...]:
     return tuple(_queue(key, entry, share, f"{place}.{key}") for key, entry in below.items())
 
 
-def _fraction(table: Mapping[str, Any], key: str, default: float, place: str) -> float:
+def _fraction(table: Table, key: str, default: float, place: str) -> float:
     number = read_amount(table.get(key, default), f"{place}.{key}")
     if number > 1:
         raise InputError(f"{place}.{key}", f"expected a fraction from 0 to 1, got {number:g}")

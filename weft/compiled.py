@@ -49,7 +49,7 @@ def _load_without_blas() -> None:
     """
     if "scipy" in sys.modules:
         return
-    modules: dict[str, Any] = sys.modules
+    modules = cast(dict[str, object], sys.modules)
     modules["scipy"] = None
     try:
         import_module("numba.np.arraymath")

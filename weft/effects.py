@@ -4,16 +4,18 @@
 before any later effect of the same answer is done.
 """
 
-from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Hashable
+from typing import NamedTuple
 
 from weft.access import TRUSTED, Caller
 from weft.facts import Fact, RunFact
 from weft.ids import AppId, AttemptId, ContainerId
 from weft.job import Job
 from weft.messages import Address, MasterLaunch, Outcome, TaskLaunch
+from weft.plain import Options, Table
 from weft.plan import Plan
 from weft.record import record
+from weft.requests import ClientRequest
 from weft.resources import ResourceTypes, Vector
 
 # -- effects: orders -------------------------------------------------------------------------------
@@ -24,7 +26,7 @@ class Send:
     """Send a message; it may be lost, doubled or late."""
 
     to: Address
-    message: Any
+    message: object
 
 
 @record
@@ -60,7 +62,7 @@ class Clean:
 class Persist:
     """Append a record (plain JSON data) to the state store, durably."""
 
-    record: Mapping[str, Any]
+    record: Table
 
 
 @record
@@ -79,7 +81,7 @@ class MakePlan:
     types: ResourceTypes
     machines: tuple[tuple[Vector, int], ...]
     seed: int
-    options: Mapping[str, Any]
+    options: Options
     speeds: tuple[float, ...] = ()  # of each entry of `machines`; empty: all at 1
 
 
@@ -104,7 +106,7 @@ class Started:
 class Recovered:
     """The first event of a Resource Manager: the records of the state store, oldest first."""
 
-    records: tuple[Mapping[str, Any], ...] = ()
+    records: tuple[Table, ...] = ()
 
 
 @record
@@ -186,5 +188,5 @@ class ClientRequested:
     """A client's request; the answer is sent to `client:<token>`."""
 
     token: str
-    request: Any  # one of weft.requests
+    request: ClientRequest
     caller: Caller = TRUSTED

@@ -1,8 +1,5 @@
 """The job file format as plain data: each value is checked at its place; nothing is guessed."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from weft.errors import InputError
 from weft.job import (
     NO_PAIRS,
@@ -17,6 +14,7 @@ from weft.job import (
     TaskPairs,
     read_number_per_task,
 )
+from weft.plain import Json, Table
 from weft.reading import read_integer as _integer
 from weft.reading import read_name as _name
 from weft.reading import read_table as _table
@@ -86,9 +84,9 @@ def job_from_dict(data: object, place: str = "") -> Job:
         raise
 
 
-def job_to_dict(job: Job) -> dict[str, Any]:
+def job_to_dict(job: Job) -> Json:
     """Write one job, leaving out what has its default."""
-    data: dict[str, Any] = {"name": job.name}
+    data: Json = {"name": job.name}
     for key in (
         "queue",
         "user",
@@ -131,8 +129,8 @@ def _master(data: object, place: str) -> MasterSpec:
     )
 
 
-def _master_to_dict(master: MasterSpec) -> dict[str, Any]:
-    data: dict[str, Any] = {"demand": dict(master.demand)}
+def _master_to_dict(master: MasterSpec) -> Json:
+    data: Json = {"demand": dict(master.demand)}
     if master.command:
         data["command"] = list(master.command)
     if master.environment:
@@ -244,7 +242,7 @@ def _parents(value: object, place: str) -> tuple[Edge, ...]:
     return tuple(edges)
 
 
-def _pairs(table: Mapping[str, Any], kind: str, place: str) -> TaskPairs:
+def _pairs(table: Table, kind: str, place: str) -> TaskPairs:
     """The pairs of tasks of one edge; whether the stages have such tasks, `Job` checks."""
     if kind != EdgeKind.PAIRS:
         if "pairs" in table:
@@ -298,8 +296,8 @@ def _command(value: object, place: str) -> tuple[str, ...]:
     return tuple(_word(word, f"{place}[{i}]") for i, word in enumerate(value))
 
 
-def _stage_to_dict(stage: Stage) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": stage.name}
+def _stage_to_dict(stage: Stage) -> Json:
+    data: Json = {"name": stage.name}
     if stage.overrides:
         data["tasks"] = [_override_to_dict(o) for o in stage.overrides]
     else:
@@ -324,17 +322,17 @@ def _stage_to_dict(stage: Stage) -> dict[str, Any]:
     return data
 
 
-def _edge_to_dict(edge: Edge) -> str | dict[str, Any]:
+def _edge_to_dict(edge: Edge) -> str | Json:
     if edge.kind is EdgeKind.ALL_TO_ALL:
         return edge.stage
-    data: dict[str, Any] = {"stage": edge.stage, "edge": edge.kind.value}
+    data: Json = {"stage": edge.stage, "edge": edge.kind.value}
     if edge.kind is EdgeKind.PAIRS:
         data["pairs"] = [[above, below] for above, below in edge.pairs]
     return data
 
 
-def _override_to_dict(override: TaskOverride) -> dict[str, Any]:
-    data: dict[str, Any] = {}
+def _override_to_dict(override: TaskOverride) -> Json:
+    data: Json = {}
     for key in ("duration_s", "actual_duration_s"):
         if getattr(override, key) is not None:
             data[key] = getattr(override, key)

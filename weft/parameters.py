@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
 from enum import Enum
-from typing import Any
 
 from weft.errors import InputError
+from weft.plain import Arguments, Options
 
 _SAID = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def known_parameters(target: Callable[..., Any]) -> dict[str, Any]:
+def known_parameters(target: Callable[..., object]) -> Arguments:
     """Name -> default of what `target` takes by name; one without a default is left out."""
     try:
         found = inspect.signature(target).parameters.values()
@@ -30,16 +30,14 @@ def known_parameters(target: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-def read_parameters(
-    target: Callable[..., Any], given: Mapping[str, Any], place: str
-) -> dict[str, Any]:
+def read_parameters(target: Callable[..., object], given: Options, place: str) -> Arguments:
     """Read the given parameters; raises InputError for an unknown name or a wrong value.
 
     `place` is what the parameters belong to, as `asker.cobra`. A part of a structured parameter is
     named with a dot: `lots.levels_per_job`, `master_demand.vcores`.
     """
     known = known_parameters(target)
-    read: dict[str, Any] = {}
+    read: Arguments = {}
     for key, value in given.items():
         name, dot, inner = key.partition(".")
         where = f"{place}.{key}"
@@ -60,7 +58,7 @@ def read_parameters(
     return read
 
 
-def read_parameter(name: str, default: Any, value: Any, place: str) -> Any:
+def read_parameter(name: str, default: object, value: object, place: str) -> object:
     """One value of the kind of its default; raises InputError."""
     if isinstance(default, bool):
         text = str(value).lower()
@@ -90,9 +88,9 @@ def read_parameter(name: str, default: Any, value: Any, place: str) -> Any:
     return value
 
 
-def _number(value: Any, place: str, low: float) -> float:
+def _number(value: object, place: str, low: float) -> float:
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isnan(number):
@@ -102,11 +100,11 @@ def _number(value: Any, place: str, low: float) -> float:
     return number
 
 
-def _is_amounts(value: Any) -> bool:
+def _is_amounts(value: object) -> bool:
     return isinstance(value, Mapping) or (isinstance(value, str) and ":" in value)
 
 
-def _amounts(value: Any, place: str) -> dict[str, float]:
+def _amounts(value: object, place: str) -> dict[str, float]:
     """`vcores:0.1,memory_mb:256`, or a table of the same."""
     if isinstance(value, Mapping):
         pairs = [(str(name), amount) for name, amount in value.items()]

@@ -1,7 +1,6 @@
 """A plan: where and when each task of one job would run in the virtual resource-time space."""
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.dag import Dag, Flags, Floats, Ints
+from weft.plain import Table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,7 @@ class Plan:
     order: Ints
     pri_score: Floats
     candidates: int = 1
-    explain: Mapping[str, Any] = field(default_factory=dict)
+    explain: Table = field(default_factory=dict)
 
     @property
     def makespan_s(self) -> float:

@@ -10,13 +10,14 @@ is looked through last. Weft's own names come first, so no package can stand in 
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from weft.errors import InputError, PolicyError, WeftError
 from weft.parameters import read_parameters
+from weft.plain import Options
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MATCHERS, PLANNERS, ASKERS, IMPORTERS = (
     "weft.matchers", "weft.planners", "weft.askers", "weft.importers",
 )  # fmt: skip
+T = TypeVar("T")
 _KINDS = {MATCHERS: "matcher", PLANNERS: "planner", ASKERS: "asker", IMPORTERS: "format"}
 
 
@@ -44,7 +46,7 @@ def is_outside(group: str, name: str) -> bool:
     return ":" in name or name in _declared(group)
 
 
-def find(group: str, name: str) -> Any:
+def find(group: str, name: str) -> object:
     """Load a policy of another package; raises InputError with the reason when it cannot be."""
     declared = _declared(group).get(name)
     place = f"{_KINDS[group]} {name!r}"
@@ -63,14 +65,14 @@ def find(group: str, name: str) -> Any:
     return found
 
 
-def unknown(group: str, name: str, own: Mapping[str, Any]) -> InputError:
+def unknown(group: str, name: str, own: Iterable[str]) -> InputError:
     """Say that a name is neither Weft's own nor another package's."""
     kind = _KINDS[group]
     known = ", ".join([*own, *names(group)])
     return InputError(kind, f"unknown {kind} {name!r}; known: {known}, or module:attribute")
 
 
-def build(group: str, name: str, options: Mapping[str, Any], *needs: str) -> Any:
+def build(group: str, name: str, options: Options, *needs: str) -> object:
     """Call a policy's factory with parameters by name; raises InputError.
 
     The defaults of the factory's arguments say which parameters there are, and of which kind.
@@ -90,7 +92,7 @@ def build(group: str, name: str, options: Mapping[str, Any], *needs: str) -> Any
     return made
 
 
-def guarded(group: str, name: str, kind: type) -> Callable[..., Any]:
+def guarded(group: str, name: str, kind: type[T]) -> Callable[..., T]:
     """Load a function that answers a `kind`; what goes wrong inside it is one PolicyError.
 
     The error names the line of the package's code, as the traceback is not shown.
@@ -100,7 +102,7 @@ def guarded(group: str, name: str, kind: type) -> Callable[..., Any]:
     if not callable(function):
         raise InputError(place, f"is no function, but {type(function).__name__}")
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: object) -> T:
         try:
             answer = function(*arguments)
         except WeftError:

@@ -4,11 +4,10 @@ The names are the contract with users; each part can be exchanged (`--matcher`, 
 `--asker`) and its parameters set (`--set`).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from weft.errors import InputError
+from weft.plain import Options
 
 PARTS = ("matcher", "planner", "asker")
 
@@ -21,9 +20,9 @@ class Preset:
     planner: str
     asker: str
     text: str = ""
-    matcher_options: Mapping[str, Any] = field(default_factory=dict)
-    planner_options: Mapping[str, Any] = field(default_factory=dict)
-    asker_options: Mapping[str, Any] = field(default_factory=dict)
+    matcher_options: Options = field(default_factory=dict)
+    planner_options: Options = field(default_factory=dict)
+    asker_options: Options = field(default_factory=dict)
 
 
 _ALL = "all_ready"
@@ -106,9 +105,7 @@ def label(chosen: Preset) -> str:
     return "+".join(getattr(chosen, part) for part in PARTS)
 
 
-def with_options(
-    chosen: Preset, settings: Mapping[str, Any], parts: tuple[str, ...] = PARTS
-) -> Preset:
+def with_options(chosen: Preset, settings: Options, parts: tuple[str, ...] = PARTS) -> Preset:
     """Add parameters named `<part>.<name>`; raises InputError for any but these `parts`."""
     options = {part: dict(getattr(chosen, f"{part}_options")) for part in PARTS}
     for key, value in settings.items():

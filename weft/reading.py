@@ -3,9 +3,9 @@
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from weft.errors import InputError
+from weft.plain import Table
 
 NAME_BYTES_MAX = 1024
 WORD_BYTES_MAX = 128 * 1024 - 1  # what Linux takes as one argument of a command
@@ -45,7 +45,7 @@ def read_word(value: object, place: str) -> str:
     return text
 
 
-def read_table(value: object, place: str, keys: set[str] | None = None) -> Mapping[str, Any]:
+def read_table(value: object, place: str, keys: set[str] | None = None) -> Table:
     """Check a table of named values, with no key but `keys`; raises InputError."""
     if not isinstance(value, Mapping):
         raise InputError(place, f"expected a table of named values, got {type(value).__name__}")

@@ -6,7 +6,12 @@ frozen for mypy only; nothing may assign to one, and the cores are checked stric
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, TypeVar, dataclass_transform
+
+from weft.plain import Json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -17,12 +22,12 @@ def record(cls: type[T]) -> type[T]:
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
-def changed(value: T, **by: Any) -> T:
+def changed(value: T, **by: object) -> T:
     """Return a copy of a record with some of its fields changed."""
     copy: T = replace(value, **by)  # type: ignore[type-var]
     return copy
 
 
-def as_dict(value: Any) -> dict[str, Any]:
+def as_dict(value: "DataclassInstance") -> Json:
     """Return a record's fields by name, as they stand."""
     return {field.name: getattr(value, field.name) for field in fields(value)}

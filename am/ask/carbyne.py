@@ -13,7 +13,6 @@ moves or a task fails (sections 3.4, 3.5), or forward where a later T_k ends ear
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +115,9 @@ def pool_level(share: Vector, capacity: Vector) -> tuple[float, Vector]:
     return level, tuple(level * c for c in capacity)
 
 
+Known = tuple[int, Vector, tuple[float, ...]]  # version, share, factors
+
+
 class Carbyne:
     """Asks DEFAULT for must-start tasks, ALTRUISTIC for the other ready ones.
 
@@ -156,7 +158,7 @@ class Carbyne:
         self._shape: Shape | None = None
         self._declared: Floats = np.zeros(0)
         self._of: object = None
-        self._known: tuple[Any, ...] = ()
+        self._known: Known | None = None
         self._intra: Intra | None = None
         self._at_s = 0.0
         self._ends_s = np.inf  # the promised end
@@ -193,7 +195,7 @@ class Carbyne:
         if self._of is not view.lots:
             self._of = view.lots
             self._shape, self._declared = shape_of(view), declared_s(view)
-            self._known = ()
+            self._known = None
         assert self._shape is not None
         known = (view.version, view.share, tuple(view.factors))
         if self._intra is None or (known != self._known and not self._holds(known, now)):
@@ -217,7 +219,7 @@ class Carbyne:
             return np.inf
         return max(0.0, self._ends_s - now) * max(1.0, self._level / level)
 
-    def _holds(self, known: tuple[Any, ...], now: float) -> bool:
+    def _holds(self, known: Known, now: float) -> bool:
         """Whether the last schedule is near enough to what is known now."""
         if now - self._at_s >= self._refresh_s or not self._known or known[2] != self._known[2]:
             return False

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from am.ask.view import HoldView, HoldWish, JobView, Wish
 from weft import plugins
 from weft.errors import InputError
 from weft.parameters import known_parameters, read_parameters
+from weft.plain import Arguments, Options
 
 
 class Asker(Protocol):
@@ -60,12 +61,12 @@ ASKERS: dict[str, str] = {
 }
 
 
-def asker(name: str, options: Mapping[str, Any] | None = None) -> Asker | HoldAsker:
+def asker(name: str, options: Options | None = None) -> Asker | HoldAsker:
     """Build an asker; raises InputError for an unknown name or option."""
     factory = _factory(name)
     read = read_parameters(factory, options or {}, f"asker.{name}")
     try:
-        made: Asker | HoldAsker = factory(**read)
+        made = cast(Asker | HoldAsker, factory(**read))
     except TypeError as error:  # another package's, that is no class of an asker
         raise InputError(f"asker {name!r}", str(error)) from error
     if not (hasattr(made, "ask") or hasattr(made, "hold")):
@@ -73,21 +74,21 @@ def asker(name: str, options: Mapping[str, Any] | None = None) -> Asker | HoldAs
     return made
 
 
-def asker_parameters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def asker_parameters(name: str, options: Options) -> Arguments:
     """Every parameter of an asker with its value; raises InputError for an unknown one."""
     asker(name, options)
     factory = _factory(name)
     return known_parameters(factory) | read_parameters(factory, options, f"asker.{name}")
 
 
-def _factory(name: str) -> Callable[..., Any]:
+def _factory(name: str) -> Callable[..., object]:
     if name in ASKERS:
         module, kind = ASKERS[name].split(":")
-        own: Callable[..., Any] = getattr(import_module(module), kind)
+        own: Callable[..., object] = getattr(import_module(module), kind)
         return own
     if not plugins.is_outside(plugins.ASKERS, name):
         raise plugins.unknown(plugins.ASKERS, name, ASKERS)
     found = plugins.find(plugins.ASKERS, name)
     if not callable(found):
         raise InputError(f"asker {name!r}", f"is no class, but {type(found).__name__}")
-    return cast(Callable[..., Any], found)
+    return cast(Callable[..., object], found)

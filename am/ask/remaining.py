@@ -1,17 +1,18 @@
 """A job's remaining DAG as arrays, for askers that pack it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from am.ask.packing_kernels import Held, Run, Shape
 from am.ask.view import JobView
-from weft.dag import Floats, Ints
+from weft.dag import Flags, Floats, Ints
 from weft.job import TaskPairs
 from weft.resources import Vector
 
+Value = TypeVar("Value", np.float64, np.int64)
 READY, RUNNING, DONE = 1, 2, 3
 OVERDUE_SHARE = 0.05  # of its expected duration that a task which overran is given yet
 
@@ -168,7 +169,7 @@ class Remaining:
                 if reverse:
                     missing[low:high] += _tied(waits[start:end], ahead, behind)
                 else:
-                    missing[start:end] += _block(waits[low:high], ahead, behind)
+                    missing[start:end] += _block(waits[low:high].astype(np.int64), ahead, behind)
         at, targets = (shape.pair_at, shape.pair) if reverse else (shape.pair_up_at, shape.pair_up)
         if len(at):
             open_links = np.concatenate(([0], np.cumsum(waits[targets])))
@@ -216,22 +217,25 @@ class Remaining:
         return release
 
 
-def _block(values: NDArray[Any], parents: int, children: int, fold: np.ufunc = np.add) -> Any:
+def _block(
+    values: NDArray[Value], parents: int, children: int, fold: np.ufunc = np.add
+) -> NDArray[Value]:
     """Fold the parents' values for every child of a one_to_one edge."""
     begin = np.arange(children) * parents // children
-    whole = values.astype(np.int64) if values.dtype == bool else values
     if parents < children:
-        return whole[begin]
-    return fold.reduceat(whole, begin)
+        return values[begin]
+    folded: NDArray[Value] = fold.reduceat(values, begin)
+    return folded
 
 
-def _tied(values: NDArray[Any], parents: int, children: int) -> Any:
+def _tied(values: Flags, parents: int, children: int) -> Ints:
     """Sum the children's values for every parent of a one_to_one edge."""
     index = np.arange(parents)
     whole = values.astype(np.int64)
     if parents >= children:
         return whole[((index + 1) * children - 1) // parents]
-    return np.add.reduceat(whole, -((-index * children) // parents))
+    sums: Ints = np.add.reduceat(whole, -((-index * children) // parents))
+    return sums
 
 
 def pool_of(share: Vector, capacity: Vector, need: Floats, todo: Ints) -> Floats:

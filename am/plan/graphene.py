@@ -4,19 +4,18 @@ Options: `am.plan.options.SearchOptions`. The default is the paper's search with
 FragScores; every candidate of every part is tried unless one reaches the part's bound.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
 from am.plan.options import read_options
 from am.plan.registry import PlanRequest
 from am.plan.search import fields_of, search
+from weft.plain import Arguments, Options
 from weft.plan import Plan, plan_of_starts
 
 
-def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+def parameters(options: Options) -> Arguments:
     """Every option with its value; raises InputError for an unknown or wrong one."""
     return asdict(read_options(options))
 

@@ -7,9 +7,8 @@ Graphene's. Options: those of Graphene, and `iterations`: each is three serial i
 tasks of a part (1000; where that is not set, less for a part of many tasks).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from am.plan.registry import PlanRequest, planner
 from am.plan.search import Field, Schedule, fields_of, search, simple
 from weft.dag import Dag, Ints, Link, StageEdge
 from weft.errors import InputError
+from weft.plain import Arguments, Options
 from weft.plan import Plan, plan_of_starts
 
 _STARTS = ("tetris", "coffman_graham")  # besides the lists that Graphene's search ends with
@@ -70,13 +70,13 @@ class _Best:
         return True
 
 
-def parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+def parameters(options: Options) -> Arguments:
     """Every option with its value; raises InputError for an unknown or wrong one."""
     search = asdict(read_options(options, also=("iterations",)))
     return search | {"iterations": _iterations(options)}
 
 
-def _iterations(options: Mapping[str, Any]) -> int:
+def _iterations(options: Options) -> int:
     iterations: int = read_value("iterations", options.get("iterations", _ITERATIONS), int)
     if iterations < 0:
         raise InputError("options.iterations", "expected at least 0")

@@ -8,7 +8,6 @@ at once as fit its resources; the paper's processors hold one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from am.plan.paths import Tie, Ties, levels, ties_of
 from am.plan.registry import PlanRequest
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.errors import InputError
+from weft.plain import Arguments, Options
 from weft.plan import Plan, plan_of_starts
 
 Waits = Mapping[tuple[int, int], float]  # (parent stage, child stage) -> s between machines
@@ -33,7 +33,7 @@ class HeftOptions:
     transfer_s: float = 0.0
 
 
-def parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+def parameters(given: Options) -> Arguments:
     """Every parameter with its value; raises InputError for an unknown or wrong one."""
     return {"transfer_s": _options(given).transfer_s}
 
@@ -172,7 +172,7 @@ def _plan_of(planner: str, dag: Dag, machine: Ints, start_s: Floats, end_s: Floa
     return replace(plan_of_starts(planner, dag, machine, start_s), end_s=end_s - began)
 
 
-def _options(given: Mapping[str, Any]) -> HeftOptions:
+def _options(given: Options) -> HeftOptions:
     for name in given:
         if name != "transfer_s":
             raise InputError(f"planner.heft.{name}", "unknown parameter; known: transfer_s")

@@ -6,8 +6,6 @@ requests give equal plans however fast the machine is (0: none).
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from am.plan.bounds.bounds import bounds_of
 from am.plan.exact_model import ExactModel
@@ -15,13 +13,14 @@ from am.plan.list_schedule import Placement, by_key, in_order
 from am.plan.paths import tails, ties_of
 from am.plan.registry import PlanRequest
 from weft.errors import InputError
+from weft.plain import Options, Table
 from weft.plan import Plan, plan_of_starts
 
 _OPTIONS = {"time_limit_s": 60.0, "effort": 0.0}
 _CHOICES_MAX = 400_000  # tasks times machines that a model may hold
 
 
-def parameters(options: Mapping[str, Any]) -> dict[str, float]:
+def parameters(options: Options) -> dict[str, float]:
     """Every option with its value; raises InputError for an unknown or wrong one."""
     return _read(options)
 
@@ -65,7 +64,7 @@ def _first_guess(request: PlanRequest) -> Placement:
     return min(guesses, key=lambda guess: float((guess[1] + dag.duration_s).max(initial=0.0)))
 
 
-def _read(given: Mapping[str, Any]) -> dict[str, float]:
+def _read(given: Table) -> dict[str, float]:
     values = dict(_OPTIONS)
     for name, value in given.items():
         if name not in values:

@@ -4,16 +4,17 @@ What each chooses between: docs/rules.md, rules 17 to 32.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from am.plan.search_kernels import WAY_NAMES
 from weft.errors import InputError
+from weft.plain import Json, Options
 
+T = TypeVar("T")
 _CHOICES = {
     "frag": ("both", "ratio", "steady"),
     "rule": ("longest", "cp", "both"),
@@ -66,13 +67,13 @@ class SearchOptions:
         return np.array([name in chosen for name in WAY_NAMES], dtype=np.int8)
 
 
-def read_options(given: Mapping[str, Any], also: tuple[str, ...] = ()) -> SearchOptions:
+def read_options(given: Options, also: tuple[str, ...] = ()) -> SearchOptions:
     """Options from names and values, which may be text; raises InputError naming a wrong one.
 
     Names in `also` belong to the caller and are left alone.
     """
     kinds = {f.name: type(f.default) for f in fields(SearchOptions)}
-    values: dict[str, Any] = {}
+    values: Json = {}
     for name, value in given.items():
         if name in also:
             continue
@@ -95,12 +96,13 @@ def read_options(given: Mapping[str, Any], also: tuple[str, ...] = ()) -> Search
     return options
 
 
-def read_value(name: str, value: Any, kind: type) -> Any:
+def read_value(name: str, value: object, kind: type[T]) -> T:
     """One option's value as its type; raises InputError."""
     try:
         if kind is bool and isinstance(value, str):
-            return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
-        return kind(value)
+            said = {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+            return cast(T, said)
+        return kind(value)  # type: ignore[call-arg]
     except (KeyError, TypeError, ValueError):
         place = f"options.{name}"
         raise InputError(place, f"expected {kind.__name__}, got {value!r}") from None

@@ -1,15 +1,16 @@
 """The planners by name: one file and one row here, or another package's (`weft.plugins`)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from weft import plugins
 from weft.dag import Dag, Machines
 from weft.errors import InputError
+from weft.plain import Arguments, Options
 from weft.plan import Plan
 
 Answer = TypeVar("Answer")
@@ -37,7 +38,7 @@ class PlanRequest:
     dag: Dag
     machines: Machines
     rng: np.random.Generator
-    options: Mapping[str, Any]
+    options: Options
     time_left_s: Callable[[], float] = lambda: float("inf")
     progress: Callable[[int, int], None] = lambda done, total: None
     watch: Callable[[float, float], None] = lambda makespan_s, bound_s: None
@@ -97,13 +98,13 @@ def planned(name: str, request: PlanRequest) -> Plan:
     return timed(found, request.dag, machines)
 
 
-def planner_parameters(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def planner_parameters(name: str, options: Options) -> Arguments:
     """Every parameter of a planner with its value; raises InputError for an unknown one.
 
     A planner that takes parameters has a function `parameters(options)` in its module.
     """
     module = import_module(getattr(planner(name), "__module__", __name__))
-    read: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
+    read: Callable[[Options], Options] | None
     read = getattr(module, "parameters", None)
     if read is not None:
         return dict(read(options))

@@ -5,22 +5,19 @@ and the request are equal too, so that a reused plan is exactly the one that wou
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from weft.dag import Dag, Machines
 from weft.errors import InputError
+from weft.plain import Json, Options, Table
 from weft.plan import Plan, pri_scores
 
 SEARCH = 2  # counts up when planners answer differently: plans of the older ones are not theirs
 
 
-def plan_key(
-    history_key: str, dag: Dag, machines: Machines, planner: str, options: Mapping[str, Any]
-) -> str:
+def plan_key(history_key: str, dag: Dag, machines: Machines, planner: str, options: Options) -> str:
     """The name under which a plan is kept: a digest of all that decides it.
 
     `options` holds whatever else the planner is given: its parameters, the seed, a time limit.
@@ -34,7 +31,7 @@ def plan_key(
 
 
 def structure_key(
-    history_key: str, dag: Dag, machines: Machines, planner: str, options: Mapping[str, Any]
+    history_key: str, dag: Dag, machines: Machines, planner: str, options: Options
 ) -> str:
     """The name under which a running cluster keeps a recurring job's plan; "" for other jobs.
 
@@ -95,7 +92,7 @@ class PlanShelf:
         return True
 
 
-def plan_to_data(plan: Plan) -> dict[str, Any]:
+def plan_to_data(plan: Plan) -> Json:
     """A plan as plain data that `plan_from_data` reads back bit by bit."""
     return {
         "planner": plan.planner,
@@ -108,7 +105,7 @@ def plan_to_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_from_data(data: Mapping[str, Any]) -> Plan:
+def plan_from_data(data: Table) -> Plan:
     """Read a kept plan; raises InputError where the data is no plan."""
     try:
         start_s = np.array(data["start_s"], dtype=np.float64)

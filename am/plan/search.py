@@ -4,9 +4,7 @@ compact.
 Shared by the planners that begin with Graphene's search. docs/rules.md, rules 17 to 32.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +28,7 @@ from am.plan.scores import (
 )
 from am.plan.subsets import Candidate, Labels, candidates
 from weft.dag import Dag, Floats, Ints, Machines
+from weft.plain import Json, Table
 from weft.plan import ranges_of
 
 SMALL = 200  # parts of fewer tasks are searched on one core: threads would cost more than they save
@@ -53,7 +52,7 @@ class Schedule:
     machine: Ints
     span: int
     candidates: int = 1
-    explain: Mapping[str, Any] = field(default_factory=dict)
+    explain: Table = field(default_factory=dict)
     also: tuple["Schedule", ...] = ()
 
 
@@ -297,7 +296,7 @@ def _rebuild(
     ranks: tuple[Ranks, Ranks],
     way: int,
     done: int,
-    explain: Mapping[str, Any],
+    explain: Table,
 ) -> Schedule:
     """Build one schedule again, to keep it."""
     only = np.zeros(len(kernels.WAYS), np.int8)
@@ -309,9 +308,7 @@ def _rebuild(
     return schedule
 
 
-def _explain(
-    yard: Field, candidate: Candidate, best: _Trial, rule: str, bound_s: float
-) -> dict[str, Any]:
+def _explain(yard: Field, candidate: Candidate, best: _Trial, rule: str, bound_s: float) -> Json:
     """Which candidate won, in the words of Graphene section 4.4 (|T|, share of the work in T)."""
     dominant = yard.dominant * yard.dag.duration_s
     inside = candidate.label == T

@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 from rm.match.protocol import Matcher
 from weft import plugins
 from weft.errors import InputError
 from weft.parameters import known_parameters
+from weft.plain import Arguments, Options
 
 _WHOLE_MAX = 2**31 - 1  # of whole numbers
 
@@ -176,7 +177,7 @@ def matcher_row(name: str) -> Row:
     return Row("", text, {key: Parameter(value, "") for key, value in taken.items()})
 
 
-def make_matcher(name: str, parameters: Mapping[str, Any] | None = None) -> Matcher:
+def make_matcher(name: str, parameters: Options | None = None) -> Matcher:
     """Build a matcher; raises InputError for an unknown name, parameter or value.
 
     Values may be texts, as the command line's `--set key=value` gives them.
@@ -192,7 +193,7 @@ def make_matcher(name: str, parameters: Mapping[str, Any] | None = None) -> Matc
     return _around(cast(Matcher, made), around) if around else cast(Matcher, made)
 
 
-def _around(inner: Matcher, told: Mapping[str, Any]) -> Matcher:
+def _around(inner: Matcher, told: Arguments) -> Matcher:
     """A matcher that heeds the carbon intensity."""
     from rm.match.carbon import CarbonMatcher, CarbonSettings, trace_of
 
@@ -207,7 +208,7 @@ def _around(inner: Matcher, told: Mapping[str, Any]) -> Matcher:
 
 
 def matcher_parameters(
-    name: str, parameters: Mapping[str, Any] | None = None
+    name: str, parameters: Options | None = None
 ) -> dict[str, float | int | bool | str]:
     """Every parameter of a matcher with its value; raises InputError for an unknown one."""
     row = matcher_row(name)

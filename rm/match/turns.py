@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates
@@ -18,6 +19,7 @@ from weft.dag import Floats, Ints
 
 NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
 NOTHING_HELD: Floats = np.zeros(0)
+Number = TypeVar("Number", np.float64, np.int64)
 _picks_by_turn = steady(picks_by_turn)
 
 
@@ -59,6 +61,6 @@ def collect(pick: Callable[[Picks, int], int], terms: int) -> Picks:
     return Picks(picks.candidate[:n], picks.terms[:n])
 
 
-def longer(values: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+def longer(values: NDArray[Number]) -> NDArray[Number]:
     """A copy with twice the room, shape (2 n, ...)."""
     return np.concatenate((values, np.empty_like(values)))

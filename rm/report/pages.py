@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft.errors import InputError
 from weft.requests import ApplicationReport, ContainerReport, NodeReport, Page
@@ -40,7 +40,7 @@ def page(
 
 def weight(report: ApplicationReport | NodeReport | ContainerReport) -> int:
     """The most bytes that a report may take on the wire."""
-    texts: tuple[Any, ...]
+    texts: tuple[str, ...]
     if isinstance(report, ApplicationReport):
         texts = (
             report.name, report.user, report.queue, report.diagnostics, report.kind,

@@ -79,7 +79,12 @@ def test_pure_code_explains_itself() -> None:
     said = sum(figures.said_lines(source) for source in PURE)
     lines = sum(source.lines for source in PURE)
     assert said / lines >= 0.145
-    assert sum(figures.anys(source) for source in PURE) <= lines / 100
+
+
+def test_pure_code_says_its_types() -> None:
+    """`Any` is for tables of handlers and data that is still to be read (`weft.plain`)."""
+    found = {source.name: figures.anys(source) for source in PURE if figures.anys(source)}
+    assert sum(found.values()) < 60, found
 
 
 def test_a_circle_and_a_long_function_are_seen() -> None:

@@ -17,10 +17,10 @@ from lab.gym import synthetic
 from lab.played_runs import read_run, request_of, simulate_run
 from lab.playing import PlayedClient, Run
 from rm.match.protocol import Placement
-from sim.command import Request
 from sim.film import MASTER, film_of
 from sim.played import Played, Rerun, Watched, of_simulation, until
 from sim.recorder import Recorder
+from sim.request import Request
 from sim.settings import SimSettings
 from sim.weighing import RANKED_MAX, Weighed, Weighings
 from weft.client.api import RefusedError
