@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from am.ask.registry import Asker, HoldAsker
+from am.job_state import JobState
 from am.lifecycle import MASTER, MasterEvent, MasterState
 from am.reuse import HoldingWork
 from am.settings import MasterSettings
@@ -66,7 +67,7 @@ class ApplicationMaster:
         self._settings = settings
         self._asker = asker
         self._rng = rng
-        self._work: Work | None = None
+        self._work: Work | HoldingWork | None = None
         self._heartbeat_s = 1.0
         self._prompt = False
         self._ask_armed = False
@@ -84,12 +85,13 @@ class ApplicationMaster:
         work = self._work
         if work is not None and self.state is _RUNNING:
             self._wake_in(work.settle(now))
-            if work.verdict is not None:
-                self._finish(work, *work.verdict)
+            state = work.state
+            if state.verdict is not None:
+                self._finish(work, *state.verdict)
             work.launcher.flush(self._out)
-            if work.notes:
-                self._out.extend(Note(fact) for fact in work.notes)
-                work.notes.clear()
+            if state.notes:
+                self._out.extend(Note(fact) for fact in state.notes)
+                state.notes.clear()
             if self._prompt and not self._ask_armed and self._may_ask and work.wants_to_ask:
                 self._ask_armed = True
                 self._out.append(SetTimer(0.0, ASK))
@@ -115,7 +117,7 @@ class ApplicationMaster:
 
     def history_record(self) -> Mapping[str, Mapping[str, float]]:
         """What this run adds to the history of its job's key (`am.estimates.merge_history`)."""
-        return self._work.estimates.record() if self._work is not None else {}
+        return self._work.state.estimates.record() if self._work is not None else {}
 
     # -- registering and planning ------------------------------------------------------------------
 
@@ -146,17 +148,19 @@ class ApplicationMaster:
         settings, asker = self._settings, self._asker
         self._move(MasterEvent.ACCEPT)
         self.job = event.job
+        state = JobState(self.attempt_id, settings, event)
+        work: Work | HoldingWork
         if isinstance(asker, HoldAsker):
-            work: Work = HoldingWork(self.attempt_id, settings, asker, self._rng, event)
+            work = HoldingWork(state, asker, self._rng)
         else:
-            work = Work(self.attempt_id, settings, asker, self._rng, event)
+            work = Work(state, asker, self._rng)
         self._work = work
         work.book.epoch = event.epoch
         self._out.append(SetTimer(self._heartbeat_s, HEARTBEAT))
         if not settings.planner or work.progress.done or isinstance(asker, HoldAsker):
             self._adopt(work, None)
             return
-        job, seed = work.estimates.applied(), event.seed
+        job, seed = state.estimates.applied(), event.seed
         order = MakePlan(
             settings.planner, job, event.types, event.machines, seed, settings.planner_options,
             event.speeds,
@@ -171,10 +175,13 @@ class ApplicationMaster:
             return
         work.restart(now)
         work.book.epoch = event.epoch
-        work.follow_share(event.share)
+        work.state.follow_share(event.share)
         for done in event.finished:
-            work.finish_early(FinishedTask(*done))
-        work.disown(event.held)
+            work.state.finish_early(FinishedTask(*done))
+        known = {number for number, _ in work.holdings()}
+        for container in event.held:
+            if container.container_id not in known:  # to be taken over, and is not
+                work.book.release(container.container_id)
         if self._verdict is not None:
             self._send(self._verdict)
 
@@ -200,7 +207,7 @@ class ApplicationMaster:
         self._move(MasterEvent.PLAN)
         work.adopt(plan)
 
-    def _adopt(self, work: Work, plan: None) -> None:
+    def _adopt(self, work: Work | HoldingWork, plan: None) -> None:
         self._move(MasterEvent.PLAN)
         work.adopt(plan)
 
@@ -210,7 +217,7 @@ class ApplicationMaster:
     def _may_ask(self) -> bool:
         return self.state is _RUNNING and not self._registering
 
-    def _ask(self, work: Work, now: float) -> None:
+    def _ask(self, work: Work | HoldingWork, now: float) -> None:
         self._wake_in(work.consult(now))
         self._send(work.message(now))
 
@@ -234,17 +241,17 @@ class ApplicationMaster:
             return
         work.book.received(event.response_id, event.acks)
         if event.racks:
-            work.racks.update(event.racks)
-        if event.containers and not work.gangs.stages:
+            work.state.racks.update(event.racks)
+        if event.containers and not work.state.gangs.stages:
             work.take(event.containers, now)
         for end in event.ended:
             work.ended(end, now)
-        if event.containers and work.gangs.stages:  # what ended already spoils a gang's start
+        if event.containers and work.state.gangs.stages:  # what ended already spoils a gang's start
             work.take(event.containers, now)
         if event.preempt:
             work.preempted(event.preempt)
         if event.share:
-            work.follow_share(event.share)
+            work.state.follow_share(event.share)
 
     def _start_answered(self, event: StartAnswered, now: float) -> None:
         if event.attempt_id == self.attempt_id and self._work is not None:
@@ -256,7 +263,7 @@ class ApplicationMaster:
 
     # -- finishing ---------------------------------------------------------------------------------
 
-    def _finish(self, work: Work, succeeded: bool, diagnostics: str) -> None:
+    def _finish(self, work: Work | HoldingWork, succeeded: bool, diagnostics: str) -> None:
         self._move(MasterEvent.FINISH)
         work.stop_all()
         self._cancel(PLAN, HEARTBEAT, ASK, WAKE)
@@ -320,7 +327,7 @@ class ApplicationMaster:
         self._note_progress(work)
         self._out.append(SetTimer(self._heartbeat_s, HEARTBEAT))
 
-    def _note_progress(self, work: Work) -> None:
+    def _note_progress(self, work: Work | HoldingWork) -> None:
         progress = work.progress
         pending = progress.tasks - progress.running - progress.finished
         counts = (pending, progress.running, progress.finished, progress.failed)

@@ -8,22 +8,22 @@ relayed by the Resource Manager as ends that name a task.
 import numpy as np
 
 from am.ask.registry import HoldAsker
-from am.ask.view import HoldView, JobView, WaitingTasks, Wish
+from am.ask.view import HoldView, WaitingTasks
 from am.demands import Demands
+from am.job_state import JobState
 from am.launching import Held
 from am.lots import Lot
-from am.progress import READY, RUNNING, Progress, StageProgress
-from am.settings import MasterSettings
+from am.pool import Pooled, check_pool
+from am.progress import READY
+from am.single import SingleTasks
 from am.sizes import at_least, container_size, held_by_some, pool_max
 from am.takeover import Kept, PoolTakeover
-from am.work import Work
 from weft.errors import InvariantError
-from weft.ids import AttemptId, ContainerId, NodeId
+from weft.ids import ContainerId, NodeId
 from weft.job import NO_PREFERENCE
 from weft.messages import (
     NODE_ENDED,
     AskType,
-    AttemptAccepted,
     Container,
     ContainerEnd,
     ContainersAsked,
@@ -34,83 +34,29 @@ from weft.messages import (
     TaskEnd,
     TasksEnded,
     containers_of,
+    ends_of,
 )
 from weft.plan import Plan
 from weft.resources import Vector
 
 
-class Pooled:
-    """A reusable container that the job holds."""
+class HoldingWork:
+    """The running part of a master whose asker holds containers; it follows no plan.
 
-    __slots__ = (
-        "before",
-        "boot",
-        "confirmed",
-        "container_id",
-        "first_try",
-        "free",
-        "idle_since_s",
-        "needs",
-        "node",
-        "notice",
-        "size",
-        "tasks",
-        "use_count",
-        "use_sum",
-    )
+    Tasks of gangs have a container each (`single`), as all of a gang starts at once.
+    """
 
-    def __init__(
-        self, container_id: ContainerId, node: NodeId, size: Vector, now: float, boot: int = 0
-    ) -> None:
-        self.container_id = container_id
-        self.node = node
-        self.boot = boot  # of the node's process that it was granted on
-        self.size = size
-        self.free = list(size)
-        self.tasks: dict[tuple[int, int], Held] = {}  # by stage and task
-        self.needs: dict[tuple[int, int], Vector] = {}  # what was believed when they started
-        # tasks that failed here: an answer may be to their first order, so it does not count
-        self.before: set[tuple[int, int]] = set()
-        self.idle_since_s = now
-        self.use_sum = [0.0] * len(size)
-        self.use_count = 0
-        self.notice = False  # it is about to be taken back
-        self.confirmed = False  # its node has started something in it
-        self.first_try = 0  # of a task started in it: an earlier attempt used the numbers below
-
-    @property
-    def busy(self) -> int:
-        """Tasks in it."""
-        return len(self.tasks)
-
-    def put(self, held: Held, need: Vector) -> None:
-        """Count what a task is expected to need as used."""
-        key = held.lot.stage, held.task
-        self.tasks[key], self.needs[key] = held, need
-        self.free = [f - n for f, n in zip(self.free, need, strict=True)]
-
-    def drop(self, stage: int, task: int) -> None:
-        """Count it as free again."""
-        del self.tasks[stage, task]
-        need = self.needs.pop((stage, task))
-        self.free = [f + n for f, n in zip(self.free, need, strict=True)]
-        if not self.tasks:
-            self.free = list(self.size)  # no drift over thousands of tasks
-
-
-class HoldingWork(Work):
-    """The running part of a master whose asker holds containers; it follows no plan."""
-
-    def __init__(
-        self,
-        attempt_id: AttemptId,
-        settings: MasterSettings,
-        asker: HoldAsker,
-        rng: np.random.Generator,
-        accepted: AttemptAccepted,
-    ) -> None:
-        super().__init__(attempt_id, settings, _Silent(), rng, accepted)
+    def __init__(self, state: JobState, asker: HoldAsker, rng: np.random.Generator) -> None:
+        accepted, settings = state.accepted, state.settings
+        self.state = state
         self.holder = asker
+        self.rng = rng
+        self.progress = state.progress
+        self.book = state.book
+        self.gangs = state.gangs
+        self.launcher = state.launcher
+        self.estimates = state.estimates
+        self.machines = accepted.machines
         self.base = container_size(asker.container, accepted.types, accepted.machines)
         self.demands = Demands(asker.over_estimate, self.base, accepted.machines)
         self.pool: dict[ContainerId, Pooled] = {}
@@ -118,15 +64,20 @@ class HoldingWork(Work):
         self._sizes: dict[tuple[Vector, str], Lot] = {}  # what is asked for, by size and label
         self._waiting: dict[int, Lot] = {}
         self._due = True  # the asker must look again
-        self.takeover = self._takeover = PoolTakeover(
+        self.takeover = PoolTakeover(
             accepted.held, settings.takeover_wait_s, self.progress, self.book, self.launcher,
             len(accepted.types), self.gangs.stages,
         )  # fmt: skip
+        self.single = SingleTasks(state, self.takeover)  # of gangs
 
     def adopt(self, plan: Plan | None) -> None:
         """Begin, in the order in which tasks become ready."""
         self.progress.keep_times(0.0)
-        super().adopt(None)
+        self.state.adopt(None)
+
+    def consult(self, now: float) -> float | None:
+        """Nothing is asked for but what `settle` decided."""
+        return None
 
     # -- deciding ----------------------------------------------------------------------------------
 
@@ -137,13 +88,13 @@ class HoldingWork(Work):
     def settle(self, now: float) -> float | None:
         """Let the asker decide if anything changed; answers when it wants to look again."""
         progress = self.progress
-        if not self.planned or self.verdict is not None:
+        if not self.state.planned or self.state.verdict is not None:
             return None
         if self.takeover.waiting:
             again_s = self.takeover.step(now)
             if self.takeover.waiting:
                 return again_s
-        for kept in self._takeover.decide() if self._takeover.kept else ():
+        for kept in self.takeover.decide() if self.takeover.kept else ():
             self._go_on(kept, now)
         if not (self._due or progress.changed):
             return None
@@ -154,7 +105,7 @@ class HoldingWork(Work):
             else:
                 self._waiting.pop(number, None)
         progress.changed = {}
-        self._due = self.review = False
+        self._due = self.state.review = False
         view = self._hold_view()
         wish = self.holder.hold(view, now, self.rng)
         for container_id, number in wish.start:
@@ -170,7 +121,7 @@ class HoldingWork(Work):
         return wish.wake_after_s
 
     def _hold_view(self) -> HoldView:
-        size, machines = self.base, self.accepted.machines
+        size, machines = self.base, self.machines
         waiting = []
         for lot in self._waiting.values():
             stage = self.progress.stages[lot.stage]
@@ -185,7 +136,7 @@ class HoldingWork(Work):
         pending = sum(lot.rows[0].wanted for lot in self._sizes.values() if lot.rows[0])
         most = pool_max(size, machines)
         pool = [pooled for pooled in self.pool.values() if not pooled.notice]
-        return HoldView(waiting, pool, size, most, pending, self.racks)
+        return HoldView(waiting, pool, size, most, pending, self.state.racks)
 
     def _want(self, size: Vector, target: int) -> None:
         """Ask for what is missing, of the size that serves all that waits."""
@@ -222,7 +173,7 @@ class HoldingWork(Work):
         """Have a container of an earlier attempt in the pool, with what runs in it."""
         one = kept.container
         container_id, node, boot = one.container_id, one.node_id, one.boot
-        self._seen.add(container_id)
+        self.state.seen.add(container_id)
         pooled = self.pool[container_id] = Pooled(container_id, node, kept.size, now, boot)
         pooled.confirmed, pooled.first_try = True, kept.first_try
         for position, task, attempt in kept.tasks:
@@ -261,7 +212,7 @@ class HoldingWork(Work):
     @property
     def wants_to_ask(self) -> bool:
         """Whether there is something to tell the manager before the next heartbeat."""
-        return self.book.owes and not self.refusals.count
+        return self.book.owes and not self.state.refusals.count
 
     @property
     def silent(self) -> bool:
@@ -272,7 +223,8 @@ class HoldingWork(Work):
         """The next request; remaining work and path are of the available stages only."""
         progress, factor = self.progress, self.estimates.factor
         path_s = max(
-            (self.estimates.duration_s(lot.stage) for lot in self._waiting.values()), default=0.0
+            (self.estimates.duration_s(lot.stage) for lot in self._waiting.values()),
+            default=0.0,
         )
         seconds = sum(
             len(lot.ready) * lot.declared_of(lot.tasks[lot.ready[0]]) * factor[lot.stage] * lot.norm
@@ -281,13 +233,13 @@ class HoldingWork(Work):
         )
         done = progress.finished / max(progress.tasks, 1)
         return self.book.message(
-            self.attempt_id, now, self.estimates.duration_s, done, seconds, path_s
+            self.state.attempt_id, now, self.estimates.duration_s, done, seconds, path_s
         )
 
     def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
         """The containers held, with their nodes."""
         pooled = tuple((pooled.container_id, pooled.node) for pooled in self.pool.values())
-        waiting = [one.container for one in self._takeover.kept.values()]
+        waiting = [one.container for one in self.takeover.kept.values()]
         waiting += self.takeover.waiting.values()
         alone = ((held.container_id, held.node) for held in self._alone())
         return (*pooled, *alone, *((one.container_id, one.node_id) for one in waiting))
@@ -309,7 +261,7 @@ class HoldingWork(Work):
         for held in self._alone():
             if held.key in self.launcher.unanswered:
                 self.launcher.stop(held)
-                self._give_up(held)
+                self.state.give_up(held)
         for pooled in [p for p in self.pool.values() if not p.confirmed]:
             self._give_back(pooled)
         for container_id in self.takeover.refused:
@@ -320,8 +272,7 @@ class HoldingWork(Work):
         for pooled in self.pool.values():
             if pooled.tasks:
                 self.launcher.query(pooled.node, pooled.container_id, now)
-        if self.nodes.avoided:
-            self.book.blacklist(tuple(sorted(self.nodes.avoided)))
+        self.state.blacklist_again()
         self._due = True
 
     # -- grants ------------------------------------------------------------------------------------
@@ -332,18 +283,18 @@ class HoldingWork(Work):
         containers = containers_of(containers)
         if self.gangs.stages:
             own = [c for c in containers if self._is_gangs(c.ask_id)]
-            super().take(tuple(own), now)
+            self.single.take(tuple(own), now)
             containers = tuple(c for c in containers if not self._is_gangs(c.ask_id))
             self._due = True
         for container in containers:
             container_id, node, ask_id = container.container_id, container.node_id, container.ask_id
-            if container_id in self._seen:
+            if container_id in self.state.seen:
                 self._granted_late(container_id, ask_id)
                 continue
-            self._seen.add(container_id)
+            self.state.seen.add(container_id)
             row = self.book.granted(ask_id)
             self._due = True
-            if row is None or self.verdict is not None or node in self.nodes.avoided:
+            if row is None or self.state.verdict is not None or node in self.state.nodes.avoided:
                 self.book.release(container_id)
                 continue
             self.pool[container_id] = Pooled(container_id, node, row.lot.grant, now, container.boot)
@@ -354,9 +305,9 @@ class HoldingWork(Work):
 
     def _granted_late(self, container_id: ContainerId, ask_id: int) -> None:
         if self._is_gangs(ask_id):
-            super()._granted_late(container_id, ask_id)
-        elif container_id in self._ended_first:
-            self._ended_first.discard(container_id)
+            self.single.granted_late(container_id, ask_id)
+        elif container_id in self.state.ended_first:
+            self.state.ended_first.discard(container_id)
             self.book.granted(ask_id)
             self._due = True
 
@@ -364,7 +315,7 @@ class HoldingWork(Work):
         """What was answered runs; a container that refuses is given up."""
         self.progress.now = now
         if self.gangs.stages or self.takeover.waiting:
-            super().start_answered(event, now)
+            self.single.start_answered(event, now)
         for item in event.items:
             if item.stage < 0:
                 self.launcher.answered(item.container_id)
@@ -374,10 +325,10 @@ class HoldingWork(Work):
                 continue
             if item.error:
                 self._give_back(pooled)
-                self._refused(pooled.node, item.error, now)
+                self.state.refused(pooled.node, item.error, now)
                 continue
             pooled.confirmed = True
-            self.refusals.count = 0
+            self.state.refusals.count = 0
             held = pooled.tasks.get((item.stage, item.task))
             if held is not None and (item.stage, item.task) not in pooled.before:
                 self.launcher.unanswered.pop(held.key, None)
@@ -400,18 +351,20 @@ class HoldingWork(Work):
         if end.tasks:
             self.progress.now = now  # when what waited for them became ready
             self._due = True
-        super().ended(end, now)
+        if not end.tasks or not self.single.run_succeeded(end):
+            for one in ends_of(end):
+                self._container_ended(one, now)
 
-    def container_ended(self, end: ContainerEnd, now: float) -> None:
+    def _container_ended(self, end: ContainerEnd, now: float) -> None:
         """A container ended, or one of its tasks if the end names it."""
         self.progress.now = now
         if end.container_id in self.launcher.held:  # of a gang
-            super().container_ended(end, now)
+            self.single.ended(end, now)
             self._due = True
             return
         # a lost node takes the whole container along, whatever task its end names
         number, apart = end.container_id, end.stage in self.gangs.stages
-        known = number in self._seen or (self._takeover.knows(number) and not apart)
+        known = number in self.state.seen or (self.takeover.knows(number) and not apart)
         if end.stage >= 0 and end.outcome is not Outcome.LOST and known:
             self._task_ended(
                 TaskEnd(
@@ -426,20 +379,20 @@ class HoldingWork(Work):
         self.takeover.ended(number)
         pooled = self.pool.pop(number, None)
         if pooled is None:
-            self._unknown_ended(end)
+            self.state.unknown_ended(end)
             return
         if end.outcome is Outcome.LOST and end.exit_code == NODE_ENDED:
             for held in pooled.tasks.values():
-                self.ended_node(held, end.message, now)
+                self.state.ended_node(held, end.message, now)
         self._lose_tasks(pooled)
 
     def _task_ended(self, end: TaskEnd, now: float) -> None:
         key = (end.container_id, end.stage, end.task, end.attempt)
         held = self.launcher.held.get(key)
         if held is None:  # known, or its container was given up before its end was heard of
-            self._takeover.task_ended(end.container_id, key[1:])
+            self.takeover.task_ended(end.container_id, key[1:])
             if end.outcome is Outcome.SUCCEEDED:
-                self.finish_early(FinishedTask(end.stage, end.task, end.run_s))
+                self.state.finish_early(FinishedTask(end.stage, end.task, end.run_s))
             return
         self._forget(held)
         self._due = True
@@ -455,22 +408,15 @@ class HoldingWork(Work):
         if not pooled.tasks:
             pooled.idle_since_s = now
         if end.outcome is Outcome.SUCCEEDED:
-            self._succeeded(held, end.run_s)
+            self.state.succeeded(held, end.run_s)
         elif end.outcome.is_task_fault:
             how = ContainerEnd(
                 end.container_id, end.outcome, end.exit_code, end.stage, end.task, end.attempt,
                 end.run_s, end.message,
             )  # fmt: skip
-            self._failed(held, how)
+            self.state.failed(held, how)
         else:
             self.progress.give_back(held.stage, held.task)
-
-    def _stop_copies(self, stage: StageProgress, task: int) -> None:
-        """A task in a pool cannot be stopped alone: what runs twice runs to its end."""
-        for held in self._alone():
-            if held.task == task and held.stage is stage and not held.stopping:
-                self.launcher.stop(held)
-                self.book.release(held.container_id)
 
     def preempted(self, notices: tuple[Preemption, ...]) -> None:
         """No task begins in a container that goes, and one that is idle goes at once."""
@@ -481,7 +427,7 @@ class HoldingWork(Work):
                 self._due = True
 
     def speculate(self, now: float) -> None:
-        """No copies here, for the same reason."""
+        """No copies: a task in a pool cannot be stopped alone, so one could not win."""
 
     def stop_all(self) -> None:
         """Order the end of every container."""
@@ -499,34 +445,7 @@ class HoldingWork(Work):
         self.progress.check()
         alone = self._alone()
         runs = sum(not held.stopping for held in alone)  # else its task ended elsewhere
-        _check_pool(self.pool, self.progress, self.verdict is None, runs)
+        check_pool(self.pool, self.progress, self.state.verdict is None, runs)
         held = len(alone) + sum(len(pooled.tasks) for pooled in self.pool.values())
         if held != len(self.launcher.held):
             raise InvariantError(f"{held} tasks in containers, {len(self.launcher.held)} are held")
-
-
-def _check_pool(
-    pool: dict[ContainerId, Pooled], progress: Progress, running: bool, alone: int
-) -> None:
-    tasks = alone
-    for pooled in pool.values():
-        used = [0.0] * len(pooled.size)
-        for key, held in pooled.tasks.items():
-            tasks += held.stage.state[held.task] == RUNNING  # not one that finished elsewhere
-            used = [u + d for u, d in zip(used, pooled.needs[key], strict=True)]
-        for u, f, s in zip(used, pooled.free, pooled.size, strict=True):
-            if abs(u + f - s) > 1e-6 * (1.0 + s):
-                raise InvariantError(f"container {pooled.container_id}: {u} used, {f} free of {s}")
-            if u > s * (1 + 1e-6) + 1e-9:
-                raise InvariantError(f"container {pooled.container_id} holds more than its size")
-    if running and tasks != progress.running:
-        raise InvariantError(f"{progress.running} tasks run, {tasks} are in a container")
-
-
-class _Silent:
-    """A stub: a job with reusable containers never asks per task."""
-
-    follows_share = False
-
-    def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
-        raise InvariantError("a holding asker's job asks by container, not by task")

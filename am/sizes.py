@@ -8,6 +8,7 @@ from weft.errors import InputError
 from weft.job import Job
 from weft.resources import TOLERANCE, ResourceTypes, Vector, read_amount
 
+Wanted = Mapping[str, float] | float | str  # a container's size, as an asker's option says it
 Machines = Sequence[tuple[Vector, int]]  # capacity and count
 # one container size for a job -> the part of its tasks that need at most that; 0: each its own
 UNIFORM: Mapping[str, float] = {"task": 0.0, "p75": 0.75, "p90": 0.9, "largest": 1.0}
@@ -22,7 +23,7 @@ def totals(machines: Machines, types: int) -> Vector:
 
 def size_containers(
     lots: Sequence[Lot],
-    option: Mapping[str, float] | float | str,
+    option: Wanted,
     sees: Sequence[str],
     job: Job,
     types: ResourceTypes,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from am.ask.carbyne import Carbyne
+from am.job_state import JobState
 from am.plan import search
 from am.plan.part import Grid
 from am.plan.paths import levels, ties_of
@@ -67,10 +68,8 @@ def altruism(tasks: int = 1_000, rounds: int = 200) -> dict[str, Any]:
     nothing can be kept. The paper adds at most 10 ms to the master's decision (section 5.2.4).
     """
     dag = stage_dag(tasks)
-    work = Work(
-        attempt_id(1, 1), MasterSettings(planner=""), Carbyne(), np.random.default_rng(0),
-        _accepted(dag),
-    )  # fmt: skip
+    state = JobState(attempt_id(1, 1), MasterSettings(planner=""), _accepted(dag))
+    work = Work(state, Carbyne(), np.random.default_rng(0))
     work.adopt(None)
     work.consult(0.0)
     for stage in work.progress.stages[:2]:
@@ -78,7 +77,7 @@ def altruism(tasks: int = 1_000, rounds: int = 200) -> dict[str, Any]:
     took = []
     for number in range(rounds):
         level = 0.1 + 0.1 * (number % 7)
-        work.follow_share(tuple(level * amount for amount in work.capacity))
+        state.follow_share(tuple(level * amount for amount in state.capacity))
         began_s = time.process_time()
         work.consult(float(number))
         took.append(1e3 * (time.process_time() - began_s))

@@ -10,6 +10,8 @@ import numpy as np
 
 from am.ask.registry import Asker, HoldAsker, asker
 from am.core import ApplicationMaster, MasterSettings
+from am.job_state import JobState
+from am.work import Work
 from weft.effects import MakePlan, Note, PlanReady, Send, SetTimer, Started, Stop, TimerFired
 from weft.ids import attempt_id, container_id
 from weft.job import Edge, EdgeKind, Job, Stage, TaskPairs
@@ -41,6 +43,14 @@ from weft.resources import DEFAULT_RESOURCE_TYPES, Vector
 ATTEMPT = attempt_id(1, 1)
 TaskKey = tuple[int, int, int]  # stage, task, attempt
 SLOT: Vector = (16.0, 65536.0, 800.0, 1000.0)
+
+
+def work_of(answer: AttemptAccepted, one: Asker, rng: np.random.Generator | None = None) -> Work:
+    """A job that was accepted, breadth first, with nothing asked for yet."""
+    state = JobState(answer.attempt_id, MasterSettings(planner=""), answer)
+    work = Work(state, one, rng or np.random.default_rng(0))
+    work.adopt(None)
+    return work
 
 
 def stage(name: str, tasks: int, *parents: str | Edge, **fields: Any) -> Stage:

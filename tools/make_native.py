@@ -23,7 +23,8 @@ MODULES = {
     "rm/ledger": "asks ledger running view",
     "rm/match": "aligned candidates capacity carbyne dominant drf fair fairness fifo graphene"
     " protocol sjf tetris turns",
-    "am": "asking core demands estimates launching lots progress remaining_path reuse work",
+    "am": "asking core demands estimates job_state launching lots pool progress remaining_path"
+    " reuse single work",
     "nm": "containers core emulation runner",
     "sim": "cluster engine fork idle measured network predict recorder",
 }

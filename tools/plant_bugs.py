@@ -20,9 +20,9 @@ import rm.containers
 import rm.core
 import rm.masters
 import rm.nodes
+from am.job_state import JobState
 from am.launching import Launcher
 from am.reuse import HoldingWork
-from am.work import Work
 from sim import fuzz
 from sim.swarm import Case, case
 from weft.effects import Persist
@@ -68,9 +68,9 @@ class _Nothing(set):  # type: ignore[type-arg]
 
 
 def _forgetful(begin: Callable[..., None]) -> Callable[..., None]:
-    def init(self: Work, *given: Any) -> None:
+    def init(self: JobState, *given: Any) -> None:
         begin(self, *given)
-        self._seen = _Nothing()
+        self.seen = _Nothing()
 
     return init
 
@@ -115,7 +115,7 @@ def _written_last(books: rm.books.Books) -> Any:
 
 _ANSWER = rm.books.Books.answer
 _ON_ANSWER = nm.core.NodeManager._on_answer
-_CONTAINER_ENDED = HoldingWork.container_ended
+_CONTAINER_ENDED = HoldingWork._container_ended
 _START_ANSWERED = HoldingWork.start_answered
 
 
@@ -132,7 +132,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
     ),
     "an id is granted again after a restart": lambda: patch("rm.allocation.next_ids", _same_ids),
     "a doubled grant is taken for a new one": lambda: patch.object(
-        Work, "__init__", _forgetful(Work.__init__)
+        JobState, "__init__", _forgetful(JobState.__init__)
     ),
     "what is not acknowledged is sent once": lambda: patch.object(Outbox, "take", _once),
     "a start is ordered once": lambda: patch.object(Launcher, "repeat", _nothing),
@@ -156,7 +156,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
         nm.core.NodeManager, "_on_answer", _never_acknowledged
     ),
     "a ghost stays in a pool": lambda: patch.multiple(
-        HoldingWork, container_ended=_still_there, start_answered=_unheard
+        HoldingWork, _container_ended=_still_there, start_answered=_unheard
     ),
     "a success in a container that never was counts": lambda: patch(
         "rm.containers.may_have_run", lambda *given: True

@@ -106,7 +106,7 @@ class JobView(AvailableView):
 
 
 class ContainerView(Protocol):
-    """A reusable container that the job holds (`am.reuse.Pooled`), read-only."""
+    """A reusable container that the job holds (`am.pool.Pooled`), read-only."""
 
     @property
     def container_id(self) -> int:

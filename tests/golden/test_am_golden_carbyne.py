@@ -7,13 +7,12 @@ import pytest
 
 from am.ask.carbyne import Carbyne, Intra, schedule
 from am.ask.remaining import Remaining, declared_s, shape_of
-from am.settings import MasterSettings
 from am.work import Work
 from sim.cluster import Simulation
 from sim.results import jct_s
 from sim.settings import SimSettings
 from testkit.examples import Table, examples, reading
-from testkit.master import ATTEMPT, accepted
+from testkit.master import accepted, work_of
 from weft.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec
 from weft.facts import Placed
 from weft.job import Edge, Job, Stage
@@ -36,8 +35,7 @@ def read_job(given: Table) -> Job:
 def decided(job: Job, types: ResourceTypes, total: float, share: float) -> tuple[Work, Intra]:
     """What a master decides that may count on `share` of a pool of `total`."""
     answer = accepted(job, types=types, machines=(((total,), 1),), share=(share,))
-    work = Work(ATTEMPT, MasterSettings(planner=""), Carbyne(), np.random.default_rng(0), answer)
-    work.adopt(None)
+    work = work_of(answer, Carbyne())
     view = work._view()
     remaining = Remaining(shape_of(view), declared_s(view), view, 0.0)
     return work, schedule(remaining, (share,), view.capacity, False)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from am.ask.carbyne import Carbyne, Intra, schedule
 from am.ask.remaining import Remaining, declared_s, pool_of, shape_of
 from am.ask.view import Wish
-from am.settings import MasterSettings
 from am.work import Work
 from testkit.master import (
     ATTEMPT,
@@ -18,6 +17,7 @@ from testkit.master import (
     chain,
     random_edge,
     stage,
+    work_of,
 )
 from weft.ids import container_id
 from weft.job import Job, one_to_one_parents
@@ -43,12 +43,11 @@ def situation(rng: np.random.Generator) -> tuple[Work, Remaining]:
     share = (float(rng.integers(4, 12)), float(rng.integers(8, 30)), 0.0, 0.0)
     job = random_job(rng)
     answer = accepted(job, share=share)
-    work = Work(ATTEMPT, MasterSettings(planner=""), Carbyne(), rng, answer)
-    work.adopt(None)
+    work = work_of(answer, Carbyne(), rng)
     now, number = 0.0, 1
     for _ in range(int(rng.integers(0, 6))):
         work.progress.changed = {lot.number: lot for lot in work.progress.lots}
-        work.review = True
+        work.state.review = True
         work.consult(now)
         work.message(now)
         for row in [row for row in work.book.rows.values() if row.wanted]:
@@ -93,10 +92,11 @@ def test_starting_as_late_as_actual_says_keeps_t_k(seed: int, by_rank: bool) -> 
     todo = np.flatnonzero(remaining.unstarted)
     if not len(todo):
         return
-    intra = schedule(remaining, work.share, work.capacity, by_rank)
-    pool = pool_of(work.share, work.capacity, remaining.shape.need, remaining.shape.kind[todo])
-    assert_feasible(work.job, remaining, pool, intra.start)
-    assert_feasible(work.job, remaining, pool, intra.latest)
+    state, shape = work.state, remaining.shape
+    intra = schedule(remaining, state.share, state.capacity, by_rank)
+    pool = pool_of(state.share, state.capacity, shape.need, shape.kind[todo])
+    assert_feasible(state.job, remaining, pool, intra.start)
+    assert_feasible(state.job, remaining, pool, intra.latest)
     assert np.all(intra.latest[todo] >= -1e-6)
     assert np.all(intra.latest[todo] + remaining.duration[todo] <= intra.t_k + 1e-6)
     if not intra.reversed_holds:
@@ -151,11 +151,7 @@ def test_one_to_one_links_cover_every_task_both_ways() -> None:
     for parents in range(1, 9):
         for children in range(1, 9):
             job = Job("j", (stage("a", parents), stage("b", children, chain("a"))))
-            work = Work(
-                ATTEMPT, MasterSettings(planner=""), Carbyne(), np.random.default_rng(0),
-                accepted(job),
-            )  # fmt: skip
-            work.adopt(None)
+            work = work_of(accepted(job), Carbyne())
             view = work._view()
             remaining = Remaining(shape_of(view), declared_s(view), view, 0.0)
             down = remaining.run(reverse=False).missing[parents:]

@@ -148,7 +148,7 @@ def test_a_job_that_fails_on_more_than_a_third_of_the_nodes_blames_none_of_them(
     cluster = PretendedCluster(job, outcome_of=lambda *_: Outcome.FAILED).run(10_000)
     told = [m.blacklist for _, m in cluster.sent if getattr(m, "blacklist", None) is not None]
     assert told[-1] == (), "with a fourth one the list is ignored"
-    assert any(cluster.master._work.nodes.failures_on(f"n{n}") >= 3 for n in range(10))
+    assert any(cluster.master._work.state.nodes.failures_on(f"n{n}") >= 3 for n in range(10))
 
 
 def test_a_refused_start_is_tried_elsewhere() -> None:

@@ -8,14 +8,12 @@ import pytest
 
 from am.ask.carbyne import Carbyne, pool_level
 from am.ask.view import JobView, Wish
-from am.settings import MasterSettings
-from am.work import Work
 from rm.settings import ManagerSettings
 from testkit.builders import ask
 from testkit.builders import job as one_job
 from testkit.builders import stage as one_stage
 from testkit.manager import Rig
-from testkit.master import ATTEMPT, accepted, stage
+from testkit.master import accepted, stage, work_of
 from weft.errors import InputError
 from weft.job import Job
 from weft.messages import AskType
@@ -32,8 +30,7 @@ class Asked:
         self.asker = Carbyne(**options)  # type: ignore[arg-type]
         self.rng = np.random.default_rng(0)
         answer = accepted(job, machines=(SLOTS,))
-        work = Work(ATTEMPT, MasterSettings(planner=""), self.asker, self.rng, answer)
-        work.adopt(None)
+        work = work_of(answer, self.asker, self.rng)
         self.view: JobView = work._view()
 
     def at(self, now: float, vcores: float = LEVEL, **changed: object) -> Wish:

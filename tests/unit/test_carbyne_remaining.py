@@ -2,15 +2,12 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from am.ask.carbyne import Carbyne, schedule
 from am.ask.remaining import Remaining, declared_s, shape_of
 from am.ask.view import JobView, RunningTask
-from am.settings import MasterSettings
-from am.work import Work
-from testkit.master import ATTEMPT, accepted, stage
+from testkit.master import accepted, stage, work_of
 from weft.job import Edge, Job
 
 SLOTS = ((16.0, 65536.0, 800.0, 1000.0), 1)
@@ -19,8 +16,7 @@ WAITING, RUNNING = 0, 2
 
 def view_of(job: Job) -> JobView:
     answer = accepted(job, machines=(SLOTS,))
-    work = Work(ATTEMPT, MasterSettings(planner=""), Carbyne(), np.random.default_rng(0), answer)
-    work.adopt(None)
+    work = work_of(answer, Carbyne())
     return work._view()
 
 

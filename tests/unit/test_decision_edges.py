@@ -9,16 +9,14 @@ from am.ask.carbyne import Carbyne
 from am.ask.dynamic import Dynamic
 from am.ask.remaining import Remaining, declared_s, shape_of
 from am.ask.view import HoldView, JobView, RunningTask, WaitingTasks
-from am.reuse import Pooled
-from am.settings import MasterSettings
-from am.work import Work
+from am.pool import Pooled
 from rm.match.protocol import BaseMatcher, Match, Placement
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from testkit.builders import job
 from testkit.builders import stage as build_stage
 from testkit.manager import Rig
-from testkit.master import ATTEMPT, accepted, stage
+from testkit.master import accepted, stage, work_of
 from testkit.matching import Yard
 from weft.errors import InvariantError
 from weft.job import Job
@@ -74,8 +72,7 @@ def running(ends_s: list[float]) -> Remaining:
     made = Job("j", (stage("s", len(ends_s), duration_s=100.0, demand={"vcores": 1.0}),))
     slots = ((1000.0, 65536000.0, 800.0, 1000.0), 1)
     answer = accepted(made, machines=(slots,))
-    work = Work(ATTEMPT, MasterSettings(planner=""), Carbyne(), np.random.default_rng(0), answer)
-    work.adopt(None)
+    work = work_of(answer, Carbyne())
     view: JobView = work._view()
     view.states = (bytes([2] * len(ends_s)),)
     view.running = tuple(RunningTask(0, i, end_s - 100.0) for i, end_s in enumerate(ends_s))

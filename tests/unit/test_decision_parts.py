@@ -8,7 +8,7 @@ import pytest
 
 from am.ask.cobra import Cobra
 from am.ask.view import HoldView
-from am.reuse import Pooled
+from am.pool import Pooled
 from rm.ledger.asks import NODE_LOCAL, REMOTE
 from rm.ledger.ledger_kernels import add_held
 from rm.match.candidate_kernels import over

@@ -1,0 +1,218 @@
+"""What a master knows of its job, in whatever containers the tasks run.
+
+`am.work` (an asker says how many tasks want a container) and `am.reuse` (an asker holds containers)
+both keep one: how far the tasks are, what is believed of them, what was asked for, which nodes are
+bad, and the verdict. Both judge the end of a task by these functions, so a failure counts alike.
+"""
+
+from am.asking import AskBook
+from am.estimates import Estimates
+from am.failures import NodeEnds, NodeFailures, Refusals, blame, diagnose
+from am.gangs import Gangs
+from am.launching import Held, Launcher
+from am.lots import build_lots
+from am.progress import Progress, StageProgress
+from am.settings import MasterSettings
+from am.sizes import Wanted, size_containers, totals
+from weft.facts import Fact, Remark
+from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt, attempt_of_container
+from weft.messages import (
+    NO_TOKEN,
+    NODE_FULL,
+    AttemptAccepted,
+    ContainerEnd,
+    FinishedTask,
+    Outcome,
+)
+from weft.plan import Plan
+from weft.resources import Vector
+
+
+class JobState:
+    """One attempt's job, from its acceptance to the `verdict`: (succeeded, why not).
+
+    `seen` has every container that was ever granted, and those that ended before their grant was
+    heard of, which are in `ended_first` as well until it is: messages come doubled and in any
+    order, and a container may be used once. `review`: the asker has to look again although no task
+    became ready or ended; where it does not follow the share (`follows_share`), only what a new
+    plan or its own alarm changes is a reason.
+    """
+
+    def __init__(
+        self, attempt_id: AttemptId, settings: MasterSettings, accepted: AttemptAccepted
+    ) -> None:
+        job = accepted.job
+        self.job = job
+        self.attempt_id = attempt_id
+        self.settings = settings
+        self.accepted = accepted
+        self.follows_share = False
+        self.capacity: Vector = totals(accepted.machines, len(accepted.types))
+        self.share: Vector = accepted.share
+        self.estimates = Estimates(job, settings.history, settings.estimates)
+        self.progress = Progress(job, accepted.finished, self.estimates.factor)
+        self.book = AskBook(settings.resend_s, lossless=settings.lossless)
+        self.gangs = Gangs(job, self.progress, self.book)
+        self.launcher = Launcher(attempt_id, lossless=settings.lossless)
+        self.launcher.prepare(job, accepted.types)
+        nodes = sum(count for _, count in accepted.machines)
+        self.nodes = NodeFailures(nodes, settings.node_failures_max, settings.avoided_share_max)
+        self.node_ends = NodeEnds(settings.node_ends_max)
+        self.refusals = Refusals(settings.refused_wait_s)
+        self.racks: dict[NodeId, str] = dict(accepted.racks)  # where known; none: there is one
+        self.notes: list[Fact] = []
+        self.verdict: tuple[bool, str] | None = None
+        self.planned = False  # there are lots, of a plan or breadth first: tasks may be asked for
+        self.review = False
+        self.seen: set[ContainerId] = set()
+        self.ended_first: set[ContainerId] = set()
+
+    def adopt(
+        self, plan: Plan | None, container: Wanted = "task", sees: tuple[str, ...] = ()
+    ) -> None:
+        """Follow a plan's order from now on (None: breadth first); running tasks go on.
+
+        `container` and `sees`: see `am.sizes.size_containers`.
+        """
+        for lot in self.progress.lots:
+            lot.ready = []
+            self.book.retire(lot)
+        job, accepted = self.job, self.accepted
+        base_s, limits = self.estimates.base_s, self.settings.lots
+        lots = build_lots(job, accepted.types, self.capacity, plan, base_s, limits)
+        every = [lot for stage in lots for lot in stage]
+        size_containers(every, container, sees, job, accepted.types, accepted.machines)
+        self.progress.adopt(lots)
+        self.planned = True
+        self.review = True
+        self.judge()
+
+    def follow_share(self, share: Vector) -> None:
+        """The job's share changed."""
+        if share and share != self.share:
+            self.share = share
+            self.review = self.review or self.follows_share
+
+    def blacklist_again(self) -> None:
+        """Tell a manager that knows nothing of it which nodes are avoided."""
+        if self.nodes.avoided:
+            self.book.blacklist(tuple(sorted(self.nodes.avoided)))
+
+    def judge(self) -> None:
+        """The job has succeeded once every task has."""
+        if self.progress.done and self.verdict is None:
+            self.verdict = (True, "")
+
+    # -- containers that come to nothing -----------------------------------------------------------
+
+    def refused(self, node: NodeId, error: str, now: float) -> None:
+        """A node that has less room than the manager believes, or that takes no tokens, is as bad
+        as one that fails tasks. Where no node takes them there is no end but this.
+        """
+        untrusting = error.startswith(NO_TOKEN)
+        if untrusting and self.refusals.one_more(now) and self.verdict is None:
+            self.verdict = (False, self.refusals.why(node, error, now))
+        if (untrusting or error == NODE_FULL) and self.nodes.count(node):
+            self._avoid(node, f"refused starts ({error})" if untrusting else "refused starts")
+
+    def _avoid(self, node: NodeId, what: str) -> None:
+        self.book.blacklist(tuple(sorted(self.nodes.avoided)))
+        if self.nodes.ignored:
+            text = f"no node is avoided any more: after {node} there would be too many"
+            self.notes.append(Remark("warning", text))
+            return
+        text = f"node {node} is avoided after {self.nodes.failures_on(node)} {what}"
+        self.notes.append(Remark("warning", text))
+
+    def give_up(self, held: Held) -> None:
+        """A container that never runs its task; the task is ready again."""
+        self.launcher.unanswered.pop(held.key, None)
+        del self.launcher.held[held.key]
+        self.book.release(held.container_id)
+        self.progress.give_back(held.stage, held.task)
+        self.review = self.review or self.follows_share
+
+    # -- ends of tasks -----------------------------------------------------------------------------
+
+    def succeeded(self, held: Held, run_s: float) -> None:
+        """A task is done: others of its stage are expected to last as it did."""
+        stage, task = held.stage, held.task
+        if task in stage.copies:
+            self._stop_copies(stage, task)
+        if not self.progress.finish(stage, task):
+            return
+        self.measured(held, run_s)
+        if stage.finished == stage.tasks:
+            self.judge()
+
+    def measured(self, held: Held, run_s: float) -> None:
+        """Learn from how long a task lasted, s."""
+        stage, lot = held.stage, held.lot
+        factor = self.estimates.factor[lot.stage]
+        if self.estimates.observe(lot.stage, lot.declared_of(held.task), run_s):
+            for other in stage.lots:
+                self.book.touch(other)
+            self.review = self.review or self.follows_share
+        self.progress.rescale(stage, self.estimates.factor[lot.stage] - factor)
+
+    def failed(self, held: Held, end: ContainerEnd) -> None:
+        """A task failed of itself: it is tried again, elsewhere if need be, until it was often."""
+        stage, task = held.stage, held.task
+        self.progress.failed += 1
+        failures = stage.failures[task] = stage.failures.get(task, 0) + 1
+        self.progress.give_back(stage, task)
+        if self.nodes.count(held.node):
+            self._avoid(held.node, "failed tasks")
+        if failures >= self.job.max_task_attempts and self.verdict is None:
+            name = self.job.stages[stage.position].name
+            why = diagnose(
+                name, task, failures, held.node, end.outcome, end.exit_code, end.message
+            )  # fmt: skip
+            self.verdict = (False, why)
+
+    def ended_node(self, held: Held, why: str, now: float) -> None:
+        """The node that ran a task ended: after too many the task is taken for the cause.
+
+        One that had run for long is not: nodes end now and then.
+        """
+        if now - held.launched_s > self.settings.node_ends_within_s:
+            return
+        stage = held.stage.position
+        nodes = self.node_ends.count(stage, held.task, held.node)
+        if nodes and self.verdict is None:
+            name = self.job.stages[stage].name
+            self.verdict = (False, blame(name, held.task, nodes, why))
+
+    def unknown_ended(self, end: ContainerEnd) -> None:
+        """A doubled end, one that overtook its grant, or one of an earlier attempt's tasks."""
+        attempt = attempt_of_container(end.container_id)
+        if end.outcome is Outcome.SUCCEEDED and end.stage >= 0 and end.container_id in self.seen:
+            # its node was thought to be lost, and came back with it
+            self.finish_early(FinishedTask(end.stage, end.task, end.run_s))
+        if attempt == self.attempt_id:
+            if end.container_id not in self.seen:
+                self.seen.add(end.container_id)
+                self.ended_first.add(end.container_id)
+            return
+        same_app = app_of_attempt(attempt) == app_of_attempt(self.attempt_id)
+        earlier = same_app and attempt < self.attempt_id
+        if earlier and end.outcome is Outcome.SUCCEEDED and end.stage >= 0:
+            self.finish_early(FinishedTask(end.stage, end.task, end.run_s))
+
+    def finish_early(self, done: FinishedTask) -> None:
+        """A task is done that was to run, or runs: nothing more of it needs to."""
+        if not self.progress.finish_early(done.stage, done.task):
+            return
+        self._stop_copies(self.progress.stages[done.stage], done.task)
+        self.judge()
+
+    def _stop_copies(self, stage: StageProgress, task: int) -> None:
+        """The first copy to finish wins; the others are stopped.
+
+        But for those in a reusable container (`Held.size`), where no task can be stopped alone:
+        what runs twice there runs to its end.
+        """
+        for held in self.launcher.held.values():
+            if held.task == task and held.stage is stage and not (held.stopping or held.size):
+                self.launcher.stop(held)
+                self.book.release(held.container_id)
