@@ -1,8 +1,11 @@
 """No file, however damaged, makes an importer fail with anything but an InputError."""
 
 import gzip
+import io
 import json
+import sqlite3
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,7 +42,17 @@ JSON_SEEDS = [
     ("weft", {"name": "a", "stages": [{"name": "s", "tasks": [{"duration_s": 1}],
         "demand": {"c": 1}, "prefer": {"nodes": ["n"]}, "parents": [], "actual_duration_s": [1]}]}),
 ]  # fmt: skip
+EVENT = {"type": "0", "collection_id": "5", "collection_type": "0", "instance_index": "0",
+         "resource_request": {"cpus": 0.1, "memory": 0.2}}  # fmt: skip
 TEXT_SEEDS = [
+    ("google2019", "\n".join(json.dumps(EVENT | {"time": str(10**6 * time), "type": str(kind)})
+                             for time, kind in ((1, 0), (2, 3), (5, 6)))),
+    ("alibaba_gpu2020", "j1,ps,1.0,Terminated,10.0,17.0,600.0,29.2,,\n"
+                        "j1,worker,2.0,Failed,10.0,16.0,400.0,10,50.0,MISC\n"),
+    ("alibaba_gpu2023", "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,"
+                        "creation_time,deletion_time,scheduled_time\n"
+                        "p1,6000,12288,1,460,,LS,Running,500,900,510\n"),
+    ("azure_packing2020", "vmId,tenantId,vmTypeId,priority,starttime,endtime\n1,2,3,0,-1,2.5\n"),
     ("carbyne", "# 0: q\n2 0 5\nM 1 0 0 0 0 0 0.5 1\nR 1 0 0 0 0 0 0 2\n1\nM R ata\n"),
     ("alibaba2018", "M1,1,j_1,,Terminated,1,2,100,0.2\nR2_1,,j_1,,Waiting,0,0,,\n"),
     ("alibaba2018", "job_submit_s,job_name,task_name,duration_s,plan_cpu,plan_mem,instance_num\n"
@@ -94,7 +107,7 @@ def test_the_undamaged_seeds_are_read(tmp_path, name, text):
     try:
         assert list(import_jobs(name, [tmp_path / "file"], {}, Imported()))
     except InputError:  # a part of a pair of files, and rows whose job is not whole
-        assert name in ("tpch", "alibaba2018")
+        assert name in ("tpch", "alibaba2018", "azure_packing2020")
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -140,3 +153,42 @@ def test_documents_with_odd_values_are_refused_or_read(tmp_path, seed, data):
             target = target[key]
         target[path[-1]] = json.loads(json.dumps(data.draw(odd_values)))
     attempt(tmp_path, name, json.dumps(document).encode())
+
+
+@given(data=st.data())
+@fuzz
+def test_damaged_databases_and_columns_are_refused_or_read(tmp_path, data):
+    """Azure's trace is an SQLite file, Google's may be Parquet."""
+    for name, packed in (("azure_packing2020", DATABASE), ("google2019", parquet())):
+        raw = bytearray(packed)
+        for _ in range(data.draw(st.integers(1, 4))):
+            at = data.draw(st.integers(0, max(len(raw) - 1, 0)))
+            if data.draw(st.booleans()):
+                raw[at : at + 1] = data.draw(st.binary(min_size=1, max_size=4))
+            else:
+                del raw[at:]
+        attempt(tmp_path, name, bytes(raw))
+
+
+def database() -> bytes:
+    """A machine of one type, as Azure's file has them."""
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(
+        "CREATE TABLE vmType (id, vmTypeId, machineId, core, memory, hdd, ssd, nic);"
+        "CREATE TABLE vm (vmId, tenantId, vmTypeId, priority, starttime, endtime);"
+        "INSERT INTO vmType VALUES (1, 7, 0, 0.5, 0.25, NULL, 0.1, 0.5);"
+        "INSERT INTO vm VALUES (1, 100, 7, 0, 0.5, 2.5);"
+    )
+    return bytes(connection.serialize())
+
+
+@cache
+def parquet() -> bytes:
+    """The events of an instance."""
+    arrow, writer = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    target = io.BytesIO()
+    writer.write_table(arrow.Table.from_pylist([EVENT | {"time": "1000000"}]), target)
+    return target.getvalue()
+
+
+DATABASE = database()

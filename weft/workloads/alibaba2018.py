@@ -84,12 +84,6 @@ class _Scan:
     def count(self, what: str, amount: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + amount
 
-    def drop(self, reason: str, where: str, rows: int = 1) -> None:
-        """Count dropped rows; the first of each reason is shown as a warning."""
-        if reason not in self.result.dropped:
-            self.result.warnings.append(f"{where}: {reason} (the first one)")
-        self.result.dropped[reason] += rows
-
     def planned(self, text: str, default: float, what: str) -> float:
         """A planned amount, or the stated default where it is blank."""
         if text:
@@ -171,15 +165,15 @@ def _scan_file(path: Path, number: int, scan: _Scan) -> None:
         scan.seen += 1
         where = f"{path} line {line_number}"
         if len(fields) != columns:
-            scan.drop(f"row that has not {columns} columns", where)
+            scan.result.drop(f"row that has not {columns} columns", where)
             continue
         try:
             row = reader(fields, number, scan)
         except InputError as error:
-            scan.drop("malformed row", f"{where}: {error}")
+            scan.result.drop("malformed row", f"{where}: {error}")
             continue
         if isinstance(row, _Bad):
-            scan.drop(row.reason, where)
+            scan.result.drop(row.reason, where)
         elif isinstance(row, _Row):
             scan.first_s[number] = min(row.start_s, scan.first_s.get(number, row.start_s))
             scan.last_s[number] = max(row.start_s, scan.last_s.get(number, row.start_s))
@@ -277,12 +271,14 @@ def _jobs(
             tasks.setdefault((row.file, row.job), []).append(row)
     for key, group in tasks.items():
         if key in bad:
-            scan.drop("row of a job that has an unusable row", f"job {key[1]}", len(group))
+            scan.result.drop("row of a job that has an unusable row", f"job {key[1]}", len(group))
             continue
         try:
             yield _job(group, means, scan, memory_mb, instances_max)
         except InputError as error:
-            scan.drop("row of a job whose DAG cannot be read", f"job {key[1]}: {error}", len(group))
+            scan.result.drop(
+                "row of a job whose DAG cannot be read", f"job {key[1]}: {error}", len(group)
+            )
 
 
 def _job(

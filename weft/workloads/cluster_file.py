@@ -1,10 +1,12 @@
-"""The `--cluster` argument: a cluster file (JSON or YAML) or the short form."""
+"""The `--cluster` argument: a cluster file (JSON, YAML), a trace's list of nodes, or short."""
 
 import json
 from pathlib import Path
 
 from weft.cluster import ClusterSpec, cluster_from_dict, cluster_from_text
 from weft.errors import InputError
+from weft.workloads.documents import plain_name
+from weft.workloads.node_lists import load_node_list
 
 BYTES_MAX = 64 * 1024 * 1024
 
@@ -12,12 +14,14 @@ BYTES_MAX = 64 * 1024 * 1024
 def load_cluster(argument: str) -> ClusterSpec:
     """Read a cluster file, or the short form where no such file exists; raises InputError."""
     path = Path(argument)
-    looks_like_file = path.suffix in {".yaml", ".yml", ".json"} or "/" in argument
+    looks_like_file = path.suffix in {".yaml", ".yml", ".json", ".csv"} or "/" in argument
     if not looks_like_file and not path.is_file():
         return cluster_from_text(argument)
     try:
         if path.stat().st_size > BYTES_MAX:
             raise InputError(argument, f"a cluster file has at most {BYTES_MAX} bytes")
+        if plain_name(path).endswith(".csv"):
+            return load_node_list(path)
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(argument, error.strerror or "cannot be read") from None

@@ -13,3 +13,9 @@ class Imported:
     jobs: list[Job] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)  # one line each, naming file and reason
     dropped: Counter[str] = field(default_factory=Counter)  # reason -> rows
+
+    def drop(self, reason: str, where: str, rows: int = 1) -> None:
+        """Count dropped rows; the first of each reason is shown as a warning."""
+        if reason not in self.dropped:
+            self.warnings.append(f"{where}: {reason} (the first one)")
+        self.dropped[reason] += rows

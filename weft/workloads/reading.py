@@ -1,13 +1,15 @@
 """What importers share: finding files, collecting jobs, and reading numbers of untrusted rows."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
 from weft.job import Job
 from weft.jobfile import TASKS_MAX
+from weft.workloads.buckets import BUCKETS, Buckets
 from weft.workloads.imported import Imported
 
 Stream = Callable[..., Iterator[Job]]  # (sources, result, **options): fills result as it goes
@@ -61,6 +63,33 @@ def each_file(
         yield from jobs
     if not found:
         raise first or InputError(str(files[0]), "holds no job that can be used")
+
+
+def in_order(
+    jobs: Iterable[Job], span_s: tuple[float, float], jobs_max: int, result: Imported
+) -> Iterator[Job]:
+    """Jobs by arrival, in bounded memory; the first one arrives at 0.
+
+    `span_s` holds all arrivals. At most `jobs_max` are given (0: all); the rest is said.
+    """
+    ordered = Buckets()
+    low_s, wide_s = span_s[0], max(span_s[1] - span_s[0], 1e-9)
+    for job in jobs:
+        part = min(1.0, max(0.0, (job.arrival_s - low_s) / wide_s))
+        ordered.add(int(part * (BUCKETS - 1)), job)
+    given = left_out = 0
+    first_s: float | None = None
+    for some in ordered.drain():
+        some.sort(key=lambda job: (job.arrival_s, job.name))
+        for job in some:
+            if jobs_max and given >= jobs_max:
+                left_out += 1
+                continue
+            given += 1
+            first_s = job.arrival_s if first_s is None else first_s
+            yield replace(job, arrival_s=job.arrival_s - first_s)
+    if left_out:
+        result.warnings.append(f"{left_out} jobs after the first {jobs_max} (option jobs_max)")
 
 
 def text_amount(text: str, place: str) -> float:

@@ -19,10 +19,15 @@ from weft.workloads.documents import read_head
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand
 from weft.workloads.spark_files import packed_head
+from weft.workloads.table_rows import PARQUET_MAGIC, columns_of
 
 FORMATS: dict[str, str] = {
     "spark": "weft.workloads.spark_log",
     "alibaba2018": "weft.workloads.alibaba2018",
+    "alibaba_gpu2020": "weft.workloads.alibaba_gpu2020",
+    "alibaba_gpu2023": "weft.workloads.alibaba_gpu2023",
+    "azure_packing2020": "weft.workloads.azure_packing2020",
+    "google2019": "weft.workloads.google2019",
     "wfformat": "weft.workloads.wfformat",
     "sls": "weft.workloads.sls",
     "tpch": "weft.workloads.tpch",
@@ -41,6 +46,15 @@ _CSV_HEADERS = (
     "job,name,instances,",
     "job_submit_s,",
     "task_name,instance_",
+)
+_PAI_LINE = re.compile(r"[^,]+,[^,]*,[\d.]*,(Terminated|Failed|Running|Waiting)(,[^,]*){6}")
+_TABLES: tuple[tuple[str, frozenset[str]], ...] = (  # told by some of the columns of a header
+    ("alibaba_gpu2020", frozenset({"job_name", "inst_num", "plan_gpu"})),
+    ("alibaba_gpu2020", frozenset({"job_name", "inst_id", "status"})),
+    ("alibaba_gpu2023", frozenset({"cpu_milli", "num_gpu", "pod_phase"})),
+    ("azure_packing2020", frozenset({"vmId", "vmTypeId", "starttime"})),
+    ("azure_packing2020", frozenset({"vmTypeId", "machineId", "core"})),
+    ("google2019", frozenset({"time", "type", "collection_id", "collection_type"})),
 )
 _FILES_LOOKED_AT = 2000
 
@@ -124,6 +138,10 @@ def format_of(path: Path) -> str | None:
         return "sls"
     if first.startswith("#") and _CARBYNE_HEADER.search(head):
         return "carbyne"
+    if head.startswith("SQLite format 3\0"):
+        return "azure_packing2020" if "vmTypeId" in head else None
+    if found := _table_of(path, head, first):
+        return found
     if first.startswith(_CSV_HEADERS) or _BATCH_TASK_LINE.fullmatch(first):
         return "alibaba2018"
     if not first.lstrip().startswith(("{", "[")):
@@ -131,6 +149,22 @@ def format_of(path: Path) -> str | None:
             return "tpch"
         return "weft" if re.search(r"^(- )?\s*stages:|^jobs:", head, re.MULTILINE) else None
     return _format_of_json(head, first)
+
+
+def _table_of(path: Path, head: str, first: str) -> str | None:
+    """The format of a table that is told by its columns; of Parquet they stand at the end."""
+    if head.startswith(PARQUET_MAGIC):
+        try:
+            names = set(columns_of(path))
+        except InputError:  # damaged, or nothing here reads Parquet
+            return None
+    elif first.startswith("{"):
+        names = set(re.findall(r'"(\w+)":', first))
+    elif _PAI_LINE.fullmatch(first):
+        return "alibaba_gpu2020"
+    else:
+        names = {name.strip() for name in first.split(",")}
+    return next((form for form, some in _TABLES if some <= names), None)
 
 
 def _format_of_json(head: str, first: str) -> str | None:
