@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -130,11 +130,15 @@ dist: $(VENV)/.dev ## the wheel and the sdist, in dist/
 	rm -rf build/lib dist
 	$(BIN)/python -m build --no-isolation
 
-dist-test: dist ## install the wheel in an empty environment; does it work outside the checkout?
+dist-native: native dist ## a wheel with compiled cores for this platform, in dist/native
+	$(BIN)/python -m tools.make_native_wheel
+
+dist-test: $(if $(NATIVE),dist-native,dist) ## does the wheel work outside the checkout? (NATIVE=1: the compiled one)
 	rm -rf build/dist-test && $(PYTHON) -m venv build/dist-test
-	build/dist-test/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	build/dist-test/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/$(if $(NATIVE),native/)*.whl
 	cp weft/client/samples/tpch/q03.json build/dist-test/
-	cd build/dist-test && bin/weft plan q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps \
+	cd build/dist-test && bin/python -c "import sim.engine; assert sim.engine.__file__.endswith('$(if $(NATIVE),.so,.py)')" \
+		&& bin/weft plan q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps \
 		&& bin/weft simulate q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps && bin/weft demo
 
 soak: $(VENV)/.dev ## a day of 20,000 applications on a fast clock: is every process flat? 15 minutes
