@@ -4,8 +4,8 @@
 that says anything, and whoever administers a queue may submit to it.
 """
 
-from rm.books import Books
-from rm.records import App
+from rm.state.books import Books
+from rm.state.records import App
 from weft.access import Caller, Who, may
 from weft.requests import ClientRequest, MoveApplication, Refused, SubmitApplication
 

@@ -4,9 +4,9 @@ from collections import deque
 from math import inf
 from typing import Any, Final
 
-from rm.books import Books
 from rm.containers import close, close_run, order_spare, order_stop
-from rm.lifecycle import (
+from rm.state.books import Books
+from rm.state.lifecycle import (
     APP,
     ATTEMPT,
     ENDED_APPS,
@@ -17,7 +17,7 @@ from rm.lifecycle import (
     ContainerState,
     reported,
 )
-from rm.records import App, ApplicationOver, Attempt, Holding, Holdings
+from rm.state.records import App, ApplicationOver, Attempt, Holding, Holdings
 from weft.effects import Send, SetTimer
 from weft.facts import AppChanged, AttemptChanged
 from weft.ids import NodeId, attempt_id, attempt_of_container

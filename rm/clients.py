@@ -6,16 +6,16 @@ from typing import Any
 
 from rm import access
 from rm.applications import ENDED_WHOLE_MAX, OVER, kill_app, move_app, open_app, schedule_attempt
-from rm.books import Books
 from rm.containers import move_masters
-from rm.feasible import fits_a_class
-from rm.gang_room import check_gangs
-from rm.hosting import check_master
 from rm.leaving import decommission, recommission
-from rm.lifecycle import AppEvent, NodeState, reported
 from rm.lifetime import limit
-from rm.records import App, Node
+from rm.placing.feasible import fits_a_class
+from rm.placing.gang_room import check_gangs
+from rm.placing.hosting import check_master
 from rm.report import explain, reports
+from rm.state.books import Books
+from rm.state.lifecycle import AppEvent, NodeState, reported
+from rm.state.records import App, Node
 from weft.access import Caller
 from weft.effects import ClientRequested, Send
 from weft.errors import InputError

@@ -2,12 +2,12 @@
 
 from typing import Final, NamedTuple
 
-from rm.books import Books
 from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import add_held
-from rm.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
 from rm.match.protocol import BaseMatcher
-from rm.records import App, Attempt, Holding, Node, Spared
+from rm.state.books import Books
+from rm.state.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
+from rm.state.records import App, Attempt, Holding, Node, Spared
 from weft.compiled import steady
 from weft.dag import Floats
 from weft.effects import Note

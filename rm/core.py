@@ -2,14 +2,15 @@
 
 import numpy as np
 
-from rm import clients, leaving, lifetime, masters, nodes, preempt, recovery
-from rm.allocation import match_all
-from rm.books import Books, Handler
-from rm.invariants import check
-from rm.lifecycle import AttemptState
+from rm import clients, leaving, lifetime, masters, nodes, recovery
 from rm.match.protocol import Matcher
-from rm.reserve import before_match, forget_served
+from rm.placing import preempt
+from rm.placing.allocation import match_all
+from rm.placing.reserve import before_match, forget_served
 from rm.settings import ManagerSettings
+from rm.state.books import Books, Handler
+from rm.state.invariants import check
+from rm.state.lifecycle import AttemptState
 from weft.cluster import QueueSpec
 from weft.doors import ManagerTold, UnknownEventError
 from weft.effects import ClientRequested, Effect, Recovered, SetTimer, TimerFired

@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
-from rm.books import Books
-from rm.lifecycle import ENDED_APPS, NodeState
-from rm.records import Node
+from rm.state.books import Books
+from rm.state.lifecycle import ENDED_APPS, NodeState
+from rm.state.records import Node
 from weft.ids import app_of_container
 
 RACKS_KEPT: Final = 100  # before the places of racks without nodes are used again

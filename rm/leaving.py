@@ -8,18 +8,17 @@ restart. One that is silent for too long or leaves meanwhile is DECOMMISSIONED a
 ran is lost: what the operator waits for has happened, and it must get nothing should it come back.
 """
 
-from rm.books import Books
 from rm.containers import order_stop
-from rm.lifecycle import NODE, ContainerState, NodeEvent, NodeState
-from rm.match_state import NEVER
-from rm.records import Node
+from rm.state.books import Books
+from rm.state.lifecycle import LEAVING, NODE, ContainerState, NodeEvent, NodeState
+from rm.state.match_state import NEVER
+from rm.state.records import Node
 from weft.effects import SetTimer
 from weft.facts import NodeChanged
 from weft.ids import NodeId
 
 DECOMMISSION = "decommission"  # first half of a timer's key; the second is the node's name
 FOR_EVER = -1.0
-LEAVING = (NodeState.DECOMMISSIONING, NodeState.DECOMMISSIONED)
 
 
 def decommission(books: Books, node: Node, timeout_s: float) -> None:
@@ -95,7 +94,7 @@ def step(books: Books, node: Node, event: NodeEvent) -> None:
         count_class(books, node, 1)
         node.settled_at = NEVER
     else:
-        books.ledger.reserve([node.slot], 0)  # `rm.reserve` finds the ask another
+        books.ledger.reserve([node.slot], 0)  # `rm.placing.reserve` finds the ask another
     books.ledger.set_node(node.slot, node.capacity, up=node.state is NodeState.RUNNING)
     books.matching.changed()
     books.note(NodeChanged(node.node_id, node.state.name, node.capacity))

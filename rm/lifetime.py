@@ -3,8 +3,8 @@
 from math import inf
 
 from rm.applications import OVER, kill_app
-from rm.books import Books
-from rm.records import App
+from rm.state.books import Books
+from rm.state.records import App
 from weft.effects import SetTimer
 from weft.ids import AppId
 

@@ -14,12 +14,19 @@ from rm.applications import (
     stop_earlier,
     withdraw,
 )
-from rm.books import Books
 from rm.containers import order_stop, relay_lost
 from rm.ledger.asks import AskEntry
-from rm.lifecycle import CONTAINER, AppEvent, AttemptEvent, AttemptState, ContainerEvent, NodeState
-from rm.lifecycle import ContainerState as Container_
-from rm.records import App, Attempt
+from rm.state.books import Books
+from rm.state.lifecycle import (
+    CONTAINER,
+    AppEvent,
+    AttemptEvent,
+    AttemptState,
+    ContainerEvent,
+    NodeState,
+)
+from rm.state.lifecycle import ContainerState as Container_
+from rm.state.records import App, Attempt
 from weft.dag import Floats
 from weft.effects import Send
 from weft.facts import Remark

@@ -5,9 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from rm.allocation import match_node
 from rm.applications import DEAD, container_ended, fail_attempt, hands_over, run_ended
-from rm.books import Books
 from rm.containers import (
     Demand,
     close,
@@ -24,11 +22,13 @@ from rm.containers import (
     relay_task,
 )
 from rm.forgetting import rack_of, slot_of_forgotten
-from rm.leaving import LEAVING, count_class, drain, examine, persist, set_alarm, step
-from rm.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
-from rm.match_state import AGAIN, NEVER
-from rm.records import ApplicationOver, Attempt, Holding, Holdings, Node, Order, Spared
-from rm.reserve import before_match
+from rm.leaving import count_class, drain, examine, persist, set_alarm, step
+from rm.placing.allocation import match_node
+from rm.placing.reserve import before_match
+from rm.state.books import Books
+from rm.state.lifecycle import LEAVING, NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
+from rm.state.match_state import AGAIN, NEVER
+from rm.state.records import ApplicationOver, Attempt, Holding, Holdings, Node, Order, Spared
 from weft.effects import Send
 from weft.errors import InputError
 from weft.facts import NodeChanged

@@ -18,11 +18,11 @@ from rm.applications import (
     remember,
     schedule_attempt,
 )
-from rm.books import Books
-from rm.lifecycle import AppEvent, AttemptEvent
 from rm.lifetime import limit
 from rm.nodes import recover_leaving
-from rm.records import App
+from rm.state.books import Books
+from rm.state.lifecycle import AppEvent, AttemptEvent
+from rm.state.records import App
 from weft.effects import Recovered
 from weft.errors import InputError
 from weft.facts import Remark

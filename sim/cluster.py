@@ -14,8 +14,8 @@ from am.plan.told import machines_of
 from nm.core import HEARTBEAT, NodeManager
 from nm.settings import NodeSettings
 from rm.core import LIVENESS, ResourceManager
-from rm.leaving import LEAVING
 from rm.match.registry import make_matcher
+from rm.state.lifecycle import LEAVING
 from sim.breakdown import OPERATOR, Breakdown
 from sim.checkers import Checkers
 from sim.client import Client

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rm.core import ResourceManager
-from rm.records import App, Attempt
+from rm.state.records import App, Attempt
 from sim.played import Played, Rerun
 from weft.doors import ManagerTold
 from weft.effects import Effect, Note

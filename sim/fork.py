@@ -11,8 +11,8 @@ from statistics import median
 
 from am.core import ApplicationMaster
 from nm.core import NodeManager
-from rm.lifecycle import AppState
 from rm.match.registry import make_matcher
+from rm.state.lifecycle import AppState
 from sim.engine import Actor
 from sim.measured import Delays, MeasuredSimulation
 from sim.rebuild import Cut, Running, Tape, stand

@@ -3,8 +3,8 @@
 Why that is exact. A beat of a *silent* core carries nothing (its own `silent` says so), and the
 Resource Manager's answer to it does something only if it owes the sender something, or if a node's
 beat could lead to a grant: a master waits for a node, a gang may start, starving asks are due to be
-looked at, or something is pending that may fit (`rm.allocation.match_node` asks for a node again
-only if the books' version changed since it found nothing there). So a silent core is *parked*, and:
+looked at, or something is pending that may fit (`rm.placing.allocation` asks for a node again only
+if the books' version changed since it found nothing there). So a silent core is *parked*, and:
 
 * an event that makes it speak, or an item that the manager owes it, arms its next beat again;
 * before virtual time moves on, the parked nodes whose beats lie on the way are looked at in the
@@ -22,8 +22,8 @@ from itertools import chain, islice
 from math import inf, nextafter
 
 from nm.core import HEARTBEAT
-from rm.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook
-from rm.books import Books
+from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook
+from rm.state.books import Books
 from sim.engine import Actor, Deliver, Engine
 from weft.dag import Floats
 from weft.effects import TimerFired

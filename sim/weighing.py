@@ -10,12 +10,12 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from rm.books import Books
 from rm.core import ResourceManager
 from rm.ledger.asks import AskEntry
 from rm.ledger.view import View
 from rm.match.protocol import Match, Matcher, Placement, Scores
 from rm.report.explain import why_not_on
+from rm.state.books import Books
 from sim.played import Rerun, Step
 from weft.doors import ManagerTold
 from weft.effects import Effect

@@ -27,7 +27,7 @@ TWO_QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5
 
 
 class Yard:
-    """Books what a matcher answers, as `rm.allocation.grant` does."""
+    """Books what a matcher answers, as `rm.placing.allocation.grant` does."""
 
     def __init__(
         self,

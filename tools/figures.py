@@ -15,7 +15,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("weft", "rm", "am", "nm", "sim", "lab")
 FACES = ("client", "hadoop", "live", "results", "tape", "web", "wire", "workloads")
-FOLDERS = ("rm", "rm.match", "am", "am.plan", "am.ask", "nm", "sim", "weft", "weft.wire", "lab")
+FOLDERS = (
+    "rm", "rm.match", "rm.placing", "rm.state", "am", "am.plan", "am.ask", "nm", "sim", "weft",
+    "weft.wire", "lab",
+)  # fmt: skip
 PARAMETERS_MAX = 8  # of a kernel
 WORLDLY = {"sim/__main__.py", "sim/command.py", "sim/outputs.py", "sim/walk.py", "sim/gang_walk.py"}
 

@@ -19,7 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # What every event of a simulation or a service passes through. Kernels stay numba's.
 MODULES = {
     "weft": "effects facts ids lifecycle messages outbox",
-    "rm": "allocation applications books containers core masters match_state nodes records reserve",
+    "rm": "applications containers core masters nodes",
+    "rm/placing": "allocation reserve",
+    "rm/state": "books match_state records",
     "rm/ledger": "asks ledger running view",
     "rm/match": "aligned candidates capacity carbyne dominant drf fair fairness fifo graphene"
     " protocol sjf tetris turns",

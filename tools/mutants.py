@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 # The code that decides.
-DECIDES = ("rm/match", "rm/reserve.py", "rm/ledger", "am/ask", "am/plan")
+DECIDES = ("rm/match", "rm/placing/reserve.py", "rm/ledger", "am/ask", "am/plan")
 # Which of these runs a changed line is learned by running each once.
 TESTS = (
     "tests/golden/test_*.py", "tests/scripts/test_[amr]*.py", "tests/scripts/test_takeover.py",

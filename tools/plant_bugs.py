@@ -15,11 +15,11 @@ from unittest.mock import patch
 import nm.containers
 import nm.core
 import nm.runner
-import rm.books
 import rm.containers
 import rm.core
 import rm.masters
 import rm.nodes
+import rm.state.books
 from am.job_state import JobState
 from am.launching import Launcher
 from am.reuse import HoldingWork
@@ -35,9 +35,9 @@ Patch = Any
 
 def _without(kind: str) -> Callable[..., Any]:
     """The manager forgets to write one kind of record."""
-    keep = rm.books.Books.answer
+    keep = rm.state.books.Books.answer
 
-    def answer(books: rm.books.Books) -> Any:
+    def answer(books: rm.state.books.Books) -> Any:
         books.records = [record for record in books.records if record["kind"] != kind]
         if kind == "tasks":
             books.finished = {}
@@ -107,13 +107,13 @@ def _unheard(work: HoldingWork, event: StartAnswered, now: float) -> None:
     _START_ANSWERED(work, replace(event, items=items), now)
 
 
-def _written_last(books: rm.books.Books) -> Any:
+def _written_last(books: rm.state.books.Books) -> Any:
     """What was decided is told before it is durable."""
     effects = _ANSWER(books)
     return sorted(effects, key=lambda effect: type(effect) is Persist)
 
 
-_ANSWER = rm.books.Books.answer
+_ANSWER = rm.state.books.Books.answer
 _ON_ANSWER = nm.core.NodeManager._on_answer
 _CONTAINER_ENDED = HoldingWork._container_ended
 _START_ANSWERED = HoldingWork.start_answered
@@ -125,12 +125,14 @@ def _nothing(*given: Any, **named: Any) -> None:
 
 BUGS: dict[str, Callable[[], Patch]] = {
     "an accepted job is not persisted": lambda: patch.object(
-        rm.books.Books, "answer", _without("app")
+        rm.state.books.Books, "answer", _without("app")
     ),
     "a finished task is not persisted": lambda: patch.object(
-        rm.books.Books, "answer", _without("tasks")
+        rm.state.books.Books, "answer", _without("tasks")
     ),
-    "an id is granted again after a restart": lambda: patch("rm.allocation.next_ids", _same_ids),
+    "an id is granted again after a restart": lambda: patch(
+        "rm.placing.allocation.next_ids", _same_ids
+    ),
     "a doubled grant is taken for a new one": lambda: patch.object(
         JobState, "__init__", _forgetful(JobState.__init__)
     ),
@@ -162,10 +164,10 @@ BUGS: dict[str, Callable[[], Patch]] = {
         "rm.containers.may_have_run", lambda *given: True
     ),
     "an order to leave service is not journalled": lambda: patch.object(
-        rm.books.Books, "answer", _without("node")
+        rm.state.books.Books, "answer", _without("node")
     ),
     "clients are answered before the journal is written": lambda: patch.object(
-        rm.books.Books, "answer", _written_last
+        rm.state.books.Books, "answer", _written_last
     ),
 }  # fmt: skip
 

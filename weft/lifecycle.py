@@ -1,6 +1,6 @@
 """A life cycle is a table `(state, event) -> next state`; a pair that is not in it is a bug.
 
-Each role's tables live in `<role>/lifecycle.py`, which exports them as `LIFECYCLES`, so that
+Each role's tables live in its `lifecycle.py`, which exports them as `LIFECYCLES`, so that
 `tools/draw_lifecycles.py` draws what the code does.
 """
 

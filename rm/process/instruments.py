@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from rm.books import Books
 from rm.core import ResourceManager
 from rm.ledger.view import View
-from rm.lifecycle import AppState, NodeState
 from rm.match.protocol import Match, Matcher
 from rm.process.remote import RemoteMatcher
 from rm.report.reports import dominant
+from rm.state.books import Books
+from rm.state.lifecycle import AppState, NodeState
 from weft.dag import Floats
 from weft.ids import format_app
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition, base_unit

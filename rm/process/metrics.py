@@ -1,6 +1,6 @@
 """The Resource Manager's series, from its facts."""
 
-from rm.lifecycle import AppState
+from rm.state.lifecycle import AppState
 from weft.facts import (
     AppChanged,
     AttemptChanged,

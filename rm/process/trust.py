@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rm.books import Books
 from rm.process.etcd_store import EtcdJournal
+from rm.state.books import Books
 from weft.access import ANY_NODE, Role
 from weft.errors import InputError
 from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from rm.core import ResourceManager
-from rm.feasible import room_for
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import fits
 from rm.match.protocol import Matcher
+from rm.placing.feasible import room_for
 from rm.settings import ManagerSettings
 from weft.cluster import DEFAULT_QUEUES
 from weft.effects import ClientRequested, Recovered, Send

@@ -4,18 +4,18 @@ from collections import Counter
 
 import numpy as np
 
-from rm import gangs
-from rm.books import Books
 from rm.containers import full_of_masters
-from rm.feasible import blocked
-from rm.gang_room import capacity_of, free_of, most_of, pack
 from rm.ledger.asks import AskEntry
-from rm.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import NO_ROOM, OPEN, WORDS
 from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Match
-from rm.records import App
+from rm.placing import gangs
+from rm.placing.feasible import blocked
+from rm.placing.gang_room import capacity_of, free_of, most_of, pack
+from rm.state.books import Books
+from rm.state.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
+from rm.state.records import App
 from weft.messages import AskType
 from weft.requests import Explanation, StageExplanation
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from rm.access import sees
 from rm.applications import attempts_max, held_until_now
-from rm.books import Books
-from rm.lifecycle import AppState, reported
-from rm.records import ENDED_SHOWN_MAX, App, Holding, Node
 from rm.report.pages import number_of, page
+from rm.state.books import Books
+from rm.state.lifecycle import AppState, reported
+from rm.state.records import ENDED_SHOWN_MAX, App, Holding, Node
 from weft.access import TRUSTED, Caller
 from weft.dag import Floats
 from weft.ids import ContainerId

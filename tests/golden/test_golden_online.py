@@ -1,7 +1,7 @@
 """The worked examples of the online side, through the matcher that the manager asks.
 
-Every case places through `Matcher.match` and `Matcher.granted`, as `rm.allocation` does, so that a
-fault in any of the kernels below shows here.
+Every case places through `Matcher.match` and `Matcher.granted`, as `rm.placing.allocation` does, so
+that a fault in any of the kernels below shows here.
 """
 
 import heapq

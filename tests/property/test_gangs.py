@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rm.gang_room import Need, pack
+from rm.placing.gang_room import Need, pack
 from sim.gang_walk import gang_walk
 from weft.presets import PRESETS
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rm import masters
-from rm.books import Books
 from rm.match.registry import MATCHERS
+from rm.state.books import Books
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.results import Run, node_rows, task_rows

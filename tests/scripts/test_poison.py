@@ -9,9 +9,9 @@ from am.ask.registry import asker
 from am.core import ApplicationMaster
 from am.failures import NodeFailures
 from am.settings import MasterSettings
-from rm.lifecycle import AttemptState
 from rm.recovery import compact
 from rm.settings import ManagerSettings
+from rm.state.lifecycle import AttemptState
 from sim.cluster import Simulation
 from sim.faults import Fault, FaultKind, Faults
 from sim.settings import SimSettings

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rm.lifecycle import AppState, NodeState
 from rm.recovery import compact
 from rm.settings import ManagerSettings
+from rm.state.lifecycle import AppState, NodeState
 from testkit.builders import (
     FakeMaster,
     ask,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rm.lifecycle import AppState, AttemptState
 from rm.recovery import compact
 from rm.settings import ManagerSettings
+from rm.state.lifecycle import AppState, AttemptState
 from testkit.builders import FakeMaster, ask, job, node_registered, noted, sent, stage, succeeded
 from testkit.manager import Rig
 from weft.effects import TimerFired

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rm import gangs
+from rm.placing import gangs
 from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, job, noted, stage, succeeded
 from testkit.manager import Rig

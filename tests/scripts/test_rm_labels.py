@@ -1,7 +1,7 @@
 """Labels: what only asks name uses nothing up, and nodes may change theirs for ever."""
 
-from rm.books import LABELS_MAX
 from rm.settings import ManagerSettings
+from rm.state.books import LABELS_MAX
 from testkit.builders import ask, job, sent, stage
 from testkit.manager import Rig
 from weft.ids import attempt_id

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rm.lifecycle import LIFECYCLES
 from rm.match.registry import MATCHERS, make_matcher
 from rm.process.warm import warm
+from rm.state.lifecycle import LIFECYCLES
 from weft.errors import InputError
 from weft.resources import DEFAULT_RESOURCE_TYPES
 

@@ -21,17 +21,17 @@ from math import ceil
 
 import numpy as np
 
-from rm import gangs
-from rm.allocation import kept_for_master, master_fits, masters_may_grow, may_start
-from rm.books import Books
 from rm.containers import count_master, order_stop
-from rm.feasible import usable
-from rm.gang_room import pack
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
-from rm.lifecycle import AttemptState, ContainerState
 from rm.match.filter_kernels import fits
-from rm.records import Attempt, Holding
+from rm.placing import gangs
+from rm.placing.allocation import kept_for_master, master_fits, masters_may_grow, may_start
+from rm.placing.feasible import usable
+from rm.placing.gang_room import pack
+from rm.state.books import Books
+from rm.state.lifecycle import AttemptState, ContainerState
+from rm.state.records import Attempt, Holding
 from weft.dag import Floats
 from weft.facts import PreemptionChosen
 from weft.messages import Ask, AskType, Preemption

@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 import numpy as np
 
-from rm.books import Books
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import (
@@ -20,6 +19,7 @@ from rm.match.filter_kernels import (
     copies_on,
     fits,
 )
+from rm.state.books import Books
 from weft.dag import Floats, Ints
 from weft.resources import Vector
 

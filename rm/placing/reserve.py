@@ -1,17 +1,17 @@
 """Preconditions of the loop: gangs that start together, and nodes kept for asks that starve.
 
-A matcher sees neither: rows of gangs are hidden from it (`rm.gangs`), and on a reserved node it
-sees the one row that the node is kept for (Graphene section 5, co-existing features; YARN's
-reservations).
+A matcher sees neither: rows of gangs are hidden from it (`rm.placing.gangs`), and on a reserved
+node it sees the one row that the node is kept for (Graphene section 5, co-existing features;
+YARN's reservations).
 """
 
 import numpy as np
 
-from rm import gangs
-from rm.books import Books
-from rm.feasible import banned_for, room_for
 from rm.ledger.asks import AskEntry
 from rm.match.filter_kernels import fits
+from rm.placing import gangs
+from rm.placing.feasible import banned_for, room_for
+from rm.state.books import Books
 from weft.dag import Floats, Ints
 from weft.resources import TOLERANCE
 

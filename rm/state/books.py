@@ -17,9 +17,9 @@ from rm.ledger.running import Runs
 from rm.ledger.view import View
 from rm.match.limit_kernels import headroom
 from rm.match.protocol import Matcher
-from rm.match_state import MatchState
-from rm.records import App, Attempt, Holdings, Node
 from rm.settings import ManagerSettings
+from rm.state.match_state import MatchState
+from rm.state.records import App, Attempt, Holdings, Node
 from weft.cluster import QueueSpec
 from weft.dag import Floats
 from weft.effects import Effect, Note, Persist

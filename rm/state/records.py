@@ -1,7 +1,7 @@
 """The Resource Manager's records: a container, an attempt, an application, a node.
 
-Plain state; who changes it, and when, is in the modules that `rm.core` calls, `rm.books` has them
-all.
+Plain state; who changes it, and when, is in the modules that `rm.core` calls, `rm.state.books` has
+them all.
 """
 
 from collections import deque
@@ -13,8 +13,8 @@ import numpy as np
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.running import Runs
-from rm.lifecycle import AppState, AttemptState, ContainerState, NodeState
-from rm.match_state import NEVER
+from rm.state.lifecycle import AppState, AttemptState, ContainerState, NodeState
+from rm.state.match_state import NEVER
 from weft.dag import Floats
 from weft.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.job import Job
@@ -190,7 +190,7 @@ class Holdings:
 class Attempt:
     """One try at running an application's master.
 
-    Its life is `rm.lifecycle.ATTEMPT`. `master` is its container from ALLOCATED until that ended,
+    Its life is `lifecycle.ATTEMPT`. `master` is its container from ALLOCATED until that ended,
     None while it waits for one and after a restart of the manager until its node is back. Whatever
     it is owed lies in `outbox` until its master acknowledges it: nothing that is put there is told
     once only, and nothing is taken out but by `drop`, when it no longer matters. `entries` has all
@@ -270,7 +270,7 @@ class Attempt:
 class App:
     """An application: its job, its attempts and what is known of its tasks.
 
-    Its life is `rm.lifecycle.APP`. `attempt` is the last of `attempts`; those before have ended.
+    Its life is `lifecycle.APP`. `attempt` is the last of `attempts`; those before have ended.
     `slot` is its place in the ledger while any container is booked for it or may be asked for, so
     it outlives the last attempt until the last node said that the last container ended. The lists
     by stage have one entry a stage; `finished` is emptied then, the counts beside it stay.
@@ -368,7 +368,7 @@ Order = MasterLaunch | ContainerId | ApplicationOver | Spared
 class Node:
     """A node, kept by its name for good: what it is owed survives its absence.
 
-    Its life is `rm.lifecycle.NODE`. Three things say who it is: `boot` names its process (one that
+    Its life is `lifecycle.NODE`. Three things say who it is: `boot` names its process (one that
     started anew lost what ran before), `present` says that it registered in this life of the
     manager and was not given up since, `sure` that it did so for this life and not by a late copy.
     Its containers are in `holdings` from the grant until the node itself says that they ended, or

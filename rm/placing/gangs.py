@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rm.allocation import grant
-from rm.books import Books
-from rm.feasible import usable
-from rm.gang_room import Need, capacity_of, distances, free_of, pack
 from rm.ledger.asks import AskEntry
 from rm.match.candidates import limit_of, shares_of
 from rm.match.limit_kernels import ADMITTED
 from rm.match.protocol import Placement
+from rm.placing.allocation import grant
+from rm.placing.feasible import usable
+from rm.placing.gang_room import Need, capacity_of, distances, free_of, pack
+from rm.state.books import Books
 from weft.dag import Floats, Ints
 from weft.resources import TOLERANCE
 

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rm.books import Books
-from rm.feasible import labelled
-from rm.hosting import NodeClass, hosts
 from rm.ledger.asks import NODE_LOCAL, RACK_LOCAL, REMOTE
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import copies_on
-from rm.records import App, Node
+from rm.placing.feasible import labelled
+from rm.placing.hosting import NodeClass, hosts
+from rm.state.books import Books
+from rm.state.records import App, Node
 from weft.dag import Floats, Ints
 from weft.errors import InputError
 from weft.job import Job, Stage

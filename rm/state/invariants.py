@@ -4,10 +4,9 @@ from collections import Counter
 
 import numpy as np
 
-from rm.books import Books
-from rm.leaving import LEAVING
-from rm.lifecycle import AttemptState, NodeState
-from rm.records import Node
+from rm.state.books import Books
+from rm.state.lifecycle import LEAVING, AttemptState, NodeState
+from rm.state.records import Node
 from weft.errors import InvariantError
 
 

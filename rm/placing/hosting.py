@@ -4,8 +4,8 @@ As asks without a label go to nodes without one, so do masters. A cluster whose 
 labelled (or too small without a label) has its masters on the labelled ones.
 """
 
-from rm.books import Books
-from rm.feasible import fits_empty
+from rm.placing.feasible import fits_empty
+from rm.state.books import Books
 from weft.errors import InputError
 from weft.resources import Vector
 

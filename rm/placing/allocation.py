@@ -5,17 +5,17 @@ from typing import Final
 import numpy as np
 
 from rm.applications import move_attempt, persist_attempt
-from rm.books import Books
 from rm.containers import Demand, count_master, full_of_masters, hold, hold_run, next_ids
-from rm.gang_room import spoils
-from rm.hosting import hosts
 from rm.ledger.ledger_kernels import too_small
-from rm.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
 from rm.match.candidates import limit_of
 from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Placement
-from rm.match_state import AGAIN
-from rm.records import Attempt, Node
+from rm.placing.gang_room import spoils
+from rm.placing.hosting import hosts
+from rm.state.books import Books
+from rm.state.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
+from rm.state.match_state import AGAIN
+from rm.state.records import Attempt, Node
 from weft.compiled import steady
 from weft.dag import Floats
 from weft.effects import Note

@@ -190,7 +190,7 @@ CONTAINER: Lifecycle[ContainerState, ContainerEvent] = Lifecycle(
     },
 )
 
-_LEAVING_NODES = (NodeState.DECOMMISSIONING, NodeState.DECOMMISSIONED)
+LEAVING = (NodeState.DECOMMISSIONING, NodeState.DECOMMISSIONED)
 
 NODE: Lifecycle[NodeState, NodeEvent] = Lifecycle(
     "Node",
@@ -221,8 +221,8 @@ NODE: Lifecycle[NodeState, NodeEvent] = Lifecycle(
             (NodeState.DECOMMISSIONED, event): NodeState.DECOMMISSIONED
             for event in (NodeEvent.RECONNECTED, NodeEvent.EXPIRED, NodeEvent.UNREGISTERED)
         },
-        **{(state, NodeEvent.RECOMMISSION): NodeState.RUNNING for state in _LEAVING_NODES},
-        **{(state, NodeEvent.READMIT): NodeState.SHUTDOWN for state in _LEAVING_NODES},
+        **{(state, NodeEvent.RECOMMISSION): NodeState.RUNNING for state in LEAVING},
+        **{(state, NodeEvent.READMIT): NodeState.SHUTDOWN for state in LEAVING},
         (NodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONING): NodeState.DECOMMISSIONING,
         (NodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONED): NodeState.DECOMMISSIONED,
     },

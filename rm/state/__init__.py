@@ -1,0 +1,1 @@
+"""What the Resource Manager knows, and the life cycles of what it knows of."""
