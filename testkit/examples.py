@@ -34,7 +34,8 @@ class Table(dict[str, Any]):
     """A JSON object that remembers which of its keys were read."""
 
     def __init__(self, data: dict[str, Any]) -> None:
-        super().__init__({key: _wrapped(value) for key, value in data.items()})
+        # of a table, too, without taking its keys for read
+        super().__init__({key: _wrapped(value) for key, value in dict.items(data)})
         self.unread = set(self)
 
     def __getitem__(self, key: str) -> Any:

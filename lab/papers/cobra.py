@@ -1,17 +1,23 @@
-"""COBRA (ICDCS 2020): figures 5 and 7, with the gain as a curve over the load."""
+"""COBRA (ICDCS 2020): figures 5 and 7, with the gain as a curve over the load; theorem 7; what it
+costs to estimate tasks instead of knowing them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from lab.cobra_study import CORES, MEMORY_MB, PART, alibaba
-from lab.papers.page import Figure, Line, Paper, against, bars, near, told
+import numpy as np
+
+from lab.cobra_study import CORES, MEMORY_MB, PART, alibaba, data
+from lab.papers.page import Figure, Line, Paper, against, bars, near, over, told
 from lab.papers.runs import mean_jct, span_gain
 from lab.study_runs import simulate, spread
 from lab.trials import Rows, Trial
 from weft.cluster import cluster_from_text
-from weft.job import Job, Preference
+from weft.job import Job, Preference, Stage
+from weft.workloads.imported import Imported
+from weft.workloads.registry import import_jobs
 
 MACHINES, JOBS, TASKS_MAX = 25, 40, 30  # a quarter of the paper's cluster, smaller jobs
 LOADS = (0.5, 1.0, 2.0, 4.0)  # of the containers, if every task had one for itself
@@ -20,6 +26,9 @@ TIMES = (1.0, 0.3, 0.1, 0.03)  # of the trace's durations
 BUSY = 4.0  # a load at which jobs compete
 SCHEMES = (DEFAULT, "cobra", "tetris")
 RHO, DELTA = (1.2, 1.5, 2.0, 3.0), (0.5, 0.7, 0.9)
+BATCHES = (5, 10, 20, 40)  # jobs at once, for theorem 7
+FEW = 20  # jobs, where plans are told for what tasks use
+CONTAINER = {"vcores": PART * CORES, "memory_mb": PART * MEMORY_MB}
 
 
 @cache
@@ -132,6 +141,147 @@ def draw_7(rows: Rows, axes: Any) -> None:
     axes.set_ylabel("response saved over Default, %")
 
 
+# -- theorem 7: batches ----------------------------------------------------------------------------
+
+
+def batch(size: int, scheme: str, seed: int) -> dict[str, Any]:
+    """So many jobs at once, drawn at random; with the least that their mean response can be."""
+    drawn = np.random.default_rng([seed, 51]).choice(JOBS, size, replace=False)
+    jobs = [jobs_of(1.0)[number] for number in sorted(drawn.tolist())]
+    jobs = [replace(job, arrival_s=0.0) for job in jobs]
+    cluster = cluster_from_text(f"{MACHINES}x{CORES:g}vcores,{MEMORY_MB:g}memory_mb")
+    found = simulate(jobs, cluster, scheme, {}, seed)
+    return {
+        "jct_s": [round(float(t), 1) for t in found.jct_s],
+        "bound_s": round(least_mean_response_s(jobs), 2),
+    }
+
+
+def least_mean_response_s(jobs: Sequence[Job]) -> float:
+    """The mean response of jobs that come at once is at least their mean span, and at least what
+    the machines need for their work, the smallest job's first (Turek et al. 1994, squashed area).
+    """
+    span_s = sum(_span_s(job) for job in jobs) / len(jobs)
+    works = np.array([[sum(s.tasks * s.duration_s * s.demand[name] for s in job.stages)
+                       for name in CONTAINER] for job in jobs])  # fmt: skip
+    room = np.array([MACHINES * most / PART for most in CONTAINER.values()])
+    after = np.arange(len(jobs), 0, -1)  # jobs that wait for the work of each, itself with them
+    squashed = [float((np.sort(column) * after).sum()) for column in (works / room).T]
+    return max(span_s, max(squashed) / len(jobs))
+
+
+def _span_s(job: Job) -> float:
+    ends: dict[str, float] = {}
+    for place in job.topological_order():
+        stage = job.stages[place]
+        begin = max((ends[edge.stage] for edge in stage.parents), default=0.0)
+        ends[stage.name] = begin + stage.duration_s
+    return max(ends.values())
+
+
+def batches() -> dict[str, Trial]:
+    """COBRA and Default on batches of every size."""
+    return {
+        f"{size} jobs/{scheme}": partial(batch, size, scheme)
+        for size in BATCHES for scheme in ("cobra", DEFAULT)
+    }  # fmt: skip
+
+
+def _ratio(row: Mapping[str, Any]) -> float:
+    return mean_jct(row) / float(row["bound_s"])
+
+
+def theorem_7(rows: Rows) -> list[Line]:
+    """Mean response over its lower bound by the number of jobs."""
+    why = {"cobra": "a bound of the optimum, not the optimum; waits for containers count"}
+    return [
+        Line(f"mean response over its bound, {size} jobs at once, `{scheme}`",
+             "a constant" if scheme == "cobra" else "",
+             told(over(rows, f"{size} jobs/{scheme}", _ratio), 2), why.get(scheme, ""))
+        for scheme in ("cobra", DEFAULT) for size in BATCHES
+    ]  # fmt: skip
+
+
+def draw_theorem(rows: Rows, axes: Any) -> None:
+    """The ratios."""
+    for scheme in ("cobra", DEFAULT):
+        found = [over(rows, f"{size} jobs/{scheme}", _ratio) for size in BATCHES]
+        axes.errorbar(BATCHES, [m for m, _ in found], yerr=[h for _, h in found], marker="o",
+                      capsize=2, label=scheme)  # fmt: skip
+    axes.set(xlabel="jobs at once", ylabel="mean response over its bound", ylim=(0, None))
+    axes.legend(frameon=False)
+
+
+# -- estimates against truth -----------------------------------------------------------------------
+
+
+@cache
+def plans() -> Mapping[tuple[str, str], Mapping[str, float]]:
+    """What each stage asked for in the trace, at most a container: (job, stage) to demand."""
+    files = data("alibaba-v2018", "task_usage.csv.gz")
+    return {
+        (job.name, s.name): {k: min(s.demand.get(k, 0.0), most) for k, most in CONTAINER.items()}
+        for job in import_jobs("alibaba2018", files, {}, Imported()) for s in job.stages
+    }  # fmt: skip
+
+
+def as_planned(job: Job) -> Job:
+    """The job as schedulers see it that are told what it asked for; it uses what it used.
+
+    Of memory it asks for no less than it uses: tasks die of less.
+    """
+
+    def told_plan(stage: Stage) -> Stage:
+        asked = dict(plans()[job.name, stage.name])
+        asked["memory_mb"] = max(asked["memory_mb"], stage.demand["memory_mb"])
+        return replace(stage, demand=asked, actual_demand=stage.demand)
+
+    return replace(job, stages=tuple(told_plan(stage) for stage in job.stages))
+
+
+def estimated(scheme: str, planned: bool, options: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """One run at the load where jobs compete, told what tasks use or what was asked for them."""
+    jobs: Sequence[Job] = jobs_of(1.0)[:FEW]
+    seconds = sum(s.tasks * s.duration_s for job in jobs for s in job.stages)
+    mean_s = seconds / (len(jobs) * MACHINES / PART * BUSY)
+    jobs = [as_planned(job) for job in jobs] if planned else jobs
+    cluster = cluster_from_text(f"{MACHINES}x{CORES:g}vcores,{MEMORY_MB:g}memory_mb")
+    found = simulate(spread(jobs, mean_s, seed), cluster, scheme, options, seed)
+    return {
+        "jct_s": [round(float(t), 1) for t in found.jct_s],
+        "makespan_s": round(found.makespan_s, 1), "used": round(found.utilisation, 4),
+    }  # fmt: skip
+
+
+EXACT = {"asker.over_estimate": 0.0}
+TOLD: Mapping[str, tuple[str, bool, Mapping[str, Any]]] = {
+    "cobra, use told and trusted": ("cobra", False, EXACT),
+    "cobra, use told, first tasks over-estimated": ("cobra", False, {}),
+    "cobra, plans told, first tasks over-estimated": ("cobra", True, {}),
+    "tetris, use told": ("tetris", False, {}),
+    "tetris, plans told": ("tetris", True, {}),
+    DEFAULT: (DEFAULT, False, {}),
+}
+
+
+def estimates(rows: Rows) -> list[Line]:
+    """Response saved over Default by what schedulers know."""
+    return [
+        Line(f"response saved over Default, `{name}`, %", "35" if "first" in name else "",
+             told(against(rows, name, DEFAULT, saved), 1, True))
+        for name in TOLD if name != DEFAULT
+    ]  # fmt: skip
+
+
+def draw_estimates(rows: Rows, axes: Any) -> None:
+    """Bars."""
+    names = [name for name in TOLD if name != DEFAULT]
+    bars(axes, [name.replace(", ", "\n") for name in names],
+         {"saved": [against(rows, name, DEFAULT, saved) for name in names]})  # fmt: skip
+    axes.tick_params(axis="x", labelsize=6)
+    axes.set_ylabel("response saved over Default, %")
+
+
 AT_LOADS = [f"load {load:g}" for load in LOADS]
 AT_TIMES = [f"durations x {times:g}" for times in TIMES]
 PAPER = Paper(
@@ -153,6 +303,16 @@ saves.
                "container costs three heartbeats (3 s) to get, whatever the task lasts, so the "
                "shorter tasks are, the more it saves to keep one.",
                partial(draw_5, AT_TIMES), 1.5),
+        Figure("theorem 7", "mean response of jobs that come at once, over its lower bound",
+               "alibaba/batches", batches(), theorem_7,
+               "The theorem says that a constant bounds it, whatever the number of jobs, and names "
+               "none. The bound is the greater of the mean span and the machines' time for the "
+               "work, the smallest job's first.", draw_theorem, 0.5),
+        Figure("estimates", "estimates against truth (section VI-A)", "alibaba/estimates",
+               {name: partial(estimated, *how) for name, how in TOLD.items()}, estimates,
+               f"{FEW} jobs at load {BUSY:g}. COBRA estimates what tasks need from the first of "
+               "each stage, for which it takes too much; Tetris believes what it is told.",
+               draw_estimates, 0.6),
         Figure("figure 7", "sensitivity to rho and delta", "alibaba/axes", axes_cases(), figure_7,
                "", draw_7, 1.5),
     ),

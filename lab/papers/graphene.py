@@ -278,7 +278,9 @@ PAGE_FIGURES = (
            trials("TPC-DS", JOBS, NODES, ("tez", P90, "graphene"),
                   mean_s=ARRIVALS_S, scale=1),
            partial(figure_19, "TPC-DS"),
-           f"{JOBS} jobs, one every {ARRIVALS_S:g} s on average, {NODES} machines.",
+           f"{JOBS} jobs, one every {ARRIVALS_S:g} s on average, {NODES} machines. Three "
+           "benchmarks, other baselines and other weights stand in [the simulator's "
+           "page](../simulation.md#graphene-against-tez).",
            partial(draw_19, "TPC-DS"), 3.5),
     Figure("table 7", "planners against breadth first (figure 21)", "plans", PLANS, table_7,
            "Against a breadth first order that sees all resources no kind of DAG was found where "

@@ -72,6 +72,17 @@ def test_a_key_that_a_reader_does_not_know_fails(
     raise AssertionError(family)
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_an_unknown_resource_of_one_task_fails(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a reader makes another DAG of the rows of the example."""
+    case = example("dead_end_tpcs")
+    case["input"]["dag"]["tasks"][number]["demand"]["surprise"] = 1.0
+    with pytest.raises(AssertionError, match="surprise"):
+        read(case, monkeypatch)
+
+
 def test_counts_of_zero_may_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages of which no task must start, by name with 0; a wrong count fails."""
     case = example("carbyne_fig2")

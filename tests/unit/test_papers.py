@@ -11,12 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from lab.commands_paper import PAPERS, paper_of
+from lab.papers.cobra import least_mean_response_s
 from lab.papers.graphene import drawn, gap, in_containers, planned, saved
 from lab.papers.page import Figure, Kept, Line, Paper, against, bars, draw, near, text_of
 from lab.papers.runs import row_of, span_gain
 from lab.trials import Rows
 from weft.client.cli import weft as commands
 from weft.errors import InputError
+from weft.job import Edge, Job, Stage
 
 DATA = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "carbyne-workloads"
 HERE = Path(__file__).resolve().parents[2] / "docs/papers"
@@ -126,3 +128,15 @@ def test_a_dag_in_one_container_size_leaves_larger_gaps() -> None:
     sound, uniform = planned("bfs", 0), planned("bfs, largest", 0)
     assert gap("cp_len_s", 50, uniform) > gap("cp_len_s", 50, sound)
     assert saved(50, uniform, sound) > 0
+
+
+def test_the_bound_of_a_batch_is_its_spans_or_its_work_the_smallest_first() -> None:
+    """25 machines of 8 cores: 1,600 tasks of a core and 10 s keep all of them busy for 80 s."""
+    chain = Job("chain", (
+        Stage("a", 1, 30.0, {"vcores": 1.0, "memory_mb": 1.0}),
+        Stage("b", 1, 20.0, {"vcores": 1.0, "memory_mb": 1.0}, (Edge("a"),)),
+    ))  # fmt: skip
+    assert least_mean_response_s([chain, chain]) == 50.0
+    wide = [Job("wide", (Stage("s", tasks, 10.0, {"vcores": 1.0, "memory_mb": 1.0}),))
+            for tasks in (3200, 1600)]  # fmt: skip
+    assert least_mean_response_s(wide) == pytest.approx((80.0 + 240.0) / 2)
