@@ -226,6 +226,12 @@ class ApplicationMaster:
             self._out.append(SetTimer(delay_s, WAKE))
 
     def _containers_granted(self, event: ContainersGranted, now: float) -> None:
+        """The manager's answer to a request, in both paces.
+
+        `resync` says that the manager does not know this attempt's asks: it restarted. The answer
+        is to register anew, once, whichever copy of that word comes first; while that lasts nothing
+        is asked, as asks of one life mean nothing to the other.
+        """
         if event.attempt_id != self.attempt_id:
             return
         if event.resync:

@@ -86,7 +86,13 @@ class HoldingWork:
         self._due = True
 
     def settle(self, now: float) -> float | None:
-        """Let the asker decide if anything changed; answers when it wants to look again."""
+        """Let the asker decide if anything changed; answers when it wants to look again.
+
+        Unlike an asker that counts tasks, this one is asked after every event and not with each
+        heartbeat only: a task that ended leaves a container idle that is paid for meanwhile. Its
+        wish is carried out in this order: tasks start in what is held, what is not needed goes
+        back, and only what is missing then is asked for.
+        """
         progress = self.progress
         if not self.state.planned or self.state.verdict is not None:
             return None

@@ -72,7 +72,11 @@ class Work:
 
     @property
     def wants_to_ask(self) -> bool:
-        """Whether there is something to tell the manager before the next heartbeat."""
+        """Whether there is something to tell the manager before the next heartbeat.
+
+        That work was done is no reason by itself, though each end changes what is left: policies
+        that go by remaining work are served well enough by a figure that is a tenth off.
+        """
         progress = self.progress
         if self.takeover.waiting:
             return self.book.owes

@@ -285,6 +285,13 @@ class NodeManager:
         effects.append(Send(MANAGER, beat))
 
     def _on_answer(self, event: NodeAnswered, now: float, effects: list[Effect]) -> None:
+        """Orders of the manager, if it is the one that this node registered with.
+
+        A manager that restarted knows nothing of what runs here, and one of before knows nothing of
+        what was decided since: of both no order is carried out, and what is said here goes to the
+        one of today, as a registration. An order to start is left unacknowledged while the node may
+        not start anything (`_may_start`), so it is said again; to stop is always right.
+        """
         runner = self._runner
         if event.resync:
             if not event.token or self.state is NodeState.REGISTERING:

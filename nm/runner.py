@@ -85,6 +85,12 @@ class Runner:
     ) -> str:
         """Start one task; the answer is empty, or says why not.
 
+        An order may be doubled, late, overtaken by the order to stop, or of a manager or a process
+        of this node that is no more, so what is known of the container is asked first: one that is
+        here takes a further task only where it is reusable, and one that ended here never comes
+        back. Only then is the host's room looked at. What is refused for want of room is buried: an
+        order that comes a second time must not be carried out, as the manager was told otherwise.
+
         `known`: what was granted on this process; else only what already runs takes more tasks in.
         `by`: the attempt that orders it; 0: whose container it is.
         """

@@ -1,4 +1,10 @@
-"""What clients ask: each request is answered once, and a refusal changes nothing."""
+"""What clients ask: each request is answered once, and a refusal changes nothing.
+
+A handler checks first and changes then, and whatever it raises before its first change becomes a
+refusal that names the field. A client that hears nothing asks again, so what may be asked twice is
+the same twice: a submission by its id, a kill and a move by their outcome. What is accepted is in
+the answer's records, which are durable before the client hears of it.
+"""
 
 from collections.abc import Callable
 from math import isfinite

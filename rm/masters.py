@@ -68,7 +68,18 @@ _SAY_AGAIN = 8  # answers after which share and headroom are told although uncha
 
 
 def register(books: Books, event: AttemptRegistered) -> None:
-    """A master is up (or says so again): tell it its job and what is already done."""
+    """A master is up (or says so again): tell it its job and what is already done.
+
+    The answer may be lost and the message doubled, so every step may be taken twice:
+
+    * in ALLOCATED it is let in, once nothing of an earlier attempt runs that it would not know of,
+      and, after a restart of the manager, once the nodes had their time to say what runs there;
+    * what it holds and the books do not have is waited for (`Books.missing`), but only for one that
+      lived before the manager did: nobody else can hold what this life has not granted;
+    * a `fresh` one remembers nothing of what it asked: that is withdrawn, and its requests are
+      numbered from 1 again;
+    * the answer is the same for all, and made anew: share, machines and finished tasks are today's.
+    """
     attempt = _live(books, event.attempt_id)
     if attempt is None or books.rarely("a registration of a master is not heard"):
         return
@@ -89,16 +100,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
         move_app(books, app, AppEvent.ATTEMPT_REGISTERED)
         app.started_s = app.started_s or books.now
     if attempt.recovered:  # whenever it says so: a late copy of before may have come first
-        for number, node_id in event.held:
-            if app_of_container(number) != app.app_id:
-                continue  # another's: it would be stopped where it is not found in time
-            holding = books.holdings.peek(number)
-            if holding is not None and holding.attempt is None:
-                relay_lost(books, attempt, number)  # its node came first, and is told to stop it
-            elif holding is None:
-                missing = books.missing.setdefault(node_id, {})
-                missing.setdefault(number, (attempt, books.now))
-                app.held_on.setdefault(number, node_id)
+        _wait_for_held(books, attempt, event.held)
     elif event.fresh and attempt.state is _RUNNING:
         withdraw(books, attempt)
         attempt.request_id = 0
@@ -128,6 +130,23 @@ def register(books: Books, event: AttemptRegistered) -> None:
         speeds=speeds,
     )
     books.out.append(Send(master_address(attempt.attempt_id), answer))
+
+
+def _wait_for_held(
+    books: Books, attempt: Attempt, held: tuple[tuple[ContainerId, NodeId], ...]
+) -> None:
+    """What a master of before the manager's restart says to hold, by node: its nodes will tell."""
+    app = attempt.app
+    for number, node_id in held:
+        if app_of_container(number) != app.app_id:
+            continue  # another's: it would be stopped where it is not found in time
+        holding = books.holdings.peek(number)
+        if holding is not None and holding.attempt is None:
+            relay_lost(books, attempt, number)  # its node came first, and is told to stop it
+        elif holding is None:
+            missing = books.missing.setdefault(node_id, {})
+            missing.setdefault(number, (attempt, books.now))
+            app.held_on.setdefault(number, node_id)
 
 
 def _machines(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float, ...]]:

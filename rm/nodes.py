@@ -125,7 +125,18 @@ def register(books: Books, event: NodeRegistered) -> None:
 
 
 def heartbeat(books: Books, event: NodeHeartbeated) -> None:
-    """A node's report: ends first, then a match on what is free, then the answer."""
+    """A node's report: ends first, then a match on what is free, then the answer.
+
+    The order matters. Acknowledgements come first, so that no order is said again in the answer
+    that the node has just confirmed. Ends come before the match, as what they free is matched in
+    the same event: in YARN's pace the next opportunity is a heartbeat away. The match comes before
+    the answer, which carries a master that was placed right now. And of two reports, whichever way
+    they come, the one with the larger number says how the node's health is; ends have no order, as
+    each is counted once by its container.
+
+    A report of a node that is not registered is not looked into: its registration says whole what
+    a report only says changes of.
+    """
     node = books.nodes.get(event.node_id)
     if node is None or not node.present:
         _ask_to_register(books, event.node_id)
@@ -455,6 +466,11 @@ def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
 
 
 def _gone(books: Books, node: Node, event: NodeEvent, why: str) -> None:
+    """A node is given up: what it holds ends as LOST, and is wanted again elsewhere.
+
+    It may run all the same (a partition, a long pause). Its room is not given away when it comes
+    back: `Node.lost` remembers it, and the node is told to stop it.
+    """
     node.present = False
     before = node.state
     step(books, node, event)

@@ -3,6 +3,12 @@
 Kinds: `start` (of the manager), `app`, `attempt` (its master got a container), `failed` (an
 attempt), `tasks` (finished: [stage, task, run_s]), `move`, `priority`, `final`; `node` (it leaves,
 or left, or is in service again: an empty state).
+
+What is not among them comes back by itself: what runs is told by nodes, what is wanted by masters,
+each when it registers. So the journal grows with applications and finished tasks, not with grants.
+But for `start`, of which there is one a life, a record is a fact and not a change of one, so those
+that a later one covers can be left out (`compact`). Unknown kinds are refused: a journal of a newer
+release is not to be read in part.
 """
 
 from collections.abc import Iterable

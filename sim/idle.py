@@ -225,7 +225,15 @@ class IdleBeats:
     # -- parked nodes on the way -------------------------------------------------------------------
 
     def _before(self, limit_s: float) -> None:
-        """Time is about to move to `limit_s`: let the first parked node that matters beat."""
+        """Time is about to move to `limit_s`: let the first parked node that matters beat.
+
+        One at most: its beat is an event, after which anything may be different, and time then
+        tries to move on again. Most often no node matters, and the way to know that without a look
+        at each is the floor of the asks, the least that any of them needs: a node without room for
+        the floor stays without, as a parked node gains none. While the floor is the same object,
+        those that were held against it are passed over (`tight`), all of them in one comparison
+        where each was.
+        """
         books, ring = self._books, self._ring
         if books is None or not ring:
             return

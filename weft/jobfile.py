@@ -1,4 +1,10 @@
-"""The job file format as plain data: each value is checked at its place; nothing is guessed."""
+"""The job file format as plain data: each value is checked at its place; nothing is guessed.
+
+Files, the wire, tapes and the manager's journal are read with these functions, so what one of
+them takes, all do. An unknown key is an error: a misspelt one would silently mean its default. The
+limits are those of what holds a job, not of what a user may wish for: a master has every task in
+memory, and a report of every edge goes into one message.
+"""
 
 from weft.errors import InputError
 from weft.job import (
@@ -85,7 +91,7 @@ def job_from_dict(data: object, place: str = "") -> Job:
 
 
 def job_to_dict(job: Job) -> Json:
-    """Write one job, leaving out what has its default."""
+    """Write one job, leaving out what has its default: `job_from_dict` reads the same job back."""
     data: Json = {"name": job.name}
     for key in (
         "queue",

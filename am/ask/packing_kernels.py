@@ -2,6 +2,13 @@
 
 Carbyne's share of a job is one pool (docs/rules.md, rule 62). Tasks of a lot are alike, so a choice
 is made among lots; a lot's ready tasks queue in the plan's order.
+
+Time goes from end to end: at each moment lots are chosen as long as the head of one fits, then the
+clock moves to the next end, and all that ends within rounding of it frees its room at once. A task
+is queued when the last of what it waits for ended (`_ended`), so each link is looked at once, and a
+choice costs as many comparisons as lots are ready, not tasks. Nothing is placed where what is
+`held` later would not leave it its room to its end: that is why `used` is kept for every moment at
+which something is taken.
 """
 
 from typing import NamedTuple

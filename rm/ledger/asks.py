@@ -20,7 +20,12 @@ NOWHERE = 1 << 62  # a label that no node carries
 
 
 class AskEntry:
-    """One ask of one attempt: what was wanted and granted so far under its id."""
+    """One ask of one attempt: what was wanted and granted so far under its id.
+
+    `ask.total` and `granted` only grow, and both count from the attempt's first request on: that is
+    why a request that comes twice, or late, can ask for nothing twice (`request_id` tells which of
+    two is the newer). A row is held exactly while `pending` is above 0.
+    """
 
     __slots__ = ("app", "ask", "demand", "granted", "near", "request_id", "row", "serial")
 
@@ -67,9 +72,9 @@ class AskRows(Columns):
     since_s: Floats  # when it last got something, or began to wait
 
     def __init__(self, d: int) -> None:
-        self.count = 0
-        self.live = 0
-        self.opened = 0  # rows so far
+        self.count = 0  # rows up to the last in use: holes among them have `pending` 0
+        self.live = 0  # rows in use
+        self.opened = 0  # rows so far; a new one is a reason to look at preemption
         self.preferring = 0  # rows with a preference
         self.gangs = 0
         self.entries: list[AskEntry | None] = []

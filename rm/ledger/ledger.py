@@ -19,7 +19,16 @@ from weft.resources import TOLERANCE, ResourceTypes, Vector
 
 
 class NodeColumns(Columns):
-    """Per node slot; `available` is capacity - held, below zero where a matcher overbooked."""
+    """Per node slot. What holds between two calls of the ledger:
+
+    * `held` and `containers` count whatever is booked on the node: tasks, masters, and what is kept
+      for nobody until the node says that it ended;
+    * `available` is `capacity` - `held`, kept beside both as each decision reads it. It is below 0
+      where a matcher overbooked, where a node brought more along than it has, and where it came
+      back smaller than it was;
+    * a node that is not `up` keeps its numbers, as what runs there may still run; only its capacity
+      does not count in `Ledger.total`.
+    """
 
     capacity: Floats  # (slots, d)
     held: Floats  # (slots, d)
@@ -33,7 +42,17 @@ class NodeColumns(Columns):
 
 
 class AppColumns(Columns):
-    """Per application slot."""
+    """Per application slot. What holds between two calls of the ledger:
+
+    * `held` and `containers` are those of all its attempts together: an attempt that ended holds
+      what its nodes have not confirmed to be gone;
+    * `pending` is what the current attempt asked for and was not granted;
+    * `queue` and `user` change together (`move_app`), and what the application holds and asks moves
+      with them, so the sums of users and queues are always those of their applications;
+    * an `active` slot is somebody's. It is given up with nothing held and nothing pending, and is
+      another application's from then on, so nobody keeps a slot over an event but its `App`;
+    * `remaining` and `path` are beliefs of the master, as told last: 0 before its first word.
+    """
 
     held: Floats  # (slots, d)
     containers: Ints
@@ -50,7 +69,11 @@ class AppColumns(Columns):
 
 
 class UserColumns(Columns):
-    """Per (leaf queue, user) slot."""
+    """Per (leaf queue, user) slot; one is in use while the user has an application in the queue.
+
+    `held` goes back to exact zeros with the last application: sums of many floats drift, and the
+    next user of the slot would begin with what is left of them.
+    """
 
     held: Floats  # (slots, d)
     containers: Ints
@@ -59,7 +82,11 @@ class UserColumns(Columns):
 
 
 class QueueColumns(Columns):
-    """Per queue slot, of the queue and all below it."""
+    """Per queue slot, of the queue and all below it; slot 0 is the root.
+
+    So `held[0]` is what all applications hold. It may be less than what nodes hold: a container of
+    nobody is charged to its node alone.
+    """
 
     held: Floats  # (queues, d)
     apps: Ints
@@ -121,6 +148,7 @@ class Ledger:
             room=len(queues),
         )
         self.total: Floats = np.zeros(d)  # C: capacity of the nodes that are up
+        # slots in use or used before: tables are sliced with them, and they never shrink
         self.node_count = 0
         self.app_slots = 0
         self.user_slots: dict[tuple[int, str], int] = {}  # of users with applications
@@ -128,8 +156,8 @@ class Ledger:
         self._free_apps: list[int] = []
         self._free_users: list[int] = []
         self.rigid: Bools = np.array(types.rigid)
-        self._plain: Floats = np.ones(d)
-        self._rooms = (0, 0, 0)
+        self._plain: Floats = np.ones(d)  # the limit of a booking that overbooks nothing
+        self._rooms = (0, 0, 0)  # of the tables that the kernels are bound to
         self._grown()
 
     # -- nodes -------------------------------------------------------------------------------------
@@ -277,7 +305,11 @@ class Ledger:
             raise _out_of_bounds(node, app, demand)
 
     def _grown(self) -> None:
-        """A table may have moved: bind the kernels to what they change."""
+        """A table may have moved: bind the kernels to what they change.
+
+        A table that grows is another array, while machine code that was bound to the old one would
+        go on writing there, unseen. So whoever adds a slot calls this before anything is booked.
+        """
         self._used = Used(self.node_count, self.app_slots)
         rooms = (self.nodes.room, self.apps.room, self.users.room)
         if rooms == self._rooms:

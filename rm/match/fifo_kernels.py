@@ -51,6 +51,10 @@ def pick(line: Line, scratch: Scratch, picked: Ints, n: int) -> int:
 
     Return how many there are: where that is all that `picked` holds, call again with more room and
     that `n`. The gate's arrays are working copies.
+
+    A strict line grants all of a row at once where nothing but room can stop it; where a limit may
+    bind, or queues below their guarantee go first, who is next may change with each container, so
+    they are granted one by one.
     """
     asks, place, gate = line.asks, place_at(line.site), line.gate
     left, room = scratch.left, scratch.room

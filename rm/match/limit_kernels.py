@@ -135,6 +135,11 @@ def next_queue(gate: Gate, best: Ints, rank: Ints, share: Floats) -> int:
     guarantee among those with a best row, `best` (queues,) >= 0; return a leaf, -1: none.
 
     Equal ones: the queue of the row with the smaller `rank` (k,).
+
+    Queues are numbered parents first. So one pass from the last to the first carries the earliest
+    rank of a leaf up to all above it, which says both whether anything competes below a queue and
+    who wins a tie; then each step down compares the children of one queue only. A queue without a
+    guarantee comes after all that have one, however little it holds.
     """
     n = best.shape[0]
     earliest = gate.first

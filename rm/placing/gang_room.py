@@ -1,4 +1,9 @@
-"""Whether a gang fits: all of its containers on the nodes together, now or on an empty cluster."""
+"""Whether a gang fits: all of its containers on the nodes together, now or on an empty cluster.
+
+The second question is asked before a job is accepted: a gang that no empty cluster could hold would
+wait for ever. Packing with several resources is hard, so the answer errs to one side: a found
+packing is one, while a gang that would just fit may be refused.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

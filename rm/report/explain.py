@@ -25,7 +25,13 @@ _LOOK_MAX = 256  # nodes with room for which the matcher is asked, each ask and 
 
 
 def application(books: Books, app: App) -> Explanation:
-    """The reasons of each pending stage, and of each that was never asked for."""
+    """The reasons of each pending stage, and of each that was never asked for.
+
+    The answer is worked out anew from the rules that decide (`filter_kernels`, the gate, and the
+    matcher itself), not kept while deciding: what stood in the way at the last match is not what
+    stands in the way now. It is bounded, as one request must not hold up the manager: so many asks
+    are held against all nodes, and of those that would fit, the matcher is asked about so many.
+    """
     state = reported(app.state)
     if app.state in ENDED_APPS or app.state is AppState.FINISHING:
         why = f": {app.diagnostics}" if app.diagnostics else ""

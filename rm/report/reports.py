@@ -1,4 +1,10 @@
-"""What clients are told, built from the books on demand."""
+"""What clients are told, built from the books on demand.
+
+A report is a copy: it does not change with the books, and its numbers belong together, as it is
+made within one event. Listings are cut into pages by size and not by number only, as one message
+has a limit. The next page begins after what its token names and not at a place in the list, so what
+comes or goes between two pages hides no other entry.
+"""
 
 from bisect import bisect_right
 from collections import Counter

@@ -53,7 +53,19 @@ class Pace:
 
 
 class Books:
-    """Everything that the Resource Manager knows."""
+    """Everything that the Resource Manager knows. What holds after every event:
+
+    * `apps` and `nodes` have each record by its name, `app_at` and `node_at` by its slot of the
+      ledger; a record and its slot name each other;
+    * `holdings` has every container that is booked, and each is booked on exactly one node;
+    * `waiting` are attempts in SCHEDULED, in the order in which they are to be placed;
+    * `masters` sums what the containers of masters hold, by queue with all below it, and `classes`
+      counts the nodes in service: limits and submissions ask for them;
+    * `missing` (by node) are containers that masters say to hold and that no node has brought along
+      since the manager's restart. They are not booked: they are found, end, or are given up;
+    * `out`, `records` and `finished` are the answer under way, and empty between events. What is in
+      the last two is durable before anything in `out` is done (`answer`).
+    """
 
     def __init__(
         self,

@@ -31,14 +31,14 @@ class AppEvent(IntEnum):
     """What happens to an application."""
 
     SUBMIT = auto()
-    ACCEPT = auto()
-    ATTEMPT_REGISTERED = auto()
-    ATTEMPT_UNREGISTERED = auto()
-    ATTEMPT_FAILED = auto()
-    ATTEMPTS_EXHAUSTED = auto()
-    CONTAINERS_GONE = auto()
-    KILL = auto()
-    RECOVER_FINISHED = auto()
+    ACCEPT = auto()  # it is stored; both happen in the event of its submission
+    ATTEMPT_REGISTERED = auto()  # its first master, or the next one
+    ATTEMPT_UNREGISTERED = auto()  # a master says how the job ended: that is final from now on
+    ATTEMPT_FAILED = auto()  # another attempt follows
+    ATTEMPTS_EXHAUSTED = auto()  # none does; what still runs is stopped, nobody waits for it
+    CONTAINERS_GONE = auto()  # the last node said that the last container ended
+    KILL = auto()  # by a client, or as its time is over
+    RECOVER_FINISHED = auto()  # it had ended before the manager's start
     RECOVER_FAILED = auto()
     RECOVER_KILLED = auto()
 
@@ -59,14 +59,14 @@ class AttemptState(IntEnum):
 class AttemptEvent(IntEnum):
     """What happens to an attempt."""
 
-    SCHEDULE = auto()
-    CONTAINER_ALLOCATED = auto()
-    RECOVER = auto()
+    SCHEDULE = auto()  # it waits for a container for its master
+    CONTAINER_ALLOCATED = auto()  # and the node is owed the order to launch it
+    RECOVER = auto()  # its master may live: it lived before the manager's restart
     REGISTERED = auto()
     UNREGISTERED = auto()
     CONTAINERS_GONE = auto()
-    FAIL = auto()
-    KILL = auto()
+    FAIL = auto()  # its master ended, fell silent, or could not be launched
+    KILL = auto()  # its application is killed
 
 
 class ContainerState(IntEnum):
@@ -85,14 +85,14 @@ class ContainerState(IntEnum):
 class ContainerEvent(IntEnum):
     """What happens to a container."""
 
-    START = auto()
-    ACQUIRED = auto()
-    LAUNCH_ORDERED = auto()
-    RECOVER = auto()
-    STOP_ORDERED = auto()
-    ENDED = auto()
-    GIVEN_BACK = auto()
-    WAS_KILLED = auto()
+    START = auto()  # it is granted and booked
+    ACQUIRED = auto()  # its master was told of it
+    LAUNCH_ORDERED = auto()  # a master's own: nobody else is told of that
+    RECOVER = auto()  # a node brought it along
+    STOP_ORDERED = auto()  # it holds its room until its node confirms
+    ENDED = auto()  # by itself, well or not
+    GIVEN_BACK = auto()  # its master never started anything in it, or was done with it
+    WAS_KILLED = auto()  # on order, or with its node
 
 
 class NodeState(IntEnum):
@@ -110,13 +110,13 @@ class NodeState(IntEnum):
 class NodeEvent(IntEnum):
     """What happens to a node."""
 
-    REGISTERED = auto()
-    RECONNECTED = auto()
-    FELL_ILL = auto()
-    RECOVERED = auto()
-    EXPIRED = auto()
-    UNREGISTERED = auto()
-    DECOMMISSION = auto()
+    REGISTERED = auto()  # it comes, or comes back after it was given up
+    RECONNECTED = auto()  # it registers while it is known: most often, its process started anew
+    FELL_ILL = auto()  # its own check says that it is not fit for new work
+    RECOVERED = auto()  # it is again
+    EXPIRED = auto()  # silent for too long
+    UNREGISTERED = auto()  # it leaves on purpose
+    DECOMMISSION = auto()  # an operator takes it out of service; what runs there may end
     DRAINED = auto()  # nothing is left on it
     RECOMMISSION = auto()
     READMIT = auto()  # recommissioned while it is away

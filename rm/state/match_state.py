@@ -11,6 +11,9 @@ class MatchState:
     `version` grows with whatever may make a fruitless match fruitful: a container ended, something
     was asked, a node came, a queue or limit moved. Whoever changes such a thing calls `changed`; a
     node is not matched again until then (`Node.settled_at` is the version of its last match).
+
+    To forget `changed` starves somebody until something else moves; to call it for nothing costs a
+    pass. A version is only ever compared with one that was taken down before, never counted.
     """
 
     __slots__ = (

@@ -29,6 +29,19 @@ class Holding:
     """A container in the books; `attempt` None: nobody's, until its node says that it ended.
 
     Or `count` like ones with consecutive ids, granted at once, of which nothing else is known yet.
+    What holds while it is in the books:
+
+    * it is in `Books.holdings`, in its node's and, unless it is nobody's, in its attempt's, under
+      each of its ids, and its demand is booked once for each (`rm.ledger`);
+    * `demand` and `vector` are the same amounts, for kernels and for messages. They are what was
+      granted, whatever the ask says by now: as much is freed as was booked;
+    * `entry` is the ask that it answers; None: a master, or one that a node brought along. Such a
+      one is `adopted`, and is booked whatever the capacity;
+    * `claimed` ones rest on the node's word alone: should the node be lost, nobody waits for their
+      end, while all others go to `Node.lost`;
+    * `end_s` is when it is expected to end, by the ask's estimate;
+    * `lost` says why it was ordered to stop where nobody gave it back: its master then hears of an
+      end with that reason, whatever the node calls it.
     """
 
     __slots__ = (
@@ -245,25 +258,29 @@ class Attempt:
         # or of a word that a container will be preempted (number, -1)
         self.outbox: Outbox[int | tuple[int, ...], Container | ContainerEnd | Preemption] = outbox
         self.master: Holding | None = None
-        self.master_id: ContainerId = 0
+        self.master_id: ContainerId = 0  # stays when `master` is gone: by it the end is recognised
         self.holdings = holdings
-        self.entries: dict[int, AskEntry] = {}
-        self.acks: list[int] = []
+        self.entries: dict[int, AskEntry] = {}  # by the id that its master gave the ask
+        self.acks: list[int] = []  # numbers of its requests that the next answer echoes
         self.blacklist: tuple[NodeId, ...] = ()
         self.avoid: frozenset[NodeId] = frozenset()  # where attempts before failed
         self.failed_on: NodeId = ""  # where its own master ran when it failed
         self.ended_node = False  # its master's node ended with it
         self.address = ""
+        # of its next container. Each life of the manager begins at 1 and puts its own number in
+        # front (`weft.ids`), so no id is ever given twice, though none of them is stored
         self.next_number = 1
-        self.request_id = 0  # the newest message heard
+        # the newest message heard: progress and blacklist of an older one are not taken, asks are,
+        # as those count from the beginning
+        self.request_id = 0
         self.created_s = 0.0
         self.seen_s = 0.0
         self.counts = False  # it failed, and not only because its node was lost
         self.recovered = False  # it lived before the manager's last start
         self.takes_over = False  # its master is of a kind that follows what an earlier one started
         self.seed = 0
-        self.share: Vector = ()
-        self.headroom: Vector = ()
+        self.share: Vector = ()  # as last told to its master, as is `headroom`: told again when ...
+        self.headroom: Vector = ()  # ... it changed, and now and then, as an answer may be lost
         self.diagnostics = ""
 
 
@@ -318,7 +335,7 @@ class App:
         self.submission_id = submission_id
         self.queue = queue
         self.priority = job.priority
-        self.whole = True  # its job and its containers are known still
+        self.whole = True  # its job and its containers are known still; else it ended long ago
         self.state = AppState.NEW
         self.final_status = "UNDEFINED"
         self.diagnostics = ""
@@ -344,9 +361,9 @@ class App:
         self.given_back: dict[ContainerId, None] = {}
         # by stage: task -> run time, s; only while it may matter to a later attempt
         self.finished: list[dict[int, float]] = [{} for _ in range(stages)]
-        self.finished_by_stage = [0] * stages
-        self.running = [0] * stages
-        self.failed = [0] * stages
+        self.finished_by_stage = [0] * stages  # tasks, each once, of all attempts
+        self.running = [0] * stages  # containers in the books
+        self.failed = [0] * stages  # tries of tasks, of all attempts
         self.closed: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=ENDED_SHOWN_MAX)
 
 
@@ -431,7 +448,7 @@ class Node:
         self.unhealthy = ""  # why it is not fit for new work, and ...
         self.unhealthy_at = 0  # ... the number of the report that says so
         self.lacking = ""  # what was wanted to keep tasks apart and its host cannot do
-        self.acks: list[int] = []
+        self.acks: list[int] = []  # numbers of its reports that the next answer echoes
         self.refused_s = -np.inf  # when it was last told that ends of this node are refused
         self.missed_s = -np.inf  # when an opportunity here was last counted as missed
         self.settled_at = NEVER  # `MatchState.version` at its last match; AGAIN: match it anyway

@@ -87,7 +87,11 @@ def _pairs(problem: Problem, early: Ints, late: Ints) -> bool:
 
 @inner_kernel
 def _profile(problem: Problem, column: int, early: Ints, late: Ints) -> int:
-    """Fill `edge` and `height` with the compulsory parts; how many steps, -1 if over the room."""
+    """Fill `edge` and `height` with the compulsory parts; how many steps, -1 if over the room.
+
+    A task surely runs from its latest start to its earliest end, if that is later: its compulsory
+    part (Lahrichi 1982). From `edge[k]` to `edge[k + 1]` all of them together hold `height[k]`.
+    """
     length, need = problem.length, problem.need[column]
     edge, height = problem.edge, problem.height
     count = 0
@@ -154,7 +158,15 @@ def _compulsory(problem: Problem, column: int, early: Ints, late: Ints) -> bool:
 
 @inner_kernel
 def _energy(problem: Problem, early: Ints, late: Ints) -> bool:
-    """What must run inside an interval fits into it, for intervals from a start to an end."""
+    """What must run inside an interval fits into it, for intervals from a start to an end.
+
+    Energetic reasoning (Baptiste, Le Pape and Nuijten 1999): wherever a task is put, at least
+    `over` of it lies in [low, high], the least of what is left when it starts as early and when it
+    ends as late as it may. False where the sum is more than the room. Else a task that would lie in
+    there with more than what the others leave moves out of it, to whichever side. `most` is the
+    most that any task could bring along: where that fits, nothing can move, and the last loop is
+    left out.
+    """
     length, need, room, over = problem.length, problem.need, problem.room, problem.over
     n = len(length)
     for p in range(n):
