@@ -12,7 +12,7 @@ from weft.errors import InputError
 from weft.workloads.imported import Imported
 from weft.workloads.jobs_file import load_jobs
 from weft.workloads.registry import FORMATS, detect, format_of, import_jobs, read_options
-from weft.workloads.synth import KINDS
+from weft.workloads.synth import NAMES
 
 CARBYNE = "# 0: q\n1 0\nM 1 0 0 0 0 0 0 1\n0\n"
 SAMPLES = {
@@ -124,7 +124,7 @@ def test_bad_input_is_an_input_error_and_leaves_no_file(tmp_path):
 
 def test_every_kind_of_workload_can_be_asked_for():
     kind = next(p for p in commands[1].params if p.name == "kind")
-    assert list(kind.type.choices) == list(KINDS)
+    assert list(kind.type.choices) == list(NAMES)
 
 
 def test_generate_is_repeatable_and_takes_options(tmp_path):

@@ -161,3 +161,26 @@ def test_jobs_may_arrive_together_or_at_once():
 def test_values_out_of_range_are_refused(kind, jobs, options):
     with pytest.raises(InputError):
         generate(kind, jobs, np.random.default_rng(0), **options)
+
+
+def test_builds_and_requests_have_the_parts_of_graphenes_section_9():
+    builds = list(generate("builds", 50, np.random.default_rng(3)))
+    for job in builds:
+        kinds = {stage.name.rstrip("0123456789") for stage in job.stages}
+        assert {"compile", "analyse", "archive", "link", "test"} <= kinds
+        for number, stage in enumerate(job.stages):
+            above = {job.stages[p].name.rstrip("0123456789") for p, _ in job.parents_of(number)}
+            assert above <= {"compile": {"generate"}, "analyse": {"generate"},
+                             "archive": {"compile"}, "link": {"archive"}, "test": {"link"},
+                             "generate": set()}[stage.name.rstrip("0123456789")]  # fmt: skip
+    requests = list(generate("requests", 50, np.random.default_rng(3), spread=0.5))
+    for job in requests:
+        assert job.stages[-1].name == "render"
+        assert max(stage.duration_s for stage in job.stages) < 1.0
+        assert job.stage("accept").actual_duration_s is not None
+        assert 2 <= sum(s.name.count("-") for s in job.stages) / 2 <= 6
+    for job in (*builds, *requests):
+        for stage in job.stages:
+            assert all(0 < stage.demand[name] <= MACHINE[name] for name in MACHINE)
+    again = list(generate("builds", 50, np.random.default_rng(3)))
+    assert again == builds

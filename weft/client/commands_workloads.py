@@ -20,7 +20,10 @@ from weft.workloads.jobs_file import write_jobs
 from weft.workloads.registry import AUTO, FORMATS, import_jobs, read_options
 
 _WARNINGS_SHOWN = 20
-_KINDS = ("production", "graphene", "tpcds_like", "tpch_like", "bigbench_like", "mapreduce")
+_KINDS = (
+    "production", "graphene", "tpcds_like", "tpch_like", "bigbench_like", "mapreduce", "builds",
+    "requests",
+)  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -3,11 +3,12 @@
 Shapes: Carbyne (OSDI 2016), tables 1 and 2, for `production` (its Microsoft row), `tpcds_like`,
 `tpch_like` and `bigbench_like`; Graphene (OSDI 2016), figure 5 and section 2.3, for `graphene`.
 Demands: Graphene, table 1 (its private stack for the production kinds, its Hive row elsewhere).
+`builds` and `requests` are of section 9 (`synth_domains`).
 What the papers do not publish (tasks of a stage, durations) is chosen here, and said so.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from weft.errors import InputError
 from weft.job import Edge, EdgeKind, Job, Stage
+from weft.workloads.synth_domains import DOMAINS
 from weft.workloads.synth_shapes import Marginal, Shape, ShapeLaw, draw_shape
 
 Draw = np.random.Generator
@@ -82,6 +84,9 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 
+NAMES = (*KINDS, *DOMAINS)
+
+
 def generate(
     kind: str,
     jobs: int,
@@ -98,8 +103,8 @@ def generate(
     section 5.1). With `spread` > 0 each task has a true duration of its own around its stage's
     estimate: log-normal, with this coefficient of variation.
     """
-    if kind not in KINDS:
-        raise InputError("kind", f"unknown: {kind!r}; known: {', '.join(KINDS)}")
+    if kind not in NAMES:
+        raise InputError("kind", f"unknown: {kind!r}; known: {', '.join(NAMES)}")
     if arrivals not in ARRIVALS:
         raise InputError("arrivals", f"unknown: {arrivals!r}; known: {', '.join(ARRIVALS)}")
     if jobs < 1 or not 0 <= interarrival_s < 1e9 or not 0 <= spread <= 10:
@@ -107,6 +112,11 @@ def generate(
             "options", "expected jobs >= 1, interarrival_s >= 0, and spread from 0 to 10"
         )
     times = ARRIVALS[arrivals](interarrival_s, rng)
+    if kind in DOMAINS:
+        return (
+            _spread(DOMAINS[kind](f"{kind}-{number:05d}", rng, next(times)), spread, rng)
+            for number in range(jobs)
+        )
     return (
         _job(f"{kind}-{number:05d}", KINDS[kind], rng, next(times), spread)
         for number in range(jobs)
@@ -177,6 +187,16 @@ def _job(name: str, kind: Kind, rng: Draw, arrival_s: float, spread: float) -> J
             )
         )
     return Job(name, tuple(stages), arrival_s=arrival_s)
+
+
+def _spread(job: Job, spread: float, rng: Draw) -> Job:
+    """The job with a true duration for each task."""
+    if not spread:
+        return job
+    return replace(job, stages=tuple(
+        replace(s, actual_duration_s=_truth(s.duration_s, s.tasks, spread, rng))
+        for s in job.stages
+    ))  # fmt: skip
 
 
 def _map_reduce(rng: Draw) -> Shape:

@@ -1,0 +1,174 @@
+"""Graphene's figures about DAGs themselves: figure 5 and table 1, drawn, and figure 25, planned."""
+
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from am.plan.bounds.bounds import bounds_of
+from am.plan.bounds.cuts import cut
+from am.plan.registry import PlanRequest, planner
+from am.plan.validate import violations
+from lab.papers.page import Figure, Line, against, bars, over, told
+from lab.trials import Rows, Trial
+from weft.dag import Dag, Machines, dag_of_job
+from weft.errors import InvariantError
+from weft.job import EdgeKind, Job
+from weft.resources import ResourceType, ResourceTypes, guess_kind
+from weft.workloads.synth import MACHINE, PRIVATE_STACK, generate
+
+JOBS = 200  # drawn a seed, for figure 5
+DAGS, TASKS = 12, (20, 300)  # planned a seed, for figure 25; of each so many tasks
+DOMAINS: Mapping[str, tuple[int, int]] = {"builds": (20, 30), "requests": (24, 24)}
+SCHEMES = ("graphene", "tetris", "critical_path")
+MEAN = 0.15  # of a machine, that the mean task demands of every resource, as for table 7
+TYPES = ResourceTypes(tuple(ResourceType(name, guess_kind(name)) for name in MACHINE))
+
+
+def structure(seed: int) -> dict[str, Any]:
+    """Properties of drawn DAGs, as the paper's figure 5 and section 2.3 count them."""
+    jobs = list(generate("graphene", JOBS, np.random.default_rng([seed, 43])))
+    edges = [(job, edge) for job in jobs for stage in job.stages for edge in stage.parents]
+    barriers = sum(edge.kind is EdgeKind.ALL_TO_ALL for _, edge in edges)
+    depth = [_depth(job) for job in jobs]
+    cycles = [sum(len(s.parents) for s in job.stages) - len(job.stages) + 1 for job in jobs]
+    cov = {}
+    for name in PRIVATE_STACK:
+        demand = np.array([s.demand[name] for job in jobs for s in job.stages])
+        cov[name] = round(float(demand.std() / demand.mean()), 3)
+    return {
+        "depth_p50": float(np.median(depth)),
+        "deeper_than_10": float(np.mean(np.array(depth) > 10)),
+        "trees": float(np.mean(np.array(cycles) <= 0)),
+        "cycles_3": float(np.mean(np.array(cycles) >= 3)),
+        "tasks_p50": float(np.median([job.task_count for job in jobs])),
+        "stages_p50": float(np.median([len(job.stages) for job in jobs])),
+        "barriers": barriers / max(1, len(edges)),
+        "four_parts": float(np.mean([len(cut(dag_of_job(job, TYPES))) >= 4 for job in jobs])),
+        "cov": cov,
+    }
+
+
+def _depth(job: Job) -> int:
+    """Edges on the longest path: a map-reduce job has one."""
+    length: dict[int, int] = {}
+    for place in job.topological_order():
+        length[place] = max((length[p] + 1 for p, _ in job.parents_of(place)), default=0)
+    return max(length.values())
+
+
+def figure_5(rows: Rows) -> list[Line]:
+    """The published marginals beside the drawn ones."""
+
+    def line(what: str, paper: str, key: str, times: float = 1, digits: int = 0) -> Line:
+        return Line(what, paper, told(over(rows, "drawn", lambda r: times * r[key]), digits))
+
+    def varies(name: str, row: Mapping[str, Any]) -> float:
+        return float(row["cov"][name])
+
+    cov = [
+        Line(f"variation of demands (table 1), {name}", f"{paper:g}",
+             told(over(rows, "drawn", partial(varies, name)), 2), "no demand is over a machine")
+        for name, paper in PRIVATE_STACK.items()
+    ]  # fmt: skip
+    return [
+        line("depth, median", "5", "depth_p50"),
+        line("deeper than ten, %", "25", "deeper_than_10", 100),
+        line("trees, %", "40", "trees", 100),
+        line("three cycles and more, %", "50", "cycles_3", 100),
+        line("stages, median", "tens", "stages_p50"),
+        line("tasks, median", "thousands", "tasks_p50"),
+        line("edges that are barriers, %", "the smaller part", "barriers", 100),
+        Line("cut into four parts and more, %", "24",
+             told(over(rows, "drawn", lambda r: 100 * r["four_parts"]), 0),
+             "the generator does not draw after this one"),
+        *cov,
+    ]  # fmt: skip
+
+
+# -- figure 25 -------------------------------------------------------------------------------------
+
+
+@cache
+def drawn(kind: str, seed: int) -> tuple[tuple[Dag, Machines], ...]:
+    """DAGs of a kind, each with as many machines as make its work as long as its critical path."""
+    rng = np.random.default_rng([seed, 47])
+    found: list[tuple[Dag, Machines]] = []
+    for job in generate(kind, 1_000_000, rng):
+        if len(found) == DAGS:
+            break
+        if not TASKS[0] <= job.task_count <= TASKS[1]:
+            continue
+        dag = dag_of_job(job, TYPES)
+        room = np.maximum(dag.demand.max(axis=0), dag.demand.mean(axis=0) / MEAN).tolist()
+        alone = bounds_of(dag, Machines.alike(1, room), 0)
+        count = max(1, round(alone.t_work_s / alone.cp_len_s))
+        found.append((dag, Machines.alike(count, room)))
+    return tuple(found)
+
+
+def planned(kind: str, name: str, seed: int) -> dict[str, Any]:
+    """Makespans of a planner on every DAG of a seed."""
+    made = []
+    for dag, machines in drawn(kind, seed):
+        plan = planner(name)(PlanRequest(dag, machines, np.random.default_rng(seed), {}))
+        broken = violations(dag, machines, plan.machine, plan.start_s, plan.end_s)
+        if broken:
+            raise InvariantError(f"{kind}, {name}, seed {seed}: {broken[0]}")
+        made.append(round(plan.makespan_s, 4))
+    return {"makespan_s": made}
+
+
+def plans() -> dict[str, Trial]:
+    """Every scheme on both domains."""
+    return {f"{kind}/{name}": partial(planned, kind, name) for kind in DOMAINS for name in SCHEMES}
+
+
+def faster(p: float, base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
+    """A percentile over DAGs of the makespan saved, %."""
+    gain = 100 * (1 - np.array(own["makespan_s"]) / np.array(base["makespan_s"]))
+    return float(np.percentile(gain, p))
+
+
+def figure_25(rows: Rows) -> list[Line]:
+    """Quartiles of what Graphene saves of the makespan of a DAG."""
+    lines = []
+    for kind, papers in DOMAINS.items():
+        for name, paper in zip(SCHEMES[1:], papers, strict=True):
+            gains = [
+                told(against(rows, f"{kind}/graphene", f"{kind}/{name}", partial(faster, p)), 0)
+                for p in (25, 50, 75)
+            ]
+            what = f"{kind}: graphene over `{name}`, p25/50/75, %"
+            why = "the paper's DAGs are a company's; of these only the parts are published"
+            lines.append(Line(what, f"? / {paper} / ?", " / ".join(gains), why))
+    return lines
+
+
+def draw_25(rows: Rows, axes: Any) -> None:
+    """Medians of the gains."""
+    kinds = list(DOMAINS)
+    ours = {
+        f"over {name}": [
+            against(rows, f"{k}/graphene", f"{k}/{name}", partial(faster, 50)) for k in kinds
+        ]
+        for name in SCHEMES[1:]
+    }
+    theirs = {f"over {name}": [DOMAINS[k][i] for k in kinds] for i, name in enumerate(SCHEMES[1:])}
+    bars(axes, kinds, ours, theirs)
+    axes.set_ylabel("makespan saved, median DAG, %")
+
+
+FIGURE_5 = Figure(
+    "figure 5", "structure of DAGs, with table 1", "structure", {"drawn": structure}, figure_5,
+    f"The paper's are counted on Microsoft's DAGs; ours on {JOBS} a seed that `weft generate "
+    "graphene` draws after them.", None, 1.0,
+)  # fmt: skip
+FIGURE_25 = Figure(
+    "figure 25", "builds and requests", "domains", plans(), figure_25,
+    f"{DAGS} DAGs a seed of `weft generate builds` and `weft generate requests`, {TASKS[0]} to "
+    f"{TASKS[1]} tasks, planned on machines whose number makes the work as long as the critical "
+    "path. The section names the parts of such DAGs; their sizes, times and demands are ours.",
+    draw_25, 0.3,
+)  # fmt: skip
