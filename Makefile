@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed native native-test clean help
+.PHONY: bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -96,6 +96,9 @@ dask-yarn: $(VENV)/.run ## dask-yarn sums on two workers
 
 wheelhouse: $(VENV)/.dev ## what hosts install Weft from without a network, in build/wheelhouse
 	$(BIN)/python tools/make_wheelhouse.py
+
+testbed-spark: $(VENV)/.dev ## unmodified Spark on three such hosts, one lost under way (root)
+	$(BIN)/python -m tools.testbed --spark
 
 testbed: $(VENV)/.dev ## install on four hosts made of namespaces, run real jobs through faults (root)
 	$(BIN)/python -m tools.testbed

@@ -12,6 +12,7 @@ import numpy as np
 from am.ask.registry import Asker, HoldAsker
 from am.job_state import JobState
 from am.lifecycle import MASTER, MasterEvent, MasterState
+from am.recorded import RecordedWork
 from am.reuse import HoldingWork
 from am.settings import MasterSettings
 from am.work import Work
@@ -45,6 +46,7 @@ from weft.messages import (
     TasksEnded,
 )
 
+AnyWork = Work | HoldingWork | RecordedWork
 _RUNNING: Final = MasterState.RUNNING
 REGISTER, PLAN, HEARTBEAT, ASK, WAKE, FINISH = TIMERS = (
     "register", "plan", "heartbeat", "ask", "wake", "finish",
@@ -67,7 +69,7 @@ class ApplicationMaster:
         self._settings = settings
         self._asker = asker
         self._rng = rng
-        self._work: Work | HoldingWork | None = None
+        self._work: AnyWork | None = None
         self._heartbeat_s = 1.0
         self._prompt = False
         self._ask_armed = False
@@ -92,7 +94,8 @@ class ApplicationMaster:
             if state.notes:
                 self._out.extend(Note(fact) for fact in state.notes)
                 state.notes.clear()
-            if self._prompt and not self._ask_armed and self._may_ask and work.wants_to_ask:
+            prompt = self._prompt or isinstance(work, RecordedWork)
+            if prompt and not self._ask_armed and self._may_ask and work.wants_to_ask:
                 self._ask_armed = True
                 self._out.append(SetTimer(0.0, ASK))
         out, self._out = self._out, []
@@ -140,23 +143,27 @@ class ApplicationMaster:
         self._out.append(SetTimer(None, REGISTER))
         self._heartbeat_s, self._prompt = event.heartbeat_s, event.prompt
         if self.state is MasterState.REGISTERING:
-            self._begin(event)
+            self._begin(event, now)
         else:
             self._accepted_again(event, now)
 
-    def _begin(self, event: AttemptAccepted) -> None:
+    def _begin(self, event: AttemptAccepted, now: float) -> None:
         settings, asker = self._settings, self._asker
         self._move(MasterEvent.ACCEPT)
         self.job = event.job
+        master = event.job.master
+        if master is not None and master.recorded is not None:
+            recorded = RecordedWork(self.attempt_id, settings, master.recorded, event, now)
+            self._follow(recorded, event)
+            self._adopt(recorded, None)
+            return
         state = JobState(self.attempt_id, settings, event)
         work: Work | HoldingWork
         if isinstance(asker, HoldAsker):
             work = HoldingWork(state, asker, self._rng)
         else:
             work = Work(state, asker, self._rng)
-        self._work = work
-        work.book.epoch = event.epoch
-        self._out.append(SetTimer(self._heartbeat_s, HEARTBEAT))
+        self._follow(work, event)
         if not settings.planner or work.progress.done or isinstance(asker, HoldAsker):
             self._adopt(work, None)
             return
@@ -167,6 +174,11 @@ class ApplicationMaster:
         )  # fmt: skip
         self._out.append(order)
         self._out.append(SetTimer(settings.plan_wait_s, PLAN))
+
+    def _follow(self, work: AnyWork, event: AttemptAccepted) -> None:
+        self._work = work
+        work.book.epoch = event.epoch
+        self._out.append(SetTimer(self._heartbeat_s, HEARTBEAT))
 
     def _accepted_again(self, event: AttemptAccepted, now: float) -> None:
         """The manager restarted and took the attempt back; it journalled what was finished."""
@@ -207,7 +219,7 @@ class ApplicationMaster:
         self._move(MasterEvent.PLAN)
         work.adopt(plan)
 
-    def _adopt(self, work: Work | HoldingWork, plan: None) -> None:
+    def _adopt(self, work: AnyWork, plan: None) -> None:
         self._move(MasterEvent.PLAN)
         work.adopt(plan)
 
@@ -217,7 +229,7 @@ class ApplicationMaster:
     def _may_ask(self) -> bool:
         return self.state is _RUNNING and not self._registering
 
-    def _ask(self, work: Work | HoldingWork, now: float) -> None:
+    def _ask(self, work: AnyWork, now: float) -> None:
         self._wake_in(work.consult(now))
         self._send(work.message(now))
 
@@ -269,7 +281,7 @@ class ApplicationMaster:
 
     # -- finishing ---------------------------------------------------------------------------------
 
-    def _finish(self, work: Work | HoldingWork, succeeded: bool, diagnostics: str) -> None:
+    def _finish(self, work: AnyWork, succeeded: bool, diagnostics: str) -> None:
         self._move(MasterEvent.FINISH)
         work.stop_all()
         self._cancel(PLAN, HEARTBEAT, ASK, WAKE)
@@ -333,7 +345,7 @@ class ApplicationMaster:
         self._note_progress(work)
         self._out.append(SetTimer(self._heartbeat_s, HEARTBEAT))
 
-    def _note_progress(self, work: Work | HoldingWork) -> None:
+    def _note_progress(self, work: AnyWork) -> None:
         progress = work.progress
         pending = progress.tasks - progress.running - progress.finished
         counts = (pending, progress.running, progress.finished, progress.failed)

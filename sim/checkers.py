@@ -84,7 +84,7 @@ class Checkers:
                     raise InvariantError(
                         f"application {app} finished without {missing} tasks of {stage.name!r}"
                     )
-                if self._strict and max(counts.values()) > 1:
+                if self._strict and max(counts.values(), default=0) > 1:
                     raise InvariantError(
                         f"application {app} finished a task of {stage.name!r} more than once"
                     )

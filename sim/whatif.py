@@ -17,6 +17,7 @@ from rm.core import ResourceManager
 from rm.making import ManagerParts
 from rm.settings import ManagerSettings
 from sim.asked import AskedManager
+from sim.foreign import Foreign, is_foreign, played
 from sim.measured import Delays, MeasuredSimulation
 from sim.recorder import ENDED
 from sim.replay import Replay
@@ -37,6 +38,7 @@ from weft.messages import (
 )
 from weft.plain import Json, Table
 from weft.presets import PARTS, Preset, preset
+from weft.recording import Recording
 from weft.requests import ApplicationAccepted, SubmitApplication
 from weft.tape.made import from_data
 from weft.tape.rows import CoreAdded, Row
@@ -60,9 +62,21 @@ class Seen:
     ended: dict[AppId, tuple[str, float]] = field(default_factory=dict)
     commands: bool = False  # some job brought commands: its tasks ran as processes
     run_s: dict[tuple[AppId, int, int], float] = field(default_factory=dict)  # stage, task
+    foreign: Foreign = field(init=False)  # masters that are not Weft's
+    until_s: float = 0.0  # the end of the tapes
+
+    def __post_init__(self) -> None:
+        self.foreign = Foreign(self._is_foreign)
+
+    def _is_foreign(self, app: AppId) -> bool:
+        known = self.jobs.get(app)
+        return known is not None and is_foreign(known[0])
 
     def listen(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
         """An event of the manager and its answer."""
+        self.until_s = max(self.until_s, now)
+        if self.parts is not None:
+            self.foreign.listen(event, now, orders, self.parts.types)
         if isinstance(event, NodeRegistered) and self.parts is not None:
             self.lost += self.boots.get(event.node_id, event.boot) != event.boot
             self.boots[event.node_id] = event.boot
@@ -209,10 +223,17 @@ def jobs_of(seen: Seen, measured: bool) -> list[Job]:
     """The jobs by application, with arrivals from WARM_S on.
 
     `measured`: tasks take what they took, contention of then included; else what their file says.
+    Jobs with masters that are not Weft's ask and hold as they did.
     """
     first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
+    ends = {app: ended_s for app, (_, ended_s) in seen.ended.items()}
+    recordings = seen.foreign.recordings(ends, seen.until_s)
     jobs = []
     for app, (job, arrival_s) in seen.jobs.items():
+        if is_foreign(job):
+            kept = recordings.get(app, Recording(0.0, succeeded=False))  # it never began
+            jobs.append(replace(played(job, kept), arrival_s=arrival_s - first_s + WARM_S))
+            continue
         stages = job.stages
         if measured:
             stages = tuple(_measured(stage, i, app, seen) for i, stage in enumerate(job.stages))

@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from weft.errors import InputError
+from weft.recording import Recording
 from weft.resources import read_amount
 
 
@@ -190,10 +191,12 @@ class MasterSpec:
     """
 
     demand: Mapping[str, float]  # of the master's own container
-    command: tuple[str, ...] = ()  # what the node runs; none: an unmanaged master, run elsewhere
+    # what the node runs; neither this nor `recorded`: an unmanaged master, run elsewhere
+    command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     label: str = ""  # node label that the master needs
     max_attempts: int = 0  # of the application; 0: the manager's own limit, which always holds
+    recorded: Recording | None = None  # done again by Weft's own master; no command then
 
 
 # The only stage of an open job: containers are counted under it, tasks are not known.
@@ -243,7 +246,8 @@ class Job:
     @property
     def unmanaged(self) -> bool:
         """Whether the job's master runs outside the cluster, in no container."""
-        return self.master is not None and not self.master.command
+        spec = self.master
+        return spec is not None and not spec.command and spec.recorded is None
 
     def index_of(self, stage: str) -> int:
         """The position of a stage by name."""

@@ -25,6 +25,7 @@ from weft.reading import read_integer as _integer
 from weft.reading import read_name as _name
 from weft.reading import read_table as _table
 from weft.reading import read_word as _word
+from weft.recording import read_recording, recording_to_dict
 from weft.resources import read_amount
 
 TASKS_MAX = 10_000_000  # of a job: a master holds all of them in memory
@@ -36,7 +37,7 @@ _JOB_KEYS = {
     "history_key",
     "input_mb", "resources", "stages", "kind", "tags", "master",
 }  # fmt: skip
-_MASTER_KEYS = {"demand", "command", "environment", "label", "max_attempts"}
+_MASTER_KEYS = {"demand", "command", "environment", "label", "max_attempts", "recorded"}
 ATTEMPTS_MAX = 255  # of an application
 _TASK_KEYS = {"duration_s", "demand", "actual_duration_s", "actual_demand", "prefer", "command"}
 _STAGE_KEYS = _TASK_KEYS | {"name", "tasks", "parents", "label", "gang"}
@@ -123,6 +124,9 @@ def _master(data: object, place: str) -> MasterSpec:
     command = _command(table.get("command", []), f"{place}.command")
     environment = _table(table.get("environment", {}), f"{place}.environment")
     attempts = _integer(table.get("max_attempts", 0), f"{place}.max_attempts", 0)
+    recorded = table.get("recorded")
+    if recorded is not None and command:
+        raise InputError(f"{place}.recorded", "what is recorded is run again without a command")
     return MasterSpec(
         demand=_demand(table.get("demand", {}), f"{place}.demand"),
         command=command,
@@ -132,6 +136,7 @@ def _master(data: object, place: str) -> MasterSpec:
         ),
         label=_name(table.get("label", ""), f"{place}.label", empty=True),
         max_attempts=min(attempts, ATTEMPTS_MAX),
+        recorded=None if recorded is None else read_recording(recorded, f"{place}.recorded"),
     )
 
 
@@ -145,6 +150,8 @@ def _master_to_dict(master: MasterSpec) -> Json:
         data["label"] = master.label
     if master.max_attempts:
         data["max_attempts"] = master.max_attempts
+    if master.recorded is not None:
+        data["recorded"] = recording_to_dict(master.recorded)
     return data
 
 

@@ -1,4 +1,4 @@
-"""`python -m tools.testbed`: make the testbed, keep Weft to its promises on it, take it away.
+"""`python -m tools.testbed [--spark]`: make the testbed, keep Weft to its promises, take it away.
 
 The outer process looks whether it can be done, prepares what needs the machine's network (wheels,
 Ansible), makes the control groups, and starts the inner one in network, mount and process
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,15 @@ def ansible() -> Path:
     return program
 
 
+def spark_installed() -> str:
+    """The folder of an environment with PySpark, for which the machine's network is needed."""
+    from tools.spark_kit import VERSION, install
+
+    if shutil.which("java") is None or not (venv := install(VERSION)):
+        raise Skip("needs Java and PySpark")
+    return venv
+
+
 def releases() -> str:
     """Make two: the checkout, and the same under another version to upgrade to."""
     first = make(WHEELHOUSE)
@@ -105,7 +114,7 @@ def remove_stale() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def outside() -> int:
+def outside(spark: bool) -> int:
     """Prepare, run the inner process, clean up."""
     remove_stale()
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
@@ -116,12 +125,13 @@ def outside() -> int:
         look(folder)
         groups = Groups(folder.name)
         program = ansible()
+        more = ["--spark", spark_installed()] if spark else []
         say(f"releases {releases()}")
         inner = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL",
              "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
              "--propagation", "private", sys.executable, "-m", "tools.testbed",
-             "--inside", str(folder), "--ansible", str(program)],
+             "--inside", str(folder), "--ansible", str(program), *more],
             cwd=ROOT,
         )  # fmt: skip
         code = inner.wait()
@@ -145,13 +155,19 @@ def outside() -> int:
 # -- inside ----------------------------------------------------------------------------------------
 
 
-def inside(folder: Path, program: Path) -> int:
-    """Make the bed, hold every promise, say what was seen."""
+def inside(folder: Path, program: Path, spark: str) -> int:
+    """Make the bed, hold every promise, say what was seen; `spark`: the folder of PySpark."""
     from tools.testbed import proofs
+    from tools.testbed import spark as on_spark
 
     groups = Groups(folder.name)
     python = Path(sys.executable).resolve()
-    bed = Bed(folder, groups, program, python)
+    promises: Sequence[Callable[[Any], str]] = on_spark.PROOFS
+    if spark:
+        bed: Bed = on_spark.SparkBed(folder, groups, program, python, Path(spark))
+    else:
+        bed, promises = Bed(folder, groups, program, python), proofs.PROOFS
+    result = RESULT.with_name("spark.json") if spark else RESULT
     seen: list[dict[str, Any]] = []
     code = 0
     began_s = time.monotonic()
@@ -159,16 +175,7 @@ def inside(folder: Path, program: Path) -> int:
         bed.start()
         say(f"{len(bed.hosts)} hosts are up")
         bed.serve()
-        for proof in (
-            proofs.installed,
-            proofs.limited_job,
-            proofs.partitioned,
-            proofs.hog,
-            proofs.kept_apart,
-            proofs.upgraded,
-            proofs.replayed,
-            proofs.uninstalled,
-        ):
+        for proof in promises:
             since_s = time.monotonic()
             line = proof(bed)
             took_s = time.monotonic() - since_s
@@ -182,8 +189,8 @@ def inside(folder: Path, program: Path) -> int:
         tell(bed)
     finally:
         bed.stop()
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps({"kept": code == 0, "promises": seen}, indent=1) + "\n")
+    result.parent.mkdir(parents=True, exist_ok=True)
+    result.write_text(json.dumps({"kept": code == 0, "promises": seen}, indent=1) + "\n")
     word = "passed" if code == 0 else "failed"
     say(f"{word}: {len(seen)} promises kept in {time.monotonic() - began_s:.0f} s")
     return code
@@ -202,12 +209,15 @@ def tell(bed: Bed) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Outside, unless told that this is the inner process."""
     parser = argparse.ArgumentParser(prog="testbed", description=__doc__)
+    parser.add_argument(
+        "--spark", nargs="?", const="install", default="", help="unmodified Spark on three hosts"
+    )
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--ansible", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.inside is not None:
-        return inside(given.inside, given.ansible)
-    return outside()
+        return inside(given.inside, given.ansible, given.spark)
+    return outside(bool(given.spark))
 
 
 if __name__ == "__main__":

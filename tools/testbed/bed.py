@@ -11,7 +11,7 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from testkit.live import Cluster, Part
 from tools.testbed.groups import Groups
@@ -65,9 +65,29 @@ class Gate:
         """Who comes from now on waits."""
         self._open = False
 
+    @property
+    def waiting(self) -> list[str]:
+        """The address of each that waits, ended ones left out."""
+        here = [one for one in self._waiting if not _gone(one)]
+        return [str(one.getpeername()[0]) for one in here]
+
+
+def _gone(connection: socket.socket) -> bool:
+    """Whether the other end hung up; what is cut off only is not gone."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
 
 class Bed:
     """What the proofs work on."""
+
+    count = COUNT  # of hosts
+    capacity: ClassVar[dict[str, int]] = {"vcores": VCORES, "memory_mb": MEMORY_MB}  # of each
+    services = ("nm",)
 
     def __init__(self, folder: Path, groups: Groups, ansible: Path, python: Path) -> None:
         self.folder = folder
@@ -98,7 +118,7 @@ class Bed:
         key = self.folder / "client_key"
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
         known = ""
-        for number in range(1, COUNT + 1):
+        for number in range(1, self.count + 1):
             folder = self.folder / f"h{number}"
             folder.mkdir()
             host = Host(f"h{number}", f"10.77.0.{10 + number}", folder, self.groups)
@@ -150,11 +170,12 @@ class Bed:
             "weft_service": "script",
             "weft_manager": MANAGER,
             "weft_am_host": AM_HOST,
+            "weft_services": list(self.services),
             "weft_wheelhouse": str(WHEELHOUSE),
             "weft_certificates": str(self.folder / "certificates"),
             "weft_more_certificates": [f"control,{CONTROL}"],
             "weft_command": str(Path(sys.executable).with_name("weft")),
-            "weft_capacity": {"vcores": VCORES, "memory_mb": MEMORY_MB},
+            "weft_capacity": self.capacity,
             "weft_settings": {"nm": COMMON},
             "weft_drain_timeout_s": 60,
         }
@@ -180,7 +201,7 @@ class Bed:
         return {node.node_id: node.state for node in self.client.nodes()}
 
     def all_in(self, state: str) -> bool:
-        """Whether all four nodes are in a state."""
+        """Whether all nodes are in a state."""
         return sorted(self.states().items()) == [(h.name, state) for h in self.hosts]
 
     def wait_for_nodes(self, state: str = "RUNNING") -> None:

@@ -320,6 +320,11 @@ def uninstalled(bed: Bed) -> str:
     return "all SHUTDOWN; no file, user, process or group left; a second run is content"
 
 
+PROOFS = (
+    installed, limited_job, partitioned, hog, kept_apart, upgraded, replayed, uninstalled,
+)  # fmt: skip
+
+
 # -- what they share -------------------------------------------------------------------------------
 
 

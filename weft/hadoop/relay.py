@@ -3,12 +3,14 @@
 Foreign masters start a container at the host that it was granted on, for a node's name is also
 where its containers run. The gateway serves all nodes' faces at one place, so on several hosts each
 runs one of these: it asks the gateway for the ports of the nodes of its name, opens them here, and
-passes on what comes, byte by byte. It holds no keys and reads nothing.
+passes on what comes, byte by byte. It holds no keys and reads nothing. What is not told on the
+command line is read from WEFT_RELAY_GATEWAY, WEFT_RELAY_NAME and WEFT_RELAY_HOST.
 """
 
 import argparse
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +21,11 @@ import aiohttp
 ASK_S = 2.0  # between two looks at which faces there are
 CHUNK = 1 << 16
 CONNECT_S = 10.0
+FLAGS = {
+    "gateway": "URL where launchers ask the gateway",
+    "name": "host that this host's nodes go by",
+    "host": "address to listen on; empty: that of the name",
+}
 
 
 class Relay:
@@ -110,9 +117,10 @@ async def _serve(relay: Relay) -> None:
 def main(arguments: list[str]) -> None:
     """Run until told to end."""
     parser = argparse.ArgumentParser(prog="weft.hadoop.relay", description="A node's face here.")
-    parser.add_argument("--gateway", required=True, help="URL where launchers ask the gateway")
-    parser.add_argument("--name", required=True, help="host that this host's nodes go by")
-    parser.add_argument("--host", default="", help="address to listen on; empty: that of the name")
+    for name, words in FLAGS.items():
+        told = os.environ.get(f"WEFT_RELAY_{name.upper()}", "")
+        needed = not told and name != "host"
+        parser.add_argument(f"--{name}", default=told, required=needed, help=words)
     chosen = parser.parse_args(arguments)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(Relay(chosen.gateway, chosen.name, chosen.host or chosen.name)))

@@ -1,0 +1,398 @@
+"""A foreign master's run once more: its asks at their times, its containers held as long as then.
+
+In the place of `am.work` where the job brings a recording (`weft.recording`). What a container is
+for is not known, so one that is lost is wanted again for as long, and one beyond those that the
+recorded run was granted is given back. The master ends when all were held and everything is said.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from am.settings import MasterSettings
+from weft.effects import Effect, Send
+from weft.errors import InvariantError
+from weft.facts import Fact
+from weft.ids import AttemptId, ContainerId, NodeId
+from weft.messages import (
+    Ask,
+    AskType,
+    AttemptAccepted,
+    Container,
+    ContainerEnd,
+    ContainersAsked,
+    FinishedTask,
+    Outcome,
+    Preemption,
+    StartAnswered,
+    StartContainers,
+    StopContainers,
+    TaskLaunch,
+    TasksEnded,
+    containers_of,
+    ends_of,
+    node_address,
+)
+from weft.outbox import Outbox
+from weft.plan import Plan
+from weft.recording import Asked, Recording, Request, Told
+from weft.resources import ResourceTypes, Vector
+
+_NO_TASK: Final = -1  # what runs in an open job's container is nobody's task
+
+
+class Row:
+    """One request, and what was granted under it."""
+
+    __slots__ = ("base", "demand", "granted", "holds", "lost", "request", "said", "told", "total")
+
+    def __init__(self, request: Request, types: ResourceTypes) -> None:
+        self.request = request
+        self.demand: Vector = types.vector(request.demand)
+        self.holds = deque(request.held_s)  # of containers that were not granted yet
+        self.said: Asked | None = None
+        self.total = 0  # as the recorded master wanted by now
+        self.lost = 0  # wanted beyond that, in place of lost ones
+        self.granted = 0  # ever
+        self.base = 0  # of those, in earlier lives of the manager, which does not count them
+        self.told = -1
+
+    @property
+    def wanted(self) -> int:
+        """The total as this life of the manager counts it."""
+        return max(self.total + self.lost, self.granted) - self.base
+
+
+class Running(NamedTuple):
+    """A container that is held."""
+
+    node: NodeId
+    boot: int
+    row: Row
+    held_s: float
+
+
+class Counts:
+    """What is done, as containers; each counts as a task does elsewhere."""
+
+    __slots__ = ("failed", "finished", "remaining_work", "running", "tasks")
+
+    def __init__(self, tasks: int) -> None:
+        self.tasks = tasks
+        self.running = self.finished = self.failed = 0
+        self.remaining_work = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether every container was held."""
+        return self.finished == self.tasks
+
+
+class RecordedLauncher:
+    """Start orders, repeated until answered."""
+
+    def __init__(self, attempt_id: AttemptId, *, lossless: bool) -> None:
+        self._attempt, self._lossless = attempt_id, lossless
+        self.held: dict[ContainerId, Running] = {}
+        self._unanswered: dict[ContainerId, float] = {}  # when they were ordered last
+        self._starts: list[ContainerId] = []
+        self._stops: list[tuple[NodeId, ContainerId]] = []
+
+    @property
+    def waits(self) -> bool:
+        """Whether a node owes an answer."""
+        return bool(self._unanswered)
+
+    def start(self, number: ContainerId, running: Running, now: float) -> None:
+        """Hold a container from now on; the order leaves with the next `flush`."""
+        self.held[number] = running
+        if not self._lossless:
+            self._unanswered[number] = now
+        self._starts.append(number)
+
+    def answered(self, number: ContainerId) -> None:
+        """Its node has the order."""
+        self._unanswered.pop(number, None)
+
+    def drop(self, number: ContainerId) -> Running | None:
+        """It is held no longer; None: it was not."""
+        self._unanswered.pop(number, None)
+        return self.held.pop(number, None)
+
+    def stop_all(self) -> None:
+        """Order the end of everything."""
+        self._stops += [(running.node, number) for number, running in self.held.items()]
+
+    def repeat(self, now: float, resend_after_s: float) -> None:
+        """Order again what was not answered for too long."""
+        for number, sent_s in self._unanswered.items():
+            if now - sent_s >= resend_after_s:
+                self._unanswered[number] = now
+                self._starts.append(number)
+
+    def flush(self, effects: list[Effect]) -> None:
+        """Turn the orders into messages."""
+        for number in self._starts:
+            running = self.held.get(number)
+            if running is None:
+                continue
+            demand = running.row.demand
+            launch = TaskLaunch(
+                number, _NO_TASK, _NO_TASK, 0, running.held_s, demand, granted=demand
+            )
+            order = StartContainers(self._attempt, running.node, (launch,), running.boot)
+            effects.append(Send(node_address(running.node), order))
+        for node, number in self._stops:
+            effects.append(Send(node_address(node), StopContainers(self._attempt, node, (number,))))
+        self._starts, self._stops = [], []
+
+
+class Book:
+    """Requests by ask id, and what is owed to the Resource Manager."""
+
+    def __init__(self, rows: list[Row], resend_s: float, *, lossless: bool) -> None:
+        self.epoch = 0  # of the manager that knows these asks
+        self.rows = rows
+        self.outbox: Outbox[int, Ask | ContainerId] = Outbox(resend_s, lossless=lossless)
+        self._lossless = lossless
+        self._first = 1  # ask id of the first request
+        self._acks: list[int] = []
+
+    def row(self, ask_id: int) -> Row | None:
+        """The request of an ask id; None: of an earlier life of the manager."""
+        place = ask_id - self._first
+        return self.rows[place] if 0 <= place < len(self.rows) else None
+
+    def say(self, row: Row) -> None:
+        """Tell a request whose total or estimates changed."""
+        assert row.said is not None
+        row.told = row.wanted
+        number, request = self._first + self.rows.index(row), row.request
+        ask = Ask(
+            number, row.told, row.demand, row.said.duration_s, row.said.pri_score,
+            AskType.DEFAULT, 0, request.nodes, request.racks, request.label, False, request.strict,
+        )  # fmt: skip
+        self.outbox.put(number, ask)
+
+    def release(self, number: ContainerId) -> None:
+        """Give a container back."""
+        self.outbox.put(number, number)
+
+    def received(self, response_id: int, acks: tuple[int, ...]) -> None:
+        """A response arrived."""
+        if not self._lossless:
+            self._acks.append(response_id)
+            self.outbox.acknowledge(acks)
+
+    def restart(self) -> None:
+        """The manager forgot everything: what is outstanding is asked for under new ids."""
+        self.outbox.clear()
+        self._acks.clear()
+        self._first += len(self.rows)
+        for row in self.rows:
+            row.base = row.granted
+            if row.said is not None and row.wanted:
+                self.say(row)
+
+    def take(self, now: float) -> tuple[int, tuple[int, ...], list[Ask], list[ContainerId]]:
+        """The next request's number, acknowledgements, asks and releases."""
+        number, items = self.outbox.take(now)
+        acks, self._acks = tuple(self._acks), []
+        asks = [item for item in items if isinstance(item, Ask)]
+        return number, acks, asks, [item for item in items if not isinstance(item, Ask)]
+
+
+class NoGangs(NamedTuple):
+    """A recorded master starts nothing together."""
+
+    stages: tuple[int, ...] = ()
+
+
+class NoEstimates:
+    """Nothing is estimated, so nothing is learned."""
+
+    def record(self) -> Mapping[str, Mapping[str, float]]:
+        """What this run adds to a history."""
+        return {}
+
+
+class RecordedState:
+    """Of what `am.job_state` knows of a job, what a recorded one has."""
+
+    def __init__(self) -> None:
+        self.verdict: tuple[bool, str] | None = None
+        self.notes: list[Fact] = []
+        self.racks: dict[NodeId, str] = {}
+        self.gangs = NoGangs()
+        self.estimates = NoEstimates()
+
+    def follow_share(self, share: Vector) -> None:
+        """What the job may count on is nothing to a recorded master."""
+
+    def finish_early(self, done: FinishedTask) -> None:
+        """An open job has no tasks."""
+
+
+class RecordedWork:
+    """The running part of a master that does what a recorded one did."""
+
+    def __init__(
+        self,
+        attempt_id: AttemptId,
+        settings: MasterSettings,
+        recording: Recording,
+        accepted: AttemptAccepted,
+        now: float,
+    ) -> None:
+        rows = [Row(request, accepted.types) for request in recording.requests]
+        self.attempt_id = attempt_id
+        self.recording = recording
+        self.book = Book(rows, settings.resend_s, lossless=settings.lossless)
+        self.launcher = RecordedLauncher(attempt_id, lossless=settings.lossless)
+        self.progress = Counts(recording.containers)
+        self.state = RecordedState()
+        self._began_s = self._ended_s = now  # the last container's end
+        self._asks = deque(recording.asks)
+        self._told = deque(recording.told)
+        self._now_told = Told(0.0, 0.0, 0.0, 0.0)
+        self._news = True
+        self._seen: set[ContainerId] = set()
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def adopt(self, plan: Plan | None) -> None:
+        """There is nothing to plan."""
+
+    def settle(self, now: float) -> float | None:
+        """Say what is due; answers when the next is, s from now."""
+        asks, told, began_s = self._asks, self._told, self._began_s
+        while asks and began_s + asks[0].at_s <= now:
+            said = asks.popleft()
+            row = self.book.rows[said.request]
+            row.said, row.total = said, said.total
+            self.book.say(row)
+        while told and began_s + told[0].at_s <= now:
+            self._now_told = told.popleft()
+            self.progress.remaining_work = self._now_told.work_s
+            self._news = True
+        due = [began_s + rows[0].at_s for rows in (asks, told) if rows]
+        if not asks and self.progress.done and self.state.verdict is None:
+            end_s = self._ended_s + self.recording.tail_s
+            if not self.progress.tasks:
+                end_s = began_s + self.recording.lasted_s
+            if end_s <= now:
+                words = "" if self.recording.succeeded else "as recorded"
+                self.state.verdict = (self.recording.succeeded, words)
+                return None
+            due.append(end_s)
+        return max(0.0, min(due) - now) if due else None
+
+    def wake(self) -> None:
+        """Something is due: `settle` sees what."""
+
+    def consult(self, now: float) -> float | None:
+        """Nothing is decided."""
+        return None
+
+    # -- the manager -------------------------------------------------------------------------------
+
+    @property
+    def wants_to_ask(self) -> bool:
+        """Whether there is something to tell the manager."""
+        return self._news or self.book.outbox.fresh > 0
+
+    @property
+    def silent(self) -> bool:
+        """Whether the next heartbeat would say nothing."""
+        return not (self._news or self.book.outbox.owes or self.launcher.waits)
+
+    def message(self, now: float) -> ContainersAsked:
+        """The next request; also the heartbeat."""
+        self._news = False
+        number, acks, asks, releases = self.book.take(now)
+        told = self._now_told
+        return ContainersAsked(
+            self.attempt_id, number, acks, tuple(asks), tuple(releases), told.progress,
+            told.work_s, None, told.path_s, self.book.epoch,
+        )  # fmt: skip
+
+    def restart(self, now: float) -> None:
+        """The manager restarted and knows no ask any more."""
+        self.book.restart()
+
+    def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
+        """The containers held, with their nodes."""
+        return tuple((number, one.node) for number, one in self.launcher.held.items())
+
+    # -- containers --------------------------------------------------------------------------------
+
+    def take(self, containers: tuple[Container, ...], now: float) -> None:
+        """Hold what was granted for as long as it was held, or give it back."""
+        for one in containers_of(containers):
+            number = one.container_id
+            if number in self._seen:
+                continue
+            self._seen.add(number)
+            row = self.book.row(one.ask_id)
+            if row is not None:
+                row.granted += 1
+            if row is None or not row.holds or self.state.verdict is not None:
+                self.book.release(number)
+                continue
+            self.progress.running += 1
+            running = Running(one.node_id, one.boot, row, row.holds.popleft())
+            self.launcher.start(number, running, now)
+
+    def start_answered(self, event: StartAnswered, now: float) -> None:
+        """What was refused is wanted elsewhere."""
+        for item in event.items:
+            for number in range(item.container_id, item.container_id + item.count):
+                self.launcher.answered(number)
+                if item.error and number in self.launcher.held:
+                    self.book.release(number)
+                    self._lost(number)
+
+    def tasks_ended(self, event: TasksEnded, now: float) -> None:
+        """Ends inside reusable containers: none are held here."""
+
+    def preempted(self, notices: tuple[Preemption, ...]) -> None:
+        """Containers are about to be taken back: they are wanted again once they are."""
+
+    def ended(self, end: ContainerEnd, now: float) -> None:
+        """A container ended."""
+        for one in ends_of(end):
+            self._seen.add(one.container_id)
+            if one.outcome is not Outcome.SUCCEEDED:
+                self._lost(one.container_id)
+            elif self.launcher.drop(one.container_id) is not None:
+                self.progress.running -= 1
+                self.progress.finished += 1
+                self._ended_s = now
+
+    def _lost(self, number: ContainerId) -> None:
+        """It was not held to its end: another one is wanted for as long."""
+        running = self.launcher.drop(number)
+        if running is None:
+            return
+        self.progress.running -= 1
+        self.progress.failed += 1
+        running.row.holds.appendleft(running.held_s)
+        running.row.lost += 1
+        self.book.say(running.row)
+
+    def stop_all(self) -> None:
+        """Order the end of everything that runs."""
+        self.launcher.stop_all()
+
+    def speculate(self, now: float) -> None:
+        """No second copies."""
+
+    def check(self) -> None:
+        """Raise InvariantError where the counts contradict each other."""
+        waiting = sum(len(row.holds) for row in self.book.rows)
+        held = len(self.launcher.held)
+        counts: Any = self.progress
+        if held != counts.running or waiting + held + counts.finished != counts.tasks:
+            raise InvariantError(
+                f"{waiting} wait, {held} held, {counts.finished} done of {counts.tasks}"
+            )

@@ -1,0 +1,177 @@
+"""A foreign application that was recorded is a job of the simulator, and runs there as it did."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sim.cluster import Simulation
+from sim.faults import Fault, FaultKind, Faults
+from sim.foreign import Foreign, is_foreign, played
+from sim.recorder import Recorder
+from sim.settings import SimSettings
+from testkit.builders import TWO_TYPES, chain
+from weft.cluster import ClusterSpec, NodeSpec
+from weft.errors import InputError
+from weft.facts import Placed, facts_of
+from weft.job import Job, MasterSpec
+from weft.jobfile import job_from_dict, job_to_dict
+from weft.messages import MANAGER
+from weft.presets import preset
+from weft.recording import Asked, Recording, Request, Told
+
+EXECUTOR = {"vcores": 1.0, "memory_mb": 900.0}
+# Two containers at 1 s, two more at 6 s, of which one was never granted in the run.
+GROWS = Recording(
+    lasted_s=21.0,
+    requests=(Request(EXECUTOR, (15.0, 12.0, 9.0)),),
+    asks=(Asked(1.0, 0, 2, 600.0, 1.0), Asked(6.0, 0, 4, 600.0, 1.0)),
+    told=(Told(1.0, 0.0, 8.0, 30.0), Told(10.0, 0.5, 4.0, 10.0)),
+    tail_s=2.0,
+)
+# One kind early, another kind late and on one node only.
+TWO_KINDS = Recording(
+    lasted_s=12.0,
+    requests=(Request(EXECUTOR, (5.0, 5.0)), Request({"vcores": 2.0}, (4.0,), nodes=("n2",))),
+    asks=(Asked(0.5, 0, 2, 60.0, 0.9), Asked(4.0, 1, 1, 30.0, 0.5)),
+)
+
+
+def open_job(name: str, recording: Recording, arrival_s: float = 0.0) -> Job:
+    """A job with a master of one core."""
+    master = MasterSpec({"vcores": 1.0, "memory_mb": 900.0}, recorded=recording)
+    return Job(name, (), arrival_s=arrival_s, kind="SPARK", master=master)
+
+
+def cluster(nodes: int = 3, memory_mb: float = 2_000.0) -> ClusterSpec:
+    """Nodes of four cores."""
+    specs = tuple(
+        NodeSpec(f"n{number}", TWO_TYPES.vector({"vcores": 4.0, "memory_mb": memory_mb}), "r1")
+        for number in range(1, nodes + 1)
+    )
+    return ClusterSpec(TWO_TYPES, specs)
+
+
+class Seen:
+    """A run with what its manager decided, and what its foreign masters were seen to do."""
+
+    def __init__(
+        self, jobs: Sequence[Job], nodes: ClusterSpec | None = None, **settings: Any
+    ) -> None:
+        chosen = SimSettings(scheduler=preset("capacity"), checks=True, **settings)
+        simulation = Simulation(nodes or cluster(), jobs, chosen, Recorder())
+        self.placed: list[tuple[float, int, str]] = []
+        self.foreign = Foreign(lambda app: True)
+        actor = simulation.actors[MANAGER]
+        inner = actor.handle
+
+        def handle(event: Any, now: float) -> list[Any]:
+            orders = inner(event, now)
+            self.foreign.listen(event, now, orders, TWO_TYPES)
+            for order in orders:
+                for fact in facts_of(order.fact) if hasattr(order, "fact") else ():
+                    if isinstance(fact, Placed):
+                        self.placed.append((now, fact.container, fact.node))
+            return orders
+
+        actor.handle = handle
+        rows = simulation.run().jobs
+        self.ends = {row.job.name: (row.final_status, row.finish_s) for row in rows}
+        self.by_name = {row.job.name: row.app for row in rows}
+        self.recordings = self.foreign.recordings({}, simulation.engine.now)
+
+    def again(self, job: Job) -> Job:
+        """The job as this run recorded it."""
+        return played(job, self.recordings[self.by_name[job.name]])
+
+
+@pytest.mark.parametrize("prompt", [True, False], ids=["prompt", "yarn"])
+def test_an_application_asks_when_it_asked_and_holds_as_long(prompt: bool) -> None:
+    seen = Seen([open_job("etl", GROWS)], cluster(2), prompt=prompt)
+    found = seen.recordings[seen.by_name["etl"]]
+    late_s = 0.0 if prompt else 3.0  # heartbeats of YARN's pace
+    assert seen.ends["etl"][0] == "SUCCEEDED"
+    assert [ask.total for ask in found.asks] == [2, 4]
+    for ask, at_s in zip(found.asks, (1.0, 6.0), strict=True):
+        assert at_s - 1e-6 <= ask.at_s <= at_s + late_s
+    (request,) = found.requests
+    assert len(request.held_s) == 4, "the fourth had no room until the second ended"
+    for held_s, was_s in zip(request.held_s, (15.0, 12.0, 9.0, 0.0), strict=True):
+        assert was_s - 1e-6 <= held_s <= was_s + late_s
+    assert 1.0 + 15.0 + 2.0 - 1e-6 <= found.lasted_s <= 18.0 + 3 * late_s
+    assert [told[1:] for told in found.told if told.work_s] == [told[1:] for told in GROWS.told]
+
+
+def test_what_was_recorded_of_a_simulation_runs_again_the_same() -> None:
+    (request,) = GROWS.requests
+    full = replace(GROWS, requests=(replace(request, held_s=(15.0, 12.0, 9.0, 9.0)),))
+    jobs = [
+        open_job("etl", full), open_job("report", TWO_KINDS, 2.0),
+        chain("own", (3, 2), arrival_s=3.0),
+    ]  # fmt: skip
+    seen = Seen(jobs, prompt=True)
+    assert {status for status, _ in seen.ends.values()} == {"SUCCEEDED"}
+    again = Seen([seen.again(jobs[0]), seen.again(jobs[1]), jobs[2]], prompt=True)
+    assert again.placed == seen.placed, "every container at the same time on the same node"
+    assert again.ends == seen.ends
+
+
+def test_what_is_recorded_is_what_was_said() -> None:
+    seen = Seen([open_job("report", TWO_KINDS)], prompt=True)
+    found = seen.recordings[seen.by_name["report"]]
+    assert [request.held_s for request in found.requests] == [(5.0, 5.0), (4.0,)]
+    assert [request.nodes for request in found.requests] == [(), ("n2",)]
+    assert [(ask.request, ask.total) for ask in found.asks] == [(0, 2), (1, 1)]
+    assert [ask.at_s for ask in found.asks] == pytest.approx([0.5, 4.0])
+    assert found.lasted_s == pytest.approx(8.0)
+
+
+def test_a_lost_container_is_wanted_again_and_a_failed_run_fails_again() -> None:
+    faults = Faults((Fault(8.0, FaultKind.CRASH, nodes=("n2",), for_s=5.0),))
+    jobs = [open_job("etl", GROWS), open_job("bad", replace(TWO_KINDS, succeeded=False))]
+    calm, torn = Seen(jobs, prompt=True), Seen(jobs, prompt=True, faults=faults)
+    assert [status for status, _ in calm.ends.values()] == ["SUCCEEDED", "FAILED"]
+    assert [status for status, _ in torn.ends.values()] == ["SUCCEEDED", "FAILED"]
+    assert len(torn.placed) > len(calm.placed)
+
+
+def test_what_was_never_granted_is_given_back_where_there_is_room() -> None:
+    seen = Seen([open_job("etl", GROWS)], cluster(4), prompt=True)
+    assert len(seen.placed) == 4
+    assert seen.ends["etl"][0] == "SUCCEEDED"
+
+
+def test_a_job_file_carries_a_recording() -> None:
+    for recording in (GROWS, TWO_KINDS, Recording(3.0, succeeded=False)):
+        job = open_job("etl", recording)
+        assert not job.unmanaged
+        assert not is_foreign(job)
+        text = json.dumps(job_to_dict(job))
+        assert job_from_dict(json.loads(text)) == job
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"lasted_s": "long"}, "master.recorded.lasted_s"),
+        ({"asks": [[1.0, 7, 2, 60.0, 1.0]]}, "master.recorded.asks[0]"),
+        ({"asks": [[1.0, 0, 2.5, 60.0, 1.0]]}, "master.recorded.asks[0]"),
+        ({"asks": [[1.0, 0, 2, 60.0, 0.0]]}, "master.recorded.asks[0]"),
+        ({"asks": [[2.0, 0, 9, 6.0, 1.0], [1.0, 0, 9, 6.0, 1.0]]}, "master.recorded.asks"),
+        ({"asks": [[1.0, 0, 2, 60.0, 1.0]]}, "master.recorded.requests[0]"),
+        ({"told": [[1.0, 2.0, 0.0, 0.0]]}, "master.recorded.told[0]"),
+        ({"told": [[1.0]]}, "master.recorded.told[0]"),
+        ({"requests": [{"demand": {"vcores": -1}}]}, "master.recorded.requests[0].demand.vcores"),
+        ({"requests": {}}, "master.recorded.requests"),
+        ({"succeeded": "yes"}, "master.recorded.succeeded"),
+        ({"colour": 1}, "master.recorded.colour"),
+    ],
+)
+def test_a_wrong_recording_names_its_place(change: dict[str, Any], place: str) -> None:
+    data = job_to_dict(open_job("etl", GROWS))
+    data["master"]["recorded"] |= change
+    with pytest.raises(InputError) as caught:
+        job_from_dict(data)
+    assert caught.value.place == place
