@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark native native-test clean help
+.PHONY: bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -90,6 +90,9 @@ spark-queues: $(VENV)/.run ## six Spark applications in two queues, with preempt
 
 spark-start: $(VENV)/.run ## where the time to a Spark job's first task goes (TIMES=3)
 	$(BIN)/python -m tools.spark_start --times $(or $(TIMES),3)
+
+spark-study: $(VENV)/.run ## twelve Spark applications at once under four schedulers (TIMES=3, SCHEDULERS=)
+	$(BIN)/python -m tools.spark_study --times $(or $(TIMES),3) $(if $(SCHEDULERS),--schedulers $(SCHEDULERS))
 
 dask-yarn: $(VENV)/.run ## dask-yarn sums on two workers
 	$(BIN)/python -m tools.spark_runs dask

@@ -201,9 +201,8 @@ def tell(bed: Bed) -> None:
     for part in bed.cluster.parts:
         say(f"-- the end of {part.log.name}\n{part.log.read_text()[-2000:]}")
     for host in bed.hosts:
-        log = host.path("/var/log/weft/nm.log")
-        if log.exists():
-            say(f"-- the end of {host.name}'s nm.log\n{log.read_text()[-2000:]}")
+        for log in sorted(host.path("/var/log/weft").glob("*.log")):
+            say(f"-- the end of {host.name}'s {log.name}\n{log.read_text()[-2000:]}")
 
 
 def main(arguments: Sequence[str]) -> int:

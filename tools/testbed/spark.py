@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from tools.spark_kit import LIGHT
 from tools.testbed import proofs
-from tools.testbed.bed import CONTROL, MANAGER, Bed, Gate
+from tools.testbed.bed import COMMON, CONTROL, FAR_MANAGER, MANAGER, Bed, Gate
 from tools.testbed.groups import Groups
 from tools.testbed.host import Host
 from tools.testbed.words import RESULT, Failure, hold, say, until
@@ -109,6 +109,10 @@ class SparkBed(Bed):
 
     def _variables(self) -> dict[str, Any]:
         return super()._variables() | {"weft_gateway": f"http://{CONTROL}:{GATEWAY_PORT}"}
+
+    def _own(self) -> dict[str, Any]:
+        """The last host has a long way to the manager."""
+        return {self.hosts[-1].name: {"weft_settings": {"nm": COMMON | {"manager": FAR_MANAGER}}}}
 
     # -- Spark -------------------------------------------------------------------------------------
 
