@@ -264,7 +264,7 @@ def whatif(
     seen = surveyed.seen
     made = [next(filter(None, (what.first_core(t()) for t in read[r])), None) for r in ("am", "nm")]
     assert seen.parts is not None
-    same = what.settings_of(seen.parts, made[0], made[1])
+    same = what.settings_of(seen.parts, made[0], made[1], foreign=seen.all_foreign)
     nodes = load_cluster(cluster) if cluster else what.cluster_of(seen)
     changed = _changed(same, what.exchanged(same.scheduler, scheduler, parts), chosen, nodes)
     if at_s is None and pace is not None:

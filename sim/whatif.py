@@ -72,6 +72,11 @@ class Seen:
         known = self.jobs.get(app)
         return known is not None and is_foreign(known[0])
 
+    @property
+    def all_foreign(self) -> bool:
+        """Whether every job brought its own master."""
+        return all(is_foreign(job) for job, _ in self.jobs.values())
+
     def listen(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
         """An event of the manager and its answer."""
         self.until_s = max(self.until_s, now)
@@ -169,14 +174,19 @@ def first_core(rows: Iterable[Row]) -> Table | None:
     return next((row.made for row in rows if isinstance(row, CoreAdded)), None)
 
 
-def settings_of(manager: ManagerParts, master: Table | None, node: Table | None) -> SimSettings:
+def settings_of(
+    manager: ManagerParts, master: Table | None, node: Table | None, *, foreign: bool = False
+) -> SimSettings:
     """The recorded run's settings for a simulation; raises InputError without a master's.
 
-    `master` and `node` are what cores of theirs were made with.
+    `master` and `node` are what cores of theirs were made with. `foreign`: all jobs brought their
+    own masters, so that no planner or asker of Weft's was at work.
     """
-    if master is None:
+    own = MasterParts(0, "all_ready", {}, MasterSettings(), ()) if foreign else None
+    if master is not None:
+        own = from_data(MasterParts, master)
+    if own is None:
         raise InputError("TAPE", "no master's tape is there, which tells planner and asker")
-    own = from_data(MasterParts, master)
     scheduler = Preset(
         manager.matcher, own.settings.planner, own.asker, "",
         manager.matcher_options, own.settings.planner_options, own.asker_options,

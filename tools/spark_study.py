@@ -177,6 +177,7 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--schedulers", nargs="+", default=list(SCHEDULERS))
     parser.add_argument("--out", default="", help="write every time there, as JSON")
+    parser.add_argument("--tape", default="", help="keep tapes there, for weft whatif")
     chosen = parser.parse_args()
     venv = install(chosen.spark_version) if shutil.which("java") else ""
     if not venv:
@@ -189,7 +190,12 @@ def main() -> int:
             work = folder / "clients"
             work.mkdir()
             settings = LocalSettings(
-                cluster=NODES, mode="process", hadoop=True, web=True, scheduler=scheduler
+                cluster=NODES,
+                mode="process",
+                hadoop=True,
+                web=True,
+                scheduler=scheduler,
+                tape=Path(chosen.tape) / scheduler if chosen.tape else None,
             )
             cluster = stack.enter_context(LocalCluster(settings, folder / "cluster"))
             spark = Spark(cluster, Path(venv), work)

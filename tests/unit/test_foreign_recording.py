@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
+from rm.making import ManagerParts
+from rm.settings import ManagerSettings
+from sim import whatif
 from sim.cluster import Simulation
 from sim.faults import Fault, FaultKind, Faults
 from sim.foreign import Foreign, is_foreign, played
+from sim.measured import Delays
 from sim.recorder import Recorder
 from sim.settings import SimSettings
 from testkit.builders import TWO_TYPES, chain
-from weft.cluster import ClusterSpec, NodeSpec
+from weft.cluster import ClusterSpec, NodeSpec, QueueSpec
+from weft.effects import ClientRequested
 from weft.errors import InputError
 from weft.facts import Placed, facts_of
 from weft.job import Job, MasterSpec
@@ -21,6 +26,7 @@ from weft.jobfile import job_from_dict, job_to_dict
 from weft.messages import MANAGER
 from weft.presets import preset
 from weft.recording import Asked, Recording, Request, Told
+from weft.requests import SubmitApplication
 
 EXECUTOR = {"vcores": 1.0, "memory_mb": 900.0}
 # Two containers at 1 s, two more at 6 s, of which one was never granted in the run.
@@ -175,3 +181,49 @@ def test_a_wrong_recording_names_its_place(change: dict[str, Any], place: str) -
     with pytest.raises(InputError) as caught:
         job_from_dict(data)
     assert caught.value.place == place
+
+
+def test_what_if_simulates_foreign_applications_under_another_scheduler() -> None:
+    """As `weft whatif` does with a manager's tape, on which jobs have commands and no recording."""
+    (request,) = GROWS.requests
+    full = replace(GROWS, requests=(replace(request, held_s=(15.0, 12.0, 9.0, 9.0)),))
+    told = [open_job("etl", full), open_job("report", TWO_KINDS, 2.0)]
+    seen = whatif.Seen()
+    seen.parts = ManagerParts(
+        1, TWO_TYPES, QueueSpec("root"), "capacity", {}, ManagerSettings(prompt=True), 0
+    )
+    simulation = Simulation(cluster(2), told, SimSettings(prompt=True), Recorder())
+    actor = simulation.actors[MANAGER]
+    inner = actor.handle
+
+    def handle(event: Any, now: float) -> list[Any]:
+        orders = inner(event, now)
+        if isinstance(event, ClientRequested) and isinstance(event.request, SubmitApplication):
+            job = event.request.job
+            assert job.master is not None
+            bare = replace(job.master, command=("java",), recorded=None)
+            event = replace(event, request=replace(event.request, job=replace(job, master=bare)))
+        seen.listen(MANAGER, event, now, orders)
+        return orders
+
+    actor.handle = handle
+    ran = [row.finish_s - row.job.arrival_s for row in simulation.run().jobs]
+    assert seen.all_foreign
+    with pytest.raises(InputError):
+        whatif.settings_of(seen.parts, None, None)
+    same = whatif.settings_of(seen.parts, None, None, foreign=seen.all_foreign)
+    jobs = whatif.jobs_of(seen, measured=True)
+    assert [job.arrival_s for job in jobs] == [whatif.WARM_S, whatif.WARM_S + 2.0]
+    shown = [
+        whatif.completion_times(
+            nodes,
+            jobs,
+            replace(same, scheduler=whatif.exchanged(same.scheduler, name, {})),
+            Delays({}),
+            {},
+        )
+        for nodes, name in ((cluster(2), ""), (cluster(2), "graphene"), (cluster(1), ""))
+    ]
+    assert shown[0] == pytest.approx(ran), "as recorded: what was seen"
+    assert min(shown[1]) > 0
+    assert max(shown[2]) > max(ran), "on half of the nodes it takes longer"

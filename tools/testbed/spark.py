@@ -48,7 +48,7 @@ SETTINGS = {
     "spark.yarn.maxAppAttempts": "2",
     "spark.ui.enabled": "false",
     # nobody answers for a host that is cut off: who asks it must not wait for minutes
-    "spark.network.timeout": "40s",
+    "spark.network.timeout": "60s",
     "spark.shuffle.io.connectionTimeout": "10s",
     "spark.shuffle.io.maxRetries": "1",
     "spark.driver.extraJavaOptions": LIGHT,
@@ -222,7 +222,13 @@ def _waits(bed: SparkBed, name: str) -> tuple[AppId, dict[str, list[str]]]:
     """Submit, and wait until tasks of the second stage wait in every executor."""
     bed.gate.shut()
     app = bed.submit(name)
-    until(lambda: len(bed.gate.waiting) == EXECUTORS, "tasks wait in all executors", PATIENCE_S)
+
+    def all_wait() -> bool:
+        if bed.clients[-1].poll() is not None:
+            raise Failure(f"{name} ended before its time:\n{bed.said(name)}")
+        return len(bed.gate.waiting) == EXECUTORS
+
+    until(all_wait, "tasks wait in all executors", PATIENCE_S)
     held = bed.held(app)
     say(f"{name}: {held}")
     every = sorted(one for host in held.values() for one in host)
