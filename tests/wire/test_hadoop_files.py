@@ -55,3 +55,39 @@ def test_no_name_leaves_the_folder(tmp_path: Path) -> None:
         assert (tmp_path / "secret").exists()
 
     talk(root, conversation)
+
+
+def test_a_name_may_begin_with_any_number_of_slashes(tmp_path: Path) -> None:
+    for slashes in ("", "/", "//", "///"):
+        assert Folder(tmp_path).place(f"{slashes}a/b") == tmp_path / "a/b"
+    assert Folder(tmp_path).place("//") == tmp_path
+
+
+def test_results_are_committed_by_renames_as_hadoops_committer_does(tmp_path: Path) -> None:
+    """A task's folder becomes the job's, a file moves into a folder that is there; else false."""
+
+    async def conversation(session: ClientSession, base: str) -> None:
+        async def put(name: str, query: str, data: bytes = b"") -> object:
+            async with session.put(f"{base}/{name}?op={query}", data=data) as got:
+                assert got.status in (200, 201), await got.text()
+                return (await got.json())["boolean"] if got.status == 200 else True
+
+        task = "out/_temporary/0/_temporary/attempt_1"
+        await put(f"{task}/part-00000", "CREATE&data=true", b"rows")
+        assert await put(task, "RENAME&destination=/out/_temporary/0/task_1") is True
+        kept = "out/_temporary/0/task_1/part-00000"
+        assert await put(kept, "RENAME&destination=/out/part-00000") is True
+        assert (tmp_path / "out/part-00000").read_bytes() == b"rows"
+        await put("folder", "MKDIRS")
+        assert await put("out/part-00000", "RENAME&destination=/folder") is True
+        assert (tmp_path / "folder/part-00000").read_bytes() == b"rows"
+        for source, to in (
+            ("nothing", "/x"), ("folder/part-00000", "/no/such/folder"), ("out", "/out/inside"),
+            ("folder", "/folder"), ("folder", "/folder/part-00000"),
+        ):  # fmt: skip
+            assert await put(source, f"RENAME&destination={to}") is False, (source, to)
+        assert (tmp_path / "folder/part-00000").exists()
+        async with session.put(f"{base}/folder?op=RENAME&destination=/../x") as got:
+            assert got.status == 403
+
+    talk(tmp_path, conversation)

@@ -82,7 +82,8 @@ class Folder:
 
     def place(self, name: str) -> Path:
         """Return the file of a name; raises PermissionError for one outside the folder."""
-        parts = [part for part in PurePosixPath("/" + name).parts if part not in ("/", ".")]
+        # two slashes at the beginning would be a root of their own
+        parts = [part for part in PurePosixPath(name.lstrip("/")).parts if part != "."]
         if ".." in parts or any("\0" in part for part in parts):
             raise PermissionError("the name leaves the file system")
         path = self.root.joinpath(*parts)
@@ -245,7 +246,8 @@ class Folder:
 
     async def _rename(self, request: web.Request, path: Path) -> web.Response:
         to = self.place(request.query.get("destination", ""))
-        if not path.exists() or (to.exists() and not to.is_dir()):
+        gone = not path.exists() or not to.parent.is_dir()
+        if gone or (to.exists() and not to.is_dir()) or path in (to, *to.parents):
             return web.json_response({"boolean": False})
         path.rename(to / path.name if to.is_dir() else to)
         return web.json_response({"boolean": True})
