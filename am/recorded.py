@@ -7,7 +7,7 @@ recorded run was granted is given back. The master ends when all were held and e
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from am.settings import MasterSettings
 from weft.effects import Effect, Send
@@ -391,7 +391,7 @@ class RecordedWork:
         """Raise InvariantError where the counts contradict each other."""
         waiting = sum(len(row.holds) for row in self.book.rows)
         held = len(self.launcher.held)
-        counts: Any = self.progress
+        counts = self.progress
         if held != counts.running or waiting + held + counts.finished != counts.tasks:
             raise InvariantError(
                 f"{waiting} wait, {held} held, {counts.finished} done of {counts.tasks}"

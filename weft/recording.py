@@ -6,9 +6,10 @@ says when containers were asked for and how long each was held, and that is run 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from weft.errors import InputError
+from weft.plain import Json, Table
 from weft.reading import read_name, read_table
 from weft.resources import read_amount
 
@@ -102,9 +103,9 @@ def read_recording(data: object, place: str) -> Recording:
     )  # fmt: skip
 
 
-def recording_to_dict(recording: Recording) -> dict[str, Any]:
+def recording_to_dict(recording: Recording) -> Json:
     """Write a recording as plain data, leaving out what has its default."""
-    data: dict[str, Any] = {"lasted_s": recording.lasted_s}
+    data: Json = {"lasted_s": recording.lasted_s}
     if recording.tail_s:
         data["tail_s"] = recording.tail_s
     if not recording.succeeded:
@@ -150,8 +151,8 @@ def _request(data: object, place: str) -> Request:
     )
 
 
-def _request_to_dict(request: Request) -> dict[str, Any]:
-    data: dict[str, Any] = {"demand": dict(request.demand)}
+def _request_to_dict(request: Request) -> Json:
+    data: Json = {"demand": dict(request.demand)}
     for key in ("held_s", "nodes", "racks"):
         if value := getattr(request, key):
             data[key] = list(value)
@@ -162,12 +163,12 @@ def _request_to_dict(request: Request) -> dict[str, Any]:
     return data
 
 
-def _names(table: Mapping[str, Any], key: str, place: str) -> tuple[str, ...]:
+def _names(table: Table, key: str, place: str) -> tuple[str, ...]:
     found = _list(table, key, place)
     return tuple(read_name(one, f"{place}.{key}[{i}]") for i, one in enumerate(found))
 
 
-def _list(table: Mapping[str, Any], key: str, place: str) -> list[Any]:
+def _list(table: Table, key: str, place: str) -> list[object]:
     found = table.get(key, [])
     if not isinstance(found, list):
         raise InputError(f"{place}.{key}", "expected a list")
