@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NotRequired, TypedDict, Unpack
 
 ROLES = ("rm", "am", "nm", "weft.web", "weft.hadoop")
 # what tests alone read, what every role sets itself, and what is told to each
@@ -127,55 +127,46 @@ def template() -> Template:
         return _template
 
 
-def start(
-    module: str,
-    flags: Sequence[str],
-    *,
-    stdout: int | IO[Any],
-    stderr: int | IO[Any],
-    folder: Path | None = None,
-    session: bool = False,
-    environment: Mapping[str, str] | None = None,
-) -> Forked | subprocess.Popen[Any]:
-    """Start a role as `python -m` would, with an empty input; `stdout` may be PIPE, as text."""
-    told = os.environ if environment is None else environment
+class How(TypedDict):
+    """How a role is started: with which outputs, where, in a session of its own or not."""
+
+    stdout: int | IO[Any]  # PIPE: read it as text
+    stderr: int | IO[Any]
+    folder: NotRequired[Path | None]
+    session: NotRequired[bool]
+    environment: NotRequired[Mapping[str, str] | None]  # None: this process's
+
+
+def start(module: str, flags: Sequence[str], **how: Unpack[How]) -> Forked | subprocess.Popen[Any]:
+    """Start a role as `python -m` would, with an empty input."""
+    told = how.get("environment")
+    told = os.environ if told is None else told
     if not (POSSIBLE and module in ROLES and template().can(told)):
-        return run(
-            module, flags, stdout=stdout, stderr=stderr, folder=folder, session=session,
-            environment=told,
-        )  # fmt: skip
+        return run(module, flags, **how)
     with contextlib.ExitStack() as opened:
         reads = None
         nothing = opened.enter_context(Path(os.devnull).open("rb"))
-        if stdout == subprocess.PIPE:
+        if how["stdout"] == subprocess.PIPE:
             reads, writes = os.pipe()
             opened.callback(os.close, writes)
         else:
-            writes = _number(stdout)
+            writes = _number(how["stdout"])
         made = template().start(
-            module, flags, [nothing.fileno(), writes, _number(stderr)], session=session,
-            folder=str(folder or Path.cwd()), environment=dict(told),
+            module, flags, [nothing.fileno(), writes, _number(how["stderr"])],
+            session=how.get("session", False), folder=str(how.get("folder") or Path.cwd()),
+            environment=dict(told),
         )  # fmt: skip
     if reads is not None:
         made.stdout = os.fdopen(reads, "r")
     return made
 
 
-def run(
-    module: str,
-    flags: Sequence[str],
-    *,
-    stdout: int | IO[Any],
-    stderr: int | IO[Any],
-    folder: Path | None = None,
-    session: bool = False,
-    environment: Mapping[str, str] | None = None,
-) -> subprocess.Popen[Any]:
-    """Run `python -m`, with what `start` takes."""
+def run(module: str, flags: Sequence[str], **how: Unpack[How]) -> subprocess.Popen[Any]:
+    """Run `python -m`."""
     return subprocess.Popen(
-        [sys.executable, "-m", module, *flags], stdin=subprocess.DEVNULL, stdout=stdout,
-        stderr=stderr, text=stdout == subprocess.PIPE, cwd=folder, env=environment,
-        start_new_session=session,
+        [sys.executable, "-m", module, *flags], stdin=subprocess.DEVNULL, stdout=how["stdout"],
+        stderr=how["stderr"], text=how["stdout"] == subprocess.PIPE, cwd=how.get("folder"),
+        env=how.get("environment"), start_new_session=how.get("session", False),
     )  # fmt: skip
 
 

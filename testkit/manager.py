@@ -13,10 +13,12 @@ from testkit.builders import (
     TWO_TYPES,
     FakeMaster,
     FakeNode,
+    ask,
     job,
     node_registered,
     persisted,
     sent,
+    stage,
     timers,
 )
 from weft.cluster import DEFAULT_QUEUES, QueueSpec
@@ -127,3 +129,14 @@ class Rig:
     def allocate(self, master: FakeMaster, *asks: Ask, **more: Any) -> list[Effect]:
         """A master's heartbeat."""
         return self.tell(master.asks(*asks, **more))
+
+
+def granted(settings: ManagerSettings, count: int = 1) -> tuple[Rig, FakeMaster]:
+    """A cluster of one node, on which the master of a job of four tasks got some containers."""
+    rig = Rig(settings=settings)
+    rig.add_node("n1")
+    master = rig.start(job("j", stage(tasks=4)))
+    rig.allocate(master, ask(total=count))
+    rig.beat()
+    rig.allocate(master)
+    return rig, master

@@ -15,7 +15,7 @@ from sim.cluster import Simulation
 from sim.faults import faults_from_dict
 from sim.settings import SimSettings
 from testkit.builders import TWO_TYPES, ask, job, node_registered, noted, sent, stage
-from testkit.manager import Rig
+from testkit.manager import Rig, granted
 from weft.cluster import cluster_from_text
 from weft.effects import NodeExamined, Started, TimerFired
 from weft.errors import InputError
@@ -41,12 +41,7 @@ def beat(rig: Rig, unhealthy: str, name: str = "n1") -> list[object]:
 
 
 def test_an_unhealthy_node_gets_nothing_new_and_what_it_runs_goes_on() -> None:
-    rig = Rig(settings=FREE)
-    rig.add_node("n1")
-    master = rig.start(job("j", stage(tasks=4)))
-    rig.allocate(master, ask(total=2))
-    rig.beat()
-    rig.allocate(master)
+    rig, master = granted(FREE, 2)
     assert len(master.containers) == 2
     changed = noted(beat(rig, ILL), NodeChanged)
     assert [(f.node, f.state) for f in changed] == [("n1", "UNHEALTHY")]

@@ -18,7 +18,7 @@ from testkit.builders import (
     sent,
     stage,
 )
-from testkit.manager import Rig
+from testkit.manager import Rig, granted
 from weft.effects import Effect, Note, TimerFired
 from weft.errors import InvariantError
 from weft.facts import Remark
@@ -255,12 +255,7 @@ def test_a_master_cannot_have_containers_stopped_that_are_not_its_applications()
 
 
 def test_a_node_cannot_end_tasks_in_containers_of_another_node() -> None:
-    rig = Rig(settings=FREE)
-    rig.add_node("n1")
-    master = rig.start(job("j", stage(tasks=4)))
-    rig.allocate(master, ask(total=1))
-    rig.beat()
-    rig.allocate(master)
+    rig, master = granted(FREE)
     (number,) = master.containers
     done = TaskEnd(number, 0, 2, 0, Outcome.SUCCEEDED, 0, 1.0)
     rig.add_node("n2")
@@ -330,12 +325,7 @@ def test_a_node_cannot_finish_a_task_in_a_container_that_was_not_granted(
 
 @pytest.mark.parametrize("way", LIES)
 def test_a_node_cannot_finish_a_task_in_a_container_of_another_node(way: str) -> None:
-    rig = Rig(settings=FREE)
-    rig.add_node("n1")
-    master = rig.start(job("j", stage(tasks=4)))
-    rig.allocate(master, ask(total=1))
-    rig.beat()
-    rig.allocate(master)
+    rig, master = granted(FREE)
     (number,) = master.containers
     rig.nodes["evil"] = FakeNode("evil")
     if way != "brought along":
@@ -383,12 +373,7 @@ def test_after_a_restart_a_container_is_where_its_master_says(way: str) -> None:
 
 def test_what_succeeded_in_a_reusable_container_counts_after_that_ended() -> None:
     """The report that came before was lost, and is told again."""
-    rig = Rig(settings=FREE)
-    rig.add_node("n1")
-    master = rig.start(job("j", stage(tasks=4)))
-    rig.allocate(master, ask(total=1))
-    rig.beat()
-    rig.allocate(master)
+    rig, master = granted(FREE)
     (number,) = master.containers
     rig.beat("n1", ContainerEnd(number, Outcome.RELEASED))
     assert number not in rig.manager.books.holdings
@@ -397,12 +382,7 @@ def test_what_succeeded_in_a_reusable_container_counts_after_that_ended() -> Non
 
 
 def test_an_end_that_is_told_twice_is_no_lie() -> None:
-    rig = Rig(settings=FREE)
-    rig.add_node("n1")
-    master = rig.start(job("j", stage(tasks=4)))
-    rig.allocate(master, ask(total=1))
-    rig.beat()
-    rig.allocate(master)
+    rig, master = granted(FREE)
     (number,) = master.containers
     for _ in range(2):
         assert refusals(lie(rig, "n1", number, "ended")) == []

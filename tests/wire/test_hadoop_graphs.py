@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,22 @@ async def pages(answer: Callable[[], web.Response]) -> tuple[web.AppRunner, str]
     return runner, f"http://127.0.0.1:{port}"
 
 
+@asynccontextmanager
+async def followed(
+    answer: Callable[[], web.Response], history: History
+) -> AsyncIterator[tuple[FakeManager, Any, str, asyncio.Task[None]]]:
+    """A Spark application that has yet to register, its pages' address, and who looks at them."""
+    runner, url = await pages(answer)
+    manager = FakeManager()
+    master = foreign_master(manager, name="etl", kind="SPARK")
+    looks = asyncio.create_task(Graphs(history, structlog.get_logger()).run([master]))
+    try:
+        yield manager, master, url, looks
+    finally:
+        looks.cancel()
+        await runner.cleanup()
+
+
 async def until(look: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(20):
         while not await look():
@@ -73,50 +90,45 @@ def test_remaining_work_and_path_are_told_and_a_run_is_kept(
     told = [STAGE]
 
     async def conversation() -> None:
-        runner, url = await pages(lambda: web.json_response(told))
-        manager = FakeManager()
-        master = foreign_master(manager, name="etl", kind="SPARK")
-        graphs = Graphs(history, structlog.get_logger())
-        task = asyncio.create_task(graphs.run([master]))
         beats = 0
+        told_pages = followed(lambda: web.json_response(told), history)
+        async with told_pages as (manager, master, url, _):
 
-        async def beat(asks: tuple[Any, ...] = ()) -> ContainersAsked:
-            nonlocal beats
-            await master.allocate(pb.Allocate(response_id=beats, asks=asks))
-            beats += 1
-            return manager.asked[-1]
+            async def beat(asks: tuple[Any, ...] = ()) -> ContainersAsked:
+                nonlocal beats
+                await master.allocate(pb.Allocate(response_id=beats, asks=asks))
+                beats += 1
+                return manager.asked[-1]
 
-        await master.register(pb.Register(tracking_url=""))
-        # without pages: what is outstanding, 3 x 600 s x (2 / 10 + 1000 / 10000)
-        first = await beat((ask(3),))
-        assert first.remaining_work == pytest.approx(3 * DURATION_S * 0.3)
-        assert first.remaining_path_s == 0.0
-        master.tracking_url = url
+            await master.register(pb.Register(tracking_url=""))
+            # without pages: what is outstanding, 3 x 600 s x (2 / 10 + 1000 / 10000)
+            first = await beat((ask(3),))
+            assert first.remaining_work == pytest.approx(3 * DURATION_S * 0.3)
+            assert first.remaining_path_s == 0.0
+            master.tracking_url = url
 
-        async def follows() -> bool:
-            # 4 tasks of 3 s, each with half an executor
-            asked = await beat()
-            known = asked.remaining_work == pytest.approx(4 * 3.0 * 0.15)
-            return known and asked.remaining_path_s == 3.0
+            async def follows() -> bool:
+                # 4 tasks of 3 s, each with half an executor
+                asked = await beat()
+                known = asked.remaining_work == pytest.approx(4 * 3.0 * 0.15)
+                return known and asked.remaining_path_s == 3.0
 
-        await until(follows)
-        told[0] = {
-            **STAGE, "status": "COMPLETE", "numActiveTasks": 0, "numCompleteTasks": 8,
-            "executorRunTime": 24_000, "completionTime": "2026-01-01T00:00:30.000GMT",
-        }  # fmt: skip
+            await until(follows)
+            told[0] = {
+                **STAGE, "status": "COMPLETE", "numActiveTasks": 0, "numCompleteTasks": 8,
+                "executorRunTime": 24_000, "completionTime": "2026-01-01T00:00:30.000GMT",
+            }  # fmt: skip
 
-        async def nothing_left() -> bool:
-            return (await beat()).remaining_work == 0.0
+            async def nothing_left() -> bool:
+                return (await beat()).remaining_work == 0.0
 
-        await until(nothing_left)
-        await master.finish(pb.Finish(final_status=1))
+            await until(nothing_left)
+            await master.finish(pb.Finish(final_status=1))
 
-        async def kept() -> bool:
-            return bool(history.find("ada", "etl"))
+            async def kept() -> bool:
+                return bool(history.find("ada", "etl"))
 
-        await until(kept)
-        task.cancel()
-        await runner.cleanup()
+            await until(kept)
 
     asyncio.run(conversation())
     (known,) = history.find("ada", "etl")
@@ -146,22 +158,16 @@ def test_pages_that_say_nonsense_harm_nobody(
         return odd[served % len(odd)]()
 
     async def conversation() -> None:
-        runner, url = await pages(answer)
-        manager = FakeManager()
-        master = foreign_master(manager, name="odd", kind="SPARK")
-        await master.register(pb.Register(tracking_url=url))
-        graphs = Graphs(History(tmp_path), structlog.get_logger())
-        task = asyncio.create_task(graphs.run([master]))
+        async with followed(answer, History(tmp_path)) as (manager, master, url, looks):
+            await master.register(pb.Register(tracking_url=url))
 
-        async def enough() -> bool:
-            assert not task.done()
-            return served > 3 * len(odd)
+            async def enough() -> bool:
+                assert not looks.done()
+                return served > 3 * len(odd)
 
-        await until(enough)
-        await master.allocate(pb.Allocate(response_id=0, asks=[ask(1)]))
-        assert manager.asked[-1].remaining_path_s == 0.0
-        task.cancel()
-        await runner.cleanup()
+            await until(enough)
+            await master.allocate(pb.Allocate(response_id=0, asks=[ask(1)]))
+            assert manager.asked[-1].remaining_path_s == 0.0
 
     asyncio.run(conversation())
 
@@ -179,36 +185,32 @@ def test_each_kind_of_executor_counts_with_its_own_demand(
              "submissionTime": None}  # fmt: skip
 
     async def conversation() -> None:
-        runner, url = await pages(lambda: web.json_response([STAGE, later]))
-        manager = FakeManager()
-        master = foreign_master(manager, name="etl", kind="SPARK")
-        task = asyncio.create_task(Graphs(History(tmp_path), structlog.get_logger()).run([master]))
-        await master.register(pb.Register(tracking_url=url))
-        both = [ask(2), ask(3, 1, 4_000, 4)]
-        await master.allocate(pb.Allocate(response_id=0, asks=both))
-        first = {one.demand: one for one in manager.asked[-1].asks}
-        assert {one.duration_s for one in first.values()} == {DURATION_S}
-        beats, told = 1, dict(first)
+        told_pages = followed(lambda: web.json_response([STAGE, later]), History(tmp_path))
+        async with told_pages as (manager, master, url, _):
+            await master.register(pb.Register(tracking_url=url))
+            both = [ask(2), ask(3, 1, 4_000, 4)]
+            await master.allocate(pb.Allocate(response_id=0, asks=both))
+            first = {one.demand: one for one in manager.asked[-1].asks}
+            assert {one.duration_s for one in first.values()} == {DURATION_S}
+            beats, told = 1, dict(first)
 
-        async def known() -> bool:
-            nonlocal beats
-            await master.allocate(pb.Allocate(response_id=beats))
-            beats += 1
-            told.update({one.demand: one for one in manager.asked[-1].asks})
-            return all(one.duration_s < DURATION_S for one in told.values())
+            async def known() -> bool:
+                nonlocal beats
+                await master.allocate(pb.Allocate(response_id=beats))
+                beats += 1
+                told.update({one.demand: one for one in manager.asked[-1].asks})
+                return all(one.duration_s < DURATION_S for one in told.values())
 
-        await until(known)
-        # (2 / 10 + 1000 / 10000) / 2 slots, and (4 / 10 + 4000 / 10000) / 2: a task has two cores
-        work = 4 * 3.0 * 0.15 + 6 * 3.0 * 0.4
-        assert manager.asked[-1].remaining_work == pytest.approx(work)
-        assert manager.asked[-1].remaining_path_s == 6.0
-        now, then = sorted(told.values(), key=lambda one: one.demand)
-        # until the path's end; then six tasks of 3 s by two in three executors
-        assert (now.duration_s, now.pri_score) == (6.0, 1.0)
-        assert (then.duration_s, then.pri_score) == (3.0, 0.5)
-        assert [one.total for one in (now, then)] == [2, 3], "nothing is asked for twice"
-        task.cancel()
-        await runner.cleanup()
+            await until(known)
+            # (2 / 10 + 1000 / 10000) / 2 slots, and (4 / 10 + 4000 / 10000) / 2: two cores a task
+            work = 4 * 3.0 * 0.15 + 6 * 3.0 * 0.4
+            assert manager.asked[-1].remaining_work == pytest.approx(work)
+            assert manager.asked[-1].remaining_path_s == 6.0
+            now, then = sorted(told.values(), key=lambda one: one.demand)
+            # until the path's end; then six tasks of 3 s by two in three executors
+            assert (now.duration_s, now.pri_score) == (6.0, 1.0)
+            assert (then.duration_s, then.pri_score) == (3.0, 0.5)
+            assert [one.total for one in (now, then)] == [2, 3], "nothing is asked for twice"
 
     asyncio.run(conversation())
 
