@@ -1,6 +1,7 @@
 """The house rules that no linter knows hold in every file."""
 
 import ast
+import re
 import subprocess
 from pathlib import Path
 
@@ -66,3 +67,16 @@ def test_the_chosen_libraries_are_in_use() -> None:
         "structlog",
     ):
         assert f"import {module}" in text or f"from {module}" in text, f"{module} is not used"
+
+
+def test_files_that_the_docs_name_are_there() -> None:
+    """A file that moved is looked for in vain by whoever reads where it was."""
+    roots = ("weft/", "rm/", "am/", "nm/", "sim/", "lab/", "tools/", "tests/", "testkit/", "proto/")
+    gone = []
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
+        if page.name == "CHANGELOG.md":
+            continue
+        for word in re.findall(r"`([^`\s*<]+\.(?:py|md|proto|json|txt|yaml))\b", page.read_text()):
+            if word.startswith(roots) and not (ROOT / word).exists():
+                gone.append(f"{page.name}: {word}")
+    assert not gone
