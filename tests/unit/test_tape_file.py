@@ -11,11 +11,21 @@ from pathlib import Path
 import pytest
 
 from sim.replay import Replay, make_core
-from weft.effects import TimerFired
+from weft.effects import ClientRequested, TimerFired
 from weft.errors import InputError, WeftError
-from weft.live.tape import BLOCK_ROWS, FILTERS, FRAME, PACKED, TAIL, Tape
+from weft.live.tape import (
+    BLOCK_ROWS,
+    FILTERS,
+    FRAME,
+    GATHERED_MAX,
+    PACKED,
+    TAIL,
+    Tape,
+    tail_sum,
+)
 from weft.live.tapefile import find_tapes, open_tape
 from weft.messages import NodeHeartbeated
+from weft.requests import GetMetrics
 from weft.resources import DEFAULT_RESOURCE_TYPES
 from weft.tape.rows import Ended, Handled
 from weft.tape.streams import put_uint
@@ -127,7 +137,8 @@ def framed(folder: Path, kind: int, data: bytes) -> Path:
     tape = begun(folder, 10**6, [])
     tape.close()
     first, _, _ = tape.path.read_bytes().partition(b"\n")
-    tape.path.write_bytes(first + b"\n" + FRAME.pack(kind, len(data), zlib.crc32(data)) + data)
+    check = tail_sum(data, len(first) + 1) if kind == TAIL else zlib.crc32(data)
+    tape.path.write_bytes(first + b"\n" + FRAME.pack(kind, len(data), check) + data)
     return tape.path
 
 
@@ -166,6 +177,51 @@ def test_bytes_that_no_process_wrote_are_told_in_one_line_and_take_no_room(
     read(framed(tmp_path / "fuse", TAIL, zlib.compress(bytes(1 << 20))), "unpacks without end")
     (tmp_path / "line").mkdir()
     odd = tmp_path / "line" / "odd.tape"
-    odd.write_bytes(b'{"tape": "weft tape 5", "began": "x"}\n')
+    odd.write_bytes(b'{"tape": "weft tape 6", "began": "x"}\n')
     with pytest.raises(InputError, match="is no tape"):
         find_tapes(tmp_path / "line")
+
+
+def test_events_are_gathered_and_the_tail_grows_by_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a core waits for is a list that gets longer; what a flush writes is not the block."""
+    tape = begun(tmp_path, 10**6, [])
+    rows: list[object] = []
+    put = tape._rows.handled
+    monkeypatch.setattr(tape._rows, "handled", lambda *row: (rows.append(row), put(*row)))
+    for number in range(GATHERED_MAX - 1):
+        tape.handled("node:n1", NodeHeartbeated("n1", number**7), number * 0.37, [])
+    assert not rows
+    assert tape.events == GATHERED_MAX - 1
+    tape.flush()
+    assert len(rows) == tape.events
+    whole = tape.path.stat().st_size
+    for number in range(3):
+        tape.handled("node:n1", TimerFired("tasks"), 200.0 + number, [])
+        tape.flush()
+    assert tape.path.stat().st_size - whole < 3 * 60
+    assert sum(isinstance(row, Handled) for row in open_tape(tape.path).rows()) == tape.events
+    tape.handled("node:n1", ClientRequested("a", GetMetrics()), 300.0, [])
+    assert tape.events == GATHERED_MAX + 2, "an answer to a read would be held for nothing"
+
+
+def test_parts_of_a_tail_behind_its_block_are_not_read_again(tmp_path: Path) -> None:
+    """A process that is killed between a block and cutting off the tail leaves parts of that."""
+    tape = begun(tmp_path, 10**6, [])
+    for number in range(40):
+        tape.handled("node:n1", NodeHeartbeated("n1", number), number * 0.37, [])
+        tape.flush()
+    data = tape.path.read_bytes()
+    frames, at = [], data.index(b"\n") + 1
+    while at < len(data):
+        size = FRAME.size + FRAME.unpack_from(data, at)[1]
+        frames.append(data[at : at + size])
+        at += size
+    assert len(frames) == 40
+    tape.close()
+    whole = tape.path.read_bytes()
+    for stale in range(len(frames)):
+        tape.path.write_bytes(whole + b"".join(frames[stale:]))
+        rows = [row for row in open_tape(tape.path).rows() if isinstance(row, Handled)]
+        assert [row.event.request_id for row in rows] == list(range(40))

@@ -4,6 +4,7 @@ import math
 import struct
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from weft.messages import (
     Outcome,
 )
 from weft.requests import READS, GetMetrics, KillApplication
-from weft.tape.columns import TABLE_MAX
+from weft.tape.columns import TABLE_MAX, Context, FloatColumn
 from weft.tape.records import codec_of
 from weft.tape.rows import (
     EVENTS,
@@ -37,7 +38,8 @@ from weft.tape.rows import (
     check_of,
     placed_of,
 )
-from weft.tape.streams import Source
+from weft.tape.streams import Source, Streams
+from weft.tape.vectors import SumColumn
 
 ANY = st.one_of([strategy(kind) for kind in EVENTS])
 FLOATS = st.floats() | st.floats(0, 1e6).map(lambda x: round(x, 3)) | st.integers(0, 2**30).map(
@@ -159,7 +161,7 @@ def test_the_progress_of_a_job_costs_a_byte_a_step() -> None:
     writer.add("rm", {})
     asked = [ContainersAsked(257, 1, progress=number / 137) for number in range(101)]
     writer.handled("rm", asked[1], 1.0, [])
-    first = len(writer.take(keep=True))
+    first = len(writer.more())
     for one in asked[2:]:
         writer.handled("rm", one, 1.0, [])
     rows = 99 * 5  # kind, core, time, sender, which fields
@@ -243,3 +245,60 @@ def test_a_block_that_was_cut_off_is_left_out_and_damage_is_told() -> None:
     broken[len(first) + 4] = 240  # a row of no kind
     with pytest.raises(WeftError, match="the tape is damaged"):
         read(bytes(broken))
+
+
+AMOUNTS = st.one_of(
+    st.integers(-5000, 5000).map(lambda n: n / 1000.0), st.integers(0, 10**6).map(float),
+    st.floats(width=64), st.sampled_from([0.0, -0.0, 0.1 + 0.2, 1e-13, 5e-324, 2.0**41]),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.lists(AMOUNTS, max_size=3)), max_size=20))
+@settings(deadline=None, max_examples=80)
+def test_sums_keep_every_bit(said: list[tuple[int, list[float]]]) -> None:
+    writer, reader, out = Context(Streams()), Context(Streams()), bytearray()
+    put, get = SumColumn(writer).put, SumColumn(reader).get
+    for sender, value in said:
+        writer.sender = sender
+        put(out, tuple(value))
+    source = Source(bytes(out))
+    for sender, value in said:
+        reader.sender = sender
+        assert repr(get(source)) == repr(tuple(value))
+    assert source.at == len(out)
+
+
+def test_what_starts_and_ends_again_costs_a_byte_and_what_it_rounds() -> None:
+    """Amounts in use as a node sums them: by additions, each of which may round."""
+    column, out, used = SumColumn(), bytearray(), [0.0, 0.0]
+    demands = [(0.174, 188.0), (0.31, 2048.0), (0.1, 256.0)]
+    rng = np.random.default_rng(3)
+    running: list[tuple[float, float]] = []
+    for _ in range(600):
+        if running and rng.random() < 0.5:
+            demand = running.pop(int(rng.integers(len(running))))
+            used = [a - b for a, b in zip(used, demand, strict=True)]
+        else:
+            demand = demands[int(rng.integers(3))]
+            running.append(demand)
+            used = [a + b for a, b in zip(used, demand, strict=True)]
+        column.put(out, tuple(used))
+    assert len(out) < 600 * 3
+
+
+@given(st.lists(st.lists(st.integers(1, 99_999), min_size=1, max_size=40), max_size=12))
+@settings(deadline=None, max_examples=60)
+def test_means_keep_every_bit_in_few_bytes(said: list[list[int]]) -> None:
+    means = [sum(one / 1e4 for one in several) / len(several) for several in said]
+    writer, reader, out = FloatColumn(), FloatColumn(), bytearray()
+    for mean in means:
+        writer.put(out, mean)
+    source = Source(bytes(out))
+    assert [repr(reader.get(source)) for _ in means] == [repr(mean) for mean in means]
+
+
+def test_a_mean_takes_less_than_its_bits() -> None:
+    column, out = FloatColumn(), bytearray()
+    for count in range(3, 32):
+        column.put(out, sum(0.7531 + 0.001 * i for i in range(count)) / count)
+    assert len(out) < 29 * 7  # nine in full

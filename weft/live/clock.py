@@ -3,13 +3,13 @@
 import math
 import time
 
-TICKS = 1 << 16  # of a second
+TICKS = 1 << 14  # of a second
 
 
 class Clock:
     """`now()` is `(unix time - epoch_s) * time_scale`, and never goes back.
 
-    It goes in steps of 1/2^16 s, 15 microseconds: times and their differences are exact and short,
+    It goes in steps of 1/2^14 s, 61 microseconds: times and their differences are exact and short,
     on tapes too.
 
     `epoch_s` is unix time in s; a delay on the cluster's clock lasts `delay_s / time_scale` here.

@@ -2,9 +2,12 @@
 
 A line of JSON says who wrote it; then come frames, each with its kind, length and sum: large blocks
 of rows (`weft.tape.rows`), each compressed by itself, and at the end of the file the rows of the
-block that is not full yet, compressed in haste. That tail is written anew every moment, and gives
-way to its block; so blocks are large enough to become small, and a process that is killed loses
-its last moment only.
+block that is not full yet, compressed in haste. That tail grows every moment, and gives way to its
+block; so blocks are large enough to become small, and a process that is killed loses its last
+moment only.
+
+Events are put into rows some at a time: code that runs once a millisecond, between a core and a
+socket, has left the processor's caches each time, and takes twice as long as code that goes on.
 """
 
 import hashlib
@@ -27,20 +30,21 @@ from weft.effects import Effect
 from weft.errors import WeftError
 from weft.messages import Address
 from weft.tape.made import to_data
-from weft.tape.rows import TapeWriter, schema
+from weft.tape.rows import TapeWriter, is_read, schema
 
-MAGIC = "weft tape 5"
+MAGIC = "weft tape 6"
 FRAME = struct.Struct("<BII")  # kind, bytes that follow, their CRC-32
 PACKED, TAIL = 1, 2
 BLOCK_ROWS = 1 << 12  # that are compressed together at the latest ...
 BLOCK_S = 60.0  # ... or after so long on the wall clock
+GATHERED_MAX = 256  # events that wait to be put into rows; what was not flushed is lost anyway
 # Columns of small numbers have few long matches, so the short ones must be chosen well: that takes
 # 12 % fewer bytes than zlib's level 6, in 1.5 microseconds an event more. A block is 100 kB or so.
 FILTERS: list[dict[str, int]] = [{
     "id": lzma.FILTER_LZMA2, "mode": lzma.MODE_NORMAL, "mf": lzma.MF_HC4, "depth": 16,
     "nice_len": 32, "dict_size": 1 << 20, "lc": 1, "lp": 0, "pb": 0,
 }]  # fmt: skip
-TAIL_LEVEL = 1  # of zlib: a millisecond or two for a block that is nearly full
+TAIL_LEVEL = 1  # of zlib
 _UNSAFE = re.compile(r"[^\w.-]")
 CORES = ("weft", "rm", "am", "nm")  # folders whose code decides
 
@@ -55,6 +59,14 @@ def code_digest() -> str:
             mixed.update(f"{path.relative_to(root)}\0".encode())
             mixed.update(path.read_bytes())
     return mixed.hexdigest()[:16]
+
+
+def tail_sum(data: bytes, at: int) -> int:
+    """The sum of a part of the tail; `at` is where the block that is open begins.
+
+    Behind a block that took its tail's place may stand parts of that: they are of another one.
+    """
+    return zlib.crc32(data, at & 0xFFFFFFFF)
 
 
 class Tape:
@@ -78,6 +90,7 @@ class Tape:
         self._at = 0  # bytes of the file that stay as they are
         self._size = 0  # with the tail
         self._rows = TapeWriter()
+        self._gathered: list[tuple[Address, Any, float, Sequence[Effect]]] = []
         self._failed = False
         self._told = 0  # rows of the tail that is in the file
         self._began_s = time.monotonic()  # of the block
@@ -92,68 +105,85 @@ class Tape:
             "code": code_digest(), "schema": schema(), "python": platform.python_version(),
             "began": time.time(), **says,
         }  # fmt: skip
-        self._write(json.dumps(header).encode() + b"\n", stays=True)
+        self._write(json.dumps(header).encode() + b"\n", 0)
+        self._at = self._size
 
     @property
     def events(self) -> int:
         """Events on the tape."""
-        return self._rows.events
+        return self._rows.events + len(self._gathered)
 
     def add(self, address: Address, made: Any) -> None:
         """A core begins; `made` is the dataclass that it was made of."""
         if self._file >= 0:
+            self._settle()
             self._rows.add(address, {"kind": type(made).__name__, **to_data(made)})
 
     def remove(self, address: Address) -> None:
         """A core is driven no longer."""
         if self._file >= 0:
+            self._settle()
             self._rows.remove(address)
 
     def given(self, address: Address, key: str, value: Any) -> None:
         """A core looked something up."""
         if self._file >= 0:
+            self._settle()
             self._rows.given(address, key, value)
 
     def handled(self, address: Address, event: Any, now: float, orders: Sequence[Effect]) -> None:
-        """A core handled an event."""
-        if self._file < 0:
+        """A core handled an event. Neither it nor what was ordered may change from now on."""
+        if self._file < 0 or is_read(event):
             return
-        rows = self._rows
-        rows.handled(address, event, now, orders)
-        if rows.waiting >= BLOCK_ROWS:
-            self.flush()
+        self._gathered.append((address, event, now, orders))
+        if len(self._gathered) >= GATHERED_MAX:
+            self._settle()
+            if self._rows.waiting >= BLOCK_ROWS:
+                self.flush()
 
     def failed(self, address: Address, event: Any, now: float, error: Exception) -> None:
         """A core raised, which is a bug: the tape is the way to find it."""
         if self._file >= 0:
+            self._settle()
             self._rows.failed(address, event, now, f"{type(error).__name__}: {error}")
             self.flush()
 
+    def _settle(self) -> None:
+        """Put the events that wait into rows."""
+        gathered, self._gathered = self._gathered, []
+        put = self._rows.handled
+        for one in gathered:
+            put(*one)
+
     def flush(self) -> None:
         """Hand all rows to the operating system."""
+        if self._file < 0:
+            return
+        self._settle()
         rows = self._rows
-        if self._file < 0 or rows.waiting == self._told:
+        if rows.waiting == self._told:
             return
         late = time.monotonic() - self._began_s > BLOCK_S
         if late or rows.waiting >= BLOCK_ROWS or self._size >= self._bytes_max:
             self._pack()
         else:
             self._told = rows.waiting
-            self._frame(TAIL, zlib.compress(rows.take(keep=True), TAIL_LEVEL))
+            data = zlib.compress(rows.more(), TAIL_LEVEL)
+            head = FRAME.pack(TAIL, len(data), tail_sum(data, self._at))
+            self._write(head + data, self._size)
         if self._at >= self._bytes_max and self._file >= 0:
             reason = f"it has {self._bytes_max / 1e6:g} MB"
             self._warn(f"the tape {self.path} ends: {reason}")
             self._end(reason)
 
     def _pack(self) -> None:
-        """Close the block."""
+        """Close the block, in the place of its tail."""
+        self._settle()
         block = self._rows.take()
         self._told, self._began_s = 0, time.monotonic()
-        self._frame(PACKED, lzma.compress(block, lzma.FORMAT_RAW, filters=FILTERS))
-
-    def _frame(self, kind: int, data: bytes) -> None:
-        head = FRAME.pack(kind, len(data), zlib.crc32(data))
-        self._write(head + data, stays=kind == PACKED)
+        data = lzma.compress(block, lzma.FORMAT_RAW, filters=FILTERS)
+        self._write(FRAME.pack(PACKED, len(data), zlib.crc32(data)) + data, self._at)
+        self._at = self._size
 
     def close(self) -> None:
         """The process ends in order."""
@@ -163,15 +193,16 @@ class Tape:
             self._end("the process ended")
 
     def _end(self, reason: str) -> None:
+        self._settle()
         self._rows.end(reason)
         self._pack()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
-    def _write(self, data: bytes, stays: bool) -> None:
-        """Put data in the place of the tail."""
-        view, at = memoryview(data), self._at
+    def _write(self, data: bytes, at: int) -> None:
+        """Put data at a place of the file, which ends behind it."""
+        view = memoryview(data)
         try:
             while view:
                 written = os.pwrite(self._file, view, at)
@@ -182,8 +213,6 @@ class Tape:
             self._fail(error)
             return
         self._size = at
-        if stays:
-            self._at = at
 
     def _fail(self, error: OSError) -> None:
         """Nothing more can be written, but perhaps the block, in the place of its longer tail."""

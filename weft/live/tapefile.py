@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from weft.errors import InputError
-from weft.live.tape import FILTERS, FRAME, MAGIC, PACKED, TAIL
+from weft.live.tape import FILTERS, FRAME, MAGIC, PACKED, TAIL, tail_sum
 from weft.tape.rows import Row, TapeReader, schema
 
 _LINE_MAX = 1 << 20
@@ -41,10 +41,8 @@ class TapeFile:
         with self.path.open("rb") as file:
             file.readline(_LINE_MAX)
             for kind, data in self._frames(file):
-                if kind == TAIL:
-                    yield from reader.rows(self._inflated(data))
-                    break
-                yield from reader.rows(self._unpacked(data))
+                plain = self._inflated(data) if kind == TAIL else self._unpacked(data)
+                yield from reader.rows(plain)
         yield from reader.finish()
 
     def _unpacked(self, data: bytes) -> bytes:
@@ -73,18 +71,21 @@ class TapeFile:
 
     def _frames(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """Whole frames, up to one that a killed process did not finish; raises InputError."""
-        first, whole = True, True
-        while (frame := _frame(file)) is not None:
+        first, whole, open_at = True, True, file.tell()
+        while (frame := _frame(file, open_at)) is not None:
             kind, data, right = frame
             if (not right and first) or (right and not whole):
                 raise InputError(str(self.path), "is damaged: a frame's sum is another one")
             if right:
                 yield kind, data
+            if kind == PACKED:
+                open_at = file.tell()
             first, whole = False, right
 
 
-def _frame(file: BinaryIO) -> tuple[int, bytes, bool] | None:
-    """The next frame and whether its sum is right; None where none can be read.
+def _frame(file: BinaryIO, open_at: int) -> tuple[int, bytes, bool] | None:
+    """The next frame and whether its sum is right; None where none can be read. The block that is
+    open begins at `open_at`.
 
     Behind a block that took its tail's place what was there may still follow, where the process was
     killed in between: that is no frame, and nothing right comes after it.
@@ -95,8 +96,8 @@ def _frame(file: BinaryIO) -> tuple[int, bytes, bool] | None:
     kind, size, check = FRAME.unpack(head)
     # what is no frame may announce gigabytes
     data = file.read(min(size, os.fstat(file.fileno()).st_size))
-    right = len(data) == size and kind in (PACKED, TAIL) and zlib.crc32(data) == check
-    return kind, data, right
+    sums = {PACKED: zlib.crc32(data), TAIL: tail_sum(data, open_at)}
+    return kind, data, len(data) == size and sums.get(kind) == check
 
 
 def open_tape(path: Path) -> TapeFile:

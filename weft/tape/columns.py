@@ -17,12 +17,14 @@ from typing import Any, Protocol
 from weft.tape.streams import Source, Streams, fold, put_int, put_uint, unfold
 
 TICKS = float(1 << 20)  # of a second: times on this grid, and differences of them, are exact
-TIMES = float(1 << 16)  # of a second: the clock's steps
+TIMES = float(1 << 14)  # of a second: the clock's steps
 TABLE_MAX = 1 << 14  # values that are known by number; then the table begins anew
 SENDERS_MAX = 1 << 16  # whose last message is kept to compare with
-_LARGE = float(1 << 40)  # beyond it floats are told as they are
-_OFF_MAX = 1 << 20  # units in the last place
+LARGE = float(1 << 40)  # beyond it floats are told as they are
+OFF_MAX = 1 << 20  # units in the last place
 _PARTS_MAX = 1 << 20  # of a whole
+_MEAN_UNITS, _MEAN_MAX = 10_000, float(1 << 30)  # of what means are of; and how large one may be
+_PARTS_TRIED, _MEAN_OFF = 32, 4  # numbers in a mean; units in the last place
 _LOW = 32  # bits of a container's number in its attempt
 _LOW_MASK = (1 << _LOW) - 1
 _DOUBLE, _LONG = struct.Struct("<d"), struct.Struct("<q")
@@ -59,9 +61,21 @@ class Table:
         self._numbers[key] = len(self._numbers) + 1
         return 0
 
+    def ago(self, key: Any) -> int:
+        """How long ago it became known: 1: it came last, 0: it is new, and is known from now on."""
+        count = len(self._numbers)
+        number = self.number(key)
+        return count - number + 1 if number else 0
+
     def find(self, number: int) -> Any:
         """The value of a number."""
         return self._values[number - 1]
+
+    def find_ago(self, ago: int) -> Any:
+        """The value of what `ago` returned; raises IndexError where nothing did."""
+        if not 0 < ago <= len(self._values):
+            raise IndexError("the tape repeats what was not said")
+        return self._values[-ago]
 
     def learn(self, value: Any) -> Any:
         """Give a value the next number."""
@@ -178,7 +192,7 @@ class IdColumn:
 
 
 class FloatColumn:
-    """As short as it goes: a difference of ticks or of thousandths, or 8 bytes once.
+    """As short as it goes: a difference of ticks or of thousandths, a mean, or 8 bytes once.
 
     Sums of short decimal numbers are a few units in the last place off one; that is told as well.
     """
@@ -188,18 +202,19 @@ class FloatColumn:
     def __init__(self, ticks: bool = False, table: Table | None = None) -> None:
         """`ticks`: most values are times. `table` may be shared with other columns."""
         self._ticks, self._thousandths, self._off = 0, 0, 0
+        self._mean = 0.0
         self._times = ticks
         self._table = table or Table()
 
     def put(self, out: bytearray, value: float) -> None:
-        if -_LARGE < value < _LARGE and (value or str(value)[0] != "-"):
+        if -LARGE < value < LARGE and (value or str(value)[0] != "-"):
             scaled = value * TICKS
             whole = int(scaled)
             on_grid = whole == scaled
             if not (on_grid and self._times):
                 near = round(value * 1000.0)
-                off = 0 if near / 1000.0 == value else _bits(value) - _bits(near / 1000.0)
-                if -_OFF_MAX < off < _OFF_MAX and not (off and on_grid):
+                off = 0 if near / 1000.0 == value else bits_of(value) - bits_of(near / 1000.0)
+                if -OFF_MAX < off < OFF_MAX and not (off and on_grid):
                     put_uint(out, fold(near - self._thousandths) << 2 | (3 if off else 2))
                     self._thousandths = near
                     if off:
@@ -212,15 +227,47 @@ class FloatColumn:
                 return
         data = _DOUBLE.pack(value)
         number = self._table.number(data)
-        put_uint(out, number << 2)
-        if not number:
+        if number:
+            put_uint(out, number + 1 << 2)
+        elif not self._put_mean(out, value):
+            out.append(0)
             out += data
+
+    def _put_mean(self, out: bytearray, value: float) -> bool:
+        """Tell a mean of a few short decimal numbers; False, and nothing is told, where it is none.
+
+        The number of them, and the sum's difference to what it would be if the mean were the last.
+        """
+        if not -_MEAN_MAX < value < _MEAN_MAX or value == 0.0:
+            return False
+        for parts in range(1, _PARTS_TRIED + 1):
+            units = _MEAN_UNITS * parts
+            whole = round(value * units)
+            off = bits_of(value) - bits_of(whole / units)
+            if -_MEAN_OFF <= off <= _MEAN_OFF:
+                put_uint(out, 1 << 2)
+                put_uint(out, parts)
+                put_int(out, whole - round(self._mean * units))
+                put_int(out, off)
+                self._mean = value
+                return True
+        return False
+
+    def _get_mean(self, source: Source) -> float:
+        units = _MEAN_UNITS * source.uint()
+        whole = round(self._mean * units) + source.signed()
+        self._mean = of_bits(bits_of(whole / units) + source.signed())
+        return self._mean
 
     def get(self, source: Source) -> float:
         tag = source.uint()
         kind, number = tag & 3, tag >> 2
         if kind == 0:
-            data = self._table.find(number) if number else self._table.learn(source.take(8))
+            if number == 1:
+                value = self._get_mean(source)
+                self._table.learn(_DOUBLE.pack(value))
+                return value
+            data = self._table.find(number - 1) if number else self._table.learn(source.take(8))
             return float(_DOUBLE.unpack(data)[0])
         if kind == 1:
             self._ticks += unfold(number)
@@ -230,7 +277,7 @@ class FloatColumn:
         if kind == 2:
             return near
         self._off += source.signed()
-        return _of_bits(_bits(near) + self._off)
+        return of_bits(bits_of(near) + self._off)
 
 
 class FractionColumn:
@@ -285,11 +332,13 @@ class FractionColumn:
         return number / parts
 
 
-def _bits(value: float) -> int:
+def bits_of(value: float) -> int:
+    """Return the bits of a float as a whole number: neighbours differ by one."""
     return int(_LONG.unpack(_DOUBLE.pack(value))[0])
 
 
-def _of_bits(bits: int) -> float:
+def of_bits(bits: int) -> float:
+    """Return the float of such a number."""
     return float(_DOUBLE.unpack(_LONG.pack(bits))[0])
 
 
@@ -375,47 +424,6 @@ class BlobColumn:
         return self._read(json.loads(source.take(source.uint())))
 
 
-class VectorColumn:
-    """A tuple of floats: a known one by its number, else place by place against the one before.
-
-    With a context that is the one before of the same sender.
-    """
-
-    zero: tuple[float, ...] = ()
-
-    def __init__(self, context: "Context | None" = None) -> None:
-        self._context = context
-        self._table, self._rare = Table(), Table()
-        self._before: dict[Any, list[FloatColumn]] = {}
-
-    def _places(self, size: int) -> list[FloatColumn]:
-        sender = None if self._context is None else self._context.sender
-        if len(self._before) > SENDERS_MAX:
-            self._before.clear()
-        places = self._before.setdefault(sender, [])
-        while len(places) < size:
-            places.append(FloatColumn(table=self._rare))
-        return places
-
-    def put(self, out: bytearray, value: tuple[float, ...]) -> None:
-        number = self._table.number(struct.pack(f"<{len(value)}d", *value))
-        put_uint(out, number)
-        if not number:
-            put_uint(out, len(value))
-            for place, amount in zip(self._places(len(value)), value, strict=False):
-                place.put(out, amount)
-
-    def get(self, source: Source) -> Any:
-        number = source.uint()
-        if number:
-            return self._table.find(number)
-        size = source.uint()
-        if size > len(source.data) - source.at:  # an amount takes a byte at least
-            raise ValueError("the tape has a vector without end")
-        places = self._places(size)
-        return self._table.learn(tuple([places[i].get(source) for i in range(size)]))
-
-
 class EnumColumn:
     """The place of the member."""
 
@@ -441,7 +449,7 @@ class TimeColumn:
 
     def put(self, out: bytearray, value: float) -> None:
         scaled = value * TIMES
-        whole = int(scaled) if -_LARGE < scaled < _LARGE else 0
+        whole = int(scaled) if -LARGE < scaled < LARGE else 0
         step = whole - self._last
         if step >= 0 and whole == scaled and (whole or str(value)[0] != "-"):
             self._last = whole

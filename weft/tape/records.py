@@ -41,7 +41,6 @@ from weft.tape.columns import (
     PlainColumn,
     SenderIntColumn,
     TextColumn,
-    VectorColumn,
     as_is,
 )
 from weft.tape.compound import (
@@ -54,11 +53,13 @@ from weft.tape.compound import (
     RunsColumn,
 )
 from weft.tape.streams import Source, Streams, put_uint
+from weft.tape.vectors import SumColumn, VectorColumn
 
 _IDS = frozenset({"container_id", "containers", "releases", "stop", "spare", "container"})
 _NAMES = frozenset({"attempt_id", "app_id", "boot", "token", "cluster_ts", "seed", "life", "over"})
 _NUMBERS = frozenset({"request_id", "response_id", "acks"})  # counted by each sender
 _OWN = frozenset({"use", "share"})  # vectors that are like the last one of their sender
+_SUMS = _OWN | {"headroom"}  # of demands
 _EXACT = frozenset({int, str, bool, tuple[int, ...], tuple[str, ...], Outcome, AskType})
 _TIMES = "actual_duration_s"
 _KEYS = ("node_id", "attempt_id")  # fields that say whose message it is
@@ -170,7 +171,8 @@ def codec_of(kind: Any, name: str = "", context: Context | None = None) -> Codec
         if arguments[-1] is not ...:
             return PairColumn([codec_of(one, name, context) for one in arguments])
         if arguments[0] is float:
-            return VectorColumn(context if name in _OWN else None)
+            vectors = SumColumn if name in _SUMS else VectorColumn
+            return vectors(context if name in _OWN else None)
         item = codec_of(arguments[0], name, context)
         if context is not None and _is_record(arguments[0]):
             run_of = _run_of(arguments[0])

@@ -65,7 +65,7 @@ DAMAGES = (
     struct.error,
 )  # fmt: skip
 _LENGTH, _SUM = struct.Struct("<I"), struct.Struct("<I")
-FORMAT = 4  # changes with the way in which values are written
+FORMAT = 5  # changes with the way in which values are written
 CHECK_EVERY = 16  # events with effects: so often what a core ordered is summed up ...
 CHECKED_MAX = 8  # ... all of it, or so many orders of a longer answer
 
@@ -204,6 +204,11 @@ def _names_of(kind: type) -> tuple[str, ...]:
     return tuple([field.name for field in fields(kind)])
 
 
+def is_read(event: Any) -> bool:
+    """Whether an event is a client's request that changes nothing."""
+    return type(event) is ClientRequested and type(event.request) in READS
+
+
 def placed_of(orders: Sequence[Effect]) -> tuple[Placing, ...]:
     """The placements among what a core ordered."""
     return tuple([
@@ -289,13 +294,15 @@ class TapeWriter:
         """Rows that wait to be taken."""
         return len(self._kinds)
 
-    def take(self, keep: bool = False) -> bytes:
-        """The rows since the last call as one block; nothing where there are none.
+    def take(self) -> bytes:
+        """The rows since the last call as one block; nothing where there are none."""
+        return _framed(self._columns.streams.take())
 
-        With `keep` they are in the next block as well, which then stands for this one.
+    def more(self) -> bytes:
+        """The rows since the last call of this, for a reader of the open block: `take` tells them
+        once more, for one that reads the whole block instead.
         """
-        block = self._columns.streams.take(keep)
-        return _LENGTH.pack(len(block)) + block if block else b""
+        return _framed(self._columns.streams.more())
 
     def add(self, address: Address, made: Mapping[str, Any]) -> None:
         """A core begins."""
@@ -322,7 +329,7 @@ class TapeWriter:
 
     def handled(self, address: Address, event: Any, now: float, orders: Sequence[Effect]) -> None:
         """A core handled an event; reads of clients change nothing and are left out."""
-        if type(event) is ClientRequested and type(event.request) in READS:
+        if is_read(event):
             return
         self._event(address, event, now)
         if orders:
@@ -368,6 +375,10 @@ class TapeWriter:
         data = json.dumps(value, separators=(",", ":")).encode()
         put_uint(self._rare, len(data))
         self._rare += data
+
+
+def _framed(block: bytes) -> bytes:
+    return _LENGTH.pack(len(block)) + block if block else b""
 
 
 class TapeReader:

@@ -1,5 +1,7 @@
 """The bytes of columns: numbers of any size, and the columns of a block beside each other."""
 
+from collections.abc import Sequence
+
 _BITS_MAX = 4096  # of a number: to read a much longer one takes time like its square
 
 
@@ -71,10 +73,11 @@ def unfold(number: int) -> int:
 class Stream:
     """The bytes of one column: `out` while a block is written, `source` while it is read."""
 
-    __slots__ = ("out", "source")
+    __slots__ = ("out", "source", "told")
 
     def __init__(self) -> None:
         self.out = bytearray()
+        self.told = 0  # of `out`: bytes that were handed out before the block was closed
         self.source = Source(b"")
 
 
@@ -92,25 +95,36 @@ class Streams:
         self._all.append(Stream())
         return self._all[-1]
 
-    def take(self, keep: bool = False) -> bytes:
-        """All columns that hold something, each with its place and length; they are empty then,
-        unless they are to `keep` what they hold.
+    def take(self) -> bytes:
+        """The block, which is closed by that: each column that holds something, with its place and
+        length.
         """
-        heads, bodies = bytearray(), []
-        last = -1
-        for place, one in enumerate(self._all):
-            out = one.out
-            if out:
-                put_uint(heads, place - last)
-                put_uint(heads, len(out))
-                last = place
-                bodies.append(bytes(out))
-                if not keep:
-                    out.clear()
+        block = self._said([(place, bytes(one.out)) for place, one in self._held()])
+        for one in self._all:
+            one.out.clear()
+            one.told = 0
+        return block
+
+    def more(self) -> bytes:
+        """What the open block got since this was asked last, as a block of its own."""
+        fresh = [(place, bytes(one.out[one.told :])) for place, one in self._held()]
+        for one in self._all:
+            one.told = len(one.out)
+        return self._said([(place, data) for place, data in fresh if data])
+
+    def _held(self) -> list[tuple[int, Stream]]:
+        return [(place, one) for place, one in enumerate(self._all) if one.out]
+
+    def _said(self, bodies: Sequence[tuple[int, bytes]]) -> bytes:
         if not bodies:
             return b""
+        heads, last = bytearray(), -1
+        for place, data in bodies:
+            put_uint(heads, place - last)
+            put_uint(heads, len(data))
+            last = place
         heads.append(0)
-        return bytes(heads) + b"".join(bodies)
+        return bytes(heads) + b"".join([data for _, data in bodies])
 
     def read(self, block: bytes) -> None:
         """Have every column read its part of a block."""
