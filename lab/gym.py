@@ -13,6 +13,7 @@ matcher (`lab.learned`), simulated and live.
 Needs the extra `gym` (gymnasium, greenlet).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,9 +28,8 @@ from rm.match.choice_kernels import FEATURES
 from rm.match.choices import Choices
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from sim.cluster import Simulation
-from sim.recorder import Recorder
+from sim.recorder import JobRow, Recorder
 from sim.settings import SimSettings
-from weft.dag import Floats
 from weft.errors import InputError
 from weft.job import Job
 from weft.presets import Preset, choose, with_options
@@ -173,26 +173,26 @@ class Scheduling(gymnasium.Env[Observation, np.int64]):
         now = self._simulation.engine.now
         if now <= self._spent.now:  # most decisions are of one moment
             return 0.0
-        ends_s = [row.finish_s for row in self._simulation.recorder.jobs]
-        return -self._spent.since(now, ends_s) / self._reward_s
+        return -self._spent.since(now, self._simulation.recorder.jobs) / self._reward_s
 
     def _observation(self) -> Observation:
         asked = self._asked
-        candidates = np.zeros((self._choices, len(FEATURES)), np.float32)
-        node = np.zeros(3, np.float32)
         if asked is None:
             return {
-                "candidates": candidates,
+                "candidates": np.zeros((self._choices, len(FEATURES)), np.float32),
                 "mask": np.zeros(self._choices, np.int8),
-                "node": node,
+                "node": np.zeros(3, np.float32),
             }
         view = asked.view
-        shown = np.maximum(np.minimum(asked.features, LARGEST), -LARGEST)
-        candidates[: len(shown)] = shown
-        free = asked.choices.found.free
-        used = view.by_queue.held[0] / np.maximum(view.total, 1e-9)
-        node[:] = max(0.0, free.min()), max(0.0, used.max()), np.log1p(self._spent.open)
-        return {"candidates": candidates, "mask": asked.mask, "node": node}
+        free = min(asked.choices.found.free.tolist())
+        amounts = zip(view.by_queue.held[0].tolist(), view.total.tolist(), strict=True)
+        used = max([held / max(total, 1e-9) for held, total in amounts])
+        node = [max(0.0, free), max(0.0, used), math.log1p(self._spent.open)]
+        return {
+            "candidates": asked.features,
+            "mask": asked.mask,
+            "node": np.array(node, np.float32),
+        }
 
     def _info(self) -> dict[str, Any]:
         told: dict[str, Any] = {"now_s": self._simulation.engine.now, "hidden": 0}
@@ -213,12 +213,8 @@ class Question:
     def __init__(self, view: View, choices: Choices, most: int) -> None:
         self.view = view
         self.choices = choices
-        may = np.flatnonzero(choices.open)
-        self.shown = may[:most]
-        self.hidden = len(may) - len(self.shown)
-        self.features: Floats = choices.features()[self.shown]
-        self.mask = np.zeros(most, np.int8)
-        self.mask[: len(self.shown)] = 1
+        self.features, self.mask, self.shown = choices.shown(most, LARGEST)
+        self.hidden = max(0, choices.count - most)
 
 
 class Asking(BaseMatcher):
@@ -250,18 +246,28 @@ class JobSeconds:
     """The time that jobs spend in the system, from their arrival to their end."""
 
     def __init__(self, arrivals_s: Sequence[float]) -> None:
-        self._arrivals = np.array(arrivals_s, dtype=np.float64)
+        # those that did not end, the one that arrives first last
+        self._left = sorted(zip(arrivals_s, range(len(arrivals_s)), strict=True), reverse=True)
+        self._in: list[tuple[float, int]] = []  # of them, those that arrived
         self.now = 0.0
-        self.open = 0  # jobs that arrived and did not end
 
-    def since(self, now: float, ends_s: Sequence[float]) -> float:
-        """Return the job seconds since the last call; `ends_s` are below 0 for open jobs."""
-        ends = np.array(ends_s, dtype=np.float64)
-        until = np.where(ends < 0, now, ends)
-        spent = np.maximum(until - np.maximum(self._arrivals, self.now), 0.0).sum()
-        self.open = int(((ends < 0) & (self._arrivals <= now)).sum())
-        self.now = now
-        return float(spent)
+    @property
+    def open(self) -> int:
+        """How many jobs arrived and did not end."""
+        return len(self._in)
+
+    def since(self, now: float, jobs: Sequence[JobRow]) -> float:
+        """Return the job seconds since the last call; `jobs` as they were given at first."""
+        left, spent, going_on = self._left, 0.0, []
+        while left and left[-1][0] <= now:
+            self._in.append(left.pop())
+        for arrival_s, number in self._in:
+            end_s = jobs[number].finish_s
+            spent += max((now if end_s < 0 else end_s) - max(arrival_s, self.now), 0.0)
+            if end_s < 0:
+                going_on.append((arrival_s, number))
+        self._in, self.now = going_on, now
+        return spent
 
 
 def _always(jobs: Sequence[Job]) -> Draw:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from rm.ledger.columns import Bools
 from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
 from weft.resources import TOLERANCE
@@ -14,6 +15,23 @@ def too_small(node: int, available: Floats, capacity: Floats, least: Floats, sla
         if available[node, r] < least[r] - (slack[r] + TOLERANCE) * capacity[node, r]:
             return True
     return False
+
+
+@kernel
+def with_room(
+    start: int, up: Bools, available: Floats, capacity: Floats, least: Floats, slack: Floats,
+    out: Ints,
+) -> int:  # fmt: skip
+    """Fill `out` (nodes,) with the nodes in service that are not too small, from number `start` on
+    and then those before it; return how many there are.
+    """
+    count, nodes = 0, out.shape[0]
+    for place in range(nodes):
+        node = (start + place) % nodes
+        if up[node] and not too_small(node, available, capacity, least, slack):
+            out[count] = node
+            count += 1
+    return count
 
 
 class Holders(NamedTuple):

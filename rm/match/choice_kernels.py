@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rm.match.candidate_kernels import Candidates
 from rm.match.limit_kernels import Gate, used
@@ -11,6 +12,8 @@ from rm.match.turn_kernels import compete, hold
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
+Shown = NDArray[np.float32]
+Mask = NDArray[np.int8]
 FEATURES = (
     "alignment",  # packing . what is free of the node, over the number of resources
     "packing",  # the largest part of the node that one container takes
@@ -100,6 +103,25 @@ def describe_choices(
         out[i, 10] = np.log1p(max(0.0, apps.now - apps.since_s[row]))
         out[i, 11] = found.level[i] / 2.0
         out[i, 12] = _place_in_line(found.rank, value, i)
+
+
+@kernel
+def show_open(
+    described: Floats, value: Floats, largest_shown: float, out: Shown, mask: Mask, shown: Ints
+) -> int:
+    """Copy what `describe_choices` said of the candidates that may be picked, cut off at
+    `largest_shown`, as many as `out` (most, len(FEATURES)) has room for; `mask` (most,) is 1 for
+    them and `shown` (most,) their numbers, both being 0 before. Return how many may be picked.
+    """
+    count, most = 0, out.shape[0]
+    for i in range(value.shape[0]):
+        if value[i] > 0.0:
+            if count < most:
+                mask[count], shown[count] = 1, i
+                for k in range(out.shape[1]):
+                    out[count, k] = max(-largest_shown, min(largest_shown, described[i, k]))
+            count += 1
+    return count
 
 
 @kernel

@@ -14,13 +14,23 @@ import numpy as np
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
 from rm.match.candidates import candidates, gate_of, mean_remaining, placements
-from rm.match.choice_kernels import FEATURES, Applications, describe_choices, may_pick, pick
+from rm.match.choice_kernels import (
+    FEATURES,
+    Applications,
+    Mask,
+    Shown,
+    describe_choices,
+    may_pick,
+    pick,
+    show_open,
+)
 from rm.match.protocol import Match
 from rm.match.score_kernels import Picks
 from weft.compiled import steady
 from weft.dag import Floats, Ints
 
 _may_pick, _pick, _describe = steady(may_pick), steady(pick), steady(describe_choices)
+_show = steady(show_open)
 
 
 class Choices:
@@ -60,6 +70,15 @@ class Choices:
         )  # fmt: skip
         _describe(self.found, self._gate, known, self._value, out)
         return out
+
+    def shown(self, most: int, largest: float) -> tuple[Shown, Mask, Ints]:
+        """The first `most` candidates that may be picked, as fixed shapes: their features, shape
+        (most, len(FEATURES)), cut off at `largest`; 1 where there is one; and their numbers.
+        """
+        out, mask = np.zeros((most, len(FEATURES)), np.float32), np.zeros(most, np.int8)
+        numbers = np.zeros(most, np.int64)
+        _show(self.features(), self._value, largest, out, mask, numbers)
+        return out, mask, numbers
 
     def pick(self, chosen: int, copies: int = 1) -> int:
         """Take containers of a candidate, at most `copies`; return how many could be taken.

@@ -6,7 +6,7 @@ import numpy as np
 
 from rm.applications import move_attempt, persist_attempt
 from rm.containers import Demand, count_master, full_of_masters, hold, hold_run, next_ids
-from rm.ledger.ledger_kernels import too_small
+from rm.ledger.ledger_kernels import too_small, with_room
 from rm.match.candidates import limit_of
 from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Placement
@@ -25,7 +25,7 @@ from weft.messages import Container, MasterLaunch
 from weft.resources import TOLERANCE, Vector
 
 _RUNNING: Final = NodeState.RUNNING
-_too_small = steady(too_small)
+_too_small, _with_room = steady(too_small), steady(with_room)
 NOTHING_NEW, NO_ROOM, MAY_GRANT = range(3)  # what a match could come to
 _EARLY: Final = 0.1  # of the interval, that a host's heartbeat may come too early
 
@@ -87,20 +87,18 @@ def match_all(books: Books) -> None:
     floor = books.rows.floor()
     if books.waiting:
         floor = np.minimum(floor, books.least_master)
-    nodes = ledger.nodes
+    nodes, cursor = ledger.nodes, books.matching.cursor
     books.matching.begin_pass()
-    room = nodes.available[:n] >= floor - (books.slack + TOLERANCE) * nodes.capacity[:n]
-    found = np.flatnonzero(room.all(axis=1) & nodes.up[:n])
-    first = int(np.searchsorted(found, books.matching.cursor))
-    slots = found.tolist()
-    for slot in slots[first:] + slots[:first]:
+    slots, start = np.empty(n, np.int64), cursor if cursor < n else 0
+    count = _with_room(start, nodes.up, nodes.available, nodes.capacity, floor, books.slack, slots)
+    for slot in slots[:count].tolist():
         match_node(books, books.node_at[slot])
         if (
             books.matching.granted_now >= books.settings.round_grants_max
             or not books.anything_waits
         ):
             break
-    books.matching.cursor = (books.matching.cursor + 1) % n
+    books.matching.cursor = (cursor + 1) % n
 
 
 def outlook(books: Books, node: Node) -> int:

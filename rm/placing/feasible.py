@@ -20,8 +20,11 @@ from rm.match.filter_kernels import (
     fits,
 )
 from rm.state.books import Books
+from weft.compiled import steady
 from weft.dag import Floats, Ints
 from weft.resources import Vector
+
+_blocked_on, _copies_on = steady(blocked_on), steady(copies_on)
 
 
 def blocked(books: Books, entry: AskEntry, amounts: Floats, serial: int = 0) -> tuple[Ints, Ints]:
@@ -38,11 +41,11 @@ def blocked(books: Books, entry: AskEntry, amounts: Floats, serial: int = 0) -> 
         named = np.array(near, dtype=np.bool_)
     nodes = Nodes(
         columns.up[:n], columns.labels[:n], named, _banned(books, entry.app, n),
-        columns.reserved[:n], np.asarray(amounts[:n]), columns.capacity[:n],
+        columns.reserved[:n], np.ascontiguousarray(amounts[:n]), columns.capacity[:n],
     )  # fmt: skip
     reason, lacks = np.zeros(n, np.int64), np.zeros(n, np.int64)
     want = Want(books.label_bit(entry.ask.label), serial or entry.serial, entry.demand)
-    blocked_on(want, nodes, reason, lacks)
+    _blocked_on(want, nodes, reason, lacks)
     return reason, lacks
 
 
@@ -58,7 +61,7 @@ def room_for(books: Books, entry: AskEntry, amounts: Floats) -> Ints:
     reason, _ = blocked(books, entry, amounts)
     spare = books.settings.node_containers_max - columns.containers[:n]
     count = np.where(reason == OPEN, np.clip(entry.pending, 0, np.maximum(spare, 0)), 0)
-    copies_on(entry.demand, np.asarray(amounts[:n]), columns.capacity[:n], count)
+    _copies_on(entry.demand, np.ascontiguousarray(amounts[:n]), columns.capacity[:n], count)
     return np.asarray(count)
 
 

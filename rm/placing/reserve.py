@@ -221,7 +221,8 @@ def _soonest_owed(books: Books, entry: AskEntry) -> int:
 
 def _fits(amounts: Floats, demand: Floats, limit: Floats) -> bool:
     """Whether amounts (d,) stay within a limit (d,) in all that is demanded."""
-    return bool((amounts <= limit * (1 + TOLERANCE) + TOLERANCE)[demand > 0].all())
+    rows = zip(amounts.tolist(), demand.tolist(), limit.tolist(), strict=True)  # of a few each
+    return all(a <= most * (1 + TOLERANCE) + TOLERANCE for a, need, most in rows if need > 0)
 
 
 def _first_in_turn(books: Books, slot: int) -> int:
