@@ -12,7 +12,8 @@ from am.process.service import HostService, MasterService
 from weft.errors import InputError, WeftError
 from weft.ids import AttemptId
 from weft.live.process import Process, found, run
-from weft.live.settings import AmSettings, fail, load
+from weft.live.role_settings import AmSettings
+from weft.live.settings import fail, load
 from weft.messages import Outcome
 from weft.wire.server import Server
 from weft.wire.tokens import Shown

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from lab.playing import PlayedClient, Run
 from weft.errors import WeftError
-from weft.live.settings import WebSettings, load
+from weft.live.role_settings import WebSettings
+from weft.live.settings import load
 from weft.web.answers import RestError, answer, read_body
 from weft.web.context import HISTORY, PLANS, SOURCE
 from weft.web.server import ENDING_S, make_app

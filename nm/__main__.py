@@ -14,7 +14,8 @@ from nm.process.service import NodeService, isolation_of
 from weft.cluster import ClusterSpec, NodeSpec
 from weft.errors import InputError, WeftError
 from weft.live.process import Process, found, run
-from weft.live.settings import NmSettings, fail, load
+from weft.live.role_settings import NmSettings
+from weft.live.settings import fail, load
 from weft.wire.server import Server
 from weft.workloads.cluster_file import load_cluster
 

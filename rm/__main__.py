@@ -23,7 +23,8 @@ from rm.settings import ManagerSettings
 from weft.cluster import DEFAULT_QUEUES, QueueSpec
 from weft.errors import WeftError
 from weft.live.process import Process, run
-from weft.live.settings import RmSettings, fail, load, pairs
+from weft.live.role_settings import RmSettings
+from weft.live.settings import fail, load, pairs
 from weft.presets import Preset, choose, with_options
 from weft.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
 from weft.wire.server import Server

@@ -18,7 +18,7 @@ from rm.match.registry import CARBON, MATCHERS, Parameter
 from rm.settings import ManagerSettings
 from sim.settings import ELSEWHERE
 from tools import drawn
-from weft.live.settings import AmSettings, HadoopSettings, NmSettings, RmSettings, WebSettings
+from weft.live.role_settings import AmSettings, HadoopSettings, NmSettings, RmSettings, WebSettings
 
 PROCESSES = {
     "Resource Manager": ("rm", RmSettings),

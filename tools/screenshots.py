@@ -95,7 +95,7 @@ def own_player(schedulers: list[str]) -> Iterator[str]:
     from sim.played import Watched, of_simulation
     from sim.settings import SimSettings
     from testkit.browser import Served
-    from weft.live.settings import WebSettings
+    from weft.live.role_settings import WebSettings
     from weft.presets import preset
     from weft.workloads.synth import generate
 

@@ -20,7 +20,8 @@ from weft.errors import InputError, WeftError
 from weft.facts import Fact
 from weft.ids import AttemptId, ContainerId
 from weft.live.process import Process
-from weft.live.settings import AmSettings, pairs
+from weft.live.role_settings import AmSettings
+from weft.live.settings import pairs
 from weft.live.shell import Outside, Shell
 from weft.messages import (
     MANAGER,

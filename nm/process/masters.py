@@ -9,7 +9,7 @@ from pathlib import Path
 from nm.process.host import ProcessHost
 from weft.effects import ProcessEnded
 from weft.ids import AttemptId, ContainerId, NodeId
-from weft.live.settings import NmSettings
+from weft.live.role_settings import NmSettings
 from weft.messages import MasterLaunch, Outcome
 from weft.wire.codec import MasterEnded
 from weft.wire.lanes import Stream

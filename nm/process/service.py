@@ -38,7 +38,7 @@ from weft.errors import InputError
 from weft.facts import Fact
 from weft.ids import AppId, AttemptId, ContainerId, NodeId, attempt_of_container
 from weft.live.process import Process
-from weft.live.settings import NmSettings
+from weft.live.role_settings import NmSettings
 from weft.live.shell import Outside, Shell
 from weft.messages import (
     MANAGER,

@@ -14,7 +14,7 @@ from rm.process.trust import Save, shared_keys
 from rm.recovery import compact
 from weft.live.exposition import Exposition
 from weft.live.process import Process
-from weft.live.settings import RmSettings
+from weft.live.role_settings import RmSettings
 from weft.requests import ManagerReport
 from weft.wire.etcd import Etcd, EtcdAwayError, EtcdSettings, settings_of
 from weft.wire.leading import Leading

@@ -16,7 +16,7 @@ from rm.process.trust import Save, Trust, open_keys
 from rm.recovery import compact
 from weft.effects import Recovered
 from weft.live.process import Process
-from weft.live.settings import RmSettings
+from weft.live.role_settings import RmSettings
 from weft.live.shell import Shell
 from weft.messages import MANAGER
 from weft.wire.tokens import Keys

@@ -15,7 +15,7 @@ from sim.film import MASTER, Film
 from sim.played import Watched, of_simulation
 from sim.settings import SimSettings
 from testkit.browser import CHROMIUM, FLAGS, PATIENCE_MS, Served
-from weft.live.settings import WebSettings
+from weft.live.role_settings import WebSettings
 from weft.presets import preset
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -19,7 +19,7 @@ from weft.effects import ClientRequested, Note, Recovered, Send, SetTimer, Timer
 from weft.errors import WeftError
 from weft.facts import facts_of
 from weft.live.exposition import SERIES_MAX, Exposition, base_unit
-from weft.live.settings import RmSettings
+from weft.live.role_settings import RmSettings
 from weft.messages import (
     Ask,
     AskType,

@@ -19,13 +19,7 @@ import yaml
 
 from testkit.live import until
 from weft.hadoop import relay
-from weft.live.settings import (
-    AmSettings,
-    HadoopSettings,
-    NmSettings,
-    RmSettings,
-    WebSettings,
-)
+from weft.live.role_settings import AmSettings, HadoopSettings, NmSettings, RmSettings, WebSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))

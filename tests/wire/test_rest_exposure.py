@@ -15,7 +15,7 @@ from aiohttp import ClientSession, web
 from testkit.web import FakeClient
 from weft.errors import InputError
 from weft.live.exposure import check, is_loopback
-from weft.live.settings import WebSettings
+from weft.live.role_settings import WebSettings
 from weft.web.patience import PatientRunner
 from weft.web.server import make_app
 

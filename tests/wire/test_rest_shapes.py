@@ -11,7 +11,7 @@ from aiohttp import ClientSession, web
 
 from testkit.web import CLUSTER_TS, FakeClient
 from weft.errors import InputError
-from weft.live.settings import WebSettings
+from weft.live.role_settings import WebSettings
 from weft.web.change_routes import job_of
 from weft.web.server import make_app
 

@@ -26,18 +26,16 @@ class SettingsHelp(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the settings that `--rm-set`, `--nm-set`, `--am-set` and `--web-set` take."""
-        from weft.live import settings
+        from weft.live import role_settings as roles
+        from weft.live.settings import ProcessSettings, describe
 
-        models: tuple[type[settings.ProcessSettings], ...] = (
-            settings.RmSettings, settings.NmSettings, settings.AmSettings, settings.WebSettings,
+        models: tuple[type[ProcessSettings], ...] = (
+            roles.RmSettings, roles.NmSettings, roles.AmSettings, roles.WebSettings,
         )  # fmt: skip
         for role, model in zip(ROLES, models, strict=True):
             with formatter.section(f"Settings for --{role}-set NAME=VALUE (WEFT_{role.upper()}_*)"):
                 formatter.write_dl(
-                    [
-                        (f"{name} [{default}]", text)
-                        for name, default, text in settings.describe(model)
-                    ]
+                    [(f"{name} [{default}]", text) for name, default, text in describe(model)]
                 )
 
 

@@ -11,7 +11,8 @@ from weft.errors import WeftError
 from weft.hadoop.gateway import Gateway
 from weft.hadoop.web import Folder, launch_application, serve
 from weft.live.process import Process, run
-from weft.live.settings import HadoopSettings, fail, load
+from weft.live.role_settings import HadoopSettings
+from weft.live.settings import fail, load
 
 
 async def gateway(settings: HadoopSettings) -> None:

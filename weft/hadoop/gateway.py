@@ -27,7 +27,7 @@ from weft.ids import (
     attempt_of_container,
 )
 from weft.live.process import Process
-from weft.live.settings import HadoopSettings
+from weft.live.role_settings import HadoopSettings
 from weft.messages import StartAnswered, StartContainers, StopContainers, TaskLaunch
 from weft.requests import NodeReport
 from weft.wire.links import NodeLink, master_stream

@@ -9,7 +9,8 @@ import sys
 
 from weft.errors import WeftError
 from weft.live.process import found, run
-from weft.live.settings import WebSettings, fail, load
+from weft.live.role_settings import WebSettings
+from weft.live.settings import fail, load
 from weft.web.server import serve
 
 

@@ -13,7 +13,7 @@ from weft.ids import (
     attempt_id,
     container_id,
 )
-from weft.live.settings import WebSettings
+from weft.live.role_settings import WebSettings
 from weft.requests import NodeReport
 from weft.web.answers import RestError
 from weft.web.history import History

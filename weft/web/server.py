@@ -14,7 +14,7 @@ from weft.client.api import AsyncClient
 from weft.errors import WeftError
 from weft.live.exposure import is_loopback
 from weft.live.process import Process
-from weft.live.settings import WebSettings
+from weft.live.role_settings import WebSettings
 from weft.presets import preset
 from weft.web import (
     app_routes,
