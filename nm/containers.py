@@ -35,6 +35,11 @@ _UNMETERED: dict[TaskKey, float] = {}
 class Held:
     """One container on this node with the tasks inside.
 
+    It takes room from the order to start until its last process is gone, and its end is told once
+    it is: so the manager never gives a node's room away before it is there. Its tasks are known by
+    stage, task and try, as one task may be tried here more than once. Whose orders it heeds is said
+    by its id, until a later attempt takes it over (`claim`), and never an earlier one's again.
+
     Or `count` of them with consecutive ids that began alike, each with one task: `Book.add_run`.
     """
 

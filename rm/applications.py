@@ -94,7 +94,10 @@ def new_attempt(books: Books, app: App, number: int) -> Attempt:
 
 
 def schedule_attempt(books: Books, app: App) -> None:
-    """Queue the application for a container for its (next) master."""
+    """Queue the application for a container for its (next) master.
+
+    An unmanaged one (its master runs outside of the cluster) needs none: it only has to register.
+    """
     number = len(app.attempts) + 1
     attempt = new_attempt(books, app, number)
     move_attempt(books, attempt, AttemptEvent.SCHEDULE)
@@ -209,7 +212,11 @@ def kill_app(books: Books, app: App, why: str) -> None:
 
 
 def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: str) -> None:
-    """Decide an application's end, durably."""
+    """Decide an application's end, durably.
+
+    Its containers may take long to end after that (FINISHING, KILLING), but how it ended is final
+    from here on: clients are told so, and a manager that restarts meanwhile finds it decided.
+    """
     app.final_status = status
     app.finished_s = books.now
     if status == "SUCCEEDED":
@@ -249,7 +256,12 @@ def held_until_now(books: Books, app: App) -> list[float]:
 
 
 def settle(books: Books, app: App) -> None:
-    """When the last container of an ended application is gone, it leaves the ledger."""
+    """When the last container of an ended application is gone, it leaves the ledger.
+
+    Called after whatever may have been the last thing that it waited for, so no caller has to know
+    whether it was. The matcher is told while the slot is still this application's, as its own
+    notes are kept by slot, and the next application may get it within the same event.
+    """
     if app.state is AppState.RUNNING or app.slot < 0 or app.state not in OVER:
         return
     if books.ledger.apps.containers[app.slot]:
@@ -323,7 +335,12 @@ def run_ended(books: Books, run: Holding, end: ContainerEnd) -> None:
 
 
 def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:
-    """A container's end reached the manager."""
+    """A container's end reached the manager.
+
+    The end of a master's own is the end of its attempt. Whose fault that was decides whether it
+    counts: a node that was lost takes its masters along, and one that was told to stop is not to
+    blame either (`Holding.lost`); whatever else ends a master is its own.
+    """
     close(books, holding, end)
     attempt = holding.attempt
     if attempt is None:
@@ -342,7 +359,10 @@ def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:
 
 
 def withdraw(books: Books, attempt: Attempt) -> None:
-    """Forget everything that an attempt asked for."""
+    """Forget everything that an attempt asked for.
+
+    What it holds is another matter: that stays booked until nodes say that it ended.
+    """
     for entry in attempt.entries.values():
         if entry.row >= 0:
             books.ledger.add_pending(entry.app, -entry.pending)

@@ -113,7 +113,11 @@ def hold(
     demand: Demand,
     event: ContainerEvent = _START,
 ) -> Holding:
-    """Write a container into the books; its demand is booked by the caller."""
+    """Write a container into the books; its demand is booked by the caller.
+
+    For it is the caller who knows how far a node may be filled: what is granted fits, or overbooks
+    by the matcher's leave; what a node brings along is there, whether it fits or not.
+    """
     array, vector = demand
     holding = Holding(number, node, attempt, entry, array, vector, books.now, _BEGUN[event])
     holding.adopted = event is _RECOVER
@@ -208,7 +212,15 @@ def order_spare(books: Books, holding: Holding) -> None:
 
 
 def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
-    """A container ended: free it, journal what it finished, relay its end."""
+    """A container ended: free it, journal what it finished, relay its end.
+
+    What its node says of the end is not always the whole truth: a node cannot know that it stopped
+    a container for another queue, or because it was itself taken out of service. Such an end is
+    told to the master in the manager's words, as that counts no failure and asks again.
+
+    Nothing is left of it then but its line in `App.closed`: whatever is told of it later is of a
+    container that is booked nowhere (`late_success`, `may_have_run`).
+    """
     number, node, attempt = holding.container_id, holding.node, holding.attempt
     if holding.preempted and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
         end = changed(end, outcome=Outcome.PREEMPTED, message=PREEMPTED)
@@ -266,7 +278,11 @@ def _remember_emptied(node: Node, number: ContainerId) -> None:
 
 
 def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
-    """Relay the end of a task in a reusable container: the node's own word may be lost."""
+    """Relay the end of a task in a reusable container: the node's own word may be lost.
+
+    The node tells the master directly as well, a heartbeat sooner, and once. Whichever word comes
+    second is known by its container, stage, task and try, and changes nothing.
+    """
     end = ContainerEnd(
         done.container_id, done.outcome, done.exit_code, done.stage, done.task, done.attempt,
         done.run_s, done.message,
@@ -352,7 +368,11 @@ def is_open(app: App, stage: int, task: int) -> bool:
 
 
 def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool:
-    """A task finished: a later attempt, or a restarted manager, must know; False if it is known."""
+    """A task finished: a later attempt, or a restarted manager, must know; False if it is known.
+
+    The first end counts, whichever copy of the task it is of and however it came here. It is
+    durable before the master hears of it, so no master ever builds on what could be forgotten.
+    """
     if not is_open(app, stage, task):
         return False
     app.finished[stage][task] = run_s
