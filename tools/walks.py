@@ -1,8 +1,8 @@
 """How far an engineer has to walk: the functions and files that one event passes through.
 
-`python -m tools.walks` runs a two-stage job in the simulator under a profiler and prints, for three
-paths, the events, calls, functions and files, and how many of the calls leave the file that they
-are made in. The simulator's own files do not count, nor do compiled kernels and the way into them
+`make walks` runs a two-stage job in the simulator under a profiler and prints, for three paths, the
+events, calls, functions and files, and how many of the calls leave the file that they are made in.
+The simulator's own files do not count, nor do compiled kernels and the way into them
 (`weft.compiled`).
 """
 
@@ -119,6 +119,11 @@ def submission(events: list[Event]) -> list[Event]:
     return events[first : start + 1]
 
 
+def files(walk: list[Event]) -> Counter[str]:
+    """How often each file is entered on the way."""
+    return Counter(to for event in walk for _, to, _ in event.calls)
+
+
 def _notes(event: Event, *kinds: type) -> bool:
     return any(
         isinstance(fact, kinds) and getattr(fact, "stage", 0) >= 0
@@ -148,7 +153,7 @@ def main(arguments: list[str]) -> None:
     )
     for name, walk in paths:
         calls = [call for event in walk for call in event.calls]
-        entered = Counter(to for _, to, _ in calls)
+        entered = files(walk)
         leaving = sum(here != there for here, there, _ in calls)
         print(
             f"{name}: {len(walk)} events, {len(calls)} calls, "

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tools import figures
+from tools import figures, walks
 
 EVERY = figures.sources()
 PURE = [source for source in EVERY if source.is_pure]
@@ -80,6 +80,14 @@ def test_the_manager_is_laid_out_in_rooms() -> None:
 def test_no_two_modules_import_each_other() -> None:
     """Not for types either: what both need lies below both."""
     assert not figures.circles(GRAPH)
+
+
+def test_the_way_of_an_event_does_not_grow() -> None:
+    """Files that a reader opens: from a heartbeat to its grants, from an end to the next start."""
+    walks.watched("graphene", prompt=False)  # what is compiled once is no part of the way
+    slow, quick = (walks.watched("graphene", prompt=prompt) for prompt in (False, True))
+    assert 10 < len(walks.files(walks.heartbeat(slow))) <= 19
+    assert 25 < len(walks.files(walks.task_end(quick))) <= 43
 
 
 def test_pure_code_explains_itself() -> None:
