@@ -1,0 +1,170 @@
+"""Graphene's figures 23 and 24, tables 5 and 6: small runs on TPC-DS under many conditions."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lab.graphene_study import ARRIVALS_S
+from lab.matching_study import thinned
+from lab.papers.page import Figure, Line, against, bars, over, told
+from lab.papers.runs import SCALE, SCHEMES, jct_gain, span_gain
+from lab.study_runs import finished, machines, picked_jobs, spread
+from lab.trials import Rows, Trial
+from sim.reshape import fit, misestimate
+from sim.results import dominant_shares, jain_index, jct_s, makespan_s
+from weft.cluster import QueueSpec
+
+JOBS, NODES = 20, 6  # of 120 and 200; tasks are divided by SCALE as well
+LOADS = {1: 12, 2: 6, 4: 3, 6: 2}  # machines: the same work on fewer
+P90 = "tez, p90 containers"
+AT_LOADS = ("tez", P90, "graphene")
+BLIND = ("tez_g_cs", "tez_g_tetris")  # matchers that ignore the orders that masters prefer
+ERRORS = {"-75 to -50": (-0.75, -0.5), "-50 to -25": (-0.5, -0.25), "0": (-1e-9, 1e-9),
+          "+25 to +50": (0.25, 0.5), "+50 to +75": (0.5, 0.75)}  # fmt: skip
+WITH_ERRORS = ("tez_cp", "tez_tetris", "graphene")
+QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
+SHARED = ("tez", "drf", "tez_tetris", "graphene")
+TABLE_5 = {"tez": (-13, 0.82, 0.86, 0.88), "drf": (-12, 0.85, 0.89, 0.90),
+           "tez_tetris": (-10, 0.77, 0.81, 0.92), "graphene": (2, 0.72, 0.83, 0.89)}  # fmt: skip
+WINDOWS_S = (10.0, 60.0, 240.0)
+
+
+def run(
+    nodes: int, scheme: str, error: tuple[float, float] | None, two_queues: bool, seed: int
+) -> dict[str, Any]:
+    """One run in YARN's pace; with `error`, relative by stage, memory is shared like the rest."""
+    jobs = [thinned(job, SCALE) for job in picked_jobs("TPC-DS", JOBS, seed)]
+    jobs = spread(jobs, ARRIVALS_S, seed)
+    if error is not None:
+        jobs = fit(misestimate(jobs, *error, seed), machines(1))
+    cluster = machines(nodes, "memory" if error is None else "")
+    if two_queues:
+        to = np.random.default_rng([seed, 33]).permutation(np.arange(JOBS) % 2).tolist()
+        jobs = [replace(job, queue="ab"[queue]) for job, queue in zip(jobs, to, strict=True)]
+        cluster = replace(cluster, queues=QUEUES)
+    preset, options = SCHEMES[scheme]
+    found, _ = finished(jobs, cluster, preset, options, seed)
+    shares = dominant_shares(found)
+    jain = [jain_index(found, window_s, shares) for window_s in WINDOWS_S]
+    return {
+        "jct_s": [round(float(jct_s(row)), 1) for row in found.jobs],
+        "makespan_s": round(makespan_s(found), 1),
+        "jain": [None if math.isnan(each) else round(each, 4) for each in jain],
+    }
+
+
+def _case(
+    nodes: int, scheme: str, error: tuple[float, float] | None = None, two_queues: bool = False
+) -> Trial:
+    return partial(run, nodes, scheme, error, two_queues)
+
+
+LOAD_CASES = {f"{n}/{s}": _case(n, s) for n in LOADS.values() for s in AT_LOADS}
+BLIND_CASES = {f"{NODES}/{s}": _case(NODES, s) for s in (*BLIND, "graphene")}
+ERROR_CASES = {f"{e}/{s}": _case(NODES, s, how) for e, how in ERRORS.items() for s in WITH_ERRORS}
+QUEUE_CASES = {
+    f"{count}/{s}": _case(NODES, s, None, count == 2) for count in (1, 2) for s in SHARED
+}
+
+
+def figure_23(rows: Rows) -> list[Line]:
+    """Median JCT and makespan saved over Tez by load."""
+    lines = []
+    for load, nodes in LOADS.items():
+        for base in ("tez", P90):
+            pair = f"{nodes}/graphene", f"{nodes}/{base}"
+            median = told(against(rows, *pair, partial(jct_gain, 50)), 1, True)
+            span = told(against(rows, *pair, span_gain), 1, True)
+            lines += [
+                Line(f"median JCT saved over `{base}`, load {load} x, %", "15 more at 6 x", median),
+                Line(f"makespan saved over `{base}`, load {load} x, %", "grows", span),
+            ]
+    return lines
+
+
+def draw_23(rows: Rows, axes: Any) -> None:
+    """Median JCT saved."""
+    bars(axes, [f"{load} x" for load in LOADS], {
+        f"over {base}": [
+            against(rows, f"{n}/graphene", f"{n}/{base}", partial(jct_gain, 50))
+            for n in LOADS.values()
+        ]
+        for base in ("tez", P90)
+    })  # fmt: skip
+    axes.set_ylabel("median JCT saved, %")
+
+
+def table_6(rows: Rows) -> list[Line]:
+    """What the orders that masters prefer are worth where the cluster's matcher knows them."""
+    lines = []
+    for name, theirs in zip(BLIND, (28, 26), strict=True):
+        pair = f"{NODES}/graphene", f"{NODES}/{name}"
+        for p, paper in ((50, str(theirs)), (75, "")):
+            gain = against(rows, *pair, partial(jct_gain, p))
+            lines.append(Line(f"JCT saved over `{name}`, p{p}, %", paper, told(gain, 1, True)))
+        span = told(against(rows, *pair, span_gain), 1, True)
+        lines.append(Line(f"makespan saved over `{name}`, %", "", span))
+    return lines
+
+
+def figure_24(rows: Rows) -> list[Line]:
+    """Change of the median job's completion time when estimates are off."""
+    lines = []
+    for scheme in WITH_ERRORS:
+        for error in ERRORS:
+            if error == "0":
+                continue
+            change = against(rows, f"{error}/{scheme}", f"0/{scheme}", partial(jct_gain, 50))
+            lines.append(Line(f"`{scheme}`, estimates off by {error} %, median JCT changes by, %",
+                              "small" if scheme == "graphene" else "about as Graphene",
+                              told((-change[0], change[1]), 1, True)))  # fmt: skip
+    return lines
+
+
+def table_5(rows: Rows) -> list[Line]:
+    """Two queues against one, and Jain's index over three windows."""
+    lines = []
+    for scheme, (gap, *papers) in TABLE_5.items():
+        ours = against(rows, f"2/{scheme}", f"1/{scheme}", _median_gain)
+        lines.append(Line(f"`{scheme}`, median JCT, two queues against one, %", f"{gap:+d}",
+                          told(ours, 1, True)))  # fmt: skip
+        for place, (window_s, paper) in enumerate(zip(WINDOWS_S, papers, strict=True)):
+            jain = over(rows, f"2/{scheme}", partial(_jain, place))
+            why = "by job, of what each holds; the paper does not say of whom" if not place else ""
+            lines.append(
+                Line(
+                    f"`{scheme}`, Jain's index, {window_s:g} s", f"{paper:.2f}", told(jain, 2), why
+                )
+            )
+    return lines
+
+
+def _median_gain(base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
+    return float(100 * (1 - np.median(own["jct_s"]) / np.median(base["jct_s"])))
+
+
+def _jain(place: int, row: Mapping[str, Any]) -> float:
+    found = row["jain"][place]
+    return math.nan if found is None else float(found)
+
+
+_SMALL = (
+    f"{JOBS} jobs, one every {ARRIVALS_S:g} s on average, tasks of every stage divided by {SCALE}"
+)
+FIGURES = (
+    Figure("figure 23", "gains by load, TPC-DS", "small", LOAD_CASES, figure_23,
+           f"{_SMALL}; on {', '.join(str(n) for n in LOADS.values())} machines.", draw_23, 0.4),
+    Figure("figure 24", "wrong estimates, TPC-DS", "small/errors", ERROR_CASES, figure_24,
+           f"{_SMALL}; {NODES} machines. Positive: slower than with right estimates under the same "
+           "scheduler. Memory is shared like the rest, so that no task dies of a wrong estimate.",
+           None, 0.4),
+    Figure("table 5", "two queues and one, TPC-DS", "small/queues", QUEUE_CASES, table_5,
+           f"{_SMALL}; {NODES} machines; half of the jobs at random in each of two queues that are "
+           "guaranteed a half.", None, 0.4),
+    Figure("table 6", "the preferred orders without a matcher that enforces them", "small",
+           BLIND_CASES, table_6, f"{_SMALL}; {NODES} machines.", None, 0.4),
+)  # fmt: skip
