@@ -1,8 +1,11 @@
 """`weft replay`: tapes of a live run through fresh cores, which must decide the same."""
 
 import math
+import multiprocessing
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from weft.messages import MANAGER
 from weft.parameters import split_settings
 from weft.presets import Preset, with_options
 
+LARGE = 1 << 20  # bytes of tapes that are worth a process each
 LINE_MAX = 400  # characters of an event or order that is printed
 
 
@@ -45,8 +49,14 @@ LINE_MAX = 400  # characters of an event or order that is printed
 )  # fmt: skip
 @click.option("--core", default="", metavar="ADDRESS", help="With --from: only rm, node:N or am:N.")
 @click.option("--check", is_flag=True, help="Check the books after every event (slow).")
+@click.option(
+    "--jobs", type=click.IntRange(1), default=lambda: len(os.sched_getaffinity(0)),
+    show_default="cores", help="Large tapes that are replayed at a time.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print data, not tables.")
-def replay(paths: tuple[Path, ...], until_s: float, as_json: bool, **options: Any) -> None:
+def replay(
+    paths: tuple[Path, ...], until_s: float, jobs: int, as_json: bool, **options: Any
+) -> None:
     """Feed tapes to fresh cores and compare what they decide.
 
     TAPE is a file, or a folder of them, as --tape of weft up, weft demo or a role's process makes
@@ -57,7 +67,7 @@ def replay(paths: tuple[Path, ...], until_s: float, as_json: bool, **options: An
     if asked or (until_s != math.inf and options["from_s"] == math.inf):
         _stand(tapes, until_s, as_json, asked, options)
         return
-    told = [_replayed(tape, until_s, options) for tape in tapes]
+    told = _all_replayed(tapes, until_s, jobs, options)
     if as_json:
         show.echo_json(told)
     else:
@@ -67,8 +77,23 @@ def replay(paths: tuple[Path, ...], until_s: float, as_json: bool, **options: An
         raise WeftError(f"{len(differ)} of {len(told)} tapes replay otherwise than they ran")
 
 
+def _all_replayed(
+    tapes: Sequence[TapeFile], until_s: float, jobs: int, options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Each tape by itself; large ones in processes beside each other, the largest first."""
+    sizes = [tape.path.stat().st_size for tape in tapes]
+    if options["from_s"] < math.inf or min(jobs, len(tapes)) < 2 or sum(sizes) < LARGE:
+        return [_replayed(tape, until_s, options) for tape in tapes]
+    order = sorted(range(len(tapes)), key=lambda i: -sizes[i])
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(tapes)), context) as pool:
+        found = {i: pool.submit(_replayed, tapes[i], until_s, options) for i in order}
+        return [found[i].result() for i in range(len(tapes))]
+
+
 def _replayed(tape: TapeFile, until_s: float, options: dict[str, Any]) -> dict[str, Any]:
     """One tape through its cores, as plain data."""
+    from sim.command import quiet_collector
     from sim.replay import Replay
 
     if tape.says.get("code") != code_digest():
@@ -76,7 +101,8 @@ def _replayed(tape: TapeFile, until_s: float, options: dict[str, Any]) -> dict[s
         click.echo(f"note: {tape.path.name}: recorded by other code ({version})", err=True)
     began_s = time.perf_counter()
     listen = _printer(options["from_s"], options["core"]) if options["from_s"] < math.inf else None
-    run = Replay(checked=options["check"], on_answer=listen).run(tape.rows(), until_s)
+    with quiet_collector():
+        run = Replay(checked=options["check"], on_answer=listen).run(tape.rows(), until_s)
     difference = None
     if (found := run.difference) is not None:
         difference = {

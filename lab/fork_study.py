@@ -1,8 +1,11 @@
 """How true is what follows a cut? Recorded runs are forked at several times and go on simulated.
 
 `python -m lab.fork_study TAPES...`; each argument is a folder that `weft demo --tape` filled. With
-the durations that tasks had, jobs should end when they ended. The last column is the same from the
-start, in a closed loop: the mean completion time, simulated, against the recorded one.
+the durations that tasks had, jobs should end when they ended. Delays are drawn from those before
+the cut, as `weft whatif --at` does, and then taken from the whole run, link by link and at their
+time: what the first is off by more is what the machine could not do in time later, which nobody can
+know at the cut. The last column is the same from the start, in a closed loop: the mean completion
+time, simulated, against the recorded one.
 """
 
 import argparse
@@ -27,7 +30,9 @@ def errors(rows: list[Jct]) -> list[float]:
 
 
 def study(folder: Path) -> list[tuple[object, ...]]:
-    """Rows of one recorded run: where it was cut, open jobs, mean error, bias, closed loop."""
+    """Rows of one recorded run: where it was cut, open jobs, mean error, bias, mean error with the
+    delays of then, closed loop.
+    """
     tapes = find_tapes(folder)
     read = {role: [tape.rows for tape in tapes if tape.role == role] for role in ("rm", "am", "nm")}
     others = [*read["am"], *read["nm"]]
@@ -48,11 +53,16 @@ def study(folder: Path) -> list[tuple[object, ...]]:
     for place in PLACES:
         at_s = first_s + place * (last_s - first_s)
         cut = survey(read["rm"], others, at_s)
-        found = errors(fork.compare(cut, [*read["rm"], *others], same, None, None))
-        size = fmean(map(abs, found)) if found else 0.0
+        every = [*read["rm"], *others]
+        found = errors(fork.compare(cut, every, same, None, None))
+        known = errors(fork.compare(cut, every, same, None, None, whole.delays.timed(0.0)))
         bias = fmean(found) if found else 0.0
-        rows.append((folder.name, at_s, len(found), size, bias, loop))
+        rows.append((folder.name, at_s, len(found), _size(found), bias, _size(known), loop))
     return rows
+
+
+def _size(found: list[float]) -> float:
+    return fmean(map(abs, found)) if found else 0.0
 
 
 def main() -> None:
@@ -60,7 +70,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path, metavar="TAPES")
     rows = [row for folder in parser.parse_args().folders for row in study(folder)]
-    table(("run", "cut at s", "open jobs", "mean error %", "bias %", "closed loop %"), rows)
+    heads = (
+        "run", "cut at s", "open jobs", "mean error %", "bias %", "delays of then %",
+        "closed loop %",
+    )  # fmt: skip
+    table(heads, rows)
 
 
 if __name__ == "__main__":

@@ -253,17 +253,19 @@ def compare(
     same: SimSettings,
     changed: SimSettings | None,
     cluster: ClusterSpec | None,
+    delays: Delays | None = None,
 ) -> list[Jct]:
     """The jobs that were open or came later: as they went on, and simulated, same and changed.
 
-    `changed` None: the policies stay; `cluster` None: the nodes stay. Raises InputError.
+    `changed` None: the policies stay; `cluster` None: the nodes stay; `delays` None: drawn from
+    those before the cut. Raises InputError.
     """
-    before = endings(ForkedSimulation(stand(surveyed, tapes), same))
+    before = endings(ForkedSimulation(stand(surveyed, tapes), same, delays=delays))
     after = before
     if changed is not None or cluster is not None:
         forked = ForkedSimulation(
             stand(surveyed, tapes), changed or same,
-            scheduler_changed=changed is not None, cluster=cluster,
+            scheduler_changed=changed is not None, cluster=cluster, delays=delays,
         )  # fmt: skip
         after = endings(forked)
     rows, seen = [], surveyed.seen

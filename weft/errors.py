@@ -15,6 +15,10 @@ class InputError(WeftError):
         self.problem = problem
         super().__init__(_one_line(f"{place}: {problem}" if place else problem))
 
+    def __reduce__(self) -> tuple[type["InputError"], tuple[str, str]]:
+        """Return what it is made of again by the process that had another one do the work."""
+        return InputError, (self.place, self.problem)
+
 
 def _one_line(text: str) -> str:
     """What a file holds may be quoted in a message, but never floods the screen."""

@@ -9,7 +9,7 @@ import sim.replay
 from rm.making import ManagerParts
 from sim.cluster import Simulation
 from sim.fork import ForkedSimulation, compare
-from sim.measured import Delays
+from sim.measured import BETWEEN, Delays
 from sim.rebuild import Cut, Tape, stand, survey
 from sim.settings import SimSettings, manager_settings
 from tests.parity.test_tapes import CLUSTER, CORES, Tapes, jobs
@@ -105,6 +105,17 @@ def test_what_follows_may_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     other = changed(tape, settings, replace(settings, scheduler=preset("drf")), crowded)
     assert {app: row[1] for app, row in other.items()} == {app: row[1] for app, row in same.items()}
     assert [row[2] for row in other.values()] != [row[2] for row in few.values()]
+
+
+def test_what_follows_may_have_the_delays_of_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = SimSettings(preset("capacity"), 3, prompt=True, skip_idle=False)
+    tape, _ = recorded(settings, monkeypatch)
+    surveyed = survey([tape], [], 14.0)
+    surveyed.delays = NO_DELAYS
+    slow = Delays({name: [0.4] for name in BETWEEN})
+    rows = compare(surveyed, [tape], settings, None, None, slow)
+    assert all(row.same_s >= row.recorded_s for row in rows)
+    assert sum(row.same_s - row.recorded_s for row in rows) > 1.0
 
 
 def test_a_time_when_nothing_ran_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

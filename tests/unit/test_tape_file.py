@@ -1,15 +1,22 @@
 """A tape on disk ends where it must, and the process that keeps it goes on."""
 
 import errno
+import json
 import lzma
 import os
+import pickle
 import stat
 import struct
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from lab.commands_replay import replay
+from nm.making import NodeParts
+from nm.settings import NodeSettings
 from sim.replay import Replay, make_core
 from weft.effects import ClientRequested, TimerFired
 from weft.errors import InputError, WeftError
@@ -225,3 +232,30 @@ def test_parts_of_a_tail_behind_its_block_are_not_read_again(tmp_path: Path) -> 
         tape.path.write_bytes(whole + b"".join(frames[stale:]))
         rows = [row for row in open_tape(tape.path).rows() if isinstance(row, Handled)]
         assert [row.event.request_id for row in rows] == list(range(40))
+
+
+def test_large_tapes_replay_beside_each_other_and_are_told_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = NodeParts("n1", "", {"vcores": 1.0}, "", (), NodeSettings(), (1,), 7)
+    for name, events in (("a", 3), ("b", 40), ("c", 9)):
+        tape = Tape(tmp_path, name, {"role": "nm"}, 10**6, print)
+        tape.add("node:n1", parts)
+        for number in range(events):
+            tape.handled("node:n1", TimerFired("nothing"), 1.0 + number, [])
+        tape.close()
+    used = []
+
+    def pool(jobs: int, context: object) -> ThreadPoolExecutor:
+        used.append(jobs)
+        return ThreadPoolExecutor(jobs)
+
+    monkeypatch.setattr("lab.commands_replay.ProcessPoolExecutor", pool)
+    for large, pools in ((1 << 20, []), (0, [2])):
+        monkeypatch.setattr("lab.commands_replay.LARGE", large)
+        said = CliRunner().invoke(replay, [str(tmp_path), "--jobs", "2", "--json"])
+        assert said.exit_code == 0, said.output
+        assert [row["events"] for row in json.loads(said.stdout)] == [3, 40, 9]
+        assert used == pools
+    again = pickle.loads(pickle.dumps(InputError("a.tape", "is damaged")))
+    assert (str(again), again.problem) == ("a.tape: is damaged", "is damaged")
