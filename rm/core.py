@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from rm import clients, leaving, lifetime, masters, nodes, recovery
+from rm import clients, leaving, lifetime, masters, recovery
 from rm.match.protocol import Matcher
+from rm.nodes import registering, reporting, silence
 from rm.placing import preempt
 from rm.placing.allocation import match_all
 from rm.placing.reserve import before_match, forget_served
@@ -56,10 +57,10 @@ class ResourceManager:
         self._claim_set = False
         self._due_s = -1.0  # when the next chosen container has to go, as far as a timer is set
         self._handlers: dict[type, Handler] = {
-            NodeHeartbeated: nodes.heartbeat,
+            NodeHeartbeated: reporting.heartbeat,
             ContainersAsked: masters.asked,
-            NodeRegistered: nodes.register,
-            NodeUnregistered: nodes.unregister,
+            NodeRegistered: registering.register,
+            NodeUnregistered: silence.unregister,
             AttemptRegistered: masters.register,
             AttemptFinished: masters.finished,
             ClientRequested: clients.answer,
@@ -94,7 +95,7 @@ class ResourceManager:
             self._match()
         elif event.key == LIVENESS:
             if not self._forgive():
-                nodes.expire(self.books)
+                silence.expire(self.books)
                 masters.expire(self.books)
             forget_served(self.books)
             self._gauges()
@@ -144,7 +145,7 @@ class ResourceManager:
             if attempt.state is AttemptState.RUNNING:
                 masters.answer_attempt(books, attempt)
         for node in list(books.dirty_nodes.values()):
-            nodes.answer_node(books, node)
+            reporting.answer_node(books, node)
         books.dirty_attempts.clear()
         books.dirty_nodes.clear()
 
@@ -168,7 +169,7 @@ class ResourceManager:
         late_s = self.books.now - self._watch_at
         if late_s <= self._watch_s:
             return False
-        nodes.forgive(self.books, late_s)
+        silence.forgive(self.books, late_s)
         masters.forgive(self.books, late_s)
         return True
 

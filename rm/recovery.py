@@ -25,7 +25,7 @@ from rm.applications import (
     schedule_attempt,
 )
 from rm.lifetime import limit
-from rm.nodes import recover_leaving
+from rm.nodes.registering import recover_leaving
 from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, AttemptEvent
 from rm.state.records import App

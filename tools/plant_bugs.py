@@ -18,7 +18,7 @@ import nm.runner
 import rm.containers
 import rm.core
 import rm.masters
-import rm.nodes
+import rm.nodes.reporting
 import rm.state.books
 from am.job_state import JobState
 from am.launching import Launcher
@@ -79,7 +79,7 @@ def _unheard(books: Any, event: NodeHeartbeated) -> None:
     _HEARTBEAT(books, replace(event, acks=()))
 
 
-_HEARTBEAT = rm.nodes.heartbeat
+_HEARTBEAT = rm.nodes.reporting.heartbeat
 _REGISTER = rm.masters.register
 
 
@@ -138,8 +138,10 @@ BUGS: dict[str, Callable[[], Patch]] = {
     ),
     "what is not acknowledged is sent once": lambda: patch.object(Outbox, "take", _once),
     "a start is ordered once": lambda: patch.object(Launcher, "repeat", _nothing),
-    "a ghost stays in the books": lambda: patch("rm.nodes.order_stop", _nothing),
-    "acknowledgements of orders are ignored": lambda: patch("rm.nodes.heartbeat", _unheard),
+    "a ghost stays in the books": lambda: patch("rm.nodes.registering.order_stop", _nothing),
+    "acknowledgements of orders are ignored": lambda: patch(
+        "rm.nodes.reporting.heartbeat", _unheard
+    ),
     "expiry before what waits is heard": lambda: patch.object(
         rm.core.ResourceManager, "_forgive", _nothing
     ),

@@ -19,7 +19,7 @@ PLANTED = {
     "rm/fresh.py": "import os\n",  # a new module is on the pure side unless it is in `process`
     "weft/fresh.py": "import asyncio\n",
     "rm/match/fifo.py": "from rm.match import drf\n",
-    "am/gangs.py": "from rm import nodes\n",
+    "am/gangs.py": "from rm import masters\n",
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from lab.commands_fuzz import case_of
-from rm import nodes
+from rm.nodes import silence
 from sim.faults import Fault, FaultKind, Faults, faults_from_dict, faults_to_dict
 from sim.fuzz import run, shrink
 from sim.network import LinkSettings
@@ -73,7 +73,7 @@ def test_what_breaks_a_rule_is_shrunk_to_the_faults_that_do_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted bug: a node that is silent for too long is never given up."""
-    monkeypatch.setattr(nodes, "expire", lambda books: None)
+    monkeypatch.setattr(silence, "expire", lambda books: None)
     plain = case(3, "capacity", "yarn")
     script = (
         Fault(1.0, FaultKind.SLOW, ("n1",), for_s=5.0, speed=0.5),

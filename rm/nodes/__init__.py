@@ -1,0 +1,1 @@
+"""What node managers say, and what silence means."""

@@ -1,0 +1,245 @@
+"""A node registers: it is described, and what it runs is adopted or stopped."""
+
+from typing import Final
+
+import numpy as np
+
+from rm.applications import DEAD, fail_attempt, hands_over
+from rm.containers import (
+    Demand,
+    close,
+    count_master,
+    hold,
+    may_have_run,
+    order_stop,
+)
+from rm.forgetting import rack_of, slot_of_forgotten
+from rm.leaving import count_class, drain, examine, set_alarm, step
+from rm.state.books import Books
+from rm.state.lifecycle import LEAVING, NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
+from rm.state.match_state import NEVER
+from rm.state.records import Attempt, Holding, Holdings, Node, Order
+from weft.effects import Send
+from weft.errors import InputError
+from weft.facts import NodeChanged
+from weft.ids import ContainerId, NodeId, app_of_container, attempt_of_container
+from weft.messages import (
+    ContainerEnd,
+    NodeAccepted,
+    NodeAnswered,
+    NodeRegistered,
+    Outcome,
+    RunningContainer,
+    node_address,
+)
+from weft.outbox import Outbox
+from weft.resources import Vector
+
+_KNOWN: Final = (NodeState.RUNNING, NodeState.UNHEALTHY, *LEAVING)
+
+
+def register(books: Books, event: NodeRegistered) -> None:
+    """A node is up; what it runs is adopted, or stopped where nobody wants it.
+
+    A registration may be old, doubled or of a process that is gone, so it is taken in steps, each
+    of which may end the matter:
+
+    * told to an earlier life of the manager: the node is asked for a new one;
+    * of another process than the one that is present: either that one ended, or this is a late word
+      of one before. The node is asked with a token, and the process that answers it is believed;
+    * said again by the process that is present: it lives, and nothing else is new;
+    * else it is taken in. What the books have on the node and it does not run ended with its last
+      process. What it runs and the books do not know is adopted (after a restart of the manager) or
+      stopped. What was given up in its absence (`Node.lost`) holds its room, for nobody, until the
+      node says that it ended. Then those who waited for the node after a restart are settled: ends
+      that it still owes come with its next heartbeats; a master that it has no more has failed.
+    """
+    try:
+        capacity = books.types.vector(event.capacity, f"node {event.node_id}: capacity")
+        mask = books.label_mask(event.labels)
+    except InputError as error:
+        answer = NodeAnswered(event.node_id, 0, shutdown=str(error))
+        books.out.append(Send(node_address(event.node_id), answer))
+        return
+    life = books.epoch + 1
+    if event.life not in (0, life):
+        ask_to_register(books, event.node_id)  # told to an earlier life: it may be long ago
+        return
+    node = books.nodes.get(event.node_id) or _new_node(books, event.node_id)
+    if node.present and event.boot != node.boot and (event.boot, event.token) != node.challenge:
+        # a node manager that started anew, or a late word of an earlier one: the living answers
+        if node.challenge[0] != event.boot:
+            node.challenge = (event.boot, books.next_token)
+            books.next_token += 1
+        ask_to_register(books, event.node_id, node.challenge[1])
+        return
+    if node.present and event.boot == node.boot and (event.life == 0 or node.sure):
+        # said again: the answer was lost, nothing else is new than that it lives
+        books.ledger.heard_of(node.slot, books.now)
+        _accept(books, node, event.request_id)
+        return
+    node.boot, node.sure, node.challenge = event.boot, event.life == life, (0, 0)
+    _describe(books, node, event, capacity, mask)
+    running = {item.container_id for item in event.running}
+    for holding in list(node.holdings.values()):
+        if holding.container_id not in running:
+            holding.lost, holding.ended_node = "its node manager was started anew", True
+            order_stop(books, holding)
+    for item in event.running:
+        if item.container_id not in node.holdings:
+            _adopt(books, node, item)
+    for number, demand in node.lost.items():
+        if number not in node.holdings:
+            _keep_for_nobody(books, node, number, demand)
+    node.lost.clear()
+    books.matching.changed()
+    _accept(books, node, event.request_id)
+    missing = books.missing.get(node.node_id)
+    if missing:  # ends that the node still owes come with its next heartbeats
+        waiting = {n: (a, books.now) for n, (a, _) in missing.items() if n not in books.holdings}
+        books.missing[node.node_id] = waiting
+    for attempt in books.expected.pop(node.node_id, ()):
+        if attempt.state is AttemptState.ALLOCATED and attempt.master is None:
+            # the order to launch it, if it is still on its way, must find it stopped
+            _keep_for_nobody(books, node, attempt.master_id, attempt.vector)
+            why = "its node came back without its master"
+            fail_attempt(books, attempt, why, counts=False)
+    drain(books, node)
+
+
+def recover_leaving(books: Books, name: NodeId, state: str, until_s: float) -> None:
+    """A node was out of service before the manager's restart, and still is."""
+    node = _new_node(books, name)
+    books.ledger.heard_of(node.slot, books.now)
+    node.drain_until_s = until_s
+    if state == NodeState.DECOMMISSIONING.name:
+        step(books, node, NodeEvent.RECOVER_DECOMMISSIONING)
+        set_alarm(books, node)
+    else:
+        step(books, node, NodeEvent.RECOVER_DECOMMISSIONED)
+
+
+def _new_node(books: Books, name: NodeId) -> Node:
+    outbox: Outbox[int, Order] = books.outbox()
+    slot = slot_of_forgotten(books)
+    at = books.ledger.add_node() if slot < 0 else slot
+    node = Node(name, at, outbox, len(books.types), Holdings(books.holdings))
+    books.nodes[name] = node
+    if slot < 0:
+        books.node_at.append(node)
+        books.view.node_names.append(name)
+    else:
+        books.node_at[slot] = node
+        books.view.node_names[slot] = name
+    return node
+
+
+def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector, mask: int) -> None:
+    """Take over what a registration says about the node itself."""
+    known = node.state in _KNOWN
+    if node.state is NodeState.RUNNING:
+        count_class(books, node, -1)
+    node.state = NODE.next(node.state, NodeEvent.RECONNECTED if known else NodeEvent.REGISTERED)
+    node.present = True
+    node.address, node.rack, node.labels = event.address, event.rack, event.labels
+    node.capacity, node.use, node.speed = capacity, (), event.speed
+    books.unlike = books.unlike or event.speed != 1.0
+    node.settled_at = NEVER
+    books.ledger.describe_node(node.slot, rack_of(books, event.rack), mask)
+    books.ledger.heard_of(node.slot, books.now)
+    in_service = node.state is NodeState.RUNNING
+    books.ledger.set_node(node.slot, capacity, up=in_service)
+    if in_service:
+        count_class(books, node, 1)
+    books.note(NodeChanged(node.node_id, node.state.name, capacity))
+    node.lacking = event.lacking
+    node.unhealthy_at = 0
+    examine(books, node, event.unhealthy)
+
+
+def _accept(books: Books, node: Node, request_id: int) -> None:
+    settings = books.settings
+    answer = NodeAccepted(
+        node.node_id, books.types, settings.heartbeat_s, settings.prompt, books.cluster_ts,
+        books.epoch + 1, settings.node_expiry_s, request_id,
+    )  # fmt: skip
+    books.out.append(Send(node_address(node.node_id), answer))
+
+
+def ask_to_register(books: Books, name: NodeId, token: int = 0) -> None:
+    """Have a node say what it runs; with a `token`, only a process that registers answers."""
+    answer = NodeAnswered(name, 0, resync=True, life=books.epoch + 1, token=token)
+    books.out.append(Send(node_address(name), answer))
+
+
+def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
+    """A container that the node carries and the books do not know: taken over or stopped."""
+    number = item.container_id
+    held = books.holdings.get(number)
+    if held is not None:  # on another node: an impossible double is nobody's here
+        if not held.claimed or not may_have_run(books, node, number):
+            return
+        close(books, held, ContainerEnd(number, Outcome.LOST, message="it never was there"))
+    app = books.apps.get(app_of_container(number))
+    attempt = None if app is None else app.attempt
+    if (
+        attempt is None
+        or attempt.state in DEAD
+        or attempt.state is AttemptState.FINISHING
+        or not _claims(books, node, attempt, item)
+        or number in node.lost
+        or node.state is NodeState.DECOMMISSIONED  # it was given up, and the master told
+    ):
+        _keep_for_nobody(books, node, number, item.demand)
+        books.holdings.by_id[number].claimed = not may_have_run(books, node, number)
+        return
+    _book_as_is(books, node, attempt, number, item.demand)
+    holding = books.holdings[number]
+    if number == attempt.master_id:
+        attempt.master = holding
+        attempt.seen_s = books.now
+        count_master(books, attempt.app.queue, holding.demand)
+        return
+    if item.tasks and 0 <= item.tasks[0][0] < len(attempt.app.running):
+        holding.stage = item.tasks[0][0]
+        attempt.app.running[holding.stage] += 1
+    if number in attempt.app.given_back:  # its master did not wait for the node's return
+        del attempt.app.given_back[number]
+        order_stop(books, holding)
+
+
+def _claims(books: Books, node: Node, attempt: Attempt, item: RunningContainer) -> bool:
+    """Whether a container that a node brings along is an attempt's own, or an earlier one's that
+    it took over (it said so) or may yet take over.
+    """
+    number, owner = item.container_id, attempt_of_container(item.container_id)
+    if not may_have_run(books, node, number):
+        return False
+    if owner == attempt.attempt_id:
+        return attempt.recovered
+    if not hands_over(books, attempt.app):
+        return False
+    if attempt.state is AttemptState.RUNNING:
+        return number in books.missing.get(node.node_id, {})
+    if not item.tasks:
+        return False  # an earlier master's own, or a reusable one that is idle
+    return any(one.attempt_id == owner and one.takes_over for one in attempt.app.attempts)
+
+
+def _keep_for_nobody(books: Books, node: Node, number: ContainerId, demand: Vector) -> None:
+    """Book what a node may still run, until it confirms the end of it."""
+    if number in books.holdings:
+        return
+    order_stop(books, _book_as_is(books, node, None, number, demand))
+
+
+def _book_as_is(
+    books: Books, node: Node, attempt: Attempt | None, number: ContainerId, demand: Vector
+) -> Holding:
+    """Book a running container whatever the capacity: it is there."""
+    demand = demand if any(demand) else books.least
+    array = np.array(demand, dtype=np.float64)
+    slot = -1 if attempt is None else attempt.app.slot
+    books.ledger.book(node.slot, slot, array, 1, np.full(len(array), np.inf))
+    both = Demand(array, tuple(demand))
+    return hold(books, number, node, attempt, None, both, ContainerEvent.RECOVER)

@@ -1,0 +1,177 @@
+"""A node's heartbeats: what ended there, and what it is told to do."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from rm.applications import container_ended, run_ended
+from rm.containers import (
+    is_end_of,
+    journal,
+    late_success,
+    may_have_run,
+    refuse_end,
+    relay,
+    relay_task,
+)
+from rm.leaving import drain, examine
+from rm.nodes.registering import ask_to_register
+from rm.placing.allocation import match_node
+from rm.placing.reserve import before_match
+from rm.state.books import Books
+from rm.state.lifecycle import NodeState
+from rm.state.match_state import AGAIN
+from rm.state.records import ApplicationOver, Node, Spared
+from weft.effects import Send
+from weft.ids import app_of_container, attempt_of_container
+from weft.messages import (
+    ContainerEnd,
+    MasterLaunch,
+    NodeAnswered,
+    NodeHeartbeated,
+    Outcome,
+    end_of,
+    ends_of,
+    node_address,
+)
+
+_DRAINING: Final = NodeState.DECOMMISSIONING
+
+
+def heartbeat(books: Books, event: NodeHeartbeated) -> None:
+    """A node's report: ends first, then a match on what is free, then the answer.
+
+    The order matters. Acknowledgements come first, so that no order is said again in the answer
+    that the node has just confirmed. Ends come before the match, as what they free is matched in
+    the same event: in YARN's pace the next opportunity is a heartbeat away. The match comes before
+    the answer, which carries a master that was placed right now. And of two reports, whichever way
+    they come, the one with the larger number says how the node's health is; ends have no order, as
+    each is counted once by its container.
+
+    A report of a node that is not registered is not looked into: its registration says whole what
+    a report only says changes of.
+    """
+    node = books.nodes.get(event.node_id)
+    if node is None or not node.present:
+        ask_to_register(books, event.node_id)
+        return
+    settings = books.settings
+    books.ledger.heard_of(node.slot, books.now)
+    if event.acks:
+        node.outbox.acknowledge(event.acks)
+    if not settings.lossless:
+        node.acks.append(event.request_id)
+    if event.use:
+        node.use = event.use
+    if event.request_id > node.unhealthy_at:  # a late one says how it was before
+        node.unhealthy_at = event.request_id
+        if event.unhealthy != node.unhealthy:
+            examine(books, node, event.unhealthy)
+    for done in event.tasks_ended:
+        relay_task(books, node, done)
+    for end in event.ended:
+        if not end.tasks:
+            _ended(books, node, end)
+            continue
+        run = books.holdings.peek(end.container_id)
+        if run is not None and run.node is node and is_end_of(run, end):
+            run_ended(books, run, end)
+            continue
+        for one in _each_of(books, node, end):
+            _ended(books, node, one)
+    for number, _ in event.container_use:
+        if number not in books.holdings:  # nobody would ever free it
+            node.outbox.put(number, number)
+    if node.state is _DRAINING:
+        drain(books, node)
+    if not settings.prompt:
+        books.rows.compact()
+        before_match(books)
+        books.matching.begin_pass()
+        match_node(books, node)
+    elif node.settled_at == AGAIN and books.rows.live:
+        books.matching.begin_pass()
+        match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
+    if settings.buggify is None or not books.rarely("a node is answered late"):
+        answer_node(books, node)
+
+
+def _each_of(books: Books, node: Node, end: ContainerEnd) -> Iterable[ContainerEnd]:
+    """Return the end of each container of a run.
+
+    Of a run with more tasks than its stage has, which no master can have started, only those of
+    containers that the node is known to hold: all others would be looked up for nothing.
+    """
+    count = len(end.tasks)
+    app = books.apps.get(app_of_container(end.container_id))
+    most = 0
+    if app is not None:
+        stages = app.job.stages
+        most = books.settings.node_containers_max
+        if 0 <= end.stage < len(stages):
+            most = stages[end.stage].tasks
+    if count <= most:
+        return ends_of(end)
+    first = end.container_id
+    numbers = range(first, first + count)
+    known = node.holdings.keys() & numbers
+    if claimed := books.missing.get(node.node_id):
+        known |= claimed.keys() & numbers
+    return [end_of(end, number - first) for number in sorted(known)]
+
+
+def _ended(books: Books, node: Node, end: ContainerEnd) -> None:
+    holding = books.holdings.by_id.get(end.container_id)
+    if holding is None:
+        _unknown_ended(books, node, end)
+    elif holding.node is node:
+        if holding.count > 1:  # by itself
+            holding = books.holdings[end.container_id]
+        if holding.attempt is None:
+            late_success(books, node, end, holding)
+        container_ended(books, holding, end)
+    else:
+        refuse_end(books, node, end)
+
+
+def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
+    """A container ended before this manager knew of it; its master, if recovered, is told."""
+    claimed = books.missing.get(node.node_id, {}).pop(end.container_id, None)
+    app = books.apps.get(app_of_container(end.container_id))
+    attempt = None if app is None else app.attempt
+    own = attempt is not None and attempt.attempt_id == attempt_of_container(end.container_id)
+    if (
+        app is None
+        or attempt is None
+        or not attempt.recovered
+        or not (own or (claimed is not None and claimed[0] is attempt))
+    ):
+        late_success(books, node, end)
+        return
+    if claimed is None and not may_have_run(books, node, end.container_id):
+        late_success(books, node, end)  # which refuses it
+        return
+    if end.outcome is Outcome.SUCCEEDED:
+        journal(books, app, end.stage, end.task, end.run_s)
+    if end.container_id != attempt.master_id:
+        relay(books, attempt, end)
+
+
+def answer_node(books: Books, node: Node) -> None:
+    """Send a node its orders."""
+    books.dirty_nodes.pop(node.node_id, None)
+    number, items = node.outbox.take(books.now)
+    acks, node.acks = tuple(node.acks), []
+    if items:
+        start = tuple(item for item in items if isinstance(item, MasterLaunch))
+        stop = tuple(item for item in items if isinstance(item, int))
+        over = tuple(item.app_id for item in items if isinstance(item, ApplicationOver))
+        spare = tuple(item.container_id for item in items if isinstance(item, Spared))
+        life = books.epoch + 1
+        answer = NodeAnswered(
+            node.node_id, number, acks, start, stop, life=life, over=over, spare=spare
+        )
+    elif books.settings.lossless:
+        return
+    else:
+        answer = NodeAnswered(node.node_id, number, acks, life=books.epoch + 1)
+    books.out.append(Send(node_address(node.node_id), answer))
