@@ -1,6 +1,7 @@
 """A foreign application that was recorded is a job of the simulator, and runs there as it did."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -227,3 +228,37 @@ def test_what_if_simulates_foreign_applications_under_another_scheduler() -> Non
     assert shown[0] == pytest.approx(ran), "as recorded: what was seen"
     assert min(shown[1]) > 0
     assert max(shown[2]) > max(ran), "on half of the nodes it takes longer"
+
+
+# Spark 3.5.3 in cluster mode on three hosts with room for two containers each, as the tape of its
+# manager told it: five executors of which two were lost with their host, and two asked for again.
+SPARK = {
+    "lasted_s": 109.49,
+    "tail_s": 0.49,
+    "requests": [
+        {
+            "demand": {"vcores": 1.0, "memory_mb": 896.0},
+            "held_s": [70.665, 70.665, 99.099, 99.436, 99.358],
+        }
+    ],
+    "asks": [
+        [9.562, 0, 5, 600.0, 1.0], [9.672, 0, 5, 600.0, 1.0], [83.422, 0, 7, 600.0, 1.0],
+        [108.455, 0, 5, 600.0, 1.0],
+    ],
+    "told": [[9.562, 0.1, 750.0, 0.0], [9.672, 0.1, 0.0, 0.0], [83.422, 0.1, 450.0, 0.0]],
+}  # fmt: skip
+SPARK_JCT_S, SPARK_PLACED = 109.6, [1, 2, 2]  # what ran: executors by host, beside the master
+
+
+@pytest.mark.parametrize("prompt", [True, False], ids=["prompt", "yarn"])
+def test_a_run_of_spark_takes_as_long_and_is_placed_as_it_was(prompt: bool) -> None:
+    data = {
+        "name": "executors", "kind": "SPARK",
+        "master": {"demand": {"vcores": 1.0, "memory_mb": 896.0}, "recorded": SPARK},
+    }  # fmt: skip
+    seen = Seen([job_from_dict(data)], cluster(3, 2 * 896.0), prompt=prompt)
+    status, end_s = seen.ends["executors"]
+    assert status == "SUCCEEDED"
+    assert end_s == pytest.approx(SPARK_JCT_S, rel=0.01 if prompt else 0.04)
+    first = Counter(node for _, _, node in seen.placed[:5])
+    assert sorted(first.values()) == SPARK_PLACED
