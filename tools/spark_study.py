@@ -4,7 +4,7 @@
 
 Each application runs one query (`tools.spark_queries`) with dynamic allocation. Their drivers are
 started first and wait for each other; from then on one begins every two seconds, the large ones
-first, so that order matters. A cluster (fresh for each scheduler) has room for a third of the
+first, so that order matters. A cluster (fresh for each scheduler) has room for a quarter of the
 executors that they want. Repetitions take the schedulers in turn's order, on the same cluster: from
 the second one on the graphs of all twelve are known by their names.
 """
