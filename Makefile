@@ -149,6 +149,8 @@ dist-test: $(if $(NATIVE),dist-native,dist) ## does the wheel work outside the c
 	cd build/dist-test && bin/python -c "import sim.engine; assert sim.engine.__file__.endswith('$(if $(NATIVE),.so,.py)')" \
 		&& bin/weft plan q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps \
 		&& bin/weft simulate q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps && bin/weft demo
+	build/dist-test/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/*.tar.gz
+	cd build/dist-test && bin/weft simulate q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps
 
 soak: $(VENV)/.dev ## a day of 20,000 applications on a fast clock: is every process flat? 15 minutes
 	$(BIN)/python -m tools.soak
