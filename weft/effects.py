@@ -5,7 +5,7 @@ before any later effect of the same answer is done.
 """
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weft.access import TRUSTED, Caller
 from weft.facts import Fact, RunFact
@@ -26,7 +26,7 @@ class Send:
     """Send a message; it may be lost, doubled or late."""
 
     to: Address
-    message: object
+    message: Any  # any message; compiled records cannot have a field of type `object`
 
 
 @record
