@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -179,6 +180,7 @@ def main() -> int:
     parser.add_argument("--out", default="", help="write every time there, as JSON")
     parser.add_argument("--tape", default="", help="keep tapes there, for weft whatif")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clients and clusters end in order
     venv = install(chosen.spark_version) if shutil.which("java") else ""
     if not venv:
         say("not run: there is no Java, or no PySpark")
