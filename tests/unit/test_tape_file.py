@@ -22,6 +22,7 @@ from weft.effects import ClientRequested, TimerFired
 from weft.errors import InputError, WeftError
 from weft.live.tape import (
     BLOCK_ROWS,
+    BLOCK_S,
     FILTERS,
     FRAME,
     GATHERED_MAX,
@@ -92,6 +93,42 @@ def test_a_full_disk_ends_the_tape_only(tmp_path: Path, monkeypatch: pytest.Monk
     assert said == [f"the tape {tape.path} ends: No space left on device"]
     monkeypatch.undo()
     assert len(list(open_tape(tape.path).rows())) == 1  # what was written before is whole
+
+
+@pytest.mark.parametrize("late_s", [0.0, 2 * BLOCK_S])
+def test_a_disk_that_gets_full_within_a_write_keeps_what_was_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_s: float
+) -> None:
+    """Neither a part of the tail nor one of its block, which takes the tail's place, harms it."""
+    said: list[str] = []
+    tape = begun(tmp_path, 10**6, said)
+    tape.handled("node:n1", TimerFired("tasks"), 1.0, [])
+    tape.flush()
+    room, write = tape.path.stat().st_size + 100, os.pwrite
+
+    def small(file: int, data: bytes, at: int) -> int:
+        if at >= room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data[: room - at], at)
+
+    monkeypatch.setattr("weft.live.tape.os.pwrite", small)
+    tape._began_s -= late_s
+    for number in range(GATHERED_MAX - 1):
+        tape.handled("node:n1", NodeHeartbeated("n1", number**9), number * 0.37, [])
+    tape.flush()
+    tape.close()
+    assert said == [f"the tape {tape.path} ends: No space left on device"]
+    assert list(open_tape(tape.path).rows())[1:] == [Handled("node:n1", TimerFired("tasks"), 1.0)]
+
+
+def test_a_process_killed_in_its_first_flush_leaves_a_tape(tmp_path: Path) -> None:
+    """Else it would keep the tapes beside it from being replayed."""
+    tape = begun(tmp_path, 10**6, [])
+    tape.flush()
+    data = tape.path.read_bytes()
+    for end in range(data.index(b"\n") + 1, len(data)):
+        tape.path.write_bytes(data[:end])
+        assert list(open_tape(tape.path).rows()) == []
 
 
 def test_a_killed_process_leaves_all_that_was_flushed(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from weft.errors import WeftError
 from weft.facts import Placed, PlacedRun
 from weft.messages import (
     AskType,
+    Container,
     ContainerEnd,
     ContainersAsked,
     ContainersGranted,
@@ -38,7 +39,7 @@ from weft.tape.rows import (
     check_of,
     placed_of,
 )
-from weft.tape.streams import Source, Streams
+from weft.tape.streams import Source, Streams, put_uint
 from weft.tape.vectors import SumColumn
 
 ANY = st.one_of([strategy(kind) for kind in EVENTS])
@@ -245,6 +246,27 @@ def test_a_block_that_was_cut_off_is_left_out_and_damage_is_told() -> None:
     broken[len(first) + 4] = 240  # a row of no kind
     with pytest.raises(WeftError, match="the tape is damaged"):
         read(bytes(broken))
+
+
+def test_a_list_without_end_takes_no_room() -> None:
+    """A few bytes can tell of many placements, records and numbers; none may tell of all memory."""
+
+    def refused(writer: TapeWriter) -> None:
+        with pytest.raises(WeftError, match="run without end"):
+            read(writer.take())
+
+    writer = TapeWriter()
+    writer.add("rm", {})
+    writer.handled("rm", TimerFired("match"), 1.0, [])
+    writer._placed([(1, 1 << 40, "n1", 1, 1), (1, -(1 << 40), "n1", 1, 1)])
+    refused(writer)
+    for column in (codec_of(tuple[ContainerEnd, ...], "ended", Context(Streams())),
+                   codec_of(tuple[Container, ...], "allocated", Context(Streams())),
+                   codec_of(tuple[int, ...], "tasks")):  # fmt: skip
+        out = bytearray()
+        put_uint(out, 1 << 40)
+        with pytest.raises(ValueError, match="run without end"):
+            column.get(Source(bytes(out)))
 
 
 AMOUNTS = st.one_of(

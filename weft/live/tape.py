@@ -20,6 +20,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -201,26 +202,36 @@ class Tape:
             self._file = -1
 
     def _write(self, data: bytes, at: int) -> None:
-        """Put data at a place of the file, which ends behind it."""
-        view = memoryview(data)
-        try:
-            while view:
-                written = os.pwrite(self._file, view, at)
-                view, at = view[written:], at + written
-            if at < self._size:
-                os.ftruncate(self._file, at)
-        except OSError as error:
-            self._fail(error)
-            return
-        self._size = at
+        """Put data at a place of the file, which ends behind it.
 
-    def _fail(self, error: OSError) -> None:
-        """Nothing more can be written, but perhaps the block, in the place of its longer tail."""
+        What makes the file longer comes first: where the disk is full, the tail stays as it was.
+        """
+        view, end = memoryview(data), at + len(data)
+        over = self._size - at
+        try:
+            for part, place in ((view[over:], self._size), (view[:over], at)):
+                done = 0
+                while done < len(part):
+                    done += os.pwrite(self._file, part[done:], place + done)
+            if end < self._size:
+                os.ftruncate(self._file, end)
+        except OSError as error:
+            self._fail(error, tail=at == self._size)
+            return
+        self._size = end
+
+    def _fail(self, error: OSError, tail: bool) -> None:
+        """Nothing more can be written, but perhaps the block, in the place of its longer `tail`;
+        where it was the block, its tail stands for it.
+        """
         if not self._failed:
             self._failed = True
             self._warn(f"the tape {self.path} ends: {error.strerror}")
-            self._rows.end(error.strerror or "it cannot be written")
-            self._pack()
+            if tail:
+                self._rows.end(error.strerror or "it cannot be written")
+                self._pack()
         if self._file >= 0:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
             os.close(self._file)
             self._file = -1

@@ -84,8 +84,8 @@ class TapeFile:
 
 
 def _frame(file: BinaryIO, open_at: int) -> tuple[int, bytes, bool] | None:
-    """The next frame and whether its sum is right; None where none can be read. The block that is
-    open begins at `open_at`.
+    """The next frame and whether its sum is right; None where the file ends before a head or, as
+    where the disk is full, within a part of the tail. The block that is open begins at `open_at`.
 
     Behind a block that took its tail's place what was there may still follow, where the process was
     killed in between: that is no frame, and nothing right comes after it.
@@ -96,6 +96,8 @@ def _frame(file: BinaryIO, open_at: int) -> tuple[int, bytes, bool] | None:
     kind, size, check = FRAME.unpack(head)
     # what is no frame may announce gigabytes
     data = file.read(min(size, os.fstat(file.fileno()).st_size))
+    if kind == TAIL and len(data) < size:
+        return None
     sums = {PACKED: zlib.crc32(data), TAIL: tail_sum(data, open_at)}
     return kind, data, len(data) == size and sums.get(kind) == check
 

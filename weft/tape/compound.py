@@ -35,6 +35,13 @@ _KNOWN = 1  # bit of a list's head: some were said before
 _ONES, _RUNS, _MIXED = 0, 1, 2  # a list's records are told one by one, as runs, or some by number
 
 
+def _checked(size: int) -> int:
+    """The size of a list of which a few bytes may tell all; raises ValueError for no such list."""
+    if size > RUN_MAX:
+        raise ValueError("the tape has a run without end")
+    return size
+
+
 class IntsColumn:
     """Numbers, most of which count on: the first one then, and how many there are."""
 
@@ -56,9 +63,7 @@ class IntsColumn:
 
     def get(self, source: Source) -> tuple[int, ...]:
         head = source.uint()
-        size, found = head >> 1, list[int]()
-        if size > RUN_MAX:
-            raise ValueError("the tape has a run without end")
+        size, found = _checked(head >> 1), list[int]()
         for _ in range(1 if head & 1 else size):
             self._last += source.signed()
             found.append(self._last)
@@ -138,7 +143,7 @@ class RepeatColumn:
         if len(values) >= REPEATS_MAX:
             values.clear()
             self._next = 0
-        size = head >> 1
+        size = _checked(head >> 1)
         found: list[Any] = []
         if not head & _KNOWN:
             found = [get(source) for _ in range(size)]
@@ -243,7 +248,7 @@ class RunsColumn:
         if len(values) >= REPEATS_MAX:
             values.clear()
             self._next = 0
-        size, how = head >> 2, head & 3
+        size, how = _checked(head >> 2), head & 3
         found: list[Any] = []
         while len(found) < size:
             known = source.uint() if how == _MIXED else 0

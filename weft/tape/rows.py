@@ -454,7 +454,7 @@ class TapeReader:
         fields = [
             [codec.get(stream.source) for _ in range(count)] for stream, codec in columns.placings
         ]
-        if sum(fields[1]) > RUN_MAX:
+        if min(fields[1], default=0) < 0 or sum(fields[1]) > RUN_MAX:
             raise ValueError("the tape has a run without end")
         return tuple([
             Placing(container, *where)
