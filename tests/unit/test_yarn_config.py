@@ -125,6 +125,12 @@ def test_the_load_simulators_nodes_leave_their_size_to_its_own_file(read):
     ]  # fmt: skip
 
 
+def test_queues_that_all_weigh_nothing_are_guaranteed_nothing(read):
+    both = {P + "root.queues": "a,b", P + "root.a.capacity": "0w", P + "root.b.capacity": "0w"}
+    found = read(xml(**both), NODES)
+    assert [found.queues[name]["capacity"] for name in "ab"] == [0.0, 0.0]
+
+
 def test_queues_of_the_fair_scheduler(read):
     text = """<allocations><queue name="root"><queue name="a"><weight>3</weight>
         <minResources>1024 mb, 1 vcores</minResources><maxResources>7 vcores</maxResources></queue>
@@ -153,6 +159,13 @@ def test_queues_of_the_fair_scheduler(read):
         (xml(**{P + "root.queues": "a,a", P + "root.a.capacity": 50}), "a queue occurs twice"),
         (xml(**{P + "root.queues": "a", P + "root.a.capacity": "much"}), "expected a percentage"),
         (xml(**{P + "root.queues": "a", P + "root.a.capacity": "[gpu=1]"}), "no node offers any"),
+        (xml(**{P + "root.queues": "a", P + "root.a.capacity": -5}), "expected a percentage"),
+        (xml(**{P + "root.queues": "a", P + "root.a.capacity": "9" * 400 + "w"}), "a number"),
+        (
+            "<allocations><queue name='a'><weight>1</weight></queue>"
+            "<queue name='b'><weight>-1</weight></queue></allocations>",
+            "weights are not negative",
+        ),
         (xml(**{"a": "${b}", "b": "${a}"}), "refers to itself"),
         (xml(**{"yarn.resourcemanager.am.max-attempts": "two"}), "expected a number, got 'two'"),
         (xml(**{"yarn.scheduler.fair.preemption": "maybe"}), "expected true or false"),

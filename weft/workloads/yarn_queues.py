@@ -34,6 +34,7 @@ def capacity_queues(
         parts = {name: _part(given, f"{path}.{name}", amounts) for name in names}
         weights = sum(amount for kind, amount in parts.values() if kind == "w")
         left = max(0.0, 1.0 - sum(amount for kind, amount in parts.values() if kind == "%"))
+        weights = weights or 1.0  # each is 0 then, and so is its part
         return {
             name: queue(
                 f"{path}.{name}", left * amount / weights if kind == "w" else amount, amounts
@@ -81,7 +82,9 @@ def _part(given: Mapping[str, str], path: str, amounts: Mapping[str, float]) -> 
     if not text:
         raise InputError(place, "is missing")
     weight = _WEIGHT.fullmatch(text)
-    return ("w", float(weight[1])) if weight else ("%", _share(text, place, amounts))
+    if text.strip().startswith("-"):
+        raise InputError(place, f"expected a percentage, a weight or amounts, got {text!r}")
+    return ("w", read_number(weight[1], place)) if weight else ("%", _share(text, place, amounts))
 
 
 def _share(text: str, place: str, amounts: Mapping[str, float]) -> float:
@@ -116,6 +119,8 @@ def fair_queues(
         read_number(item.findtext("weight", "1"), f"{path}.{name}.weight")
         for name, item in zip(names, rows, strict=True)
     ]
+    if min(weights, default=0.0) < 0:
+        raise InputError(f"queues of {path}", f"weights are not negative, got {min(weights):g}")
     made: dict[str, Any] = {}
     for name, item, weight in zip(names, rows, weights, strict=True):
         where = f"{path}.{name}"
