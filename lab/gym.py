@@ -98,8 +98,11 @@ class Scheduling(gymnasium.Env[Observation, np.int64]):
         quiet_s: float = 30.0,
         reward_s: float = 1_000.0,
     ) -> None:
-        if choices < 2 or not reward_s > 0 or pace not in ("yarn", "prompt"):
-            raise InputError("gym", "expected choices >= 2, reward_s > 0, pace yarn or prompt")
+        positive = all(one > 0 for one in (reward_s, quiet_s, until_s))
+        if choices < 2 or not positive or pace not in ("yarn", "prompt"):
+            raise InputError(
+                "gym", "expected choices >= 2, pace yarn or prompt; reward_s, quiet_s, until_s > 0"
+            )
         self._draw: Draw = jobs if callable(jobs) else _always(jobs_of(jobs))
         self._cluster = cluster_of(cluster)
         preset = choose(scheduler, matcher="lab.gym:Asking")

@@ -21,8 +21,9 @@ from sim.request import Request
 from sim.reshape import fit, misestimate, parse_error, with_arrivals, with_load
 from sim.results import Run, task_rows
 from sim.settings import SimSettings, role_settings
+from weft import plugins
 from weft.cluster import ClusterSpec
-from weft.errors import InputError
+from weft.errors import InputError, PolicyError, WeftError
 from weft.job import Job
 from weft.presets import PARTS, Preset, choose, label, with_options
 from weft.results import write_parquet
@@ -74,7 +75,7 @@ def simulated(
         simulation = make(cluster, jobs, settings, recorder)
         with quiet_collector(), _progress(progress, jobs, simulation):
             start = time.perf_counter()
-            simulation.run()
+            _run(simulation, settings.scheduler.matcher)
             wall_s = time.perf_counter() - start
     refused = [row for row in recorder.jobs if row.state == "REFUSED"]
     if len(refused) == len(jobs):
@@ -98,6 +99,18 @@ def simulated(
         names = {row.app: row.job.name for row in run.jobs}
         write_trace(request.trace, task_rows(run), names)
     return summary, run
+
+
+def _run(simulation: Simulation, matcher: str) -> None:
+    """Run to the end; what breaks in another package's matcher is one PolicyError."""
+    try:
+        simulation.run()
+    except (WeftError, PolicyError):
+        raise
+    except Exception as error:
+        if not plugins.is_outside(plugins.MATCHERS, matcher):
+            raise
+        raise plugins.broken(plugins.MATCHERS, matcher, error) from error
 
 
 def read_workload(request: Request, warn: Callable[[str], None]) -> list[Job]:

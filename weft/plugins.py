@@ -55,7 +55,7 @@ def find(group: str, name: str) -> object:
         sys.path.append("")  # the folder that the command runs in
     try:
         found = import_module(module)
-    except Exception as error:  # whatever a stranger's module does when it is loaded
+    except (Exception, SystemExit) as error:  # whatever a stranger's module does when it is loaded
         reason = f"{type(error).__name__}: {error}"
         raise InputError(place, f"cannot load {module!r}: {reason}") from error
     for part in attribute.split(".") if attribute else ():
@@ -86,17 +86,28 @@ def build(group: str, name: str, options: Options, *needs: str) -> object:
         made = factory(**read_parameters(factory, options, place))
     except TypeError as error:
         raise InputError(place, str(error)) from error
+    except WeftError:
+        raise
+    except Exception as error:
+        raise broken(group, name, error) from error
     missing = [need for need in needs if not hasattr(made, need)]
     if missing:
         raise InputError(place, f"is no {_KINDS[group]}: it has no {', '.join(missing)}")
     return made
 
 
-def guarded(group: str, name: str, kind: type[T]) -> Callable[..., T]:
-    """Load a function that answers a `kind`; what goes wrong inside it is one PolicyError.
+def broken(group: str, name: str, error: Exception) -> PolicyError:
+    """Say what went wrong in a policy, and in which line, as the traceback is not shown."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = f" ({frame.tb_frame.f_code.co_filename}:{frame.tb_lineno})" if frame else ""
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return PolicyError(f"{_KINDS[group]} {name!r}: {reason}{where}")
 
-    The error names the line of the package's code, as the traceback is not shown.
-    """
+
+def guarded(group: str, name: str, kind: type[T]) -> Callable[..., T]:
+    """Load a function that answers a `kind`; what goes wrong inside it is one PolicyError."""
     place = f"{_KINDS[group]} {name!r}"
     function = find(group, name)
     if not callable(function):
@@ -108,11 +119,7 @@ def guarded(group: str, name: str, kind: type[T]) -> Callable[..., T]:
         except WeftError:
             raise
         except Exception as error:
-            frame = error.__traceback__
-            while frame is not None and frame.tb_next is not None:
-                frame = frame.tb_next
-            where = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else ""
-            raise PolicyError(f"{place}: {type(error).__name__}: {error} ({where})") from error
+            raise broken(group, name, error) from error
         if not isinstance(answer, kind):
             raise PolicyError(f"{place}: answers a {type(answer).__name__}, not a {kind.__name__}")
         return answer

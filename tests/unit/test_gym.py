@@ -149,6 +149,14 @@ def test_a_queue_below_its_guarantee_is_nothing_that_an_agent_can_take_away():
     assert max(ends) < 1.2 * min(ends), "both halves were worked on side by side"
 
 
+@pytest.mark.parametrize("name", ["quiet_s", "until_s", "reward_s"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+def test_times_that_lead_nowhere_are_refused(name: str, value: float):
+    """Heartbeats every 0 s would have virtual time stand still for ever."""
+    with pytest.raises(InputError, match="reward_s, quiet_s, until_s > 0"):
+        Scheduling(few, **{name: value})
+
+
 def test_a_policy_file_that_is_none_is_told(tmp_path: Path):
     path = tmp_path / "p.json"
     cases = {
