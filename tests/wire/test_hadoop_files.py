@@ -1,6 +1,7 @@
 """WebHDFS over a folder, as Hadoop's clients of several versions ask for it."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -88,6 +89,40 @@ def test_results_are_committed_by_renames_as_hadoops_committer_does(tmp_path: Pa
             assert await put(source, f"RENAME&destination={to}") is False, (source, to)
         assert (tmp_path / "folder/part-00000").exists()
         async with session.put(f"{base}/folder?op=RENAME&destination=/../x") as got:
+            assert got.status == 403
+
+    talk(tmp_path, conversation)
+
+
+def test_a_rename_replaces_nothing_unless_it_says_so(tmp_path: Path) -> None:
+    """As HDFS: false for what is there; with options an error, or the file is replaced."""
+    for name, text in (("a/f", "new"), ("b/f", "old"), ("c/a/z", "z"), ("g", "g"), ("h", "h")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "alias").symlink_to(tmp_path / "a")
+    (tmp_path / "loop").symlink_to("loop")
+
+    async def conversation(session: ClientSession, base: str) -> None:
+        async def rename(name: str, query: str) -> tuple[int, str]:
+            async with session.put(f"{base}/{name}?op=RENAME{query}") as got:
+                return got.status, (await got.text())[:16]
+
+        for name, to in (("a/f", "/b"), ("a", "/c"), ("a", "/alias/in")):
+            assert await rename(name, f"&destination={to}") == (200, '{"boolean": fals'), name
+        assert (tmp_path / "b/f").read_text() == "old"
+        for query in ("", "&destination=", "&destination=x"):
+            assert (await rename("a/f", query))[0] == 400, query
+        assert (await rename("a/f", "&destination=/loop/x"))[0] == 403
+        assert (await rename("g", "&destination=/h&renameoptions=NONE"))[0] == 403
+        assert (await rename("g", "&destination=/a&renameoptions=OVERWRITE"))[0] == 500
+        assert (tmp_path / "h").read_text() == "h"
+        assert await rename("g", "&destination=/h&renameoptions=OVERWRITE") == (200, "")
+        assert (tmp_path / "h").read_text() == "g"
+        async with session.get(f"{base}/?op=LISTSTATUS") as got:  # a broken link hides no other
+            names = [one["pathSuffix"] for one in (await got.json())["FileStatuses"]["FileStatus"]]
+        assert names == ["a", "alias", "b", "c", "h"]
+        os.mkfifo(tmp_path / "pipe")
+        async with session.get(f"{base}/pipe?op=OPEN") as got:
             assert got.status == 403
 
     talk(tmp_path, conversation)

@@ -5,6 +5,7 @@ under the folder, whatever dots and links it has.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ _JAVA_ERROR = {
     NotADirectoryError: (403, "org.apache.hadoop.fs.ParentNotDirectoryException"),
     PermissionError: (403, "org.apache.hadoop.security.AccessControlException"),
     ValueError: (400, "java.lang.IllegalArgumentException"),
+    OverflowError: (400, "java.lang.IllegalArgumentException"),
 }
 
 
@@ -87,7 +89,10 @@ class Folder:
         if ".." in parts or any("\0" in part for part in parts):
             raise PermissionError("the name leaves the file system")
         path = self.root.joinpath(*parts)
-        resolved = path.resolve()
+        try:
+            resolved = path.resolve()
+        except RuntimeError:  # what Python before 3.13 says of links that lead to each other
+            raise PermissionError("the name is a loop of links") from None
         if resolved != self.root and self.root not in resolved.parents:
             raise PermissionError("the name leaves the file system")
         return path
@@ -99,7 +104,7 @@ class Folder:
             if call is None:
                 raise ValueError(f"{request.method} {operation or '(no op)'} is not served")
             return await call(request, self.place(request.match_info.get("path", "")))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             kinds = (kind for kind in _JAVA_ERROR if isinstance(error, kind))
             status, java_class = _JAVA_ERROR.get(next(kinds, OSError), (500, "java.io.IOException"))
             body = {
@@ -161,7 +166,10 @@ class Folder:
 
     async def _list(self, request: web.Request, path: Path) -> web.Response:
         if path.is_dir():
-            items = [self._status_of(one, one.name) for one in sorted(path.iterdir())]
+            items = []
+            for one in sorted(path.iterdir()):
+                with contextlib.suppress(OSError):  # gone meanwhile, or a link to nothing
+                    items.append(self._status_of(one, one.name))
         else:
             items = [self._status_of(path, "")]
         return web.json_response({"FileStatuses": {"FileStatus": items}})
@@ -186,6 +194,8 @@ class Folder:
     async def _open(self, request: web.Request, path: Path) -> web.StreamResponse:
         if path.is_dir():
             raise FileNotFoundError(21, "is a folder")
+        if path.exists() and not path.is_file():  # to open a pipe is to wait for its writer
+            raise PermissionError("is no regular file")
         if request.query.get("noredirect", "").lower() == "true":
             return web.json_response({"Location": str(request.url)})
         offset = int(request.query.get("offset", "0"))
@@ -245,11 +255,24 @@ class Folder:
         return web.json_response({"boolean": True})
 
     async def _rename(self, request: web.Request, path: Path) -> web.Response:
-        to = self.place(request.query.get("destination", ""))
+        """As HDFS does: nothing that is there is replaced, unless the caller says so by options.
+
+        With options errors are told as such: such a caller reads no result (`FileContext.rename`).
+        """
+        name = request.query.get("destination", "")
+        if not name.startswith("/"):
+            raise ValueError(f"the destination {name!r} is not an absolute path")
+        to, options = self.place(name), request.query.get("renameoptions", "").upper()
+        if options:
+            _check_rename(path, to, overwrite="OVERWRITE" in options.split(","))
+            path.replace(to)
+            return web.Response()
+        if to.is_dir():
+            to = to / path.name
         gone = not path.exists() or not to.parent.is_dir()
-        if gone or (to.exists() and not to.is_dir()) or path in (to, *to.parents):
+        if gone or os.path.lexists(to) or _is_within(to, path):
             return web.json_response({"boolean": False})
-        path.rename(to / path.name if to.is_dir() else to)
+        path.rename(to)
         return web.json_response({"boolean": True})
 
     async def _permission(self, request: web.Request, path: Path) -> web.Response:
@@ -286,6 +309,32 @@ class Folder:
     async def _nothing(self, request: web.Request, path: Path) -> web.Response:
         path.stat()
         return web.Response()
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    """Whether a path is a folder or below it, seen through links, too."""
+    real, above = path.resolve(), folder.resolve()
+    return folder in (path, *path.parents) or above in (real, *real.parents)
+
+
+def _check_rename(path: Path, to: Path, *, overwrite: bool) -> None:
+    """What HDFS refuses of a rename with options; raises OSError."""
+    if not path.exists():
+        raise FileNotFoundError(2, "no such file")
+    if not to.parent.is_dir():
+        raise FileNotFoundError(2, "the destination's folder is not there")
+    if path.resolve() == to.resolve():
+        raise FileExistsError(17, "it is its own destination")
+    if _is_within(to, path):
+        raise OSError(22, "a folder cannot go into itself")
+    if not os.path.lexists(to):
+        return
+    if not overwrite:
+        raise FileExistsError(17, "the destination is there already")
+    if path.is_dir() != to.is_dir():
+        raise OSError(22, "one is a folder, the other is not")
+    if to.is_dir() and any(to.iterdir()):
+        raise OSError(39, "the destination is not empty")
 
 
 async def _without_type(request: web.Request, response: web.StreamResponse) -> None:
