@@ -119,3 +119,35 @@ def test_damage_is_told_and_never_more() -> None:
                     read_stages(events.stages())
                 except ValueError:
                     continue
+
+
+def test_a_log_that_unpacks_without_end_takes_no_memory(tmp_path: Path) -> None:
+    """Frames of 128 KiB of one byte take four bytes each: 2 GiB in a file of 64 kB."""
+    block = (1 << 1 | 1 << 17 << 3).to_bytes(3, "little") + b"\0"
+    frame = b"\x28\xb5\x2f\xfd\x00\x38" + block * 16_000
+    (tmp_path / f"{APP}_1.zstd").write_bytes(frame)
+    log, largest = EventLog(tmp_path, APP), 0
+    usual = log._begin
+
+    def begin(file: Path) -> None:
+        usual(file)
+        unpack = log._unpack.decompress
+
+        class Seen:
+            def decompress(self, data: bytes) -> bytes:
+                nonlocal largest
+                found: bytes = unpack(data)
+                largest = max(largest, len(found))
+                return found
+
+        log._unpack = Seen()
+
+    log._begin = begin  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="an event of more than"):
+        log.read()
+    assert 0 < largest <= 34 << 20
+
+
+def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / f"{APP}_1")
+    assert not EventLog(tmp_path, APP).read()

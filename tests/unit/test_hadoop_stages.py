@@ -109,6 +109,9 @@ def test_damage_is_refused_or_harmless() -> None:
         except ValueError:
             continue
         assert left is None or left.task_s >= 0
+    many = [item(n, "COMPLETE", 15 * 10**307, 15 * 10**307) for n in (0, 1)]
+    with pytest.raises(ValueError, match="stage 0"):  # their sum is no float
+        read_stages(many)
     for whole in ("text", {"RemoteException": {}}, 3):
         with pytest.raises((ValueError, TypeError)):
             read_stages(whole)  # type: ignore[arg-type]

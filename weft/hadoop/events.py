@@ -18,6 +18,7 @@ BYTES_MAX = 32 << 20  # unpacked, of one look; the rest waits for the next
 STAGES_MAX = 100_000
 PART = re.compile(r"events_(\d+)_")
 _CHUNK = 1 << 18
+_PACKED_CHUNK = 1 << 10  # four bytes may unpack to 128 KiB: never more than `BYTES_MAX` at a time
 
 
 class Events:
@@ -161,9 +162,12 @@ class EventLog:
         if names[-1].is_dir():
             parts = [(PART.match(path.name), path) for path in names[-1].iterdir()]
             return [path for found, path in sorted(
-                ((found, path) for found, path in parts if found), key=lambda p: int(p[0][1])
+                ((found, path) for found, path in parts if found and path.is_file()),
+                key=lambda p: int(p[0][1]),
             )]  # fmt: skip
-        return [names[-1]]
+        return (
+            [names[-1]] if names[-1].is_file() else []
+        )  # to open a pipe is to wait for its writer
 
     def _renamed(self, files: list[Path]) -> bool:
         """Whether the file goes on under its final name: `.inprogress` is dropped at the end."""
@@ -185,9 +189,10 @@ class EventLog:
     def _read(self, left: int) -> int:
         """Read on in the file; returns how much may still be read."""
         assert self._file is not None
+        size = _CHUNK if self._unpack is None else _PACKED_CHUNK
         with self._file.open("rb") as file:
             file.seek(self._offset)
-            while left > 0 and (chunk := file.read(_CHUNK)):
+            while left > 0 and (chunk := file.read(size)):
                 self._offset += len(chunk)
                 try:
                     data = chunk if self._unpack is None else self._unpack.decompress(chunk)

@@ -189,10 +189,10 @@ class Graphs:
             if attempt not in live:
                 del self._followed[attempt]
             if master.done == "SUCCEEDED" and found.stages:
-                run, found.stages = outline(found.stages), []
+                stages, found.stages = found.stages, []
                 try:
-                    self._history.keep(master.user, master.name, run)
-                except OSError as error:
+                    self._history.keep(master.user, master.name, outline(stages))
+                except (OSError, ValueError, ArithmeticError) as error:  # odd data harm nobody else
                     self._log.warning("a run is not kept", name=master.name, reason=str(error))
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 STAGES_MAX = 1_000  # of one application that are looked at: the newest, as many as Spark keeps
 NAME_MAX = 200
+TASKS_MAX = 2**31 - 1  # of a stage: an Int of Spark's
 OVER = ("COMPLETE", "SKIPPED", "FAILED")
 
 
@@ -92,8 +93,8 @@ def read_stages(items: Sequence[Mapping[str, Any]]) -> list[Stage]:
 def _stage(item: Mapping[str, Any], key: tuple[str, int]) -> Stage:
     finished, tasks = int(item["numCompleteTasks"]), int(item["numTasks"])
     spent_s = (float(item["executorRunTime"]) + float(item["executorDeserializeTime"])) / 1000
-    if tasks < 0 or finished < 0 or not 0 <= spent_s < 1e12:
-        raise ValueError(f"stage {item['stageId']} has {tasks} tasks that took {spent_s} s")
+    if not (0 <= tasks <= TASKS_MAX and 0 <= finished <= TASKS_MAX and 0 <= spent_s < 1e12):
+        raise ValueError(f"stage {item['stageId']}: {tasks:g} tasks, {finished:g} took {spent_s} s")
     parents = item.get("parentIds")
     return Stage(
         key, tasks, finished, max(0, int(item["numActiveTasks"])),
