@@ -15,6 +15,7 @@ from rm.applications import ENDED_WHOLE_MAX, OVER, kill_app, move_app, open_app,
 from rm.containers import move_masters
 from rm.leaving import decommission, recommission
 from rm.lifetime import limit
+from rm.masters import ASKS_MIN, OPEN_ASKED
 from rm.placing.feasible import fits_a_class
 from rm.placing.gang_room import check_gangs
 from rm.placing.hosting import check_master
@@ -30,6 +31,7 @@ from weft.ids import AppId, NodeId
 from weft.job import Job, Stage
 from weft.jobfile import job_to_dict
 from weft.messages import client_address
+from weft.recording import Recording
 from weft.requests import (
     READS,
     ApplicationAccepted,
@@ -175,6 +177,8 @@ def _check_fits(books: Books, job: Job) -> None:
         vector = books.types.vector(job.master.demand, "master.demand")
         if books.classes and not fits_a_class(books, vector, job.master.label):
             raise InputError("master.demand", "the master fits on no node")
+        if job.master.recorded is not None:
+            _check_recording(books, job.master.recorded)
         return
     for position, stage in enumerate(job.stages):
         place = f"stages[{position}].demand"
@@ -190,6 +194,36 @@ def _check_fits(books: Books, job: Job) -> None:
                 raise InputError(
                     place, f"a task of stage {stage.name!r} ({what}) fits on no node{label}"
                 )
+
+
+def _check_recording(books: Books, recording: Recording) -> None:
+    """All that a recorded master waits for must be possible: it would wait without end."""
+    place = "master.recorded.requests"
+    if len(recording.requests) > ASKS_MIN:
+        text = f"{len(recording.requests)} are more than the {ASKS_MIN} that an open job may have"
+        raise InputError(place, text)
+    racks = {node.rack for node in books.nodes.values()}
+    for position, request in enumerate(recording.requests):
+        demand = books.types.vector(request.demand, f"{place}[{position}].demand")
+        if not request.held_s or not books.classes:
+            continue
+        if not fits_a_class(books, demand, request.label):
+            label = f" with label {request.label!r}" if request.label else ""
+            raise InputError(f"{place}[{position}].demand", f"it fits on no node{label}")
+        if request.strict and (request.nodes or request.racks):
+            near = racks.intersection(request.racks)
+            if not near and not any(name in books.nodes for name in request.nodes):
+                raise InputError(f"{place}[{position}].nodes", "none of them is there")
+    pending, beyond = 0, [0] * len(recording.requests)  # wanted and never granted, by request
+    for position, ask in enumerate(recording.asks):
+        more = max(0, ask.total - len(recording.requests[ask.request].held_s))
+        pending += more - beyond[ask.request]
+        beyond[ask.request] = more
+        if pending > OPEN_ASKED:
+            raise InputError(
+                f"master.recorded.asks[{position}]",
+                f"{pending} containers pending; at most {OPEN_ASKED} of an open job",
+            )
 
 
 def _demands(books: Books, stage: Stage, place: str) -> set[Vector]:

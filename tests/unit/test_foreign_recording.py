@@ -184,6 +184,30 @@ def test_a_wrong_recording_names_its_place(change: dict[str, Any], place: str) -
     assert caught.value.place == place
 
 
+@pytest.mark.parametrize(
+    ("requests", "total"),
+    [
+        ((Request({"gpus": 1.0}, (5.0,)),), 1),
+        ((Request({"vcores": 100.0}, (5.0,)),), 1),
+        ((Request(EXECUTOR, (5.0,), label="gpu"),), 1),
+        ((Request(EXECUTOR, (5.0,), nodes=("n99",), strict=True),), 1),
+        ((Request(EXECUTOR, (5.0,)),), 10**9),
+        ((Request(EXECUTOR, (5.0,)),) * 1_001, 1),
+    ],
+    ids=["resource", "size", "label", "node", "total", "requests"],
+)
+def test_what_a_recorded_master_would_wait_for_without_end_is_refused(
+    requests: tuple[Request, ...], total: int
+) -> None:
+    asks = tuple(Asked(0.0, number, total, 1.0, 1.0) for number in range(len(requests)))
+    recorder = Recorder()
+    jobs = [open_job("etl", Recording(9.0, requests, asks))]
+    chosen = SimSettings(scheduler=preset("capacity"), prompt=True)
+    (row,) = Simulation(cluster(), jobs, chosen, recorder).run().jobs
+    assert row.state == "REFUSED"
+    assert "master.recorded" in row.diagnostics
+
+
 def test_what_if_simulates_foreign_applications_under_another_scheduler() -> None:
     """As `weft whatif` does with a manager's tape, on which jobs have commands and no recording."""
     (request,) = GROWS.requests
