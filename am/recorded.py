@@ -44,9 +44,11 @@ _NO_TASK: Final = -1  # what runs in an open job's container is nobody's task
 class Row:
     """One request, and what was granted under it."""
 
-    __slots__ = ("base", "demand", "granted", "holds", "lost", "request", "said", "told", "total")
+    __slots__ = ("base", "demand", "granted", "holds", "lost", "place", "request", "said", "told",
+                 "total")  # fmt: skip
 
-    def __init__(self, request: Request, types: ResourceTypes) -> None:
+    def __init__(self, place: int, request: Request, types: ResourceTypes) -> None:
+        self.place = place  # among the requests
         self.request = request
         self.demand: Vector = types.vector(request.demand)
         self.holds = deque(request.held_s)  # of containers that were not granted yet
@@ -167,7 +169,7 @@ class Book:
         """Tell a request whose total or estimates changed."""
         assert row.said is not None
         row.told = row.wanted
-        number, request = self._first + self.rows.index(row), row.request
+        number, request = self._first + row.place, row.request
         ask = Ask(
             number, row.told, row.demand, row.said.duration_s, row.said.pri_score,
             AskType.DEFAULT, 0, request.nodes, request.racks, request.label, False, request.strict,
@@ -244,7 +246,7 @@ class RecordedWork:
         accepted: AttemptAccepted,
         now: float,
     ) -> None:
-        rows = [Row(request, accepted.types) for request in recording.requests]
+        rows = [Row(n, one, accepted.types) for n, one in enumerate(recording.requests)]
         self.attempt_id = attempt_id
         self.recording = recording
         self.book = Book(rows, settings.resend_s, lossless=settings.lossless)
