@@ -214,11 +214,10 @@ def _check_recording(books: Books, recording: Recording) -> None:
             near = racks.intersection(request.racks)
             if not near and not any(name in books.nodes for name in request.nodes):
                 raise InputError(f"{place}[{position}].nodes", "none of them is there")
-    pending, beyond = 0, [0] * len(recording.requests)  # wanted and never granted, by request
-    for position, ask in enumerate(recording.asks):
-        more = max(0, ask.total - len(recording.requests[ask.request].held_s))
-        pending += more - beyond[ask.request]
-        beyond[ask.request] = more
+    pending, asked = 0, [0] * len(recording.requests)
+    for position, ask in enumerate(recording.asks):  # of a full cluster, which has granted nothing
+        pending += ask.total - asked[ask.request]
+        asked[ask.request] = ask.total
         if pending > OPEN_ASKED:
             raise InputError(
                 f"master.recorded.asks[{position}]",

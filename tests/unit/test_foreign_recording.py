@@ -193,8 +193,9 @@ def test_a_wrong_recording_names_its_place(change: dict[str, Any], place: str) -
         ((Request(EXECUTOR, (5.0,), nodes=("n99",), strict=True),), 1),
         ((Request(EXECUTOR, (5.0,)),), 10**9),
         ((Request(EXECUTOR, (5.0,)),) * 1_001, 1),
+        ((Request(EXECUTOR, (5.0,) * 60_000),) * 2, 60_000),
     ],
-    ids=["resource", "size", "label", "node", "total", "requests"],
+    ids=["resource", "size", "label", "node", "total", "requests", "all held"],
 )
 def test_what_a_recorded_master_would_wait_for_without_end_is_refused(
     requests: tuple[Request, ...], total: int

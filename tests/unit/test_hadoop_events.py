@@ -121,6 +121,18 @@ def test_damage_is_told_and_never_more() -> None:
                     continue
 
 
+def test_a_line_that_cannot_be_read_takes_no_other_with_it(tmp_path: Path) -> None:
+    odd = ("no json", '{"Event": "SparkListenerStageSubmitted", "Stage Info": []}')
+    lines = list(LINES)
+    for place, line in ((3, odd[0]), (9, odd[1])):
+        lines.insert(place, line)
+    (tmp_path / f"{APP}_1").write_text("\n".join(lines) + "\n")
+    log = EventLog(tmp_path, APP)
+    assert log.read()
+    assert log.events.stages() == after(len(LINES))
+    assert (log.odd, log.why_odd[:9]) == (2, "Expecting")
+
+
 def test_a_log_that_unpacks_without_end_takes_no_memory(tmp_path: Path) -> None:
     """Frames of 128 KiB of one byte take four bytes each: 2 GiB in a file of 64 kB."""
     block = (1 << 1 | 1 << 17 << 3).to_bytes(3, "little") + b"\0"

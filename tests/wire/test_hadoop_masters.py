@@ -4,8 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from testkit.hadoop import FakeManager, foreign_master
 from weft.hadoop import hadoop_pb2 as pb
+from weft.hadoop import translate
+from weft.hadoop.errors import HadoopError
+from weft.hadoop.masters import RELEASES_MAX
 from weft.ids import container_id
 from weft.messages import Ask, Container, ContainerEnd, ContainersGranted, Outcome, Preemption
 
@@ -119,6 +124,18 @@ def test_what_was_given_back_is_given_back_to_the_next_manager() -> None:
         beats.manager.asked.clear()
         master.hear(ContainersGranted(master.attempt, 0, resync=True, epoch=1))
         await beats.beat()
+        assert [m.releases for m in beats.manager.asked if m.releases] == [(number,)]
+
+    talk(conversation)
+
+
+def test_a_call_that_gives_back_without_measure_is_refused_and_changes_nothing() -> None:
+    async def conversation(beats: Beats) -> None:
+        many = [translate.container(0, container_id(beats.master.attempt, 2))] * (RELEASES_MAX + 1)
+        with pytest.raises(HadoopError, match="gives back 100001 containers"):
+            await beats.beat(releases=many)
+        await beats.beat(releases=many[:2])
+        number = container_id(beats.master.attempt, 2)
         assert [m.releases for m in beats.manager.asked if m.releases] == [(number,)]
 
     talk(conversation)

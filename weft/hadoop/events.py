@@ -130,13 +130,19 @@ class EventLog:
     def __init__(self, folder: Path, application: str) -> None:
         self._folder, self._application = folder, application
         self.events = Events()
+        self.odd = 0  # events that told nothing right
+        self.why_odd = ""  # the first of them
         self._file: Path | None = None
         self._offset = 0
         self._rest = b""
         self._unpack: Any = None
 
     def read(self) -> bool:
-        """Take what was written since; whether there is a log. Raises ValueError for odd data."""
+        """Take what was written since; whether there is a log.
+
+        Raises ValueError for a file that cannot be read on; a line that tells nothing right is
+        counted and left out.
+        """
         left = BYTES_MAX
         files = self._files()
         if not files:
@@ -204,8 +210,16 @@ class EventLog:
                     raise ValueError(f"{self._file.name}: an event of more than {LINE_MAX} bytes")
                 for line in lines:
                     if line.strip():
-                        self.events.take(line.decode("utf-8", "replace"))
+                        self._take(line.decode("utf-8", "replace"))
         return left
+
+    def _take(self, line: str) -> None:
+        """Take one line; one that tells nothing right is counted, and those after it are taken."""
+        try:
+            self.events.take(line)
+        except ValueError as error:
+            self.odd += 1
+            self.why_odd = self.why_odd or str(error)
 
 
 def _newest(path: Path) -> float:

@@ -168,8 +168,14 @@ class Graphs:
             return False
         if found.log is None:
             found.log = EventLog(self._events, found.master.app_name)
+        odd = found.log.odd
         if not await asyncio.to_thread(found.log.read):
             return False
+        if found.log.odd and not odd:
+            self._log.warning(
+                "an event log has lines that cannot be read",
+                application=found.master.app_name, lines=found.log.odd, reason=found.log.why_odd,
+            )  # fmt: skip
         found.cpus = found.log.events.cpus
         self._take(found, read_stages(found.log.events.stages()))
         return True

@@ -42,6 +42,7 @@ from weft.resources import Vector
 REPEAT_S = 2.0  # wall clock: registrations and ends are said again
 ANSWER_S = 60.0  # a registration or an end that the manager does not answer for so long is refused
 LINGER_S = 0.1  # an `allocate` that asks for more waits so long for the first grants
+RELEASES_MAX = 100_000  # containers given back by one call
 BLACKLIST = 0
 _TOKEN_LIFE_MS = 600_000  # of a grant that its master does not use
 
@@ -134,6 +135,11 @@ class ForeignMaster:
             raise invalid_master_request(
                 f"{self._name()} expected response id {self._response_id},"
                 f" got {message.response_id}"
+            )
+        if len(message.releases) > RELEASES_MAX:
+            raise invalid_master_request(
+                f"{self._name()} gives back {len(message.releases)} containers in one call,"
+                f" at most {RELEASES_MAX} can be"
             )
         told = message.progress
         self._progress = min(1.0, max(0.0, told)) if told == told else 0.0  # noqa: PLR0124 (NaN)
