@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,12 @@ def replay(
         show.echo_json(told)
     else:
         _show(told)
-    differ = [row for row in told if row["difference"]]
+    halted = sum(bool(row["problem"]) for row in told)
+    if halted:
+        raise InputError("TAPE", f"{halted} of {len(told)} tapes cannot be replayed to their end")
+    differ = sum(bool(row["difference"]) for row in told)
     if differ:
-        raise WeftError(f"{len(differ)} of {len(told)} tapes replay otherwise than they ran")
+        raise WeftError(f"{differ} of {len(told)} tapes replay otherwise than they ran")
 
 
 def _all_replayed(
@@ -88,7 +92,12 @@ def _all_replayed(
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(tapes)), context) as pool:
         found = {i: pool.submit(_replayed, tapes[i], until_s, options) for i in order}
-        return [found[i].result() for i in range(len(tapes))]
+        try:
+            return [found[i].result() for i in range(len(tapes))]
+        except BrokenProcessPool:
+            raise WeftError(
+                "a process that replayed a tape was killed: was memory short?"
+            ) from None
 
 
 def _replayed(tape: TapeFile, until_s: float, options: dict[str, Any]) -> dict[str, Any]:
@@ -101,8 +110,12 @@ def _replayed(tape: TapeFile, until_s: float, options: dict[str, Any]) -> dict[s
         click.echo(f"note: {tape.path.name}: recorded by other code ({version})", err=True)
     began_s = time.perf_counter()
     listen = _printer(options["from_s"], options["core"]) if options["from_s"] < math.inf else None
+    run, problem = Replay(checked=options["check"], on_answer=listen), ""
     with quiet_collector():
-        run = Replay(checked=options["check"], on_answer=listen).run(tape.rows(), until_s)
+        try:
+            run.run(tape.rows(), until_s)
+        except WeftError as error:
+            problem = error.problem if isinstance(error, InputError) else str(error)
     difference = None
     if (found := run.difference) is not None:
         difference = {
@@ -123,6 +136,8 @@ def _replayed(tape: TapeFile, until_s: float, options: dict[str, Any]) -> dict[s
         "answers_compared": run.sums,
         "until_s": run.now,
         "ended": run.ended,
+        "closed": None if run.stopped or problem else bool(run.ended),
+        "problem": problem,
         "replay_s": time.perf_counter() - began_s,
         "difference": difference,
     }
@@ -139,22 +154,36 @@ def _show(told: list[dict[str, Any]]) -> None:
                 row["placements"],
                 row["answers_compared"],
                 row["until_s"],
-                row["ended"] or "cut off",
-                "otherwise" if row["difference"] else "the same",
+                row["ended"] or ("cut off" if row["closed"] is False else "-"),
+                _decided(row),
             )
             for row in told
         ],
         title=f"{len(told)} tapes, {sum(row['bytes'] for row in told):,} bytes",
     )
     for row in told:
+        name = Path(row["tape"]).name
+        if row["problem"]:
+            click.echo(f"{name}: {safe(row['problem'])}; replayed up to {row['until_s']:.6f} s")
+        elif row["closed"] is False:
+            click.echo(f"{name}: ends without its closing frame: what came later is not on it")
         if (found := row["difference"]) is not None:
             click.echo(
-                f"{Path(row['tape']).name}: event {found['event_number']:,} at "
+                f"{name}: event {found['event_number']:,} at "
                 f"{found['now_s']:.6f} s in {found['core']}\n"
                 f"  event:    {safe(found['event'])}\n"
                 f"  live:     {safe(found['live'])}\n"
                 f"  replayed: {safe(found['replayed'])}"
             )
+
+
+def _decided(row: Mapping[str, Any]) -> str:
+    """How what was replayed compares, in words that claim no more than was compared."""
+    if row["difference"]:
+        return "otherwise"
+    if row["problem"]:
+        return "the same, then unknown"
+    return "the same" if row["closed"] else "the same so far"
 
 
 def _printer(from_s: float, core: str) -> Callable[[str, Any, float, list[Any]], None]:
@@ -194,6 +223,8 @@ def _stand(
         raise InputError("--until", f"no Resource Manager had begun by {until_s:g} s")
     if run.difference is not None:
         click.echo(f"note: it decided otherwise at {run.difference.now:.6f} s", err=True)
+    elif not run.stopped and not run.ended:
+        click.echo(f"note: the tape ends at {run.now:.6f} s without its closing frame", err=True)
     client = AskedManager(manager, run.now)
     found: dict[str, Any] = {}
     if options["explain"]:

@@ -74,7 +74,8 @@ class Replay:
     placements: int = 0
     sums: int = 0  # answers that were compared as a whole
     now: float = 0.0
-    ended: str = ""  # why the tape ends; empty: it was cut off, as by SIGKILL
+    ended: str = ""  # why the tape ends; empty: it was cut off, as by SIGKILL, or ...
+    stopped: bool = False  # ... was not fed to its end
     difference: Difference | None = None
     _given: dict[Address, Json] = field(default_factory=dict)
 
@@ -85,10 +86,12 @@ class Replay:
         """
         for row in rows:
             if isinstance(row, Handled):
-                if row.now > until_s:
+                self.stopped = row.now > until_s
+                if self.stopped:
                     break
                 self._feed(row)
-                if self.difference is not None:
+                self.stopped = self.difference is not None
+                if self.stopped:
                     break
             elif isinstance(row, Given):
                 self._given.setdefault(row.address, {})[row.key] = row.value

@@ -1,5 +1,6 @@
 """A tape on disk ends where it must, and the process that keeps it goes on."""
 
+import contextlib
 import errno
 import json
 import lzma
@@ -8,6 +9,7 @@ import pickle
 import stat
 import struct
 import zlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,17 +22,8 @@ from nm.settings import NodeSettings
 from sim.replay import Replay, make_core
 from weft.effects import ClientRequested, TimerFired
 from weft.errors import InputError, WeftError
-from weft.live.tape import (
-    BLOCK_ROWS,
-    BLOCK_S,
-    FILTERS,
-    FRAME,
-    GATHERED_MAX,
-    PACKED,
-    TAIL,
-    Tape,
-    tail_sum,
-)
+from weft.live.frames import HEAD, HEAD_SIZE, PACKED, TAIL, Chain
+from weft.live.tape import BLOCK_BYTES, BLOCK_ROWS, BLOCK_S, FILTERS, GATHERED_MAX, Tape
 from weft.live.tapefile import find_tapes, open_tape
 from weft.messages import NodeHeartbeated
 from weft.requests import GetMetrics
@@ -148,11 +141,10 @@ def test_a_killed_process_leaves_all_that_was_flushed(tmp_path: Path) -> None:
     tape.path.write_bytes(seen[-1][1][:-1])
     assert len(list(open_tape(tape.path).rows())) > BLOCK_ROWS, "blocks before the tail are whole"
     data = seen[-1][1]
-    second = data.index(b"\n") + 1
-    second += FRAME.size + FRAME.unpack_from(data, second)[1]  # of three frames
-    hit = second + FRAME.size + 9
+    line, frames = parted(data)
+    hit = len(line) + len(frames[0]) + HEAD_SIZE + 9  # in the second of three frames
     tape.path.write_bytes(data[:hit] + bytes([data[hit] ^ 1]) + data[hit + 1 :])
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(InputError, match=r"is damaged: frame 2 at byte [\d,]+: its bytes are not"):
         list(open_tape(tape.path).rows())
 
 
@@ -165,8 +157,11 @@ def test_what_is_no_tape_is_refused(tmp_path: Path) -> None:
     tape = begun(tmp_path, 10**6, [])
     tape.close()
     first, _, rest = tape.path.read_bytes().partition(b"\n")
+    tape.path.write_bytes(first.replace(b"tape 7", b"tape 6") + b"\n" + rest)
+    with pytest.raises(InputError, match="format 6; this version reads format 7: replay it with"):
+        open_tape(tape.path)
     tape.path.write_bytes(first + b"\nxxxx" + rest[4:])
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(InputError, match="is damaged: frame 1 at byte"):
         list(open_tape(tape.path).rows())
     older = first.replace(b'"schema": "', b'"schema": "0')
     tape.path.write_bytes(older + b"\n" + rest)
@@ -176,13 +171,23 @@ def test_what_is_no_tape_is_refused(tmp_path: Path) -> None:
         make_core({"kind": "Unheard"}, {})
 
 
+def parted(data: bytes) -> tuple[bytes, list[bytes]]:
+    """A tape's first line and its frames."""
+    at = data.index(b"\n") + 1
+    line, frames = data[:at], []
+    while at < len(data):
+        size = HEAD_SIZE + HEAD.unpack_from(data, at)[1]
+        frames.append(data[at : at + size])
+        at += size
+    return line, frames
+
+
 def framed(folder: Path, kind: int, data: bytes) -> Path:
     """A tape of one frame whose sum is right."""
     tape = begun(folder, 10**6, [])
     tape.close()
-    first, _, _ = tape.path.read_bytes().partition(b"\n")
-    check = tail_sum(data, len(first) + 1) if kind == TAIL else zlib.crc32(data)
-    tape.path.write_bytes(first + b"\n" + FRAME.pack(kind, len(data), check) + data)
+    line, _ = parted(tape.path.read_bytes())
+    tape.path.write_bytes(line + Chain(line).frame(kind, data))
     return tape.path
 
 
@@ -211,18 +216,21 @@ def test_bytes_that_no_process_wrote_are_told_in_one_line_and_take_no_room(
     endless = b"\xff" * (1 << 20) + b"\1"
     tail = zlib.compress(block((0, b"\xff"), (1, endless)))
     read(framed(tmp_path / "number", TAIL, tail), "number without end")
+    with monkeypatch.context() as patched:  # many times what it took, and nothing was free
+        patched.setattr("weft.tape.streams.FREE_MAX", 1 << 10)
+        read(framed(tmp_path / "text", PACKED, pack(block((2, bytes(1 << 20))))), "run without end")
     made = b"\0\1a" + bytes([2]) + b"[]"
     tail = zlib.compress(block((0, b"\xff"), (1, b"\0"), (2, made)))
     read(framed(tmp_path / "core", TAIL, tail), "no core can be made")
     read(framed(tmp_path / "half", TAIL, tail[:-5]), "its end unpacks without end, or is none")
     read(framed(tmp_path / "none", TAIL, b"none"), "is damaged")
-    monkeypatch.setattr("weft.live.tapefile._BLOCK_BYTES_MAX", 1 << 16)
+    monkeypatch.setattr("weft.live.tapefile.BLOCK_BYTES_MAX", 1 << 16)
     read(framed(tmp_path / "bomb", PACKED, pack(bytes(1 << 20))), "a block unpacks to more than")
     read(framed(tmp_path / "fuse", TAIL, zlib.compress(bytes(1 << 20))), "unpacks without end")
     (tmp_path / "line").mkdir()
     odd = tmp_path / "line" / "odd.tape"
-    odd.write_bytes(b'{"tape": "weft tape 6", "began": "x"}\n')
-    with pytest.raises(InputError, match="is no tape"):
+    odd.write_bytes(b'{"tape": "weft tape 7", "began": "x"}\n')
+    with pytest.raises(InputError, match="does not say when it began"):
         find_tapes(tmp_path / "line")
 
 
@@ -256,19 +264,115 @@ def test_parts_of_a_tail_behind_its_block_are_not_read_again(tmp_path: Path) -> 
     for number in range(40):
         tape.handled("node:n1", NodeHeartbeated("n1", number), number * 0.37, [])
         tape.flush()
-    data = tape.path.read_bytes()
-    frames, at = [], data.index(b"\n") + 1
-    while at < len(data):
-        size = FRAME.size + FRAME.unpack_from(data, at)[1]
-        frames.append(data[at : at + size])
-        at += size
+    _, frames = parted(tape.path.read_bytes())
     assert len(frames) == 40
     tape.close()
-    whole = tape.path.read_bytes()
+    line, (block, closing) = parted(tape.path.read_bytes())
     for stale in range(len(frames)):
-        tape.path.write_bytes(whole + b"".join(frames[stale:]))
-        rows = [row for row in open_tape(tape.path).rows() if isinstance(row, Handled)]
+        tape.path.write_bytes(line + block + b"".join(frames[stale:]))
+        found = list(open_tape(tape.path).rows())
+        rows = [row for row in found if isinstance(row, Handled)]
         assert [row.event.request_id for row in rows] == list(range(40))
+        assert not isinstance(found[-1], Ended), "it was not closed"
+        tape.path.write_bytes(line + block[:-9] + frames[stale])  # killed within the block
+        assert list(open_tape(tape.path).rows()) == []
+    tape.path.write_bytes(line + block + frames[3] + closing)
+    with pytest.raises(InputError, match=r"is damaged: frame 2 at byte"):
+        list(open_tape(tape.path).rows())
+
+
+def taped(folder: Path, closed: bool) -> tuple[Path, bytes, list[bytes]]:
+    """A tape of three blocks and, where it is not closed, a tail of four parts behind them."""
+    tape = begun(folder, 10**6, [])
+    for number in range(3):
+        tape.handled("node:n1", NodeHeartbeated("n1", number), number * 0.37, [])
+        tape._began_s -= 2 * BLOCK_S
+        tape.flush()
+    for number in range(0 if closed else 4):
+        tape.handled("node:n1", TimerFired("tasks"), 2.0 + number, [])
+        tape.flush()
+    if closed:
+        tape.close()
+    return tape.path, *parted(tape.path.read_bytes())
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
+def test_frames_that_are_dropped_doubled_swapped_or_of_another_tape_are_told(
+    tmp_path: Path, closed: bool
+) -> None:
+    """Each with the frame where it shows; what was before it is read."""
+    path, line, frames = taped(tmp_path / "one", closed)
+    _, _, others = taped(tmp_path / "two", closed)
+    count = 4 if closed else 7
+    assert len(frames) == len(others) == count
+
+    def told(changed: Sequence[bytes], at: int, why: str) -> None:
+        path.write_bytes(line + b"".join(changed))
+        rows = []
+        byte = len(line) + sum(map(len, changed[:at]))
+        with pytest.raises(InputError, match=why) as error:
+            rows.extend(open_tape(path).rows())
+        assert str(error.value).startswith(f"{path}: is damaged: frame {at + 1} at byte {byte:,}")
+
+    for i in range(count):
+        if i < count - 1:  # without its last frame it is a tape that was cut off
+            told(frames[:i] + frames[i + 1 :], i, "what was before it is missing")
+        again = frames[: i + 1] + frames[i:]
+        told(again, i if closed and i == 3 else i + 1, "told before|but 60 bytes|bytes follow")
+        spliced = [*frames[:i], others[i], *frames[i + 1 :]]
+        told(spliced, i, "it is of another tape")
+        told(frames[:i] + others[i:], i, "it is of another tape")
+        for j in range(i + 1, count):
+            swapped = [*frames]
+            swapped[i], swapped[j] = frames[j], frames[i]
+            told(swapped, i, "is missing|bytes follow")
+        for place in range(len(frames[i])):  # no byte may change
+            hit = bytearray(frames[i])
+            hit[place] ^= 0x40
+            whole = [*frames[:i], bytes(hit), *frames[i + 1 :]]
+            if i < count - 1 and (closed or place not in range(1, 5)):
+                told(whole, i, "not those that were written|of another tape")
+            else:  # the end is none; behind another length nothing is found any more
+                path.write_bytes(line + b"".join(whole))
+                with contextlib.suppress(InputError):
+                    assert not any(isinstance(row, Ended) for row in open_tape(path).rows())
+
+
+def test_a_tape_that_was_cut_off_is_replayed_and_says_so(tmp_path: Path) -> None:
+    """A clean end is known from one that is missing: the last frame says which it is."""
+    parts = NodeParts("n1", "", {"vcores": 1.0}, "", (), NodeSettings(), (1,), 7)
+    tape = Tape(tmp_path, "nm", {"role": "nm"}, 10**6, print)
+    tape.add("node:n1", parts)
+    for number in range(5):
+        tape.handled("node:n1", TimerFired("nothing"), 1.0 + number, [])
+        tape.flush()
+    tape.close()
+    line, (block, closing) = parted(tape.path.read_bytes())
+    said = CliRunner().invoke(replay, [str(tape.path)])
+    assert said.exit_code == 0
+    assert "closing frame" not in said.output
+    assert said.output.split()[-2:] == ["the", "same"]
+    tape.path.write_bytes(line + block)
+    said = CliRunner().invoke(replay, [str(tape.path)])
+    assert said.exit_code == 0
+    assert "ends without its closing frame" in said.output
+    assert "the same so far" in said.output
+    tape.path.write_bytes(line + closing)
+    said = CliRunner().invoke(replay, [str(tape.path), "--json"])
+    (row,) = json.loads(said.stdout)
+    assert "what was before it is missing" in row["problem"]
+    assert isinstance(said.exception, InputError)
+
+
+def test_a_block_of_large_rows_is_closed_early(tmp_path: Path) -> None:
+    """So that no block that a process writes is larger than what a reader takes."""
+    tape = begun(tmp_path, 10**6, [])
+    tape._raw = BLOCK_BYTES
+    tape.handled("node:n1", TimerFired("tasks"), 1.0, [])
+    tape.flush()
+    _, (frame,) = parted(tape.path.read_bytes())
+    assert frame[0] == PACKED
+    assert tape._raw == 0
 
 
 def test_large_tapes_replay_beside_each_other_and_are_told_in_order(

@@ -29,7 +29,6 @@ from weft.tape.rows import (
     EVENTS,
     CoreAdded,
     CoreRemoved,
-    Ended,
     Given,
     Handled,
     Placing,
@@ -39,7 +38,7 @@ from weft.tape.rows import (
     check_of,
     placed_of,
 )
-from weft.tape.streams import Source, Streams, put_uint
+from weft.tape.streams import FREE_A_BYTE, FREE_MAX, Source, Streams, put_uint
 from weft.tape.vectors import SumColumn
 
 ANY = st.one_of([strategy(kind) for kind in EVENTS])
@@ -220,7 +219,6 @@ def test_decisions_sums_and_errors_belong_to_their_event() -> None:
     writer.handled("rm", ClientRequested("2", KillApplication(3, "why")), 2.0, orders)
     writer.failed("rm", TimerFired(("lifetime", 4)), 3.0, "ValueError: x")
     writer.remove("rm")
-    writer.end("over")
     placing = (Placing(7 << 32 | 2, "n1", 3, 1),)
     assert read(writer.take()) == [
         CoreAdded("rm", {"kind": "any"}),
@@ -229,7 +227,6 @@ def test_decisions_sums_and_errors_belong_to_their_event() -> None:
         Handled("rm", ClientRequested("2", KillApplication(3, "why")), 2.0, placing),
         Handled("rm", TimerFired(("lifetime", 4)), 3.0, failed="ValueError: x"),
         CoreRemoved("rm"),
-        Ended("over"),
     ]
 
 
@@ -267,6 +264,18 @@ def test_a_list_without_end_takes_no_room() -> None:
         put_uint(out, 1 << 40)
         with pytest.raises(ValueError, match="run without end"):
             column.get(Source(bytes(out)))
+    # each of them small enough, together not: whoever reads may keep them
+    column, out = codec_of(tuple[int, ...], "tasks"), bytearray()
+    for _ in range(1000):
+        column.put(out, tuple(range(FREE_MAX >> 8)))
+    assert len(out) < 10_000
+    source = Source(bytes(out))
+    with pytest.raises(ValueError, match="run without end"):
+        [column.get(source) for _ in range(1000)]
+    source = Source(bytes(out))
+    for number in range(1000):  # a long tape has more of them
+        source.allowance.left += FREE_A_BYTE * (FREE_MAX >> 14)
+        assert len(column.get(source)) == FREE_MAX >> 8, number
 
 
 AMOUNTS = st.one_of(

@@ -1,10 +1,10 @@
 """The tape of a process: a file with every event that its cores handled, to be replayed.
 
-A line of JSON says who wrote it; then come frames, each with its kind, length and sum: large blocks
-of rows (`weft.tape.rows`), each compressed by itself, and at the end of the file the rows of the
-block that is not full yet, compressed in haste. That tail grows every moment, and gives way to its
-block; so blocks are large enough to become small, and a process that is killed loses its last
-moment only.
+A line of JSON says who wrote it; then come frames (`weft.live.frames`): large blocks of rows
+(`weft.tape.rows`), each compressed by itself, and at the end of the file the rows of the block that
+is not full yet, compressed in haste. That tail grows every moment, and gives way to its block; so
+blocks are large enough to become small, and a process that is killed loses its last moment only. A
+closing frame says why nothing follows.
 
 Events are put into rows some at a time: code that runs once a millisecond, between a core and a
 socket, has left the processor's caches each time, and takes twice as long as code that goes on.
@@ -16,7 +16,7 @@ import lzma
 import os
 import platform
 import re
-import struct
+import secrets
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +29,16 @@ from typing import Any
 import weft
 from weft.effects import Effect
 from weft.errors import WeftError
+from weft.live.frames import CLOSED, PACKED, REASON_MAX, TAIL, Chain
 from weft.messages import Address
 from weft.tape.made import to_data
 from weft.tape.rows import TapeWriter, is_read, schema
 
-MAGIC = "weft tape 6"
-FRAME = struct.Struct("<BII")  # kind, bytes that follow, their CRC-32
-PACKED, TAIL = 1, 2
+MAGIC = "weft tape 7"
 BLOCK_ROWS = 1 << 12  # that are compressed together at the latest ...
-BLOCK_S = 60.0  # ... or after so long on the wall clock
+BLOCK_S = 60.0  # ... or after so long on the wall clock ...
+BLOCK_BYTES = 1 << 24  # ... or with so many bytes in its tail, not compressed
+BLOCK_BYTES_MAX = 1 << 28  # no tape has a larger block
 GATHERED_MAX = 256  # events that wait to be put into rows; what was not flushed is lost anyway
 # Columns of small numbers have few long matches, so the short ones must be chosen well: that takes
 # 12 % fewer bytes than zlib's level 6, in 1.5 microseconds an event more. A block is 100 kB or so.
@@ -60,14 +61,6 @@ def code_digest() -> str:
             mixed.update(f"{path.relative_to(root)}\0".encode())
             mixed.update(path.read_bytes())
     return mixed.hexdigest()[:16]
-
-
-def tail_sum(data: bytes, at: int) -> int:
-    """The sum of a part of the tail; `at` is where the block that is open begins.
-
-    Behind a block that took its tail's place may stand parts of that: they are of another one.
-    """
-    return zlib.crc32(data, at & 0xFFFFFFFF)
 
 
 class Tape:
@@ -94,6 +87,7 @@ class Tape:
         self._gathered: list[tuple[Address, Any, float, Sequence[Effect]]] = []
         self._failed = False
         self._told = 0  # rows of the tail that is in the file
+        self._raw = 0  # its bytes before they were compressed
         self._began_s = time.monotonic()  # of the block
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -102,11 +96,13 @@ class Tape:
         except OSError as error:
             raise WeftError(f"cannot write a tape in {folder}: {error.strerror}") from None
         header = {
-            "tape": MAGIC, "name": name, "version": metadata.version("weft-rm"),
-            "code": code_digest(), "schema": schema(), "python": platform.python_version(),
-            "began": time.time(), **says,
+            "tape": MAGIC, "id": secrets.token_hex(8), "name": name,
+            "version": metadata.version("weft-rm"), "code": code_digest(), "schema": schema(),
+            "python": platform.python_version(), "began": time.time(), **says,
         }  # fmt: skip
-        self._write(json.dumps(header).encode() + b"\n", 0)
+        line = json.dumps(header).encode() + b"\n"
+        self._chain = Chain(line)
+        self._write(line, 0)
         self._at = self._size
 
     @property
@@ -165,13 +161,15 @@ class Tape:
         if rows.waiting == self._told:
             return
         late = time.monotonic() - self._began_s > BLOCK_S
-        if late or rows.waiting >= BLOCK_ROWS or self._size >= self._bytes_max:
+        full = rows.waiting >= BLOCK_ROWS or self._raw >= BLOCK_BYTES
+        if late or full or self._size >= self._bytes_max:
             self._pack()
         else:
             self._told = rows.waiting
-            data = zlib.compress(rows.more(), TAIL_LEVEL)
-            head = FRAME.pack(TAIL, len(data), tail_sum(data, self._at))
-            self._write(head + data, self._size)
+            data = rows.more()
+            self._raw += len(data)
+            frame = self._chain.frame(TAIL, zlib.compress(data, TAIL_LEVEL))
+            self._write(frame, self._size)
         if self._at >= self._bytes_max and self._file >= 0:
             reason = f"it has {self._bytes_max / 1e6:g} MB"
             self._warn(f"the tape {self.path} ends: {reason}")
@@ -181,9 +179,14 @@ class Tape:
         """Close the block, in the place of its tail."""
         self._settle()
         block = self._rows.take()
-        self._told, self._began_s = 0, time.monotonic()
+        if len(block) > BLOCK_BYTES_MAX:  # thousands of the largest jobs in a moment
+            self._warn(f"the tape {self.path} ends: a block has {len(block) / 1e6:.0f} MB")
+            os.close(self._file)
+            self._file = -1
+            return
+        self._told, self._raw, self._began_s = 0, 0, time.monotonic()
         data = lzma.compress(block, lzma.FORMAT_RAW, filters=FILTERS)
-        self._write(FRAME.pack(PACKED, len(data), zlib.crc32(data)) + data, self._at)
+        self._write(self._chain.frame(PACKED, data), self._at)
         self._at = self._size
 
     def close(self) -> None:
@@ -195,8 +198,11 @@ class Tape:
 
     def _end(self, reason: str) -> None:
         self._settle()
-        self._rows.end(reason)
-        self._pack()
+        if self._rows.waiting:
+            self._pack()
+        if self._file >= 0:
+            said = reason.encode()[:REASON_MAX].decode(errors="ignore").encode()
+            self._write(self._chain.frame(CLOSED, said), self._size)
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -227,9 +233,8 @@ class Tape:
         if not self._failed:
             self._failed = True
             self._warn(f"the tape {self.path} ends: {error.strerror}")
-            if tail:
-                self._rows.end(error.strerror or "it cannot be written")
-                self._pack()
+            if tail and self._rows.waiting:
+                self._end(error.strerror or "it cannot be written")
         if self._file >= 0:
             with suppress(OSError):
                 os.ftruncate(self._file, self._size)

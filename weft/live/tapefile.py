@@ -2,19 +2,20 @@
 
 import json
 import lzma
-import os
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from weft.errors import InputError
-from weft.live.tape import FILTERS, FRAME, MAGIC, PACKED, TAIL, tail_sum
-from weft.tape.rows import Row, TapeReader, schema
+from weft.errors import InputError, WeftError
+from weft.live.frames import CLOSED, TAIL, DamageError, read_frames
+from weft.live.tape import BLOCK_BYTES_MAX, FILTERS, MAGIC
+from weft.tape.rows import Ended, Row, TapeReader, schema
 
 _LINE_MAX = 1 << 20
-_BLOCK_BYTES_MAX = 1 << 30  # unpacked; of 4,096 rows, so a hundredth of it is a lot
+_FORMAT = re.compile(r"weft tape \d{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,76 +31,64 @@ class TapeFile:
         return str(self.says.get("role", ""))
 
     def rows(self) -> Iterator[Row]:
-        """All whole rows, in order; raises WeftError for damage."""
+        """All whole rows, in order, the last one Ended where the tape was closed; raises InputError
+        for damage, once the rows before it are told.
+        """
         if self.says.get("schema") != schema():
             raise InputError(
                 str(self.path),
                 f"written by version {self.says.get('version')}, whose messages were others: "
                 "replay it with that version",
             )
-        reader = TapeReader()
+        try:
+            yield from self._rows()
+        except WeftError as error:
+            problem = error.problem if isinstance(error, InputError) else str(error)
+            raise InputError(str(self.path), problem) from None
+
+    def _rows(self) -> Iterator[Row]:
+        reader, closed = TapeReader(), None
         with self.path.open("rb") as file:
-            file.readline(_LINE_MAX)
-            for kind, data in self._frames(file):
-                plain = self._inflated(data) if kind == TAIL else self._unpacked(data)
-                yield from reader.rows(plain)
+            line = file.readline(_LINE_MAX)
+            try:
+                for frame in read_frames(file, line):
+                    if frame.kind == CLOSED:
+                        closed = frame.data.decode(errors="replace")
+                    else:
+                        unpack = _inflated if frame.kind == TAIL else _unpacked
+                        yield from reader.rows(unpack(frame.data), len(frame.data))
+            except DamageError as error:
+                yield from reader.finish()
+                raise WeftError(f"is damaged: {error}") from None
         yield from reader.finish()
-
-    def _unpacked(self, data: bytes) -> bytes:
-        """A block's rows; raises InputError for damage, or more bytes than a block may have."""
-        codec = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS)
-        try:
-            plain = codec.decompress(data, _BLOCK_BYTES_MAX)
-        except lzma.LZMAError as error:
-            raise InputError(str(self.path), f"is damaged: {error}") from None
-        if not codec.eof:
-            more = f"unpacks to more than {_BLOCK_BYTES_MAX >> 20} MB"
-            problem = more if len(plain) >= _BLOCK_BYTES_MAX else "ends too early"
-            raise InputError(str(self.path), f"is damaged: a block {problem}")
-        return plain
-
-    def _inflated(self, data: bytes) -> bytes:
-        """The rows of the open block; raises InputError for damage, or too many bytes."""
-        codec = zlib.decompressobj()
-        try:
-            plain = codec.decompress(data, _BLOCK_BYTES_MAX)
-        except zlib.error as error:
-            raise InputError(str(self.path), f"is damaged: {error}") from None
-        if not codec.eof:
-            raise InputError(str(self.path), "is damaged: its end unpacks without end, or is none")
-        return plain
-
-    def _frames(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-        """Whole frames, up to one that a killed process did not finish; raises InputError."""
-        first, whole, open_at = True, True, file.tell()
-        while (frame := _frame(file, open_at)) is not None:
-            kind, data, right = frame
-            if (not right and first) or (right and not whole):
-                raise InputError(str(self.path), "is damaged: a frame's sum is another one")
-            if right:
-                yield kind, data
-            if kind == PACKED:
-                open_at = file.tell()
-            first, whole = False, right
+        if closed is not None:
+            yield Ended(closed)
 
 
-def _frame(file: BinaryIO, open_at: int) -> tuple[int, bytes, bool] | None:
-    """The next frame and whether its sum is right; None where the file ends before a head or, as
-    where the disk is full, within a part of the tail. The block that is open begins at `open_at`.
+def _unpacked(data: bytes) -> bytes:
+    """A block's rows; raises DamageError for damage, or more bytes than a block may have."""
+    codec = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS)
+    try:
+        plain = codec.decompress(data, BLOCK_BYTES_MAX)
+    except lzma.LZMAError as error:
+        raise DamageError(str(error)) from None
+    if not codec.eof:
+        more = f"unpacks to more than {BLOCK_BYTES_MAX >> 20} MB"
+        problem = more if len(plain) >= BLOCK_BYTES_MAX else "ends too early"
+        raise DamageError(f"a block {problem}")
+    return plain
 
-    Behind a block that took its tail's place what was there may still follow, where the process was
-    killed in between: that is no frame, and nothing right comes after it.
-    """
-    head = file.read(FRAME.size)
-    if len(head) < FRAME.size:
-        return None
-    kind, size, check = FRAME.unpack(head)
-    # what is no frame may announce gigabytes
-    data = file.read(min(size, os.fstat(file.fileno()).st_size))
-    if kind == TAIL and len(data) < size:
-        return None
-    sums = {PACKED: zlib.crc32(data), TAIL: tail_sum(data, open_at)}
-    return kind, data, len(data) == size and sums.get(kind) == check
+
+def _inflated(data: bytes) -> bytes:
+    """The rows of the open block; raises DamageError for damage, or too many bytes."""
+    codec = zlib.decompressobj()
+    try:
+        plain = codec.decompress(data, BLOCK_BYTES_MAX)
+    except zlib.error as error:
+        raise DamageError(str(error)) from None
+    if not codec.eof:
+        raise DamageError("its end unpacks without end, or is none")
+    return plain
 
 
 def open_tape(path: Path) -> TapeFile:
@@ -113,9 +102,15 @@ def open_tape(path: Path) -> TapeFile:
         says = json.loads(line)
     except (ValueError, RecursionError):
         says = None
-    whole = isinstance(says, dict) and isinstance(says.get("began", 0.0), int | float)
-    if not whole or says.get("tape") != MAGIC:
-        raise InputError(str(path), "is no tape of this version of Weft")
+    told = says.get("tape") if isinstance(says, dict) else None
+    if not isinstance(told, str) or not _FORMAT.fullmatch(told):
+        raise InputError(str(path), "is no tape")
+    if told != MAGIC:
+        writer = f"version {says.get('version')}, format {told.rpartition(' ')[2]}"
+        reader = f"this version reads format {MAGIC.rpartition(' ')[2]}"
+        raise InputError(str(path), f"a tape of {writer}; {reader}: replay it with that version")
+    if not isinstance(says.get("began", 0.0), int | float):
+        raise InputError(str(path), "is damaged: its first line does not say when it began")
     return TapeFile(path, says)
 
 

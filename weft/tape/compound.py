@@ -29,17 +29,10 @@ class ManyColumn:
         return tuple([get(source) for _ in range(source.uint())])
 
 
-RUN_MAX = 1 << 24  # records in a row, a limit for tapes that are damaged
 REPEATS_MAX = 1 << 12  # records that are known by number, as they may come again
 _KNOWN = 1  # bit of a list's head: some were said before
 _ONES, _RUNS, _MIXED = 0, 1, 2  # a list's records are told one by one, as runs, or some by number
-
-
-def _checked(size: int) -> int:
-    """The size of a list of which a few bytes may tell all; raises ValueError for no such list."""
-    if size > RUN_MAX:
-        raise ValueError("the tape has a run without end")
-    return size
+_RECORD = 4  # values: what a record of a run takes
 
 
 class IntsColumn:
@@ -63,7 +56,8 @@ class IntsColumn:
 
     def get(self, source: Source) -> tuple[int, ...]:
         head = source.uint()
-        size, found = _checked(head >> 1), list[int]()
+        size, found = head >> 1, list[int]()
+        source.allowance.take(size)
         for _ in range(1 if head & 1 else size):
             self._last += source.signed()
             found.append(self._last)
@@ -143,7 +137,8 @@ class RepeatColumn:
         if len(values) >= REPEATS_MAX:
             values.clear()
             self._next = 0
-        size = _checked(head >> 1)
+        size = head >> 1
+        source.allowance.take(size)
         found: list[Any] = []
         if not head & _KNOWN:
             found = [get(source) for _ in range(size)]
@@ -248,7 +243,8 @@ class RunsColumn:
         if len(values) >= REPEATS_MAX:
             values.clear()
             self._next = 0
-        size, how = _checked(head >> 2), head & 3
+        size, how = head >> 2, head & 3
+        source.allowance.take(size)
         found: list[Any] = []
         while len(found) < size:
             known = source.uint() if how == _MIXED else 0
@@ -267,8 +263,7 @@ class RunsColumn:
 
     def _run(self, source: Source, first: Any) -> list[Any]:
         tag = source.uint()
-        if tag >> 1 > RUN_MAX:
-            raise ValueError("the tape has a run without end")
+        source.allowance.take((tag >> 1) * _RECORD)
         step, number, task = tag & 1, first.container_id, first.task if tag > 1 else 0
         more = [
             changed(first, container_id=number + place, task=task + step * place)

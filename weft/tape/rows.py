@@ -24,9 +24,8 @@ from weft.ids import ContainerId, NodeId
 from weft.messages import MANAGER, Address, Container, ContainerEnd, end_of
 from weft.requests import READS, ClientRequest
 from weft.tape.columns import Codec, Context, TimeColumn
-from weft.tape.compound import RUN_MAX
 from weft.tape.records import codec_of, hints_of, record_of
-from weft.tape.streams import Stream, Streams, put_uint
+from weft.tape.streams import FREE_A_BYTE, RAW_BYTES, Stream, Streams, put_uint
 
 EVENTS: Final[tuple[type, ...]] = (
     effects.TimerFired,
@@ -58,7 +57,7 @@ EVENTS: Final[tuple[type, ...]] = (
     effects.NodeSlowed,
     effects.StopRequested,
 )
-_CORE, _GONE, _GIVEN, _PLACED, _CHECK, _FAILED, _END = 255, 254, 253, 252, 251, 250, 249
+_CORE, _GONE, _GIVEN, _PLACED, _CHECK, _FAILED = 255, 254, 253, 252, 251, 250
 # what reading raises where the bytes say what no tape says
 DAMAGES = (
     LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError,
@@ -346,11 +345,6 @@ class TapeWriter:
         self._kinds.append(_FAILED)
         self._columns.text.put(self._rare, error)
 
-    def end(self, reason: str) -> None:
-        """Nothing follows."""
-        self._kinds.append(_END)
-        self._columns.text.put(self._rare, reason)
-
     def _event(self, address: Address, event: Any, now: float) -> None:
         place = self._places[type(event)]
         self._kinds.append(place)
@@ -390,8 +384,12 @@ class TapeReader:
         self._rest = b""
         self._last: Handled | None = None
 
-    def rows(self, data: bytes) -> Iterator[Row]:
-        """The rows of more bytes of the tape; raises WeftError for damage."""
+    def rows(self, data: bytes, taken: int = 0) -> Iterator[Row]:
+        """The rows of more bytes of the tape, which took so many bytes before they were unpacked;
+        raises WeftError for damage.
+        """
+        allowance = self._columns.streams.allowance
+        allowance.left += FREE_A_BYTE * taken
         data = self._rest + data
         at, columns = 0, self._columns
         while len(data) - at >= _LENGTH.size:
@@ -402,6 +400,7 @@ class TapeReader:
             block = data[at : at + size]
             at += size
             try:
+                allowance.take(size // RAW_BYTES)
                 columns.streams.read(block)
                 for kind in bytes(columns.kinds.source.data):
                     yield from self._row(kind)
@@ -443,8 +442,6 @@ class TapeReader:
             address = self._addresses[cores.uint()]
             key, value = json.loads(rare.take(rare.uint()))
             yield Given(address, key, value)
-        elif kind == _END:
-            yield Ended(columns.text.get(rare))
         else:
             raise ValueError(f"unknown row {kind}")
 
@@ -454,8 +451,8 @@ class TapeReader:
         fields = [
             [codec.get(stream.source) for _ in range(count)] for stream, codec in columns.placings
         ]
-        if min(fields[1], default=0) < 0 or sum(fields[1]) > RUN_MAX:
-            raise ValueError("the tape has a run without end")
+        for many in fields[1]:
+            columns.counts.source.allowance.take(many)
         return tuple([
             Placing(container, *where)
             for first, many, *where in zip(*fields, strict=True)

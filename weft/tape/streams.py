@@ -3,16 +3,35 @@
 from collections.abc import Sequence
 
 _BITS_MAX = 4096  # of a number: to read a much longer one takes time like its square
+FREE_MAX = 1 << 24  # values of lists that a few bytes tell: so many anyway ...
+FREE_A_BYTE = 64  # ... and for each byte of the tape (one of very short tasks has 10)
+RAW_BYTES = 4  # unpacked ones that count as a value
+
+
+class Allowance:
+    """What may be made of a tape, so that a few bytes of it cannot take all memory."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = FREE_MAX
+
+    def take(self, values: int) -> None:
+        """Use it up; raises ValueError where too little is left."""
+        self.left -= values
+        if self.left < 0 or values < 0:
+            raise ValueError("the tape has a run without end")
 
 
 class Source:
     """Bytes that are read from the front; raises IndexError or struct.error at their end."""
 
-    __slots__ = ("at", "data")
+    __slots__ = ("allowance", "at", "data")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, allowance: Allowance | None = None) -> None:
         self.data = data
         self.at = 0
+        self.allowance = allowance or Allowance()
 
     def uint(self) -> int:
         """A whole number, 7 bits a byte, the lowest first."""
@@ -75,10 +94,10 @@ class Stream:
 
     __slots__ = ("out", "source", "told")
 
-    def __init__(self) -> None:
+    def __init__(self, allowance: Allowance) -> None:
         self.out = bytearray()
         self.told = 0  # of `out`: bytes that were handed out before the block was closed
-        self.source = Source(b"")
+        self.source = Source(b"", allowance)
 
 
 class Streams:
@@ -89,10 +108,11 @@ class Streams:
 
     def __init__(self) -> None:
         self._all: list[Stream] = []
+        self.allowance = Allowance()  # of whoever reads
 
     def new(self) -> Stream:
         """One more column."""
-        self._all.append(Stream())
+        self._all.append(Stream(self.allowance))
         return self._all[-1]
 
     def take(self) -> bytes:
