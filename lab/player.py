@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,7 +65,7 @@ async def look(request: web.Request) -> web.Response:
     body, app = await read_body(request), request.app
     run, at_s = body.get("run", 0), body.get("at_s")
     known = type(run) is int and 0 <= run < len(app[CLIENT].runs)
-    if not known or not isinstance(at_s, int | float) or isinstance(at_s, bool):
+    if not known or type(at_s) not in (int, float) or not abs(at_s) <= sys.float_info.max:
         raise RestError(400, "expected a run's number and at_s, seconds on its clock")
     changes = run != app[CLIENT].chosen
     await app[CLIENT].look(run, float(at_s))

@@ -39,12 +39,23 @@ spark = SparkSession.builder.getOrCreate()
 spark.sparkContext.parallelize([1], 1).map(lambda x: x).collect()
 spark.stop()
 """
+# Spark's own waiting on YARN, which `local-cluster` does not do: a second between two looks at the
+# application's state, and no task before four fifths of the executors are there
+PROMPT = [
+    "--conf", "spark.yarn.clientLaunchMonitorInterval=50ms",
+    "--conf", "spark.yarn.scheduler.initial-allocation.interval=50ms",
+    "--conf", "spark.scheduler.minRegisteredResourcesRatio=0",
+]  # fmt: skip
 MODES = {
     "local-cluster": ["--master", "local-cluster[2,1,512]"],
     "client": ["--master", "yarn", "--deploy-mode", "client"],
     "client, unmanaged": [
         "--master", "yarn", "--deploy-mode", "client",
         "--conf", "spark.yarn.unmanagedAM.enabled=true",
+    ],
+    "client, unmanaged, prompt": [
+        "--master", "yarn", "--deploy-mode", "client",
+        "--conf", "spark.yarn.unmanagedAM.enabled=true", *PROMPT,
     ],
     "cluster": ["--master", "yarn", "--deploy-mode", "cluster"],
 }  # fmt: skip

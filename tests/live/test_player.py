@@ -1,5 +1,7 @@
 """The player in a real browser: any moment of a run at once, decision by decision, two runs."""
 
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from statistics import median
 from typing import Any
@@ -266,3 +268,15 @@ def test_it_fits_its_window_in_both_themes(
         high = page.locator(".transport").bounding_box()
         assert high is not None
         assert high["height"] < 140
+
+
+@pytest.mark.parametrize("at_s", ["NaN", "Infinity", "-1e999", "9" * 400, "true", '"5"', "null"])
+def test_a_moment_that_is_none_is_refused(served: Served, at_s: str) -> None:
+    body = f'{{"run": 0, "at_s": {at_s}}}'.encode()
+    asked = urllib.request.Request(
+        f"{served.url}/api/play/at", body, {"Content-Type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(asked)
+    assert caught.value.code == 400
+    assert "seconds on its clock" in caught.value.read().decode()
