@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+from lab import bench_remote
 from weft.client.api import Client
 from weft.client.certificates import make
 from weft.client.local import LocalCluster, LocalSettings
@@ -57,6 +58,9 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
         "emulated hosts, a tape beside none": lambda name: _taped(name, emulated, tasks),
         in_memory: lambda name: _case(name, real, tasks // 2, true, str(MEMORY)),
         on_disk: lambda name: _case(name, real, tasks // 2, true),
+        "a matcher of another process": lambda name: bench_remote.measure(
+            name, 500 if quick else 5000
+        ),
         "spawn floor, posix_spawn, two at a time": lambda name: _spawn_floor(
             name, 500 if quick else 3000
         ),
