@@ -63,17 +63,23 @@ async def decision(request: web.Request) -> web.Response:
 async def look(request: web.Request) -> web.Response:
     """Set the moment that the cluster's pages show: `run` and `at_s` on its clock."""
     body, app = await read_body(request), request.app
-    run, at_s = body.get("run", 0), body.get("at_s")
+    run, at_s = body.get("run", 0), _finite(body.get("at_s"))
     known = type(run) is int and 0 <= run < len(app[CLIENT].runs)
-    if not known or type(at_s) not in (int, float) or not abs(at_s) <= sys.float_info.max:
+    if not known or at_s is None:
         raise RestError(400, "expected a run's number and at_s, seconds on its clock")
     changes = run != app[CLIENT].chosen
-    await app[CLIENT].look(run, float(at_s))
+    await app[CLIENT].look(run, at_s)
     app[SOURCE].forget()
     if changes:
         app[SOURCE].forget_jobs()
         app[PLANS].forget()
     return answer(request, {"run": run, "at_s": at_s}, root="play")
+
+
+def _finite(number: object) -> float | None:
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return None
+    return float(number) if abs(number) <= sys.float_info.max else None
 
 
 def _run(request: web.Request) -> int:
