@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+from numba.core.event import Listener, install_listener
 
 from lab.study import kept_rows
 from lab.trials import Rows, Trial, interval, told
@@ -112,19 +115,21 @@ class Kept:
         return found
 
     def cost_s(self, figures: Sequence[Figure]) -> float:
-        """Processor seconds that the missing runs take: as kept ones of the case, or a guess."""
-        total, counted = 0.0, set()
+        """Processor seconds that the missing runs take: the median of kept ones of the case, else
+        of the figure, else a guess. Compiling kernels, once a checkout, is not in it.
+        """
+        missing: dict[str, float] = {}
         for figure in figures:
             spent: dict[str, list[float]] = {}
             for key, (case, _) in self.keys(figure).items():
                 if key in self.known:
                     spent.setdefault(case, []).append(float(self.known[key]["cpu_s"]))
+            of_all = [each for found in spent.values() for each in found]
             for key, (case, _) in self.keys(figure).items():
-                if key not in self.known and key not in counted:
-                    counted.add(key)
-                    mine = spent.get(case)
-                    total += sum(mine) / len(mine) if mine else figure.guess_s
-        return total
+                if key not in self.known:
+                    near = spent.get(case) or of_all or [figure.guess_s]
+                    missing.setdefault(key, median(near))
+        return sum(missing.values())
 
     def run(self, figures: Sequence[Figure], shown: Shown = lambda done, of, key: None) -> None:
         """Run what is missing; each row is written as it ends."""
@@ -158,15 +163,33 @@ class Kept:
 def _trial(trial: Trial, case: str, seed: int) -> Callable[[], Mapping[str, Any]]:
     def run() -> Mapping[str, Any]:
         start_s = time.process_time()
-        found = dict(trial(seed))
-        return {
-            "case": case,
-            "seed": seed,
-            "cpu_s": round(time.process_time() - start_s, 2),
-            **found,
-        }
+        with install_listener("numba:compile", Compiling()) as compiling:
+            found = dict(trial(seed))
+        spent_s = time.process_time() - start_s - compiling.spent_s
+        return {"case": case, "seed": seed, "cpu_s": round(spent_s, 2), **found}
 
     return run
+
+
+class Compiling(Listener):
+    """Processor seconds that went into compiling kernels: a new checkout's first runs do that."""
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+        self._depth = 0
+        self._start_s = 0.0
+
+    def on_start(self, event: object) -> None:
+        """A kernel, or one that it calls."""
+        self._depth += 1
+        if self._depth == 1:
+            self._start_s = time.process_time()
+
+    def on_end(self, event: object) -> None:
+        """Only the outermost counts."""
+        self._depth -= 1
+        if self._depth == 0:
+            self.spent_s += time.process_time() - self._start_s
 
 
 def _with(make: Callable[[], Mapping[str, Any]], commit: str) -> Callable[[], Mapping[str, Any]]:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -73,6 +75,34 @@ def test_a_torn_row_is_made_again(tmp_path: Path) -> None:
     assert len(torn.missing([FIGURE])) == 1
     torn.run([FIGURE])
     assert not Kept(path, 2).missing([FIGURE])
+
+
+def test_the_estimate_is_the_median_of_kept_rows_of_the_case_or_of_the_figure(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    spent_s = (2.0, 2.0, 50.0)  # the last compiled kernels, as rows of before counted
+    rows = [
+        {"key": f"plain/a/{n}", "case": "a", "seed": n, "cpu_s": s} for n, s in enumerate(spent_s)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert Kept(path, 4).cost_s([SAME]) == 2.0
+    assert Kept(path, 4).cost_s([FIGURE]) == 2.0 + 4 * 2.0
+    assert Kept(path, 4).cost_s([SAME, FIGURE, FIGURE]) == 2.0 + 4 * 2.0
+
+
+def test_a_run_that_compiles_kernels_does_not_cost_what_they_cost(tmp_path: Path) -> None:
+    took: list[float] = []
+
+    def compiles(seed: int) -> Mapping[str, Any]:
+        start_s = time.process_time()
+        assert numba.njit(lambda x: x.sum() + np.sort(x)[0])(np.ones(4)) == 5.0
+        took.append(time.process_time() - start_s)
+        return {"value": 1.0}
+
+    kept = Kept(tmp_path / "rows.jsonl", 1)
+    kept.run([Figure("figure 1", "", "plain", {"c": compiles}, lambda rows: [])])
+    assert kept.known["plain/c/0"]["cpu_s"] < took[0] / 3
 
 
 def test_the_page_says_paper_ours_and_why(tmp_path: Path) -> None:
