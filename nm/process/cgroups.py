@@ -41,6 +41,7 @@ class Cgroups:
         self.v2 = v2
         self.disk = disk
         self.no_disk = ""  # why disks are not limited
+        self.shares = False  # cores are a share of the CPU that is wanted, instead of a quota
         self._parents = dict(parents)
         self._roots = sorted({str(parent) for parent in parents.values()})
         # where this process is, as `open` says it: a group that has children may hold none in v2
@@ -78,12 +79,8 @@ class Cgroups:
         for root in self._roots:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(f"{root}/{name}")
-        quota_us = max(QUOTA_US_MIN, round(cores * PERIOD_US))
-        if cores > 0 and self.v2:
-            self._write("cpu", name, "cpu.max", f"{quota_us} {PERIOD_US}")
-        elif cores > 0:
-            self._write("cpu", name, "cpu.cfs_period_us", str(PERIOD_US))
-            self._write("cpu", name, "cpu.cfs_quota_us", str(quota_us))
+        if cores > 0:
+            self._limit_cpu(name, cores)
         if memory_bytes > 0:
             file = "memory.max" if self.v2 else "memory.limit_in_bytes"
             self._write("memory", name, file, str(round(memory_bytes)))
@@ -105,6 +102,20 @@ class Cgroups:
             return Use(cpu_s, self._number("memory", name, "memory.current"), io_bytes)
         cpu_s = self._number("cpuacct", name, "cpuacct.usage") / 1e9
         return Use(cpu_s, self._number("memory", name, "memory.usage_in_bytes"), io_bytes)
+
+    def _limit_cpu(self, name: str, cores: float) -> None:
+        if self.shares and self.v2:
+            self._write("cpu", name, "cpu.weight", str(min(10_000, max(1, round(100 * cores)))))
+            return
+        if self.shares:
+            self._write("cpu", name, "cpu.shares", str(min(1 << 18, max(2, round(1024 * cores)))))
+            return
+        quota_us = max(QUOTA_US_MIN, round(cores * PERIOD_US))
+        if self.v2:
+            self._write("cpu", name, "cpu.max", f"{quota_us} {PERIOD_US}")
+            return
+        self._write("cpu", name, "cpu.cfs_period_us", str(PERIOD_US))
+        self._write("cpu", name, "cpu.cfs_quota_us", str(quota_us))
 
     def _limit_disk(self, name: str, bps: float) -> None:
         rate = max(1, round(bps))

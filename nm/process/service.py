@@ -243,6 +243,8 @@ class NodeService(Outside):
         groups, reason = (None, "switched off")
         if self._settings.cgroups == "auto":
             groups, reason = find(specs[0].node_id, work=Path(self._settings.work_dir))
+        if groups is not None:
+            groups.shares = self._settings.cpu_limit == "share"
         if groups is not None and groups.no_disk and DISK in types.names:
             self._process.log.warning("disk bandwidth is not limited", reason=groups.no_disk)
         if groups is None:

@@ -138,6 +138,28 @@ def test_a_task_gets_no_more_of_the_disk_than_it_asked_for(tmp_path: Path) -> No
     assert took_s[2.0] > 2 * took_s[0.0]
 
 
+@pytest.mark.parametrize(
+    ("shares", "second", "first"),
+    [
+        (False, {"cpu.max": "150000 100000"}, {"cpu.cfs_quota_us": "150000"}),
+        (True, {"cpu.weight": "150"}, {"cpu.shares": "1536"}),
+    ],
+)
+def test_cores_are_a_quota_or_a_share(
+    tmp_path: Path, shares: bool, second: dict[str, str], first: dict[str, str]
+) -> None:
+    for v2, kinds, wanted in (
+        (True, ("cpu", "memory"), second), (False, ("cpu", "cpuacct", "memory"), first),
+    ):  # fmt: skip
+        groups = Cgroups(v2, {kind: tmp_path / f"v{v2}" / kind for kind in kinds})
+        groups.shares = shares
+        groups.open("c1", 1.5, 0.0)
+        folder = tmp_path / f"v{v2}/cpu/c1"
+        found = {file.name: file.read_text() for file in folder.iterdir()}
+        found.pop("cpu.cfs_period_us", None)
+        assert found == wanted
+
+
 def test_disk_limits_are_written_as_each_kernel_reads_them(tmp_path: Path) -> None:
     second = Cgroups(True, dict.fromkeys(("cpu", "memory", "io"), tmp_path / "v2"), "8:0")
     second.open("c1", 0.0, 0.0, 5e6)

@@ -382,6 +382,8 @@ class LocalCluster:
             "--register-retry-s", str(2 * max(1.0, self.settings.time_scale)),
             *self._master_args(),
         ]  # fmt: skip
+        if self.settings.hadoop:  # what YARN does, and what a Java machine that starts wants
+            flags += ["--cpu-limit", "share"]
         return flags + self._ports("nm", number) + self._common(f"nm{number}", "nm")
 
     def _master_args(self) -> list[str]:

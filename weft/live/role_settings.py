@@ -173,6 +173,11 @@ class NmSettings(TapedSettings):
     cgroups: Literal["auto", "off"] = Field(
         "auto", description="Hold tasks to what they asked for by control groups (process)."
     )
+    cpu_limit: Literal["quota", "share"] = Field(
+        "quota",
+        description="How control groups hold tasks to their cores: never more, or more while nobody "
+        "else wants them, as YARN (process).",
+    )
     task_user: str = Field(
         "", description="Account that tasks run as (process, as root); empty: the node's own."
     )
