@@ -175,8 +175,8 @@ class NmSettings(TapedSettings):
     )
     cpu_limit: Literal["quota", "share"] = Field(
         "quota",
-        description="How control groups hold tasks to their cores: never more, or more while nobody "
-        "else wants them, as YARN (process).",
+        description="How control groups hold tasks to their cores: never more, or more while "
+        "nobody else wants them, as YARN (process).",
     )
     task_user: str = Field(
         "", description="Account that tasks run as (process, as root); empty: the node's own."
