@@ -16,6 +16,7 @@ Needs the extra `gym` (gymnasium, greenlet).
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any
 
 import gymnasium
@@ -98,7 +99,9 @@ class Scheduling(gymnasium.Env[Observation, np.int64]):
         quiet_s: float = 30.0,
         reward_s: float = 1_000.0,
     ) -> None:
-        positive = all(one > 0 for one in (reward_s, quiet_s, until_s))
+        choices = _whole(choices, "choices")
+        times = (reward_s, quiet_s, until_s)
+        positive = all(isinstance(one, int | float) and one > 0 for one in times)
         if choices < 2 or not positive or pace not in ("yarn", "prompt"):
             raise InputError(
                 "gym", "expected choices >= 2, pace yarn or prompt; reward_s, quiet_s, until_s > 0"
@@ -148,7 +151,7 @@ class Scheduling(gymnasium.Env[Observation, np.int64]):
         """Serve a candidate, and go on to the next decision or to the end."""
         if self._asked is None:
             raise InputError("step", "the episode is over: reset() begins another")
-        chosen = int(action)
+        chosen = _whole(action, "action")
         if not (0 <= chosen < self._choices and self._asked.mask[chosen]):
             chosen = int(np.argmax(self._asked.mask))
         self._go_on(chosen)
@@ -271,6 +274,14 @@ class JobSeconds:
                 going_on.append((arrival_s, number))
         self._in, self.now = going_on, now
         return spent
+
+
+def _whole(value: Any, name: str) -> int:
+    """A whole number of Python's or NumPy's; raises InputError for anything else."""
+    try:
+        return index(value)
+    except TypeError:
+        raise InputError(name, f"expected a whole number, got {value!r}") from None
 
 
 def _always(jobs: Sequence[Job]) -> Draw:

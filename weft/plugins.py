@@ -11,9 +11,9 @@ is looked through last. Weft's own names come first, so no package can stand in 
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.errors import InputError, PolicyError, WeftError
 from weft.parameters import read_parameters
@@ -88,7 +88,9 @@ def build(group: str, name: str, options: Options, *needs: str) -> object:
         raise InputError(place, str(error)) from error
     except WeftError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not _is_broken(error):
+            raise
         raise broken(group, name, error) from error
     missing = [need for need in needs if not hasattr(made, need)]
     if missing:
@@ -96,7 +98,47 @@ def build(group: str, name: str, options: Options, *needs: str) -> object:
     return made
 
 
-def broken(group: str, name: str, error: Exception) -> PolicyError:
+class Contained:
+    """A policy of another package whose methods are `contained`."""
+
+    def __init__(self, group: str, name: str, policy: object) -> None:
+        self._group, self._name, self._policy = group, name, policy
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute == "_policy":  # of a copy that is just being made
+            raise AttributeError(attribute)
+        found = getattr(self._policy, attribute)
+        if callable(found):
+            found = self.__dict__[attribute] = contained(self._group, self._name, found)
+        return found
+
+
+def contained(group: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a policy that ends no process: what it raises beside exceptions, such as
+    `SystemExit`, is a PolicyError.
+    """
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except Exception:
+            raise
+        except BaseException as error:
+            if not _is_broken(error):
+                raise
+            raise broken(group, name, error) from error
+
+    return call
+
+
+def _is_broken(error: BaseException) -> bool:
+    """Whether the policy raised it, and not whoever stops the process, its task or its greenlet."""
+    stops = isinstance(error, KeyboardInterrupt | GeneratorExit)
+    return not stops and type(error).__name__ not in ("CancelledError", "GreenletExit")
+
+
+def broken(group: str, name: str, error: BaseException) -> PolicyError:
     """Say what went wrong in a policy, and in which line, as the traceback is not shown."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
@@ -118,7 +160,9 @@ def guarded(group: str, name: str, kind: type[T]) -> Callable[..., T]:
             answer = function(*arguments)
         except WeftError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not _is_broken(error):
+                raise
             raise broken(group, name, error) from error
         if not isinstance(answer, kind):
             raise PolicyError(f"{place}: answers a {type(answer).__name__}, not a {kind.__name__}")

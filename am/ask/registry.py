@@ -1,6 +1,7 @@
 """The askers by name: one file and one row here, or another package's (`weft.plugins`)."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Protocol, cast, runtime_checkable
 
@@ -71,6 +72,10 @@ def asker(name: str, options: Options | None = None) -> Asker | HoldAsker:
         raise InputError(f"asker {name!r}", str(error)) from error
     if not (hasattr(made, "ask") or hasattr(made, "hold")):
         raise InputError(f"asker {name!r}", "is no asker: it has neither ask nor hold")
+    for seam in ("ask", "hold"):
+        if name not in ASKERS and hasattr(made, seam):
+            with suppress(AttributeError):  # of one with slots
+                setattr(made, seam, plugins.contained(plugins.ASKERS, name, getattr(made, seam)))
     return made
 
 

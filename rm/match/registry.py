@@ -186,7 +186,8 @@ def make_matcher(name: str, parameters: Options | None = None) -> Matcher:
     values = matcher_parameters(name, parameters)
     around = {key: values.pop(key) for key in CARBON if key in values and key not in row.parameters}
     if not row.factory:
-        made = plugins.build(plugins.MATCHERS, name, values, "match", "granted", "shares", "slack")
+        own = plugins.build(plugins.MATCHERS, name, values, "match", "granted", "shares", "slack")
+        made = plugins.Contained(plugins.MATCHERS, name, own)
     else:
         module, _, attribute = row.factory.partition(":")
         made = getattr(import_module(module), attribute)(**values)

@@ -12,6 +12,7 @@ import pytest
 from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
+from weft.errors import WeftError
 from weft.job import Job, Stage
 
 PACKAGE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "policies"
@@ -173,3 +174,37 @@ def test_they_run_live(site, monkeypatch):
             "both jobs succeed",
         )
         assert client.metrics().scheduler == "widest"
+
+
+def test_a_matcher_that_leaves_the_process_is_named_live(tmp_path, monkeypatch):
+    """With SystemExit(0) the manager would end as if all were well."""
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    settings = LocalSettings(cluster=CLUSTER, matcher="leaves:Late", time_scale=20.0)
+    named = r"^rm ended with 1: .*matcher 'leaves:Late': SystemExit: 0 \("
+    with pytest.raises(WeftError, match=named), LocalCluster(settings) as cluster:
+        _until_nobody_answers(cluster)
+
+
+def _until_nobody_answers(cluster):
+    with Client(cluster.address) as client:
+        client.submit(Job("j", (Stage("a", 40, 2.0, {"vcores": 1.0}),)))
+    until(cluster.failed, "the manager ends")
+    raise WeftError("no Resource Manager")  # as a client says that waits for it
+
+
+LEAVES = """
+from rm.match.capacity import CapacityMatcher
+
+
+class Late(CapacityMatcher):
+    placed = 0
+
+    def match(self, view, node, now):
+        if self.placed > 20:
+            raise SystemExit(0)
+        return super().match(view, node, now)
+
+    def granted(self, *told):
+        self.placed += 1
+"""

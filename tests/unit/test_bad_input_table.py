@@ -6,9 +6,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 from weft.client import cli
+from weft.client.finite import Finite
 
 GOOD = {
     "name": "j",
@@ -30,6 +32,9 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "a folder without tapes": (["replay", "."], "holds no tape"),
     "what if of no tape": (["whatif", "no.tape"], "no.tape"),
     "replay until when": (["replay", "x", "--until", "soon"], "soon"),
+    "replay until nan": (["replay", "x", "--until", "nan"], "finite number, got 'nan'"),
+    "what if at infinity": (["whatif", "x", "--at", "inf"], "finite number, got 'inf'"),
+    "hours of nan": (["login", "--hours", "nan"], "finite number, got 'nan'"),
     "missing argument": (["submit"], "JOB"),
     "missing value": (["apps", "--limit"], "--limit"),
     "negative limit": (["apps", "--limit", "-3"], "-3"),
@@ -41,7 +46,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "unknown column of nodes": (["nodes", "--sort", "-x"], "unknown column '-x'; known: name"),
     "unknown column of top": (["top", "--once", "--sort", "x"], "unknown column 'x'"),
     "top every 0 s": (["top", "--every", "0"], "positive"),
-    "top every nan s": (["top", "--every", "nan"], "positive"),
+    "top every nan s": (["top", "--every", "nan"], "finite number"),
     "negative task": (["logs", "1", "--task", "-1"], "-1"),
     "negative tail": (["logs", "1", "--tail", "-1"], "-1"),
     "unknown stream": (["logs", "1", "--stream", "stdin"], "stdin"),
@@ -106,7 +111,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "negative jobs": ([*SIMULATE, "--jobs", "-5"], "-5"),
     "negative seed": ([*SIMULATE, "--seed", "-1"], "-1"),
     "negative until": ([*SIMULATE, "--until", "-5"], "positive"),
-    "until nan": ([*SIMULATE, "--until", "nan"], "positive"),
+    "until nan": ([*SIMULATE, "--until", "nan"], "finite number"),
     "load 0": ([*SIMULATE, "--load", "0"], "positive"),
     "load below 1": ([*SIMULATE, "--load", "0.5"], "--load"),
     "unknown arrivals": ([*SIMULATE, "--arrivals", "often"], "often"),
@@ -121,7 +126,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "a live trace in no folder": (["up", "--trace", "no/t.json"], "there is no folder no"),
     "a demo's trace in no folder": (["demo", "--trace", "no/t.json"], "there is no folder no"),
     "a workload without name": (["simulate", "", "--cluster", CLUSTER], "empty name"),
-    "an infinite load": ([*SIMULATE, "--load", "inf"], "positive"),
+    "an infinite load": ([*SIMULATE, "--load", "inf"], "finite number"),
     "report without folder": ([*SIMULATE, "--report"], "--out"),
     "decisions without folder": ([*SIMULATE, "--decisions"], "--out"),
     "a file for a folder": ([*SIMULATE, "--out", "good.json"], "good.json"),
@@ -257,3 +262,18 @@ def test_a_pipe_or_device_is_not_replaced_by_a_file(
 
 def test_there_are_a_hundred_kinds() -> None:
     assert len(COMMANDS) + len(FILES) >= 100
+
+
+def test_no_option_takes_what_is_no_number() -> None:
+    """Whatever command gets a float option next."""
+    group = cli.weft
+    checked = 0
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        for param in command.params:
+            if isinstance(param.type, click.types.FloatParamType):
+                checked += 1
+                assert isinstance(param.type, Finite), (name, param.name)
+                with pytest.raises(click.BadParameter, match="expected a finite number"):
+                    param.type.convert("nan", param, None)
+    assert checked > 10

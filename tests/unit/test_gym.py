@@ -149,6 +149,18 @@ def test_a_queue_below_its_guarantee_is_nothing_that_an_agent_can_take_away():
     assert max(ends) < 1.2 * min(ends), "both halves were worked on side by side"
 
 
+@pytest.mark.parametrize("action", [None, 1.5, "0"])
+def test_an_action_is_a_whole_number(action: object):
+    env = Scheduling(few)
+    env.reset(seed=4)
+    with pytest.raises(InputError, match="action: expected a whole number, got"):
+        env.step(action)
+    env.step(np.int64(0))
+    env.close()
+    with pytest.raises(InputError, match=r"choices: expected a whole number, got 2\.5"):
+        Scheduling(few, choices=2.5)
+
+
 @pytest.mark.parametrize("name", ["quiet_s", "until_s", "reward_s"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
 def test_times_that_lead_nowhere_are_refused(name: str, value: float):

@@ -144,6 +144,16 @@ def test_queues_of_the_fair_scheduler(read):
     assert found.left_out == {"root.a.minResources": "a queue's guarantee is its weight's share"}
 
 
+def test_orders_that_are_others_are_named(read):
+    place = P + "root{}.ordering-policy"
+    same = {P + "root.queues": "a", P + "root.a.capacity": 100, place.format(".a"): "fifo"}
+    assert not read(xml(**same, **{place.format(""): "utilization"}), nodes=1).left_out
+    others = same | {place.format(".a"): "fair", place.format(""): "org.example.Mine"}
+    left_out = read(xml(**others), nodes=1).left_out
+    assert "order of submission" in left_out[place.format(".a")]
+    assert left_out[place.format("")] == "the order org.example.Mine is not known"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -167,6 +177,20 @@ def test_queues_of_the_fair_scheduler(read):
             "weights are not negative",
         ),
         (xml(**{"a": "${b}", "b": "${a}"}), "refers to itself"),
+        (
+            xml(
+                **{
+                    f"{P}root{'.a' * depth}.{key}": value
+                    for depth in range(400)
+                    for key, value in (("queues", "a"), ("capacity", "100"))
+                }
+            ),
+            "lies more than 50 queues below root",
+        ),
+        (
+            "<allocations>" + "<queue name='a'>" * 400 + "</queue>" * 400 + "</allocations>",
+            "lies more than 50 queues below root",
+        ),
         (xml(**{"yarn.resourcemanager.am.max-attempts": "two"}), "expected a number, got 'two'"),
         (xml(**{"yarn.scheduler.fair.preemption": "maybe"}), "expected true or false"),
         ("<configuration><property><value>1</value></property></configuration>", "has no name"),

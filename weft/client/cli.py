@@ -5,6 +5,7 @@ from importlib import import_module
 
 import click
 
+from weft.client.finite import finite
 from weft.client.stopping import InterruptedWait
 from weft.client.text import safe
 from weft.errors import InputError, PolicyError, WeftError
@@ -82,7 +83,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         found: list[click.Command] = import_module(COMMANDS[cmd_name][0]).commands
-        return next((command for command in found if command.name == cmd_name), None)
+        return next((finite(command) for command in found if command.name == cmd_name), None)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

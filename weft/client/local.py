@@ -122,8 +122,11 @@ class LocalCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        died = self.failed() if isinstance(error, WeftError) else ""
         self.stop()
         self._clean()
+        if died and died not in str(error):  # a client knows only that nobody answers
+            raise WeftError(died) from error
 
     def _clean(self) -> None:
         if self._temporary is not None:

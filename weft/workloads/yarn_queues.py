@@ -12,6 +12,12 @@ QUEUE_KEYS = {
     "queues", "capacity", "maximum-capacity", "minimum-user-limit-percent", "user-limit-factor",
     "state", "maximum-applications", "maximum-am-resource-percent",
 }  # fmt: skip
+DEPTH_MAX = 50  # queues below each other
+_ORDERS = {
+    "fifo": "", "utilization": "",
+    "fair": "applications of a queue are served by priority, then in the order of submission",
+    "priority-utilization": "queues have no priorities: who uses least of its guarantee goes first",
+}  # fmt: skip
 _WEIGHT = re.compile(r"(\d+(?:\.\d+)?)\s*w")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z][\w.-]*)|([A-Za-z][\w.-]*)\s*=\s*(\d+)")
@@ -27,6 +33,10 @@ def capacity_queues(
     """The queue tree of capacity-scheduler.xml, below root, as a cluster file has it."""
 
     def below(path: str, amounts: Mapping[str, float]) -> dict[str, Any]:
+        _check_depth(path)
+        order = given.get(f"{CAPACITY}{path}.ordering-policy", "fifo")
+        if why := _ORDERS.get(order.lower(), f"the order {order} is not known"):
+            left_out[f"{CAPACITY}{path}.ordering-policy"] = why
         names = [n.strip() for n in given.get(f"{CAPACITY}{path}.queues", "").split(",")]
         names = [name for name in names if name]
         if len(set(names)) != len(names):
@@ -75,6 +85,13 @@ def capacity_queues(
     return below("root", total)
 
 
+def _check_depth(path: str) -> None:
+    """Raise InputError for a queue that lies deeper than anybody's."""
+    if path.count(".") > DEPTH_MAX:
+        place = f"queue {path[:60]}..."
+        raise InputError(place, f"lies more than {DEPTH_MAX} queues below root")
+
+
 def _part(given: Mapping[str, str], path: str, amounts: Mapping[str, float]) -> tuple[str, float]:
     """A queue's capacity: ("w", weight) or ("%", fraction of its parent)."""
     place = f"{CAPACITY}{path}.capacity"
@@ -109,6 +126,7 @@ def fair_queues(
     root: ElementTree.Element, left_out: dict[str, str], total: Mapping[str, float], path: str
 ) -> dict[str, Any]:
     """The queue tree of fair-scheduler.xml: weights over those of their siblings."""
+    _check_depth(path)
     rows = [item for item in root if item.tag in ("queue", "pool")]
     if path == "root" and len(rows) == 1 and rows[0].get("name") == "root":
         return fair_queues(rows[0], left_out, total, path)
