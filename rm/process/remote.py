@@ -15,6 +15,8 @@ FIRST_PATIENCE_S = 10.0  # a matcher that starts beside the manager is waited fo
 PAUSE_S = 1.0  # one that did not answer is not asked again for so long, then for twice as long
 PAUSE_MAX_S = 30.0
 COPIES_MAX = 1 << 31
+REFUSED_MAX = 1_000  # picks of one answer; who breaks more rules is listened to no further
+NAME_MAX = 100  # characters of a matcher's name
 
 log = structlog.get_logger("rm")
 
@@ -65,9 +67,13 @@ class RemoteMatcher(BaseMatcher):
         if not choices.count:
             return NOTHING
         shown = np.flatnonzero(choices.open).tolist()
+        refused = 0
         for chosen, copies in self._picks(view, node, now, choices, shown):
             if not 0 <= chosen < len(shown) or not choices.pick(shown[chosen], copies):
-                self._refused += 1
+                refused += 1
+                if refused >= REFUSED_MAX:
+                    break
+        self._refused += refused
         return choices.match()._replace(settled=not choices.count)
 
     def troubles(self) -> tuple[int, int]:
@@ -86,7 +92,7 @@ class RemoteMatcher(BaseMatcher):
                     told = self._channel.describe(
                         view.types.names, view.queues.paths, self._patience_s
                     )
-                    log.info("matcher found", address=self.address, name=told)
+                    log.info("matcher found", address=self.address, name=told[:NAME_MAX])
                     self._known = True
                 answer = self._channel.match(_offers(view, node, now, choices, shown))
                 self._pause_s = PAUSE_S

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from lab.gym import synthetic
 from rm.match.choice_kernels import FEATURES
 from rm.match.choices import Choices
 from rm.match.protocol import BaseMatcher
+from rm.process.remote import REFUSED_MAX
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
@@ -29,7 +31,7 @@ from weft.errors import InputError, PolicyError, WeftError
 from weft.job import Job, Stage
 from weft.presets import choose, with_options
 from weft.wire import matcher_pb2, matcher_pb2_grpc
-from weft.wire.matching import MatcherChannel, Offer, Offers
+from weft.wire.matching import ANSWER_BYTES_MAX, MatcherChannel, Offer, Offers
 from weft.workloads.cluster_file import load_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,6 +186,63 @@ def test_answers_that_break_every_rule_harm_nobody():
     with serving(Stranger(wild)) as address:
         recorder = run("remote", address=address, otherwise="fail", timeout_s="20")
     assert {row.final_status for row in recorder.jobs} == {"SUCCEEDED"}
+
+
+def _late(question, context):
+    time.sleep(0.6)
+    return b""
+
+
+def _aborts(question, context):
+    context.abort(grpc.StatusCode.INTERNAL, "x" * 500)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (_late, "Deadline Exceeded"),
+        (_aborts, "xxx"),
+        (lambda question, context: b"\xff" * 20, "."),
+        (lambda question, context: bytes([10, 2, 8, 0]) * (ANSWER_BYTES_MAX // 4 + 1), "larger"),
+    ],
+    ids=["late", "aborts", "junk", "huge"],
+)
+def test_an_answer_that_is_none_is_as_no_answer(answer, says):
+    """A study ends with it in one line; else asks are served in order, and it is left alone."""
+
+    def described(question, context):
+        return matcher_pb2.MatcherDescription(name="n" * 10_000).SerializeToString()
+
+    handler = grpc.method_handlers_generic_handler(
+        "weft.Matcher",
+        {
+            "Describe": grpc.unary_unary_rpc_method_handler(described),
+            "Match": grpc.unary_unary_rpc_method_handler(answer),
+        },
+    )
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((handler,))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        with pytest.raises(PolicyError, match=says) as told:
+            run("remote", address=address, otherwise="fail", timeout_s="0.3")
+        assert "\n" not in str(told.value)
+        recorder = run("remote", address=address, timeout_s="0.3")
+        assert {row.final_status for row in recorder.jobs} == {"SUCCEEDED"}
+    finally:
+        server.stop(None).wait()
+
+
+def test_an_answer_of_many_picks_that_break_rules_holds_nobody_up(monkeypatch):
+    """Half a million of them would take a second each time, in which the manager does no more."""
+    asked = []
+    pick = Choices.pick
+    monkeypatch.setattr(Choices, "pick", lambda *given: (asked.append(1), pick(*given))[1])
+    stranger = Stranger([(i, 2**31) for i in range(100)] + [(0, 1)] * 5_000)
+    with serving(stranger) as address:
+        run("remote", address=address, otherwise="fail", timeout_s="20")
+    assert 0 < len(asked) <= (100 + REFUSED_MAX) * stranger.asked
 
 
 def test_a_study_ends_where_nobody_answers(monkeypatch):

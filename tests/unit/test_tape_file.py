@@ -398,5 +398,13 @@ def test_large_tapes_replay_beside_each_other_and_are_told_in_order(
         assert said.exit_code == 0, said.output
         assert [row["events"] for row in json.loads(said.stdout)] == [3, 40, 9]
         assert used == pools
+    (middle,) = tmp_path.glob("b-*.tape")
+    data = middle.read_bytes()
+    middle.write_bytes(data[:-40] + bytes([data[-40] ^ 1]) + data[-39:])
+    said = CliRunner().invoke(replay, [str(tmp_path), "--jobs", "2", "--json"])
+    told = json.loads(said.stdout)
+    assert [bool(row["problem"]) for row in told] == [False, True, False]
+    assert [row["events"] for row in told] == [3, 0, 9], "the others are replayed"
+    assert "1 of 3 tapes cannot be replayed" in str(said.exception)
     again = pickle.loads(pickle.dumps(InputError("a.tape", "is damaged")))
     assert (str(again), again.problem) == ("a.tape: is damaged", "is damaged")

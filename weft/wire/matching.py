@@ -9,6 +9,12 @@ from weft.errors import WeftError
 from weft.wire import matcher_pb2, matcher_pb2_grpc, tls
 from weft.wire.channel import CHANNEL_OPTIONS, reason_of
 
+ANSWER_BYTES_MAX = 4 << 20  # half a million picks
+_OPTIONS = [
+    *(one for one in CHANNEL_OPTIONS if one[0] != "grpc.max_receive_message_length"),
+    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
+]
+
 
 class Offer(NamedTuple):
     """One ask that may be served, as the fields of `MatchCandidate`."""
@@ -47,10 +53,10 @@ class MatcherChannel:
         self._timeout_s = timeout_s
         identity = tls.current()
         if identity is None or address.startswith("unix:"):
-            channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            channel = grpc.insecure_channel(address, options=_OPTIONS)
         else:
             credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.cert)
-            channel = grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+            channel = grpc.secure_channel(address, credentials, options=_OPTIONS)
         self._channel = channel
         stub = matcher_pb2_grpc.MatcherStub(channel)
         self._describe, self._match = stub.Describe, stub.Match
