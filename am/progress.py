@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 
 from am.lots import Lot
 from weft.errors import InvariantError
-from weft.job import Edge, EdgeKind, Job, TaskPairs
+from weft.job import Edge, EdgeKind, Job, TaskPairs, one_to_one_children
 from weft.messages import FinishedTask
 
 WAITING, READY, RUNNING, DONE = range(4)
@@ -378,7 +378,8 @@ class Progress:
     def _pass_on(self, stage: StageProgress, task: int) -> None:
         """A task is done: what waits for it alone, and not for its whole stage, waits no more."""
         for child in stage.chain_children:
-            self._advance(self.stages[child], _heirs(stage.tasks, self.stages[child].tasks, task))
+            heirs = one_to_one_children(stage.tasks, self.stages[child].tasks, task)
+            self._advance(self.stages[child], heirs)
         for child, pairs in stage.pair_children:
             self._advance(self.stages[child], pairs.children_of(task))
 
@@ -440,14 +441,6 @@ class Progress:
                 begun = self.stages[child].state
                 if not stage.complete and (READY in begun or RUNNING in begun):
                     raise InvariantError(f"stage {child} began before stage {stage.position} ended")
-
-
-def _heirs(ahead: int, behind: int, task: int) -> range:
-    """The child tasks of one parent task of a one_to_one edge: `one_to_one_parents`, inverted."""
-    if ahead >= behind:
-        heir = ((task + 1) * behind - 1) // ahead
-        return range(heir, heir + 1)
-    return range(-(-task * behind // ahead), -(-(task + 1) * behind // ahead))
 
 
 def _check_stage(stage: StageProgress) -> None:

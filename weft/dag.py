@@ -145,6 +145,11 @@ def _stage_edge(parent: int, child: int, edge: Edge, first: Ints) -> StageEdge:
     return StageEdge(parent, child, Link.SOME, np.column_stack(columns))
 
 
+def holds(capacity: Floats, demand: Floats) -> Flags:
+    """Whether empty machines hold demands, (d,) or (n, d) each, within rounding; shape (n,)."""
+    return np.asarray(np.all(demand <= capacity * (1 + TOLERANCE) + 1e-12, axis=-1))
+
+
 @dataclass(frozen=True, eq=False)
 class Machines:
     """The machines that a job may use; `capacity` has shape (m, d), absolute units.
@@ -191,7 +196,7 @@ class Machines:
             raise InputError("cluster", "has no machine")
         fits = np.zeros(dag.tasks, dtype=bool)
         for row in self.kinds:
-            fits |= np.all(dag.demand <= row * (1 + TOLERANCE) + 1e-12, axis=1)
+            fits |= holds(row, dag.demand)
         if fits.all():
             return
         task = int(np.argmin(fits))

@@ -6,7 +6,7 @@ Estimates (`duration_s`, `demand`) are for schedulers; the truth (`actual_*`) is
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -269,20 +269,28 @@ class Job:
 
     def topological_order(self) -> tuple[int, ...]:
         """Stage positions, parents first, ties in file order; raises InputError naming a cycle."""
-        children: list[list[int]] = [[] for _ in self.stages]
-        missing = [len(stage.parents) for stage in self.stages]
-        for child in range(len(self.stages)):
-            for parent, _ in self.parents_of(child):
-                children[parent].append(child)
-        order = [i for i, count in enumerate(missing) if count == 0]
-        for position in order:  # grows while it is read
-            for child in children[position]:
-                missing[child] -= 1
-                if missing[child] == 0:
-                    order.append(child)
+        order = parents_first([[p for p, _ in self.parents_of(i)] for i in range(len(self.stages))])
         if len(order) < len(self.stages):
-            raise InputError("stages", f"the edges form a cycle: {_name_cycle(self, missing)}")
+            raise InputError("stages", f"the edges form a cycle: {_name_cycle(self, order)}")
         return tuple(order)
+
+
+def parents_first(parents: Sequence[Sequence[int]]) -> list[int]:
+    """Positions, those of `parents` before each, ties in the order given; what is in a circle or
+    behind one is left out.
+    """
+    children: list[list[int]] = [[] for _ in parents]
+    for child, above in enumerate(parents):
+        for parent in above:
+            children[parent].append(child)
+    missing = [len(above) for above in parents]
+    order = [i for i, count in enumerate(missing) if count == 0]
+    for position in order:  # grows while it is read
+        for child in children[position]:
+            missing[child] -= 1
+            if missing[child] == 0:
+                order.append(child)
+    return order
 
 
 def one_to_one_parents(parents: int, children: int, child: int) -> range:
@@ -294,6 +302,14 @@ def one_to_one_parents(parents: int, children: int, child: int) -> range:
         return range(child * parents // children, (child + 1) * parents // children)
     first = child * parents // children
     return range(first, first + 1)
+
+
+def one_to_one_children(parents: int, children: int, parent: int) -> range:
+    """Indices of the child tasks of one parent task: `one_to_one_parents`, inverted."""
+    if parents >= children:
+        child = ((parent + 1) * children - 1) // parents
+        return range(child, child + 1)
+    return range(-(-parent * children // parents), -(-(parent + 1) * children // parents))
 
 
 def _check_parents(job: Job, stage: Stage, place: str) -> None:
@@ -323,12 +339,12 @@ def _check_pairs(edge: Edge, parent: Stage, child: Stage, where: str) -> None:
             )
 
 
-def _name_cycle(job: Job, missing: list[int]) -> str:
-    position = next(i for i, count in enumerate(missing) if count)
-    seen: list[int] = []
+def _name_cycle(job: Job, order: Collection[int]) -> str:
+    left = [i for i in range(len(job.stages)) if i not in order]
+    position, seen = left[0], list[int]()
     while position not in seen:
         seen.append(position)
-        position = next(p for p, _ in job.parents_of(position) if missing[p])
+        position = next(p for p, _ in job.parents_of(position) if p in left)
     loop = [*seen[seen.index(position) :], position]
     return " -> ".join(job.stages[i].name for i in reversed(loop))
 

@@ -95,7 +95,7 @@ def _justified(remaining: Remaining, start: Floats, pool: Floats, t_k: float) ->
     """
     shape = remaining.shape
     todo = np.flatnonzero(remaining.unstarted)
-    depth = shape.depth[shape.stage[todo]]
+    depth = shape.depth[shape.links.stage[todo]]
     begin = start[todo]
     by_end = np.lexsort((-todo, -depth, -begin, -(begin + remaining.duration[todo])))
     return justify(

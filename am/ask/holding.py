@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from am.ask.pdelay import Spot, Waiting, assign, empty_after_packing, next_threshold_s
+from am.ask.pdelay import Spot, Waiting, assign, empty_after_packing, fits, next_threshold_s
 from am.ask.view import ContainerView, HoldView, LotView
 
 
@@ -138,12 +138,7 @@ def useless(view: HoldView, idle: Sequence[ContainerView]) -> list[int]:
     if not view.waiting:
         return []
     return [
-        c.container_id
-        for c in idle
-        if not any(
-            all(d <= s + 1e-9 for d, s in zip(task.demand, c.size, strict=True))
-            for task in view.waiting
-        )
+        c.container_id for c in idle if not any(fits(task.demand, c.size) for task in view.waiting)
     ]
 
 

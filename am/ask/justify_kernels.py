@@ -1,33 +1,28 @@
 """Compiled right-justification: every task of a schedule as late as it may start.
 
-Tasks are taken by decreasing end and placed as late as their heirs and the pool allow. Those placed
-before never use more of a task's old slot than the schedule did, so none starts earlier than there
-and the schedule's end holds.
+Tasks are taken by decreasing end and placed as late as their children and the pool allow. Those
+placed before never use more of a task's old slot than the schedule did, so none starts earlier than
+there and the schedule's end holds.
 """
 
 import numpy as np
 
-from am.ask.packing_kernels import TOLERANCE, Shape, linked
+from am.ask.packing_kernels import TOLERANCE, Shape
 from weft.compiled import inner_kernel, making_kernel
 from weft.dag import Floats, Ints
 
 
 @inner_kernel
 def _deadline(shape: Shape, latest: Floats, earliest: Floats, task: int, horizon: float) -> float:
-    """When a task must have ended: its first heir's start; `earliest` is by stage."""
-    stage = shape.stage[task]
+    """When a task must have ended: its first child's start; `earliest` is by stage."""
+    links = shape.links
+    stage = links.stage[task]
     deadline = horizon
-    for at in range(shape.heir_at[stage], shape.heir_at[stage + 1]):
-        deadline = min(deadline, earliest[shape.heir[at]])
-    for at in range(shape.chain_at[stage], shape.chain_at[stage + 1]):
-        low, high = linked(shape, task, stage, shape.chain[at], False)
-        for heir in range(low, high):
-            if not np.isnan(latest[heir]):
-                deadline = min(deadline, latest[heir])
-    if len(shape.pair_at) > 0:
-        for at in range(shape.pair_at[task], shape.pair_at[task + 1]):
-            if not np.isnan(latest[shape.pair[at]]):
-                deadline = min(deadline, latest[shape.pair[at]])
+    for at in range(links.after_at[stage], links.after_at[stage + 1]):
+        deadline = min(deadline, earliest[links.after[at]])
+    for at in range(links.child_at[task], links.child_at[task + 1]):
+        if not np.isnan(latest[links.child[at]]):
+            deadline = min(deadline, latest[links.child[at]])
     return deadline
 
 
@@ -105,7 +100,7 @@ def justify(
     """The latest starts, shape (n,); nan where not in `order`, -1 where there was no room."""
     n, d = len(duration), len(capacity)
     latest = np.full(n, np.nan)
-    earliest = np.full(len(shape.first) - 1, np.inf)
+    earliest = np.full(len(shape.links.first) - 1, np.inf)
     most = 2 * (len(order) + len(running)) + 4
     times, use = np.zeros(most), np.zeros((most, d))
     times[1] = horizon
@@ -119,7 +114,7 @@ def justify(
         end = _deadline(shape, latest, earliest, task, horizon)
         start = _latest(times, use, size, need, room, length, end) if length > TOLERANCE else end
         latest[task] = start
-        stage = shape.stage[task]
+        stage = shape.links.stage[task]
         earliest[stage] = min(earliest[stage], start)
         if start >= 0.0:
             size = _add(times, use, size, need, start, start + length)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from am.plan import board_kernels as kernels
 from am.plan.board_kernels import LEVELS, Space
+from am.plan.link_kernels import Waits
 from am.plan.part_kernels import Part
 from am.plan.placing_kernels import Scratch
 from weft.dag import Ints
@@ -35,7 +36,8 @@ def space_of(room: Ints, breakpoints: int) -> Space:
         kept_table=np.zeros((LEVELS, 7, machines), np.int64),
         kept_state=np.zeros((LEVELS, kernels.STATE), np.int64),
         heap_key=np.zeros(machines, np.int64),
-        heap_segment=np.zeros(machines, np.int64),
+        heap_machine=np.zeros(machines, np.int64),
+        segment_at=np.zeros(machines, np.int64),
     )
     kernels.clear(space)
     return space
@@ -53,7 +55,7 @@ def grown(space: Space) -> Space:
 
 def scratch_of(part: Part) -> Scratch:
     """The working memory to place one part's tasks."""
-    tasks, stages = len(part.stage_of), len(part.first) - 1
+    tasks, stages = len(part.links.stage), len(part.links.first) - 1
 
     def ints(*shape: int) -> Ints:
         return np.zeros(shape, np.int64)
@@ -69,10 +71,9 @@ def scratch_of(part: Part) -> Scratch:
         member=ints(tasks),
         member_start=ints(5),
         on=labels(4),
-        left=ints(stages),
-        gate=ints(stages),
-        gate_key=ints(stages),
-        missing=ints(tasks),
+        waits=Waits(ints(tasks), ints(stages), ints(stages)),
+        ready=ints(tasks),
+        earliest=ints(stages),
         key=ints(tasks),
         queue=ints(tasks),
         head=ints(tasks),

@@ -34,8 +34,8 @@ class Space(NamedTuple):
 
     `table` (7, m) and `state` (7,) are what `mark` keeps in `kept_table`, `kept_state`. `times`
     (p,) and `free` (p, d) are the pool of profiles; `capacity` (c, d) units. `heap_key`,
-    `heap_segment` (m,) serve one run of equal tasks: where each segment's next fit is at the
-    earliest.
+    `heap_machine` (m,) serve one run of equal tasks: where each segment's next fit is at the
+    earliest, by its first machine, whose segment `segment_at` (m,) has.
     """
 
     capacity: Ints
@@ -49,7 +49,8 @@ class Space(NamedTuple):
     kept_table: Ints
     kept_state: Ints
     heap_key: Ints
-    heap_segment: Ints
+    heap_machine: Ints
+    segment_at: Ints
 
 
 @kernel

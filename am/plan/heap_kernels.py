@@ -1,4 +1,4 @@
-"""Compiled binary heaps in plain arrays: ready tasks by rank, running tasks by their end."""
+"""Binary heaps in plain arrays, compiled: of ranks, and of pairs by (key, item)."""
 
 from weft.compiled import inner_kernel
 from weft.dag import Floats, Ints
@@ -40,39 +40,40 @@ def pop(heap: Ints, base: int, size: int) -> int:
 
 
 @inner_kernel
-def push_end(ends: Floats, tasks: Ints, size: int, end: float, task: int) -> None:
-    """Add a running task to the heap by (end, task)."""
+def push_pair(keys: Floats | Ints, items: Ints, size: int, key: float, item: int) -> None:
+    """Add an entry to a heap of `size` by (key, item)."""
     at = size
     while at > 0:
         up = (at - 1) // 2
-        if ends[up] < end or (ends[up] == end and tasks[up] < task):
+        if keys[up] < key or (keys[up] == key and items[up] < item):
             break
-        ends[at] = ends[up]
-        tasks[at] = tasks[up]
+        keys[at], items[at] = keys[up], items[up]
         at = up
-    ends[at] = end
-    tasks[at] = task
+    keys[at], items[at] = key, item
 
 
 @inner_kernel
-def pop_end(ends: Floats, tasks: Ints, size: int) -> None:
-    """Take the first end off the heap; the caller has read it at position 0."""
-    size -= 1
-    end, task = ends[size], tasks[size]
-    at = 0
+def pop_pair(keys: Floats | Ints, items: Ints, size: int) -> None:
+    """Take the first entry off a heap of `size`; the caller has read it at position 0."""
+    keys[0], items[0] = keys[size - 1], items[size - 1]
+    sink_pair(keys, items, size - 1, 0)
+
+
+@inner_kernel
+def sink_pair(keys: Floats | Ints, items: Ints, size: int, at: int) -> None:
+    """Move an entry that may be larger than those below it to where it belongs."""
+    key, item = keys[at], items[at]
     while True:
         down = 2 * at + 1
         if down >= size:
             break
         other = down + 1
         if other < size and (
-            ends[other] < ends[down] or (ends[other] == ends[down] and tasks[other] < tasks[down])
+            keys[other] < keys[down] or (keys[other] == keys[down] and items[other] < items[down])
         ):
             down = other
-        if ends[down] > end or (ends[down] == end and tasks[down] >= task):
+        if keys[down] > key or (keys[down] == key and items[down] >= item):
             break
-        ends[at] = ends[down]
-        tasks[at] = tasks[down]
+        keys[at], items[at] = keys[down], items[down]
         at = down
-    ends[at] = end
-    tasks[at] = task
+    keys[at], items[at] = key, item

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from am.plan.list_kernels import fits
 from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
 
@@ -43,15 +44,6 @@ class Wants(NamedTuple):
 
 
 @inner_kernel
-def _holds(need: Floats, free: Floats, capacity: Floats) -> bool:
-    """Whether a demand fits what is free, within rounding."""
-    for r in range(need.shape[0]):  # noqa: SIM110 (compiled)
-        if need[r] > free[r] + 1e-9 * capacity[r]:
-            return False
-    return True
-
-
-@inner_kernel
 def _ready(wants: Wants, row: int, machine: int) -> float:
     """When the sources of a row are there on a machine."""
     latest = 0.0
@@ -81,7 +73,7 @@ def _earliest(
         if until <= start:
             segment = after
             continue
-        if not _holds(need, chains.free[segment], capacity):
+        if not fits(need, chains.free[segment], capacity):
             start = until
         elif until >= start + lasts_s:
             return start
@@ -136,7 +128,7 @@ def insert_all(
         low = 0 if fixed[task] < 0 else fixed[task]
         high = chains.head.shape[0] if fixed[task] < 0 else low + 1
         for j in range(low, high):
-            if not _holds(need, chains.capacity[j], chains.capacity[j]):
+            if not fits(need, chains.capacity[j], chains.capacity[j]):
                 continue
             kind = chains.kind[j]
             untouched = chains.after[chains.head[j]] < 0

@@ -8,31 +8,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from am.plan.heap_kernels import pop, pop_end, push, push_end
+from am.plan.heap_kernels import pop, pop_pair, push, push_pair
+from am.plan.link_kernels import Links, Waits, ended, sources
 from weft.compiled import inner_kernel, making_kernel
 from weft.dag import Flags, Floats, Ints
 
 
 class Flow(NamedTuple):
-    """A DAG and its run so far; `missing`, `stage_missing`, `stage_left`, `heap_size` change.
+    """A DAG and its run so far; `waits`, `heap`, `heap_size` change.
 
-    n tasks, k classes, m machines, d resources. Children over listed pairs are in `child` from
-    `child_at[t]`; child stages over barriers are in `heir` from `heir_at[s]`.
+    n tasks, k classes, m machines, d resources.
     """
 
+    links: Links
+    waits: Waits
+    ready: Ints  # (n,): room for what one end makes ready
     duration: Floats  # (n,)
-    stage: Ints  # (n,)
     kind: Ints  # (n,): the demand class
     need: Floats  # (k, d)
     capacity: Floats  # (m, d)
-    first: Ints  # (stages + 1,)
-    child_at: Ints
-    child: Ints
-    heir_at: Ints
-    heir: Ints
-    missing: Ints  # (n,): parents over listed pairs that have not ended
-    stage_missing: Ints  # (stages,): parent stages over barriers that have not ended
-    stage_left: Ints  # (stages,): tasks that have not ended
     rank: Ints  # (n,): the place of a task in the preferred order
     order: Ints  # (n,): the task at each place
     heap_at: Ints  # (k + 1,): where each class keeps its ready ranks
@@ -43,7 +37,7 @@ class Flow(NamedTuple):
 
 
 @inner_kernel
-def _fits(need: Floats, free: Floats, capacity: Floats) -> bool:
+def fits(need: Floats, free: Floats, capacity: Floats) -> bool:
     """Whether a demand fits what is free, within rounding."""
     for r in range(len(need)):  # noqa: SIM110 (compiled)
         if need[r] > free[r] + 1e-9 * capacity[r]:
@@ -61,7 +55,7 @@ def _ready(flow: Flow, task: int, now: float, stack: Ints, top: int) -> int:
         return top
     need = flow.need[flow.kind[task]]
     for j in range(len(flow.capacity)):
-        if _fits(need, flow.capacity[j], flow.capacity[j]):
+        if fits(need, flow.capacity[j], flow.capacity[j]):
             flow.machine[task] = j
             break
     flow.start[task] = now
@@ -74,34 +68,17 @@ def _settle(flow: Flow, now: float, stack: Ints, top: int) -> None:
     """Tell the children of every ended task on the stack."""
     while top > 0:
         top -= 1
-        task = stack[top]
-        for at in range(flow.child_at[task], flow.child_at[task + 1]):
-            child = flow.child[at]
-            flow.missing[child] -= 1
-            if flow.missing[child] == 0 and flow.stage_missing[flow.stage[child]] == 0:
-                top = _ready(flow, child, now, stack, top)
-        stage = flow.stage[task]
-        flow.stage_left[stage] -= 1
-        if flow.stage_left[stage] > 0:
-            continue
-        for at in range(flow.heir_at[stage], flow.heir_at[stage + 1]):
-            heir = flow.heir[at]
-            flow.stage_missing[heir] -= 1
-            if flow.stage_missing[heir] == 0:
-                for child in range(flow.first[heir], flow.first[heir + 1]):
-                    if flow.missing[child] == 0:
-                        top = _ready(flow, child, now, stack, top)
+        for at in range(ended(flow.links, flow.waits, stack[top], flow.ready, 0)):
+            top = _ready(flow, flow.ready[at], now, stack, top)
 
 
-@making_kernel
+@inner_kernel
 def _sources(flow: Flow, stack: Ints) -> None:
     """Make the tasks without parents ready at time 0."""
-    waiting = flow.missing.copy()
-    blocked = flow.stage_missing.copy()
-    for task in range(len(flow.duration)):
-        if waiting[task] == 0 and blocked[flow.stage[task]] == 0:
-            top = _ready(flow, task, 0.0, stack, 0)
-            _settle(flow, 0.0, stack, top)
+    top = 0
+    for at in range(sources(flow.links, flow.waits, flow.ready)):
+        top = _ready(flow, flow.ready[at], 0.0, stack, top)
+    _settle(flow, 0.0, stack, top)
 
 
 @inner_kernel
@@ -123,7 +100,7 @@ def _pass_time(
     while size > 0 and ends[0] <= last:
         now = ends[0]
         task = tasks[0]
-        pop_end(ends, tasks, size)
+        pop_pair(ends, tasks, size)
         size -= 1
         j = flow.machine[task]
         for r in range(free.shape[1]):
@@ -145,7 +122,7 @@ def _begin(
     flow.start[task] = now
     for r in range(free.shape[1]):
         free[j, r] -= flow.need[flow.kind[task], r]
-    push_end(ends, tasks, size, now + flow.duration[task], task)
+    push_pair(ends, tasks, size, now + flow.duration[task], task)
 
 
 @inner_kernel
@@ -164,13 +141,13 @@ def _search(
     if full[kind]:  # nothing fitted before this event: only the freed machines are news
         while from_freed[kind] < count:
             j = freed[from_freed[kind]]
-            if _fits(need, free[j], flow.capacity[j]):
+            if fits(need, free[j], flow.capacity[j]):
                 return int(j)
             from_freed[kind] += 1
         return -1
     while from_all[kind] < len(free):
         j = from_all[kind]
-        if _fits(need, free[j], flow.capacity[j]):
+        if fits(need, free[j], flow.capacity[j]):
             return int(j)
         from_all[kind] += 1
     return -1
@@ -219,7 +196,7 @@ def run_in_order(flow: Flow, tolerance: float) -> float:
 @inner_kernel
 def _score(flow: Flow, kind: int, j: int, free: Floats) -> float:
     """Tetris: demand times available, both over the machine's capacity; -1 for no fit."""
-    if not _fits(flow.need[kind], free[j], flow.capacity[j]):
+    if not fits(flow.need[kind], free[j], flow.capacity[j]):
         return -1.0
     total = 0.0
     for r in range(free.shape[1]):

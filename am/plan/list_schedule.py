@@ -73,33 +73,18 @@ def _tolerance_s(dag: Dag, machines: Machines, ties: Ties) -> float:
 def _flow(dag: Dag, machines: Machines, ties: Ties, order: Ints) -> Flow:
     n = dag.tasks
     need, kind = demand_classes(dag)
-    pairs = [tie.pairs for tie in ties.ties if tie.pairs is not None]
-    barriers = [tie for tie in ties.ties if tie.pairs is None]
-    parents = np.concatenate([np.zeros(0, np.int64), *(pair[0] for pair in pairs)])
-    children = np.concatenate([np.zeros(0, np.int64), *(pair[1] for pair in pairs)])
-    child_at, child = _grouped(parents, children, n)
-    heir_at, heir = _grouped(
-        np.array([tie.parent for tie in barriers], dtype=np.int64),
-        np.array([tie.child for tie in barriers], dtype=np.int64),
-        dag.stages,
-    )
+    links = ties.links()
     rank = np.empty(n, dtype=np.int64)
     rank[order] = np.arange(n)
     heap_at = np.concatenate([[0], np.cumsum(np.bincount(kind, minlength=len(need)))])
     return Flow(
+        links=links,
+        waits=links.waits(np.ones(n, dtype=np.bool_)),
+        ready=np.empty(n, dtype=np.int64),
         duration=dag.duration_s,
-        stage=dag.stage_of,
         kind=kind,
         need=need,
         capacity=np.ascontiguousarray(machines.capacity, dtype=np.float64),
-        first=dag.first,
-        child_at=child_at,
-        child=child,
-        heir_at=heir_at,
-        heir=heir,
-        missing=np.bincount(children, minlength=n).astype(np.int64),
-        stage_missing=np.bincount(heir, minlength=dag.stages).astype(np.int64),
-        stage_left=np.diff(dag.first).astype(np.int64),
         rank=rank,
         order=np.ascontiguousarray(order, dtype=np.int64),
         heap_at=heap_at.astype(np.int64),
@@ -108,10 +93,3 @@ def _flow(dag: Dag, machines: Machines, ties: Ties, order: Ints) -> Flow:
         machine=np.full(n, -1, dtype=np.int64),
         start=np.zeros(n),
     )
-
-
-def _grouped(keys: Ints, values: Ints, count: int) -> tuple[Ints, Ints]:
-    """Values by key: those of key i are at [at[i], at[i + 1])."""
-    by_key_first = np.argsort(keys, kind="stable")
-    at = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=count))])
-    return at.astype(np.int64), values[by_key_first]

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from am.plan.part_kernels import Part, Ranks, topological
+from am.plan.link_kernels import topological
+from am.plan.part_kernels import Part, Ranks
 from am.plan.paths import ties_of
-from weft.dag import Dag, Floats, Ints, Machines
+from weft.dag import Dag, Floats, Ints, Machines, holds
 from weft.errors import InputError
-from weft.resources import TOLERANCE
 
 _SPAN_BITS = 59  # every time of the space stays below 2 ** 60 ticks
 _UNIT_BITS = 40  # the largest machine has 2 ** 40 units of each resource
@@ -62,8 +62,8 @@ class Grid:
         for machine in first:
             over &= np.any(units > room[machine], axis=1)
         for task in np.flatnonzero(over):
-            holds = np.all(dag.demand[task] <= rows * (1 + TOLERANCE) + 1e-12, axis=1)
-            units[task] = np.minimum(units[task], room[first[int(np.argmax(holds))]])
+            machine = int(np.argmax(holds(rows, dag.demand[task])))
+            units[task] = np.minimum(units[task], room[first[machine]])
         return units
 
     def room(self, capacity: Floats) -> Ints:
@@ -73,46 +73,20 @@ class Grid:
 
 def part_of(dag: Dag, machines: Machines, grid: Grid) -> Part:
     """The part that is a whole (sub-)DAG; raises InputError where tasks wait in a circle."""
-    gates: list[tuple[int, int]] = []
-    parents, children = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for tie in ties_of(dag).ties:
-        if tie.pairs is None:
-            gates.append((tie.parent, tie.child))
-        else:
-            parents.append(tie.pairs[0])
-            children.append(tie.pairs[1])
-    gate = np.array(gates, dtype=np.int64).reshape(-1, 2)
-    above, below = np.concatenate(parents), np.concatenate(children)
-    part = Part(
-        np.ascontiguousarray(dag.first, dtype=np.int64),
-        np.ascontiguousarray(dag.stage_of, dtype=np.int64),
-        grid.ticks(dag.duration_s),
-        grid.fitting(dag, machines),
-        *_rows(gate[:, 1], gate[:, 0], dag.stages),
-        *_rows(gate[:, 0], gate[:, 1], dag.stages),
-        *_rows(below, above, dag.tasks),
-        *_rows(above, below, dag.tasks),
-        np.empty(0, np.int64),
-    )
+    links = ties_of(dag).links()
     order = np.empty(dag.tasks, np.int64)
-    if topological(part, order) < dag.tasks:
+    if topological(links, links.waits(np.ones(dag.tasks, dtype=np.bool_)), order) < dag.tasks:
         raise InputError("stages", "the tasks depend on each other in a circle")
-    return part._replace(order=order)
-
-
-def _rows(owner: Ints, value: Ints, owners: int) -> tuple[Ints, Ints]:
-    """Values grouped by owner: where each owner's begin, and the values."""
-    by_owner = np.argsort(owner, kind="stable")
-    start = np.searchsorted(owner[by_owner], np.arange(owners + 1))
-    return start.astype(np.int64), np.ascontiguousarray(value[by_owner], dtype=np.int64)
+    return Part(links, grid.ticks(dag.duration_s), grid.fitting(dag, machines), order)
 
 
 def kinds_of(part: Part) -> Ints:
     """A number for each stage, length and demand that differ, by stage, then first task; (n,)."""
-    table = np.column_stack([part.stage_of, part.length, part.demand])
-    head = part.first[:-1][part.stage_of]
+    stage = part.links.stage
+    table = np.column_stack([stage, part.length, part.demand])
+    head = part.links.first[:-1][stage]
     if np.array_equal(table, table[head]):
-        return part.stage_of
+        return stage
     _, leader, kind = np.unique(table, axis=0, return_index=True, return_inverse=True)
     rank = np.empty(len(leader), np.int64)
     rank[np.argsort(leader)] = np.arange(len(leader))

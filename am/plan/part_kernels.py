@@ -1,7 +1,6 @@
-"""Walks over a part of a DAG: an order, longest paths, and who is before or after a set of tasks.
+"""Walks over a part of a DAG: longest paths, and who is before or after a set of tasks.
 
-A part is taken either way round; a barrier costs its two stages, not its task
-edges.
+A part is taken either way round; a barrier costs its two stages, not its task edges.
 """
 
 from typing import NamedTuple
@@ -9,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from am.plan.link_kernels import Links
 from weft.compiled import making_kernel
 
 Ints = NDArray[np.int64]
@@ -18,40 +18,17 @@ T, S, P, C = range(4)  # troublesome, siblings, parents, children (Graphene sect
 
 
 class Part(NamedTuple):
-    """A DAG of n tasks in s stages; times in ticks, demands in units (see `am.plan.part.Grid`).
+    """A DAG of n tasks; times in ticks, demands in units (see `am.plan.part.Grid`)."""
 
-    Barriers are kept by stage: `gate_from[gate_start[x]:gate_start[x + 1]]` are the stages that
-    stage x waits for as a whole, `gate_to` the mirror. Other edges are pairs of tasks, likewise by
-    task. `order` has the tasks, parents first.
-    """
-
-    first: Ints
-    stage_of: Ints
-    length: Ints
-    demand: Ints
-    gate_start: Ints
-    gate_from: Ints
-    gate_stop: Ints
-    gate_to: Ints
-    pair_start: Ints
-    pair_from: Ints
-    pair_stop: Ints
-    pair_to: Ints
-    order: Ints
+    links: Links
+    length: Ints  # (n,)
+    demand: Ints  # (n, d)
+    order: Ints  # (n,): the tasks, parents first
 
     def reversed(self) -> "Part":
         """The same part with time running backwards."""
-        return self._replace(
-            gate_start=self.gate_stop,
-            gate_from=self.gate_to,
-            gate_stop=self.gate_start,
-            gate_to=self.gate_from,
-            pair_start=self.pair_stop,
-            pair_from=self.pair_to,
-            pair_stop=self.pair_start,
-            pair_to=self.pair_from,
-            order=np.ascontiguousarray(self.order[::-1]),
-        )
+        order = np.ascontiguousarray(self.order[::-1])
+        return self._replace(links=self.links.reversed(), order=order)
 
 
 class Ranks(NamedTuple):
@@ -65,61 +42,21 @@ class Ranks(NamedTuple):
 
 
 @making_kernel
-def topological(part: Part, order: Ints) -> int:
-    """Fill `order` with the tasks, parents first; how many there are, less than n on a circle."""
-    stages, tasks = len(part.first) - 1, len(part.stage_of)
-    left = np.empty(stages, np.int64)
-    gate = np.empty(stages, np.int64)
-    missing = np.empty(tasks, np.int64)
-    for s in range(stages):
-        left[s] = part.first[s + 1] - part.first[s]
-        gate[s] = part.gate_start[s + 1] - part.gate_start[s]
-    done = 0
-    for v in range(tasks):
-        missing[v] = part.pair_start[v + 1] - part.pair_start[v]
-        if missing[v] == 0 and gate[part.stage_of[v]] == 0:
-            order[done] = v
-            done += 1
-    at = 0
-    while at < done:
-        v = order[at]
-        at += 1
-        for i in range(part.pair_stop[v], part.pair_stop[v + 1]):
-            w = part.pair_to[i]
-            missing[w] -= 1
-            if missing[w] == 0 and gate[part.stage_of[w]] == 0:
-                order[done] = w
-                done += 1
-        s = part.stage_of[v]
-        left[s] -= 1
-        if left[s] > 0:
-            continue
-        for i in range(part.gate_stop[s], part.gate_stop[s + 1]):
-            c = part.gate_to[i]
-            gate[c] -= 1
-            if gate[c] == 0:
-                for w in range(part.first[c], part.first[c + 1]):
-                    if missing[w] == 0:
-                        order[done] = w
-                        done += 1
-    return done
-
-
-@making_kernel
 def longest(part: Part, path: Ints) -> None:
     """Fill `path` with the longest path that ends with each task, its own length included."""
-    stages = len(part.first) - 1
-    above = np.full(stages, -1, np.int64)  # the longest path up to a stage's gate, once known
+    links = part.links
+    stages = len(links.first) - 1
+    above = np.full(stages, -1, np.int64)  # the longest path up to a stage's barriers, once known
     most = np.zeros(stages, np.int64)
     for v in part.order:
-        s = part.stage_of[v]
+        s = links.stage[v]
         if above[s] < 0:
             above[s] = 0
-            for i in range(part.gate_start[s], part.gate_start[s + 1]):
-                above[s] = max(above[s], most[part.gate_from[i]])
+            for i in range(links.before_at[s], links.before_at[s + 1]):
+                above[s] = max(above[s], most[links.before[i]])
         best = above[s]
-        for i in range(part.pair_start[v], part.pair_start[v + 1]):
-            best = max(best, path[part.pair_from[i]])
+        for i in range(links.parent_at[v], links.parent_at[v + 1]):
+            best = max(best, path[links.parent[i]])
         path[v] = best + part.length[v]
         most[s] = max(most[s], path[v])
 
@@ -127,19 +64,20 @@ def longest(part: Part, path: Ints) -> None:
 @making_kernel
 def reached(part: Part, seeds: Labels, mark: Labels) -> None:
     """Set `mark` to 1 on the seeds and everything after them, else 0."""
-    stages = len(part.first) - 1
+    links = part.links
+    stages = len(links.first) - 1
     known = np.zeros(stages, np.int8)
-    gate = np.zeros(stages, np.int8)
+    above = np.zeros(stages, np.int8)
     hit = np.zeros(stages, np.int8)
     for v in part.order:
-        s = part.stage_of[v]
+        s = links.stage[v]
         if known[s] == 0:
             known[s] = 1
-            for i in range(part.gate_start[s], part.gate_start[s + 1]):
-                gate[s] |= hit[part.gate_from[i]]
-        found = seeds[v] | gate[s]
-        for i in range(part.pair_start[v], part.pair_start[v + 1]):
-            found |= mark[part.pair_from[i]]
+            for i in range(links.before_at[s], links.before_at[s + 1]):
+                above[s] |= hit[links.before[i]]
+        found = seeds[v] | above[s]
+        for i in range(links.parent_at[v], links.parent_at[v + 1]):
+            found |= mark[links.parent[i]]
         mark[v] = found
         hit[s] |= found
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from am.plan.link_kernels import Links, barrier_ends, joined, links_of
 from weft.dag import Dag, Flags, Floats, Ints, Link, StageEdge
 from weft.errors import InputError
+from weft.job import parents_first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +52,12 @@ class Ties:
         """The same edges with time running backwards: tails become heads."""
         turned = tuple(tie.reversed() for tie in self.ties)
         return Ties(self.first, turned, None if self.order is None else self.order[::-1])
+
+    def links(self) -> Links:
+        """The same edges as compiled code counts them down."""
+        stages = [(tie.parent, tie.child) for tie in self.ties if tie.pairs is None]
+        pairs = [tie.pairs for tie in self.ties if tie.pairs is not None]
+        return links_of(self.first, barrier_ends(stages), joined(pairs))
 
     def by_child(self) -> Iterator[tuple[int, list[Tie]]]:
         """Stages, parents first, with the ties into them; needs `order`."""
@@ -182,18 +190,11 @@ def _settle(ties: Ties, among: list[Tie], head: Floats, weight: Floats) -> Float
 
 
 def _stage_order(stages: int, ties: tuple[Tie, ...]) -> tuple[int, ...] | None:
-    children: list[list[int]] = [[] for _ in range(stages)]
-    missing = [0] * stages
+    parents: list[list[int]] = [[] for _ in range(stages)]
     for tie in ties:
         if tie.parent != tie.child:
-            children[tie.parent].append(tie.child)
-            missing[tie.child] += 1
-    order = [stage for stage in range(stages) if missing[stage] == 0]
-    for stage in order:  # grows while it is read
-        for child in children[stage]:
-            missing[child] -= 1
-            if missing[child] == 0:
-                order.append(child)
+            parents[tie.child].append(tie.parent)
+    order = parents_first(parents)
     return tuple(order) if len(order) == stages else None
 
 

@@ -22,8 +22,9 @@ from am.plan.board_kernels import (
     reserve,
 )
 from am.plan.heap_kernels import pop, push
+from am.plan.link_kernels import Waits, ended
 from am.plan.part_kernels import Part, Ranks
-from am.plan.run_kernels import open_run, place_batch
+from am.plan.run_kernels import open_run, place_batch, top_segment
 from weft.compiled import inner_kernel
 
 Ints = NDArray[np.int64]
@@ -38,7 +39,8 @@ class Scratch(NamedTuple):
 
     `start`, `machine` (n,) are the answer. `front` (2, s) is the latest end and minus the earliest
     start of a stage's placed tasks, `kept_front` their copies at marks. `member` (n,) has the tasks
-    by label, `member_start` (5,) where each label's begin. The rest are queues by kind.
+    by label, `member_start` (5,) where each label's begin. `earliest` (s,) is the key that the
+    barriers of a stage allow, FAR until it is asked for. The rest are queues by kind.
     """
 
     start: Ints
@@ -48,10 +50,9 @@ class Scratch(NamedTuple):
     member: Ints
     member_start: Ints
     on: Labels
-    left: Ints
-    gate: Ints
-    gate_key: Ints
-    missing: Ints
+    waits: Waits
+    ready: Ints
+    earliest: Ints
     key: Ints
     queue: Ints
     head: Ints
@@ -75,13 +76,15 @@ def _heap_pop(scratch: Scratch) -> int:
 
 
 @inner_kernel
-def _open_gate(space: Space, part: Part, scratch: Scratch, sign: int, s: int) -> None:
-    """Set the earliest key of a stage whose barriers are settled; -FAR where none is placed."""
-    side = 0 if sign > 0 else 1
-    key = -FAR
-    for i in range(part.gate_start[s], part.gate_start[s + 1]):
-        key = max(key, scratch.front[side, part.gate_from[i]])
-    scratch.gate_key[s] = key
+def _barriers_key(part: Part, scratch: Scratch, sign: int, s: int) -> int:
+    """The earliest key of a stage whose barriers are settled; -FAR where none is placed."""
+    if scratch.earliest[s] == FAR:
+        side = 0 if sign > 0 else 1
+        key = -FAR
+        for i in range(part.links.before_at[s], part.links.before_at[s + 1]):
+            key = max(key, scratch.front[side, part.links.before[i]])
+        scratch.earliest[s] = key
+    return int(scratch.earliest[s])
 
 
 @inner_kernel
@@ -89,9 +92,10 @@ def _ready(
     space: Space, part: Part, ranks: Ranks, scratch: Scratch, label: Labels, sign: int, v: int
 ) -> None:
     """Queue a task whose parents inside the subset are placed."""
-    key = scratch.gate_key[part.stage_of[v]]
-    for i in range(part.pair_start[v], part.pair_start[v + 1]):
-        u = part.pair_from[i]
+    links = part.links
+    key = _barriers_key(part, scratch, sign, links.stage[v])
+    for i in range(links.parent_at[v], links.parent_at[v + 1]):
+        u = links.parent[i]
         if scratch.on[label[u]] == 1:
             if sign > 0:
                 key = max(key, scratch.start[u] + part.length[u])
@@ -121,31 +125,29 @@ def _begin(
     sign: int,
 ) -> None:
     """Count what each task of the subset waits for inside the subset, and queue the ready ones."""
-    for s in range(len(scratch.left)):
-        scratch.left[s] = 0
+    links, waits = part.links, scratch.waits
     for kind in range(len(ranks.slot) - 1):
         scratch.head[kind] = scratch.tail[kind] = scratch.waiting[kind] = 0
     scratch.sizes[HEAP_SIZE] = 0
     scratch.on[which] = 1
+    waits.left[:] = 0
+    waits.missing[:] = FAR  # who is not of the subset waits for ever
     members = scratch.member[scratch.member_start[which] : scratch.member_start[which + 1]]
     for v in members:
-        scratch.left[part.stage_of[v]] += 1
-    for s in range(len(scratch.left)):
-        if scratch.left[s] == 0:
-            continue
-        scratch.gate[s] = 0
-        for i in range(part.gate_start[s], part.gate_start[s + 1]):
-            if scratch.left[part.gate_from[i]] > 0:
-                scratch.gate[s] += 1
-        if scratch.gate[s] == 0:
-            _open_gate(space, part, scratch, sign, s)
+        waits.left[links.stage[v]] += 1
+    for s in range(len(waits.left)):
+        scratch.earliest[s] = FAR
+        waits.barriers[s] = 0
+        for i in range(links.before_at[s], links.before_at[s + 1]):
+            if waits.left[links.before[i]] > 0:
+                waits.barriers[s] += 1
     for v in members:
         missing = 0
-        for i in range(part.pair_start[v], part.pair_start[v + 1]):
-            if label[part.pair_from[i]] == which:
+        for i in range(links.parent_at[v], links.parent_at[v + 1]):
+            if label[links.parent[i]] == which:
                 missing += 1
-        scratch.missing[v] = missing
-        if missing == 0 and scratch.gate[part.stage_of[v]] == 0:
+        waits.missing[v] = missing
+        if missing == 0 and waits.barriers[links.stage[v]] == 0:
             _ready(space, part, ranks, scratch, label, sign, v)
 
 
@@ -164,12 +166,10 @@ def _settle(
     start, lowest, each = scratch.spots[0], scratch.spots[1], scratch.spots[2]
     low = ranks.slot[kind] + scratch.head[kind]
     scratch.head[kind] += placed
-    which = label[scratch.queue[low]]
-    s = part.stage_of[scratch.queue[low]]
+    s = part.links.stage[scratch.queue[low]]
     length = part.length[scratch.queue[low]]
     scratch.front[0, s] = max(scratch.front[0, s], start + length)
     scratch.front[1, s] = max(scratch.front[1, s], -start)
-    scratch.left[s] -= placed
     machine, beside = lowest, 0
     for at in range(low, low + placed):
         v = scratch.queue[at]
@@ -179,23 +179,8 @@ def _settle(
         if beside == each:
             machine += 1
             beside = 0
-        for i in range(part.pair_stop[v], part.pair_stop[v + 1]):
-            w = part.pair_to[i]
-            if label[w] == which:
-                scratch.missing[w] -= 1
-                if scratch.missing[w] == 0 and scratch.gate[part.stage_of[w]] == 0:
-                    _ready(space, part, ranks, scratch, label, sign, w)
-    if scratch.left[s] > 0:
-        return
-    for i in range(part.gate_stop[s], part.gate_stop[s + 1]):
-        c = part.gate_to[i]
-        if scratch.left[c] > 0:
-            scratch.gate[c] -= 1
-            if scratch.gate[c] == 0:
-                _open_gate(space, part, scratch, sign, c)
-                for w in range(part.first[c], part.first[c + 1]):
-                    if label[w] == which and scratch.missing[w] == 0:
-                        _ready(space, part, ranks, scratch, label, sign, w)
+        for i in range(ended(part.links, scratch.waits, v, scratch.ready, 0)):
+            _ready(space, part, ranks, scratch, label, sign, scratch.ready[i])
 
 
 @inner_kernel
@@ -231,7 +216,7 @@ def place(
                     open_run(space, key, demand)
                 opened = key
             if length == 0:  # takes no room: any machine of sufficient size
-                lowest = space.heap_segment[0]
+                lowest = top_segment(space)
                 scratch.spots[0] = key if sign > 0 else -key
                 scratch.spots[1] = space.table[LO, lowest]
                 scratch.spots[2] = left

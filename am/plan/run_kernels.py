@@ -25,50 +25,25 @@ from am.plan.board_kernels import (
     room_at,
     split,
 )
+from am.plan.heap_kernels import push_pair, sink_pair
 from weft.compiled import inner_kernel, kernel
 
 Ints = NDArray[np.int64]
 
 
 @inner_kernel
-def _less(space: Space, a: int, b: int) -> bool:
-    keys, segments = space.heap_key, space.heap_segment
-    if keys[a] != keys[b]:
-        return bool(keys[a] < keys[b])
-    return bool(space.table[LO, segments[a]] < space.table[LO, segments[b]])
+def top_segment(space: Space) -> int:
+    """The segment at the heap's top: ties go to the lower machine."""
+    return int(space.segment_at[space.heap_machine[0]])
 
 
 @inner_kernel
-def _swap(space: Space, a: int, b: int) -> None:
-    keys, segments = space.heap_key, space.heap_segment
-    keys[a], keys[b] = keys[b], keys[a]
-    segments[a], segments[b] = segments[b], segments[a]
-
-
-@inner_kernel
-def _sink(space: Space, at: int) -> None:
-    size = space.state[HEAP]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            return
-        if child + 1 < size and _less(space, child + 1, child):
-            child += 1
-        if not _less(space, child, at):
-            return
-        _swap(space, at, child)
-        at = child
-
-
-@inner_kernel
-def _push(space: Space, key: int, segment: int) -> None:
-    at = space.state[HEAP]
+def _add(space: Space, key: int, segment: int) -> None:
+    """Add a segment to the heap."""
+    machine = space.table[LO, segment]
+    space.segment_at[machine] = segment
+    push_pair(space.heap_key, space.heap_machine, space.state[HEAP], key, machine)
     space.state[HEAP] += 1
-    space.heap_key[at] = key
-    space.heap_segment[at] = segment
-    while at > 0 and _less(space, at, (at - 1) // 2):
-        _swap(space, at, (at - 1) // 2)
-        at = (at - 1) // 2
 
 
 @kernel
@@ -83,12 +58,7 @@ def open_run(space: Space, key: int, demand: Ints) -> None:
         for r in range(len(demand)):
             fits = fits and demand[r] <= space.capacity[space.table[CLASS, s], r]
         if fits:
-            at = space.state[HEAP]
-            space.state[HEAP] += 1
-            space.heap_key[at] = key
-            space.heap_segment[at] = s
-    for at in range(space.state[HEAP] // 2 - 1, -1, -1):
-        _sink(space, at)
+            _add(space, key, s)
 
 
 @kernel
@@ -101,7 +71,7 @@ def next_fit(space: Space, sign: int, key: int, length: int, demand: Ints) -> in
     if space.state[HEAP] == 0:
         return FAR
     while True:
-        segment = space.heap_segment[0]
+        segment = top_segment(space)
         least = max(space.heap_key[0], key)
         if sign > 0:
             found = fit_forward(space, segment, least, length, demand)
@@ -110,8 +80,8 @@ def next_fit(space: Space, sign: int, key: int, length: int, demand: Ints) -> in
         if found == space.heap_key[0]:
             return int(found)
         space.heap_key[0] = found
-        _sink(space, 0)
-        if space.heap_segment[0] == segment:
+        sink_pair(space.heap_key, space.heap_machine, space.state[HEAP], 0)
+        if top_segment(space) == segment:
             return int(found)
 
 
@@ -126,7 +96,7 @@ def place_batch(
     """
     found = next_fit(space, sign, key, length, demand)
     start = found if sign > 0 else -found - length
-    segment = space.heap_segment[0]
+    segment = top_segment(space)
     each = tasks
     if length > 0:
         each = room_at(space, segment, start, start + length, demand, tasks)
@@ -141,10 +111,10 @@ def place_batch(
         full, each, left = 1, left, 0
     used = full + (1 if left > 0 else 0)
     if used < machines:
-        _push(space, found, split(space, segment, used))
+        _add(space, found, split(space, segment, used))
     if left > 0:
         last = split(space, segment, full)
-        _push(space, found, last)
+        _add(space, found, last)
         reserve(space, last, start, start + length, demand, left)
     reserve(space, segment, start, start + length, demand, each)
     return tasks

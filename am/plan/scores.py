@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from am.plan import run_kernels as kernels
-from am.plan.board import space_of
+from am.plan.board import grown, space_of
 from am.plan.part import Grid
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.resources import TOLERANCE
@@ -114,7 +114,4 @@ def _makespan_alone(room: Ints, length: Ints, demand: Ints) -> np.int64:
         span = kernels.pack(space, length, demand, np.zeros(3, np.int64))
         if span >= 0:
             return np.int64(span)
-        space = space._replace(
-            times=np.zeros(2 * len(space.times), np.int64),
-            free=np.zeros((2 * len(space.times), space.free.shape[1]), np.int64),
-        )
+        space = grown(space)

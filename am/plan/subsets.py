@@ -35,7 +35,7 @@ class Candidate:
 
 def divided(part: Part, back: Part, seeds: Labels) -> Labels:
     """T (the seeds closed), S, P and C as labels, shape (n,); `back` is the reversed part."""
-    label = np.empty(len(part.stage_of), np.int8)
+    label = np.empty(len(part.links.stage), np.int8)
     divide(part, back, seeds, label)
     return label
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from weft.dag import Dag, Floats, Ints, Link, Machines, StageEdge
+from weft.dag import Dag, Floats, Ints, Link, Machines, StageEdge, holds
 from weft.resources import TOLERANCE
 
 _NAMED_MAX = 20  # violations of one kind that are spelled out
@@ -88,7 +88,7 @@ def _capacity(
     dag: Dag, machines: Machines, machine: Ints, start_s: Floats, end_s: Floats, tolerance: float
 ) -> list[str]:
     """Sweep over the times of starts and ends on every machine."""
-    alone = np.any(dag.demand > machines.capacity[machine] * (1 + TOLERANCE) + 1e-12, axis=1)
+    alone = ~holds(machines.capacity[machine], dag.demand)
     found = _named(dag, "capacity", alone, "needs more than its machine has")
     tasks = np.flatnonzero(end_s - start_s > 2 * tolerance)
     if len(tasks) == 0 or found:

@@ -70,7 +70,7 @@ def test_worked_example(case: dict[str, Any]) -> None:
             work, intra = decided(job, types, total, room)
             assert intra.t_k == pytest.approx(expected["T"][number], **close)
             assert intra.leftover[0] == pytest.approx(expected["leftover"][number], **close)
-            stages = shape_of(work._view()).stage[intra.must]
+            stages = shape_of(work._view()).links.stage[intra.must]
             musts = np.bincount(stages, minlength=len(job.stages))
             stated = expected["must_start_counts"][number]
             found = {s.name: int(n) for s, n in zip(job.stages, musts, strict=True)}

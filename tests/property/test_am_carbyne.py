@@ -64,7 +64,7 @@ def situation(rng: np.random.Generator) -> tuple[Work, Remaining]:
 
 def assert_feasible(job: Job, remaining: Remaining, pool: np.ndarray, start: np.ndarray) -> None:
     """Precedence and the pool hold, with running tasks where they are."""
-    shape, first = remaining.shape, remaining.shape.first
+    shape, first = remaining.shape, remaining.shape.links.first
     begin, end = start.copy(), start + remaining.duration
     begin[remaining.running] = 0.0
     end[remaining.running] = remaining.residual
@@ -154,10 +154,10 @@ def test_one_to_one_links_cover_every_task_both_ways() -> None:
             work = work_of(accepted(job), Carbyne())
             view = work._view()
             remaining = Remaining(shape_of(view), declared_s(view), view, 0.0)
-            down = remaining.run(reverse=False).missing[parents:]
+            down = remaining.run(reverse=False).waits.missing[parents:]
             blocks = [one_to_one_parents(parents, children, c) for c in range(children)]
             assert list(down) == [len(block) for block in blocks]
-            up = remaining.run(reverse=True).missing[:parents]
+            up = remaining.run(reverse=True).waits.missing[:parents]
             assert list(up) == [sum(p in block for block in blocks) for p in range(parents)]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.errors import InputError
-from weft.job import NO_PAIRS, EdgeKind, TaskPairs, one_to_one_parents
+from weft.job import NO_PAIRS, EdgeKind, TaskPairs, one_to_one_parents, parents_first
 
 _ORDER_PASSES = 4
 
@@ -46,19 +46,9 @@ def group_tasks(kinds: Sequence[str], parents: Sequence[Sequence[int]]) -> list[
 
 def _depths(parents: Sequence[Sequence[int]]) -> list[int]:
     """The longest path from a root to each task; raises InputError for a cycle."""
-    children: list[list[int]] = [[] for _ in parents]
-    missing = [len(above) for above in parents]
-    for child, above in enumerate(parents):
-        for parent in above:
-            children[parent].append(child)
-    depth = [0] * len(parents)
-    order = [i for i, count in enumerate(missing) if count == 0]
-    for task in order:  # grows while it is read
-        for child in children[task]:
-            depth[child] = max(depth[child], depth[task] + 1)
-            missing[child] -= 1
-            if missing[child] == 0:
-                order.append(child)
+    depth, order = [0] * len(parents), parents_first(parents)
+    for task in order:
+        depth[task] = max([depth[parent] + 1 for parent in parents[task]], default=0)
     if len(order) < len(parents):
         raise InputError("parents", "the tasks' dependencies form a cycle")
     return depth

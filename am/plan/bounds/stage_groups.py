@@ -6,6 +6,7 @@ import numpy as np
 
 from am.plan.paths import Ties, heads
 from weft.dag import Dag, Floats
+from weft.job import parents_first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,15 +115,7 @@ def _numbers(ties: Ties, stage: int) -> range:
 
 
 def _sorted_groups(count: int, edges: list[tuple[int, int]]) -> list[int]:
-    children: list[list[int]] = [[] for _ in range(count)]
-    missing = [0] * count
+    parents: list[list[int]] = [[] for _ in range(count)]
     for parent, child in edges:
-        children[parent].append(child)
-        missing[child] += 1
-    order = [group for group in range(count) if missing[group] == 0]
-    for group in order:  # grows while it is read
-        for child in children[group]:
-            missing[child] -= 1
-            if missing[child] == 0:
-                order.append(child)
-    return order
+        parents[child].append(parent)
+    return parents_first(parents)
