@@ -11,7 +11,7 @@ import numpy as np
 
 from am.ask.registry import Asker, HoldAsker
 from am.job_state import JobState
-from am.lifecycle import MASTER, MasterEvent, MasterState
+from am.lifecycle import MASTER, MasterAction, MasterEvent, MasterState
 from am.recorded import RecordedWork
 from am.reuse import HoldingWork
 from am.settings import MasterSettings
@@ -89,7 +89,8 @@ class ApplicationMaster:
             self._wake_in(work.settle(now))
             state = work.state
             if state.verdict is not None:
-                self._finish(work, *state.verdict)
+                self._verdict = AttemptFinished(self.attempt_id, *state.verdict)
+                self._step(MasterEvent.FINISH)
             work.launcher.flush(self._out)
             if state.notes:
                 self._out.extend(Note(fact) for fact in state.notes)
@@ -125,9 +126,8 @@ class ApplicationMaster:
     # -- registering and planning ------------------------------------------------------------------
 
     def _started(self, event: Started, now: float) -> None:
-        if self.state is MasterState.NEW:
-            self._move(MasterEvent.START)
-            self._register()
+        if MASTER.allows(self.state, MasterEvent.START):
+            self._step(MasterEvent.START)
 
     def _register(self) -> None:
         self._registering = True
@@ -149,7 +149,7 @@ class ApplicationMaster:
 
     def _begin(self, event: AttemptAccepted, now: float) -> None:
         settings, asker = self._settings, self._asker
-        self._move(MasterEvent.ACCEPT)
+        self._step(MasterEvent.ACCEPT)
         self.job = event.job
         master = event.job.master
         if master is not None and master.recorded is not None:
@@ -199,7 +199,7 @@ class ApplicationMaster:
 
     def _plan_ready(self, event: PlanReady, now: float) -> None:
         work, plan = self._work, event.plan
-        if work is None or self.state not in (MasterState.PLANNING, MasterState.RUNNING):
+        if work is None or not MASTER.allows(self.state, MasterEvent.PLAN):
             return
         self._out.append(SetTimer(None, PLAN))
         error = event.error
@@ -216,11 +216,11 @@ class ApplicationMaster:
             self.attempt_id, plan.planner, plan.makespan_s, event.planning_time_s, plan.candidates
         )
         self._out.append(Note(planned))
-        self._move(MasterEvent.PLAN)
+        self._step(MasterEvent.PLAN)
         work.adopt(plan)
 
     def _adopt(self, work: AnyWork, plan: None) -> None:
-        self._move(MasterEvent.PLAN)
+        self._step(MasterEvent.PLAN)
         work.adopt(plan)
 
     # -- while it runs -----------------------------------------------------------------------------
@@ -251,8 +251,7 @@ class ApplicationMaster:
             if known or self._registering:
                 return  # doubled or late
             if MASTER.allows(self.state, MasterEvent.RESYNC):
-                self._move(MasterEvent.RESYNC)
-                self._register()
+                self._step(MasterEvent.RESYNC)
             return
         work = self._work
         if work is None or self.state not in (MasterState.PLANNING, MasterState.RUNNING):
@@ -281,31 +280,35 @@ class ApplicationMaster:
 
     # -- finishing ---------------------------------------------------------------------------------
 
-    def _finish(self, work: AnyWork, succeeded: bool, diagnostics: str) -> None:
-        self._move(MasterEvent.FINISH)
-        work.stop_all()
+    def _report(self) -> None:
+        """Tell the manager how the job ended, after all that is held was told to stop."""
+        assert self._work is not None
+        assert self._verdict is not None
+        self._work.stop_all()
         self._cancel(PLAN, HEARTBEAT, ASK, WAKE)
-        self._note_progress(work)
-        self._verdict = AttemptFinished(self.attempt_id, succeeded, diagnostics)
-        self._send(self._verdict)
+        self._note_progress(self._work)
+        self._send_verdict(self._verdict)
+
+    def _send_verdict(self, verdict: AttemptFinished) -> None:
+        self._send(verdict)
         self._out.append(SetTimer(self._settings.resend_s, FINISH))
 
     def _unregistered(self, event: AttemptUnregistered, now: float) -> None:
-        if event.attempt_id == self.attempt_id and self.state is MasterState.FINISHING:
+        known = event.attempt_id == self.attempt_id
+        if known and MASTER.allows(self.state, MasterEvent.ACKNOWLEDGE):
             self._leave(MasterEvent.ACKNOWLEDGE, "finished")
 
     def _stopped(self, event: AttemptStopped, now: float) -> None:
-        if event.attempt_id == self.attempt_id and self.state is not MasterState.STOPPED:
+        if event.attempt_id == self.attempt_id and MASTER.allows(self.state, MasterEvent.STOP):
             # the manager stops what it holds, or lets it go on for the next attempt
             self._leave(MasterEvent.STOP, event.reason)
 
     def _stop_requested(self, event: StopRequested, now: float) -> None:
-        if self.state is not MasterState.STOPPED:
+        if MASTER.allows(self.state, MasterEvent.STOP):
             self._leave(MasterEvent.STOP, "stopped on request")
 
     def _leave(self, event: MasterEvent, reason: str) -> None:
-        self._move(event)
-        self._cancel(*TIMERS)
+        self._step(event)
         self._out.append(Stop(reason))
 
     # -- timers and notes --------------------------------------------------------------------------
@@ -330,8 +333,7 @@ class ApplicationMaster:
                 self._out.append(Note(Remark("info", text)))
                 self._adopt(work, None)
         elif key == FINISH and self.state is MasterState.FINISHING and self._verdict is not None:
-            self._send(self._verdict)
-            self._out.append(SetTimer(self._settings.resend_s, FINISH))
+            self._send_verdict(self._verdict)
 
     def _heartbeat(self, now: float) -> None:
         work = self._work
@@ -353,8 +355,14 @@ class ApplicationMaster:
             self._noted = counts
             self._out.append(Note(JobProgressed(self.attempt_id, *counts)))
 
-    def _move(self, event: MasterEvent) -> None:
-        self.state = MASTER.next(self.state, event)
+    def _step(self, event: MasterEvent) -> None:
+        self.state, action = MASTER.step(self.state, event)
+        if action is MasterAction.REGISTER:
+            self._register()
+        elif action is MasterAction.REPORT:
+            self._report()
+        elif action is MasterAction.LEAVE:
+            self._cancel(*TIMERS)
 
     def _send(self, message: AttemptRegistered | ContainersAsked | AttemptFinished) -> None:
         self._out.append(Send(MANAGER, message))

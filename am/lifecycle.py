@@ -28,27 +28,35 @@ class MasterEvent(Enum):
     STOP = auto()
 
 
-_S, _E = MasterState, MasterEvent
+class MasterAction(Enum):
+    """What a master does at a step."""
 
-MASTER = Lifecycle(
+    REGISTER = auto()  # until it is accepted
+    REPORT = auto()  # stop what it holds and say how the job ended, until that is heard
+    LEAVE = auto()  # wait for nothing any more
+
+
+_S, _E, _A = MasterState, MasterEvent, MasterAction
+
+MASTER: Lifecycle[MasterState, MasterEvent, MasterAction] = Lifecycle(
     "application master",
     _S.NEW,
     {
-        (_S.NEW, _E.START): _S.REGISTERING,
-        (_S.NEW, _E.STOP): _S.STOPPED,
+        (_S.NEW, _E.START): (_S.REGISTERING, _A.REGISTER),
+        (_S.NEW, _E.STOP): (_S.STOPPED, _A.LEAVE),
         (_S.REGISTERING, _E.ACCEPT): _S.PLANNING,
-        (_S.REGISTERING, _E.RESYNC): _S.REGISTERING,
-        (_S.REGISTERING, _E.STOP): _S.STOPPED,
+        (_S.REGISTERING, _E.RESYNC): (_S.REGISTERING, _A.REGISTER),
+        (_S.REGISTERING, _E.STOP): (_S.STOPPED, _A.LEAVE),
         (_S.PLANNING, _E.PLAN): _S.RUNNING,
-        (_S.PLANNING, _E.RESYNC): _S.PLANNING,
-        (_S.PLANNING, _E.STOP): _S.STOPPED,
+        (_S.PLANNING, _E.RESYNC): (_S.PLANNING, _A.REGISTER),
+        (_S.PLANNING, _E.STOP): (_S.STOPPED, _A.LEAVE),
         (_S.RUNNING, _E.PLAN): _S.RUNNING,
-        (_S.RUNNING, _E.RESYNC): _S.RUNNING,
-        (_S.RUNNING, _E.FINISH): _S.FINISHING,
-        (_S.RUNNING, _E.STOP): _S.STOPPED,
-        (_S.FINISHING, _E.RESYNC): _S.FINISHING,
-        (_S.FINISHING, _E.ACKNOWLEDGE): _S.STOPPED,
-        (_S.FINISHING, _E.STOP): _S.STOPPED,
+        (_S.RUNNING, _E.RESYNC): (_S.RUNNING, _A.REGISTER),
+        (_S.RUNNING, _E.FINISH): (_S.FINISHING, _A.REPORT),
+        (_S.RUNNING, _E.STOP): (_S.STOPPED, _A.LEAVE),
+        (_S.FINISHING, _E.RESYNC): (_S.FINISHING, _A.REGISTER),
+        (_S.FINISHING, _E.ACKNOWLEDGE): (_S.STOPPED, _A.LEAVE),
+        (_S.FINISHING, _E.STOP): (_S.STOPPED, _A.LEAVE),
     },
 )
 

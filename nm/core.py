@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nm.lifecycle import NODE, NodeEvent, NodeState
+from nm.lifecycle import NODE, NodeAction, NodeEvent, NodeState
 from nm.runner import TAKEN_OVER, Runner
 from nm.settings import NodeSettings
 from weft.doors import NodeTold, UnknownEventError
@@ -179,14 +179,23 @@ class NodeManager:
     # -- registration and pace ---------------------------------------------------------------------
 
     def _on_started(self, event: Started, now: float, effects: list[Effect]) -> None:
-        self.state = NODE.next(self.state, NodeEvent.STARTED)
         self._heard_s = now
         first = 1 + (self._boot % BOOTS << REPORT_BITS)  # not the numbers of a past life
         lossless = self._settings.lossless
         self._outbox = Outbox(self._settings.resend_after_s, first, lossless=lossless)
         self._runner.outbox = self._outbox
         self._request = (first, now)
-        self._register(effects)
+        self._step(NodeEvent.STARTED, effects)
+
+    def _step(self, event: NodeEvent, effects: list[Effect]) -> None:
+        self.state, action = NODE.step(self.state, event)
+        if action is NodeAction.REGISTER:
+            self._register(effects)
+        elif action is NodeAction.REPORT_AGAIN:
+            effects.append(SetTimer(None, REGISTER))
+            self._outbox.again()
+        elif action is NodeAction.UNREGISTER:
+            effects.append(Send(MANAGER, NodeUnregistered(self.node_id)))
 
     def _register(self, effects: list[Effect]) -> None:
         address, rack, labels, capacity = self._registration
@@ -209,8 +218,7 @@ class NodeManager:
         if self.state is _RUNNING or asked != (self._life, self._token):
             self._request = (self._request[0] + 1, now)
         self._life, self._token = asked
-        self.state = NODE.next(self.state, NodeEvent.RESYNC)
-        self._register(effects)
+        self._step(NodeEvent.RESYNC, effects)
 
     def _on_accepted(self, event: NodeAccepted, now: float, effects: list[Effect]) -> None:
         if event.life and self._life and event.life != self._life:
@@ -226,10 +234,7 @@ class NodeManager:
         self._life = self._runner.life = event.life or self._life
         self._heard_s, self._probe = max(self._heard_s, self._request[1]), (0, 0.0)
         self._expiry_s = event.expiry_s or inf
-        if self.state is NodeState.REGISTERING:
-            effects.append(SetTimer(None, REGISTER))
-            self._outbox.again()  # who did not know this node heard no report of it
-        self.state = NODE.next(self.state, NodeEvent.ACCEPTED)
+        self._step(NodeEvent.ACCEPTED, effects)
         self._prompt = event.prompt
         self._heartbeat_s = event.heartbeat_s
         if self._types is None:
@@ -430,6 +435,5 @@ class NodeManager:
         """Leave on purpose: the Resource Manager counts what still runs here as lost."""
         for container in self.containers:
             self._runner.stop(container, now, effects)
-        self.state = NODE.next(self.state, NodeEvent.STOP)
-        effects.append(Send(MANAGER, NodeUnregistered(self.node_id)))
+        self._step(NodeEvent.STOP, effects)
         effects.append(Stop(reason))

@@ -1,6 +1,7 @@
 """The life cycles that a node manager keeps: its own and its containers', as tables."""
 
 from enum import IntEnum, auto
+from typing import Never
 
 from weft.lifecycle import Lifecycle
 
@@ -40,22 +41,30 @@ class ContainerEvent(IntEnum):
     EXIT = auto()
 
 
-NODE: Lifecycle[NodeState, NodeEvent] = Lifecycle(
+class NodeAction(IntEnum):
+    """What a node manager does at a step."""
+
+    REGISTER = auto()  # say what runs here
+    REPORT_AGAIN = auto()  # who did not know this node heard no report of it
+    UNREGISTER = auto()
+
+
+NODE: Lifecycle[NodeState, NodeEvent, NodeAction] = Lifecycle(
     "node_manager",
     NodeState.NEW,
     {
-        (NodeState.NEW, NodeEvent.STARTED): NodeState.REGISTERING,
-        (NodeState.REGISTERING, NodeEvent.ACCEPTED): NodeState.RUNNING,
-        (NodeState.REGISTERING, NodeEvent.RESYNC): NodeState.REGISTERING,
+        (NodeState.NEW, NodeEvent.STARTED): (NodeState.REGISTERING, NodeAction.REGISTER),
+        (NodeState.REGISTERING, NodeEvent.ACCEPTED): (NodeState.RUNNING, NodeAction.REPORT_AGAIN),
+        (NodeState.REGISTERING, NodeEvent.RESYNC): (NodeState.REGISTERING, NodeAction.REGISTER),
         (NodeState.RUNNING, NodeEvent.ACCEPTED): NodeState.RUNNING,
-        (NodeState.RUNNING, NodeEvent.RESYNC): NodeState.REGISTERING,
-        (NodeState.NEW, NodeEvent.STOP): NodeState.STOPPED,
-        (NodeState.REGISTERING, NodeEvent.STOP): NodeState.STOPPED,
-        (NodeState.RUNNING, NodeEvent.STOP): NodeState.STOPPED,
+        (NodeState.RUNNING, NodeEvent.RESYNC): (NodeState.REGISTERING, NodeAction.REGISTER),
+        (NodeState.NEW, NodeEvent.STOP): (NodeState.STOPPED, NodeAction.UNREGISTER),
+        (NodeState.REGISTERING, NodeEvent.STOP): (NodeState.STOPPED, NodeAction.UNREGISTER),
+        (NodeState.RUNNING, NodeEvent.STOP): (NodeState.STOPPED, NodeAction.UNREGISTER),
     },
 )
 
-CONTAINER: Lifecycle[ContainerState, ContainerEvent] = Lifecycle(
+CONTAINER: Lifecycle[ContainerState, ContainerEvent, Never] = Lifecycle(
     "node_container",
     ContainerState.NEW,
     {
@@ -68,5 +77,6 @@ CONTAINER: Lifecycle[ContainerState, ContainerEvent] = Lifecycle(
 )
 
 LIFECYCLES: tuple[
-    Lifecycle[NodeState, NodeEvent] | Lifecycle[ContainerState, ContainerEvent], ...
+    Lifecycle[NodeState, NodeEvent, NodeAction] | Lifecycle[ContainerState, ContainerEvent, Never],
+    ...,
 ] = (NODE, CONTAINER)

@@ -203,8 +203,7 @@ def finish_attempt(books: Books, attempt: Attempt, status: str, diagnostics: str
 def kill_app(books: Books, app: App, why: str) -> None:
     """Stop an application on a client's order."""
     attempt = app.attempt
-    over = attempt is None or attempt.state in DEAD or attempt.state is AttemptState.FINISHING
-    if attempt is not None and not over:
+    if attempt is not None and ATTEMPT.allows(attempt.state, AttemptEvent.KILL):
         move_attempt(books, attempt, AttemptEvent.KILL, why)
         _retire(books, attempt, why)
     end_app(books, app, AppEvent.KILL, "KILLED", why)
@@ -272,9 +271,9 @@ def settle(books: Books, app: App) -> None:
     app.slot = -1
     app.finished = []
     books.matching.changed()
-    if app.attempt is not None and app.attempt.state is AttemptState.FINISHING:
+    if app.attempt and ATTEMPT.allows(app.attempt.state, AttemptEvent.CONTAINERS_GONE):
         move_attempt(books, app.attempt, AttemptEvent.CONTAINERS_GONE)
-    if app.state not in ENDED_APPS:
+    if APP.allows(app.state, AppEvent.CONTAINERS_GONE):
         move_app(books, app, AppEvent.CONTAINERS_GONE)
     if app.job.master is not None:
         _clean_up(books, app)
@@ -345,10 +344,7 @@ def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:
     attempt = holding.attempt
     if attempt is None:
         return
-    if attempt.master is holding and attempt.state in (
-        AttemptState.ALLOCATED,
-        AttemptState.RUNNING,
-    ):
+    if attempt.master is holding and ATTEMPT.allows(attempt.state, AttemptEvent.FAIL):
         text = holding.lost or end.message or f"exit code {end.exit_code}"
         stopped = holding.lost and end.outcome in (Outcome.KILLED, Outcome.RELEASED)
         own = end.outcome is not Outcome.LOST and not stopped

@@ -8,9 +8,12 @@ restart. One that is silent for too long or leaves meanwhile is DECOMMISSIONED a
 ran is lost: what the operator waits for has happened, and it must get nothing should it come back.
 """
 
+from collections.abc import Callable
+from typing import Final
+
 from rm.containers import order_stop
 from rm.state.books import Books
-from rm.state.lifecycle import LEAVING, NODE, ContainerState, NodeEvent, NodeState
+from rm.state.lifecycle import LEAVING, NODE, ContainerState, NodeAction, NodeEvent, NodeState
 from rm.state.match_state import NEVER
 from rm.state.records import Node
 from weft.effects import SetTimer
@@ -26,39 +29,42 @@ def decommission(books: Books, node: Node, timeout_s: float) -> None:
     if node.state is NodeState.DECOMMISSIONED:
         return
     node.drain_until_s = FOR_EVER if timeout_s < 0 else books.now + timeout_s
-    if node.state is not NodeState.DECOMMISSIONING:
-        step(books, node, NodeEvent.DECOMMISSION)
     if node.state is NodeState.DECOMMISSIONING:
-        set_alarm(books, node)
-        persist(books, node)
-        drain(books, node)
-    else:  # it was away already
-        persist(books, node)
+        _begin_drain(books, node)
+    else:
+        step(books, node, NodeEvent.DECOMMISSION)
 
 
 def recommission(books: Books, node: Node) -> None:
     """Put a node back into service; one that is away is in service when it registers."""
-    if node.state not in LEAVING:
-        return
-    books.out.append(SetTimer(None, (DECOMMISSION, node.node_id)))
     back = NodeEvent.RECOMMISSION if node.present else NodeEvent.READMIT
-    step(books, node, back)
-    persist(books, node)
-    examine(books, node, node.unhealthy)
+    if NODE.allows(node.state, back):
+        books.out.append(SetTimer(None, (DECOMMISSION, node.node_id)))
+        step(books, node, back)
 
 
 def examine(books: Books, node: Node, unhealthy: str) -> None:
     """What a node says of its health: an ill one gets nothing new, what it runs goes on."""
     node.unhealthy = unhealthy
-    if unhealthy and node.state is NodeState.RUNNING:
-        step(books, node, NodeEvent.FELL_ILL)
-    elif not unhealthy and node.state is NodeState.UNHEALTHY:
-        step(books, node, NodeEvent.RECOVERED)
+    event = NodeEvent.FELL_ILL if unhealthy else NodeEvent.RECOVERED
+    if NODE.allows(node.state, event):
+        step(books, node, event)
+
+
+def _begin_drain(books: Books, node: Node) -> None:
+    _set_alarm(books, node)
+    _persist(books, node)
+    drain(books, node)
+
+
+def _return(books: Books, node: Node) -> None:
+    _persist(books, node)
+    examine(books, node, node.unhealthy)
 
 
 def drain(books: Books, node: Node) -> None:
     """See how far a node that is being decommissioned is."""
-    if node.state is not NodeState.DECOMMISSIONING or not node.present:
+    if not NODE.allows(node.state, NodeEvent.DRAINED) or not node.present:
         return  # one that has not come back since a restart may run anything
     if 0 <= node.drain_until_s <= books.now:
         for holding in node.holdings.values():
@@ -67,7 +73,6 @@ def drain(books: Books, node: Node) -> None:
                 order_stop(books, holding)
     if not node.holdings:
         step(books, node, NodeEvent.DRAINED)
-        persist(books, node)
 
 
 def alarm(books: Books, name: NodeId) -> None:
@@ -76,10 +81,10 @@ def alarm(books: Books, name: NodeId) -> None:
     if node.state is NodeState.DECOMMISSIONING and node.drain_until_s >= 0:
         drain(books, node)
         if books.now < node.drain_until_s:  # timers of hosts may be a little early
-            set_alarm(books, node)
+            _set_alarm(books, node)
 
 
-def set_alarm(books: Books, node: Node) -> None:
+def _set_alarm(books: Books, node: Node) -> None:
     """Have `alarm` called when a node's time is over."""
     delay_s = None if node.drain_until_s < 0 else max(0.0, node.drain_until_s - books.now)
     books.out.append(SetTimer(delay_s, (DECOMMISSION, node.node_id)))
@@ -87,7 +92,8 @@ def set_alarm(books: Books, node: Node) -> None:
 
 def step(books: Books, node: Node, event: NodeEvent) -> None:
     """Step a node's life cycle; it is matched, and counts as capacity, while it is RUNNING."""
-    before, node.state = node.state, NODE.next(node.state, event)
+    before = node.state
+    node.state, action = NODE.step(before, event)
     if before is NodeState.RUNNING:
         count_class(books, node, -1)
     if node.state is NodeState.RUNNING:
@@ -98,6 +104,8 @@ def step(books: Books, node: Node, event: NodeEvent) -> None:
     books.ledger.set_node(node.slot, node.capacity, up=node.state is NodeState.RUNNING)
     books.matching.changed()
     books.note(NodeChanged(node.node_id, node.state.name, node.capacity))
+    if action is not None:
+        _ACTIONS[action](books, node)
 
 
 def count_class(books: Books, node: Node, by: int) -> None:
@@ -108,9 +116,17 @@ def count_class(books: Books, node: Node, by: int) -> None:
         del books.classes[key]
 
 
-def persist(books: Books, node: Node) -> None:
+def _persist(books: Books, node: Node) -> None:
     """Have a restarted manager know whether the node is in service."""
     state = node.state.name if node.state in LEAVING else ""
     books.persist(
         {"kind": "node", "node": node.node_id, "state": state, "until_s": node.drain_until_s}
     )
+
+
+_ACTIONS: Final[dict[NodeAction, Callable[[Books, Node], None]]] = {
+    NodeAction.KEEP: _persist,
+    NodeAction.DRAIN: _begin_drain,
+    NodeAction.ALARM: _set_alarm,
+    NodeAction.EXAMINE: _return,
+}

@@ -1,7 +1,5 @@
 """A node registers: it is described, and what it runs is adopted or stopped."""
 
-from typing import Final
-
 import numpy as np
 
 from rm.applications import DEAD, fail_attempt, hands_over
@@ -14,9 +12,9 @@ from rm.containers import (
     order_stop,
 )
 from rm.forgetting import rack_of, slot_of_forgotten
-from rm.leaving import count_class, drain, examine, set_alarm, step
+from rm.leaving import count_class, drain, examine, step
 from rm.state.books import Books
-from rm.state.lifecycle import LEAVING, NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
+from rm.state.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
 from rm.state.match_state import NEVER
 from rm.state.records import Attempt, Holding, Holdings, Node, Order
 from weft.effects import Send
@@ -34,8 +32,6 @@ from weft.messages import (
 )
 from weft.outbox import Outbox
 from weft.resources import Vector
-
-_KNOWN: Final = (NodeState.RUNNING, NodeState.UNHEALTHY, *LEAVING)
 
 
 def register(books: Books, event: NodeRegistered) -> None:
@@ -114,7 +110,6 @@ def recover_leaving(books: Books, name: NodeId, state: str, until_s: float) -> N
     node.drain_until_s = until_s
     if state == NodeState.DECOMMISSIONING.name:
         step(books, node, NodeEvent.RECOVER_DECOMMISSIONING)
-        set_alarm(books, node)
     else:
         step(books, node, NodeEvent.RECOVER_DECOMMISSIONED)
 
@@ -136,7 +131,7 @@ def _new_node(books: Books, name: NodeId) -> Node:
 
 def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector, mask: int) -> None:
     """Take over what a registration says about the node itself."""
-    known = node.state in _KNOWN
+    known = NODE.allows(node.state, NodeEvent.RECONNECTED)
     if node.state is NodeState.RUNNING:
         count_class(books, node, -1)
     node.state = NODE.next(node.state, NodeEvent.RECONNECTED if known else NodeEvent.REGISTERED)

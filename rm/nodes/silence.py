@@ -3,10 +3,8 @@
 import numpy as np
 
 from rm.applications import container_ended
-from rm.containers import (
-    relay_lost,
-)
-from rm.leaving import persist, step
+from rm.containers import relay_lost
+from rm.leaving import step
 from rm.state.books import Books
 from rm.state.lifecycle import LEAVING, AttemptState, NodeEvent, NodeState
 from rm.state.records import Attempt, Holding, Node
@@ -88,10 +86,7 @@ def _gone(books: Books, node: Node, event: NodeEvent, why: str) -> None:
     back: `Node.lost` remembers it, and the node is told to stop it.
     """
     node.present = False
-    before = node.state
     step(books, node, event)
-    if node.state in LEAVING and node.state is not before:
-        persist(books, node)
     code = NODE_ENDED if event is NodeEvent.EXPIRED else -1
     for holding in list(node.holdings.values()):
         if not holding.claimed:

@@ -9,6 +9,7 @@ from YARN's; an UNHEALTHY one differs in that what it runs goes on.
 """
 
 from enum import IntEnum, auto
+from typing import Never
 
 from weft.lifecycle import Lifecycle
 
@@ -124,9 +125,18 @@ class NodeEvent(IntEnum):
     RECOVER_DECOMMISSIONED = auto()
 
 
+class NodeAction(IntEnum):
+    """What is done at a step of a node's life (`rm.leaving`)."""
+
+    KEEP = auto()  # a restarted manager has to know whether the node is in service
+    DRAIN = auto()  # kept; an alarm for when its time is over; it may be empty already
+    ALARM = auto()  # for when its time is over
+    EXAMINE = auto()  # kept; it may have fallen ill meanwhile
+
+
 _LIVE_APPS = (AppState.ACCEPTED, AppState.RUNNING)
 
-APP: Lifecycle[AppState, AppEvent] = Lifecycle(
+APP: Lifecycle[AppState, AppEvent, Never] = Lifecycle(
     "Application",
     AppState.NEW,
     {
@@ -149,7 +159,7 @@ APP: Lifecycle[AppState, AppEvent] = Lifecycle(
 _WAITING_ATTEMPTS = (AttemptState.NEW, AttemptState.SCHEDULED)
 _LIVE_ATTEMPTS = (*_WAITING_ATTEMPTS, AttemptState.ALLOCATED, AttemptState.RUNNING)
 
-ATTEMPT: Lifecycle[AttemptState, AttemptEvent] = Lifecycle(
+ATTEMPT: Lifecycle[AttemptState, AttemptEvent, Never] = Lifecycle(
     "Attempt",
     AttemptState.NEW,
     {
@@ -166,7 +176,7 @@ ATTEMPT: Lifecycle[AttemptState, AttemptEvent] = Lifecycle(
 
 _HELD = (ContainerState.ALLOCATED, ContainerState.ACQUIRED, ContainerState.RUNNING)
 
-CONTAINER: Lifecycle[ContainerState, ContainerEvent] = Lifecycle(
+CONTAINER: Lifecycle[ContainerState, ContainerEvent, Never] = Lifecycle(
     "Container",
     ContainerState.NEW,
     {
@@ -192,7 +202,7 @@ CONTAINER: Lifecycle[ContainerState, ContainerEvent] = Lifecycle(
 
 LEAVING = (NodeState.DECOMMISSIONING, NodeState.DECOMMISSIONED)
 
-NODE: Lifecycle[NodeState, NodeEvent] = Lifecycle(
+NODE: Lifecycle[NodeState, NodeEvent, NodeAction] = Lifecycle(
     "Node",
     NodeState.NEW,
     {
@@ -205,25 +215,34 @@ NODE: Lifecycle[NodeState, NodeEvent] = Lifecycle(
         (NodeState.UNHEALTHY, NodeEvent.RECONNECTED): NodeState.RUNNING,
         (NodeState.UNHEALTHY, NodeEvent.EXPIRED): NodeState.LOST,
         (NodeState.UNHEALTHY, NodeEvent.UNREGISTERED): NodeState.SHUTDOWN,
-        (NodeState.UNHEALTHY, NodeEvent.DECOMMISSION): NodeState.DECOMMISSIONING,
         (NodeState.LOST, NodeEvent.REGISTERED): NodeState.RUNNING,
         (NodeState.SHUTDOWN, NodeEvent.REGISTERED): NodeState.RUNNING,
-        (NodeState.RUNNING, NodeEvent.DECOMMISSION): NodeState.DECOMMISSIONING,
-        (NodeState.LOST, NodeEvent.DECOMMISSION): NodeState.DECOMMISSIONED,
-        (NodeState.SHUTDOWN, NodeEvent.DECOMMISSION): NodeState.DECOMMISSIONED,
-        (NodeState.DECOMMISSIONING, NodeEvent.DRAINED): NodeState.DECOMMISSIONED,
         **{
-            (NodeState.DECOMMISSIONING, event): NodeState.DECOMMISSIONED
-            for event in (NodeEvent.EXPIRED, NodeEvent.UNREGISTERED)
+            (state, NodeEvent.DECOMMISSION): (NodeState.DECOMMISSIONING, NodeAction.DRAIN)
+            for state in (NodeState.RUNNING, NodeState.UNHEALTHY)
+        },
+        **{
+            (state, NodeEvent.DECOMMISSION): (NodeState.DECOMMISSIONED, NodeAction.KEEP)
+            for state in (NodeState.LOST, NodeState.SHUTDOWN)
+        },
+        **{
+            (NodeState.DECOMMISSIONING, event): (NodeState.DECOMMISSIONED, NodeAction.KEEP)
+            for event in (NodeEvent.DRAINED, NodeEvent.EXPIRED, NodeEvent.UNREGISTERED)
         },
         (NodeState.DECOMMISSIONING, NodeEvent.RECONNECTED): NodeState.DECOMMISSIONING,
         **{
             (NodeState.DECOMMISSIONED, event): NodeState.DECOMMISSIONED
             for event in (NodeEvent.RECONNECTED, NodeEvent.EXPIRED, NodeEvent.UNREGISTERED)
         },
-        **{(state, NodeEvent.RECOMMISSION): NodeState.RUNNING for state in LEAVING},
-        **{(state, NodeEvent.READMIT): NodeState.SHUTDOWN for state in LEAVING},
-        (NodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONING): NodeState.DECOMMISSIONING,
+        **{
+            (state, NodeEvent.RECOMMISSION): (NodeState.RUNNING, NodeAction.EXAMINE)
+            for state in LEAVING
+        },
+        **{(state, NodeEvent.READMIT): (NodeState.SHUTDOWN, NodeAction.KEEP) for state in LEAVING},
+        (NodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONING): (
+            NodeState.DECOMMISSIONING,
+            NodeAction.ALARM,
+        ),
         (NodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONED): NodeState.DECOMMISSIONED,
     },
 )

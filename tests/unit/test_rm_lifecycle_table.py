@@ -20,11 +20,15 @@ class Deed(Enum):
     BURN = 3
 
 
-CYCLE = Lifecycle(
+class Noise(Enum):
+    SLAM = 1
+
+
+CYCLE: Lifecycle[Door, Deed, Noise] = Lifecycle(
     "Door",
     Door.OPEN,
     {
-        (Door.OPEN, Deed.PUSH): Door.SHUT,
+        (Door.OPEN, Deed.PUSH): (Door.SHUT, Noise.SLAM),
         (Door.SHUT, Deed.PULL): Door.OPEN,
         (Door.SHUT, Deed.BURN): Door.GONE,
     },
@@ -38,12 +42,19 @@ def test_an_unknown_pair_raises_with_both_names() -> None:
         CYCLE.next(Door.OPEN, Deed.BURN)
 
 
+def test_a_step_says_what_is_done_with_it() -> None:
+    assert CYCLE.step(Door.OPEN, Deed.PUSH) == (Door.SHUT, Noise.SLAM)
+    assert CYCLE.step(Door.SHUT, Deed.PULL) == (Door.OPEN, None)
+    with pytest.raises(InvariantError, match="PULL cannot happen in OPEN"):
+        CYCLE.step(Door.OPEN, Deed.PULL)
+
+
 def test_the_drawing_shows_every_step_and_the_ends() -> None:
     assert CYCLE.final == (Door.GONE,)
     assert mermaid(CYCLE).splitlines() == [
         "stateDiagram-v2",
         "    [*] --> OPEN",
-        "    OPEN --> SHUT: push",
+        "    OPEN --> SHUT: push / slam",
         "    SHUT --> OPEN: pull",
         "    SHUT --> GONE: burn",
         "    GONE --> [*]",
