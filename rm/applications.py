@@ -1,10 +1,9 @@
 """Applications and their attempts: from acceptance to the last container's end."""
 
-from collections import deque
 from math import inf
-from typing import Any, Final
 
 from rm.containers import close, close_run, order_spare, order_stop
+from rm.forgetting import remember
 from rm.state.books import Books
 from rm.state.lifecycle import (
     APP,
@@ -21,17 +20,12 @@ from rm.state.records import App, ApplicationOver, Attempt, Holding, Holdings
 from weft.effects import Send, SetTimer
 from weft.facts import AppChanged, AttemptChanged
 from weft.ids import NodeId, attempt_id, attempt_of_container
-from weft.job import Job, Stage
-from weft.jobfile import TASKS_MAX
+from weft.job import Job
 from weft.messages import NODE_ENDED, AttemptStopped, ContainerEnd, Outcome, master_address
 from weft.plain import Json
 from weft.resources import ResourceTypes, Vector
 
 OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
-ENDED_WHOLE_MAX = 200  # ended applications with all that is known of them
-DIAGNOSTICS_MAX = 300  # characters, of those before
-_NOTHING: Final[dict[Any, Any]] = {}  # of ended applications, which get no more
-_NONE_CLOSED: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=0)
 ATTEMPTS_MAX = 255  # an attempt's number is one byte of its id
 DEAD = (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED)
 
@@ -293,37 +287,6 @@ def _clean_up(books: Books, app: App) -> None:
         node.outbox.put(-app.app_id, ApplicationOver(app.app_id))
         books.owe_node(node)
     app.nodes = {}
-
-
-def remember(books: Books, app: App) -> None:
-    """Keep a bounded number of ended applications for reports, the newest; few of them whole."""
-    books.ended.append(app.app_id)
-    if len(books.ended) > ENDED_WHOLE_MAX:
-        number = books.ended.popleft()
-        shorten(books.apps[number])
-        books.ended_small.append(number)
-    while len(books.apps) > books.settings.completed_apps_max:
-        if not books.ended_small and not books.ended:
-            return
-        number = (books.ended_small or books.ended).popleft()
-        books.submissions.pop(books.apps.pop(number).submission_id, None)
-
-
-def shorten(app: App) -> None:
-    """Keep of an ended application what a list of applications says."""
-    job = app.job
-    all_tasks = Stage("all", max(1, min(job.task_count, TASKS_MAX)), 0.0, {})
-    app.job = Job(
-        job.name, (all_tasks,), job.queue, job.user, job.priority, kind=job.kind, tags=job.tags
-    )  # fmt: skip
-    app.whole = False
-    app.attempt = None
-    app.attempts = []
-    app.closed = _NONE_CLOSED
-    app.held_on = app.given_back = _NOTHING
-    app.finished_by_stage = [sum(app.finished_by_stage)]
-    app.running, app.failed = [0], [sum(app.failed)]
-    app.diagnostics = app.diagnostics[:DIAGNOSTICS_MAX]
 
 
 def run_ended(books: Books, run: Holding, end: ContainerEnd) -> None:

@@ -11,11 +11,12 @@ from math import isfinite
 from typing import Any
 
 from rm import access
-from rm.applications import ENDED_WHOLE_MAX, OVER, kill_app, move_app, open_app, schedule_attempt
+from rm.applications import OVER, kill_app, move_app, open_app, schedule_attempt
 from rm.containers import move_masters
+from rm.forgetting import ENDED_WHOLE_MAX
 from rm.leaving import decommission, recommission
 from rm.lifetime import limit
-from rm.masters import ASKS_MIN, OPEN_ASKED
+from rm.masters.asking import ASKS_MIN, OPEN_ASKED
 from rm.placing.feasible import fits_a_class
 from rm.placing.gang_room import check_gangs
 from rm.placing.hosting import check_master

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from rm import clients, leaving, lifetime, masters, recovery
+from rm import clients, leaving, lifetime, recovery
+from rm.masters import accepting, asking, ending
 from rm.match.protocol import Matcher
 from rm.nodes import registering, reporting, silence
 from rm.placing import preempt
@@ -58,11 +59,11 @@ class ResourceManager:
         self._due_s = -1.0  # when the next chosen container has to go, as far as a timer is set
         self._handlers: dict[type, Handler] = {
             NodeHeartbeated: reporting.heartbeat,
-            ContainersAsked: masters.asked,
+            ContainersAsked: asking.asked,
             NodeRegistered: registering.register,
             NodeUnregistered: silence.unregister,
-            AttemptRegistered: masters.register,
-            AttemptFinished: masters.finished,
+            AttemptRegistered: accepting.register,
+            AttemptFinished: ending.finished,
             ClientRequested: clients.answer,
             Recovered: recovery.recover,
             TimerFired: self._timer,
@@ -96,7 +97,7 @@ class ResourceManager:
         elif event.key == LIVENESS:
             if not self._forgive():
                 silence.expire(self.books)
-                masters.expire(self.books)
+                ending.expire(self.books)
             forget_served(self.books)
             self._gauges()
             self._watch()
@@ -143,7 +144,7 @@ class ResourceManager:
         books.matching.end_pass()
         for attempt in list(books.dirty_attempts.values()):
             if attempt.state is AttemptState.RUNNING:
-                masters.answer_attempt(books, attempt)
+                asking.answer_attempt(books, attempt)
         for node in list(books.dirty_nodes.values()):
             reporting.answer_node(books, node)
         books.dirty_attempts.clear()
@@ -170,7 +171,7 @@ class ResourceManager:
         if late_s <= self._watch_s:
             return False
         silence.forgive(self.books, late_s)
-        masters.forgive(self.books, late_s)
+        ending.forgive(self.books, late_s)
         return True
 
     def _gauges(self) -> None:

@@ -1,15 +1,25 @@
-"""Names that anybody may make up, of nodes and racks, are given up when nobody needs them."""
+"""What is forgotten, so that nothing grows for ever: nodes and racks that nobody needs any more, as
+anybody may make up their names, and applications that ended long ago.
+"""
 
-from typing import Final
+from collections import deque
+from typing import Any, Final
 
 import numpy as np
 
 from rm.state.books import Books
 from rm.state.lifecycle import ENDED_APPS, NodeState
-from rm.state.records import Node
+from rm.state.records import App, Holding, Node
 from weft.ids import app_of_container
+from weft.job import Job, Stage
+from weft.jobfile import TASKS_MAX
+from weft.messages import ContainerEnd
 
 RACKS_KEPT: Final = 100  # before the places of racks without nodes are used again
+ENDED_WHOLE_MAX = 200  # ended applications with all that is known of them
+DIAGNOSTICS_MAX = 300  # characters, of those before
+_NOTHING: Final[dict[Any, Any]] = {}  # of ended applications, which get no more
+_NONE_CLOSED: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=0)
 _GONE: Final = (NodeState.LOST, NodeState.SHUTDOWN)
 
 
@@ -68,3 +78,34 @@ def rack_of(books: Books, name: str) -> int:
                 return place
     names.append(name)
     return len(names) - 1
+
+
+def remember(books: Books, app: App) -> None:
+    """Keep a bounded number of ended applications for reports, the newest; few of them whole."""
+    books.ended.append(app.app_id)
+    if len(books.ended) > ENDED_WHOLE_MAX:
+        number = books.ended.popleft()
+        shorten(books.apps[number])
+        books.ended_small.append(number)
+    while len(books.apps) > books.settings.completed_apps_max:
+        if not books.ended_small and not books.ended:
+            return
+        number = (books.ended_small or books.ended).popleft()
+        books.submissions.pop(books.apps.pop(number).submission_id, None)
+
+
+def shorten(app: App) -> None:
+    """Keep of an ended application what a list of applications says."""
+    job = app.job
+    all_tasks = Stage("all", max(1, min(job.task_count, TASKS_MAX)), 0.0, {})
+    app.job = Job(
+        job.name, (all_tasks,), job.queue, job.user, job.priority, kind=job.kind, tags=job.tags
+    )  # fmt: skip
+    app.whole = False
+    app.attempt = None
+    app.attempts = []
+    app.closed = _NONE_CLOSED
+    app.held_on = app.given_back = _NOTHING
+    app.finished_by_stage = [sum(app.finished_by_stage)]
+    app.running, app.failed = [0], [sum(app.failed)]
+    app.diagnostics = app.diagnostics[:DIAGNOSTICS_MAX]

@@ -15,15 +15,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from rm.applications import (
-    ENDED_WHOLE_MAX,
-    move_app,
-    move_attempt,
-    new_attempt,
-    open_app,
-    remember,
-    schedule_attempt,
-)
+from rm.applications import move_app, move_attempt, new_attempt, open_app, schedule_attempt
+from rm.forgetting import ENDED_WHOLE_MAX, remember
 from rm.lifetime import limit
 from rm.nodes.registering import recover_leaving
 from rm.state.books import Books
@@ -156,7 +149,7 @@ _LISTED = ("name", "queue", "user", "priority", "kind", "tags")
 
 
 def _shortened(record: Record) -> Record:
-    """An application's record as `rm.applications.shorten` leaves the application."""
+    """An application's record as `rm.forgetting.shorten` leaves the application."""
     job = record["job"]
     counts = [stage["tasks"] for stage in job["stages"]]
     tasks = sum(len(count) if isinstance(count, list) else int(count) for count in counts)

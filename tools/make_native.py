@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # What every event of a simulation or a service passes through. Kernels stay numba's.
 MODULES = {
     "weft": "effects facts ids lifecycle messages outbox",
-    "rm": "applications containers core masters",
+    "rm": "applications containers core",
+    "rm/masters": "accepting asking ending",
     "rm/nodes": "registering reporting silence",
     "rm/placing": "allocation reserve",
     "rm/state": "books match_state records",

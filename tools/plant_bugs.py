@@ -17,7 +17,7 @@ import nm.core
 import nm.runner
 import rm.containers
 import rm.core
-import rm.masters
+import rm.masters.accepting
 import rm.nodes.reporting
 import rm.state.books
 from am.job_state import JobState
@@ -80,7 +80,7 @@ def _unheard(books: Any, event: NodeHeartbeated) -> None:
 
 
 _HEARTBEAT = rm.nodes.reporting.heartbeat
-_REGISTER = rm.masters.register
+_REGISTER = rm.masters.accepting.register
 
 
 def _without_held(books: Any, event: Any) -> None:
@@ -145,7 +145,9 @@ BUGS: dict[str, Callable[[], Patch]] = {
     "expiry before what waits is heard": lambda: patch.object(
         rm.core.ResourceManager, "_forgive", _nothing
     ),
-    "what a master holds is not asked for": lambda: patch("rm.masters.register", _without_held),
+    "what a master holds is not asked for": lambda: patch.object(
+        rm.masters.accepting, "register", _without_held
+    ),
     "a stop that overtakes its start is forgotten": lambda: patch.object(
         nm.containers.Book, "bury", _nothing
     ),

@@ -19,10 +19,11 @@ from weft.effects import MakePlan, Started
 from weft.errors import InputError, WeftError
 from weft.facts import Fact
 from weft.ids import AttemptId, ContainerId
+from weft.live.outside import Outside
 from weft.live.process import Process
 from weft.live.role_settings import AmSettings
 from weft.live.settings import pairs
-from weft.live.shell import Outside, Shell
+from weft.live.shell import Shell
 from weft.messages import (
     MANAGER,
     Address,

@@ -37,9 +37,10 @@ from weft.effects import (
 from weft.errors import InputError
 from weft.facts import Fact
 from weft.ids import AppId, AttemptId, ContainerId, NodeId, attempt_of_container
+from weft.live.outside import Outside
 from weft.live.process import Process
 from weft.live.role_settings import NmSettings
-from weft.live.shell import Outside, Shell
+from weft.live.shell import Shell
 from weft.messages import (
     MANAGER,
     Address,

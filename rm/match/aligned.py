@@ -5,10 +5,10 @@ from functools import partial
 import numpy as np
 
 from rm.match.candidate_kernels import Candidates
+from rm.match.candidates import collect
 from rm.match.limit_kernels import Gate
 from rm.match.score_kernels import Picks
 from rm.match.tetris_kernels import Scratch, Tetris, tetris_picks
-from rm.match.turns import collect
 from weft.compiled import steady
 from weft.dag import Floats
 

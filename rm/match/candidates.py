@@ -1,9 +1,11 @@
 """The rows that compete for a node, as arrays for the scoring kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rm.ledger.asks import RACK_LOCAL, REMOTE
 from rm.ledger.view import View
@@ -11,10 +13,11 @@ from rm.match.candidate_kernels import Candidates, choose, describe, mean_of_bus
 from rm.match.filter_kernels import Asks, Site
 from rm.match.limit_kernels import Gate, held_back
 from rm.match.protocol import Placement, Scores
-from rm.match.score_kernels import Picks
+from rm.match.score_kernels import FEW, Picks
 from weft.compiled import steady
 from weft.dag import Floats, Ints
 
+Number = TypeVar("Number", np.float64, np.int64)
 NONE: Floats = np.zeros(0)
 _NO_ROWS: Ints = np.empty(0, np.int64)
 _FEW = 64  # candidates that a decision on a full cluster mostly stays under
@@ -191,6 +194,25 @@ def behind(view: View, app: int, by_queue: Floats, by_app: Floats, what: str) ->
     busy &= view.apps.queue[:n] == view.apps.queue[app]
     before = int((busy & (by_app < by_app[app] - 1e-9)).sum())
     return f"held by fairness: {before} applications {what}" if before else ""
+
+
+def collect(pick: Callable[[Picks, int], int], terms: int) -> Picks:
+    """Return all that a kernel picks, with so many terms each.
+
+    `pick(picks, n)` fills `picks` from place `n` on and returns how many there are then; it is
+    called again with twice the room as long as it fills all of it.
+    """
+    picks = Picks(np.empty(FEW, np.int64), np.empty((FEW, terms)))
+    n = pick(picks, 0)
+    while n == len(picks.candidate):
+        picks = Picks(longer(picks.candidate), longer(picks.terms))
+        n = pick(picks, n)
+    return Picks(picks.candidate[:n], picks.terms[:n])
+
+
+def longer(values: NDArray[Number]) -> NDArray[Number]:
+    """A copy with twice the room, shape (2 n, ...)."""
+    return np.concatenate((values, np.empty_like(values)))
 
 
 def placements(rows: Ints, picks: Picks, names: tuple[str, ...]) -> list[Placement]:

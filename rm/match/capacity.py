@@ -10,12 +10,11 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidates import candidates, gate_of, placed
+from rm.match.candidates import candidates, gate_of, longer, placed
 from rm.match.capacity_kernels import Line, Scratch, pick
 from rm.match.delay_kernels import delays
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import FEW
-from rm.match.turns import longer
 from weft.compiled import steady
 from weft.dag import Ints
 

@@ -26,7 +26,6 @@ from weft.resources import TOLERANCE
 
 PLACE = "matcher.carbon"
 SLOTS_A_DAY, DAY_S = 24, 86_400.0
-POLICIES = ("cap", "pcaps")
 _HALVINGS = 60
 
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidates import asks_of, gate_of, site_of
+from rm.match.candidates import asks_of, gate_of, longer, site_of
 from rm.match.fifo_kernels import FILLED_BY, NOTHING_FILLS, Line, Scratch, pick
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import FEW
-from rm.match.turns import longer
 from weft.compiled import steady
 from weft.dag import Ints
 

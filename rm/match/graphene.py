@@ -15,6 +15,7 @@ from rm.match.candidate_kernels import Candidates, next_is_one
 from rm.match.candidates import (
     asks_of,
     candidates,
+    collect,
     gate_of,
     mean_remaining,
     placements,
@@ -36,7 +37,6 @@ from rm.match.deficit_kernels import (
 from rm.match.graphene_kernels import Bundle, Eta, Scratch, Terms, graphene_picks
 from rm.match.overbook_kernels import Room, Running, Waiting, sooner, what_if
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from rm.match.turns import collect
 from weft.compiled import steady
 from weft.dag import Floats
 
@@ -212,7 +212,7 @@ class GrapheneMatcher(BaseMatcher):
     def _state(self, view: View, node: int) -> Groups:
         """The groups that take part in what is placed on a node."""
         if self._alone(view):
-            groups, d = len(view.queues), len(view.total)
+            groups, d = len(view.queues.paths), len(view.total)
             (deficit, share), _ = self._room_of(groups, d)
             deficit[:], share[:] = 0.0, view.queues.is_leaf
             return Groups(deficit, share, np.zeros((groups, d)), np.inf, self.unit)
@@ -239,8 +239,8 @@ class GrapheneMatcher(BaseMatcher):
 
     def deficits(self, view: View) -> Floats:
         """Counters by queue slot; zeros when the groups are applications."""
-        if self.by_app or len(self._counters) != len(view.queues):
-            return np.zeros(len(view.queues))
+        if self.by_app or len(self._counters) != len(view.queues.paths):
+            return np.zeros(len(view.queues.paths))
         return self._counters
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:

@@ -1,25 +1,21 @@
 """Whose turn it is, one container at a time: `turn_kernels` with the arrays that it writes on."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates
-from rm.match.candidates import gate_of, placements
+from rm.match.candidates import collect, gate_of, placements
 from rm.match.limit_kernels import Gate
 from rm.match.protocol import Match
-from rm.match.score_kernels import FEW, Picks
+from rm.match.score_kernels import Picks
 from rm.match.turn_kernels import ANYBODY, Line, Scratch, picks_by_turn
 from weft.compiled import steady
 from weft.dag import Floats, Ints
 
 NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
 NOTHING_HELD: Floats = np.zeros(0)
-Number = TypeVar("Number", np.float64, np.int64)
 _picks_by_turn = steady(picks_by_turn)
 
 
@@ -45,22 +41,3 @@ def smallest_first(view: View, found: Candidates, key: Floats, name: str) -> Mat
     )  # fmt: skip
     picks = in_turn(found, line, gate_of(view, keeps=True))
     return Match(placements(found.rows, picks, (name,)))
-
-
-def collect(pick: Callable[[Picks, int], int], terms: int) -> Picks:
-    """Return all that a kernel picks, with so many terms each.
-
-    `pick(picks, n)` fills `picks` from place `n` on and returns how many there are then; it is
-    called again with twice the room as long as it fills all of it.
-    """
-    picks = Picks(np.empty(FEW, np.int64), np.empty((FEW, terms)))
-    n = pick(picks, 0)
-    while n == len(picks.candidate):
-        picks = Picks(longer(picks.candidate), longer(picks.terms))
-        n = pick(picks, n)
-    return Picks(picks.candidate[:n], picks.terms[:n])
-
-
-def longer(values: NDArray[Number]) -> NDArray[Number]:
-    """A copy with twice the room, shape (2 n, ...)."""
-    return np.concatenate((values, np.empty_like(values)))

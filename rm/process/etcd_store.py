@@ -25,7 +25,7 @@ import structlog
 from rm.process.journal_lines import Record, line_of, problem_of, sound
 from rm.process.store import VERSION, Compact, header_of
 from weft.errors import WeftError
-from weft.live.shell import StoreUnavailableError
+from weft.live.outside import StoreUnavailableError
 from weft.wire import etcd as wire
 from weft.wire.etcd import REQUEST_BYTES_MAX, Etcd, EtcdAwayError, created, delete, get, holds, put
 

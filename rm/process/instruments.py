@@ -20,8 +20,8 @@ from rm.state.lifecycle import AppState, NodeState
 from weft.dag import Floats
 from weft.ids import format_app
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition, base_unit
+from weft.live.outside import Store
 from weft.live.scrape import Labels
-from weft.live.shell import Store
 from weft.resources import TOLERANCE
 
 Series = dict[Labels, float]

@@ -77,7 +77,6 @@ class Leadership:
         self._name = secrets.token_hex(8)
         self._lease = 0
         self._until_s = 0.0  # it leads for certain until then
-        self._away_s = 0.0  # since when etcd does not answer; 0: it does
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.standing = Standing.STANDBY
@@ -196,7 +195,6 @@ class Leadership:
 
     def _lasts(self, began_s: float, left_s: float) -> None:
         self._until_s = began_s + min(self._lease_s, left_s) * (1 - MARGIN)
-        self._away_s = 0.0
 
     def _away(self, why: str) -> float:
         """etcd does not answer: nobody can be told that they lead, this one neither."""

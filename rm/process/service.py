@@ -18,8 +18,9 @@ from weft.effects import ClientRequested
 from weft.errors import InputError
 from weft.facts import Fact
 from weft.live.factlines import fact_line
+from weft.live.outside import Outside
 from weft.live.process import Process
-from weft.live.shell import Outside, Shell
+from weft.live.shell import Shell
 from weft.messages import (
     MANAGER,
     Address,

@@ -28,7 +28,7 @@ import structlog
 from rm.process.durable import Durable
 from rm.process.journal_lines import Record, Sound, line_of, problem_of, sound
 from weft.errors import WeftError
-from weft.live.shell import StoreUnavailableError
+from weft.live.outside import StoreUnavailableError
 
 Compact: TypeAlias = Callable[[Iterable[Record]], list[Record]]
 

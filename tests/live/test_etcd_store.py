@@ -22,7 +22,7 @@ from testkit.etcd import EtcdServer
 from testkit.live import until
 from weft.client.certificates import make
 from weft.errors import InputError, WeftError
-from weft.live.shell import StoreUnavailableError
+from weft.live.outside import StoreUnavailableError
 from weft.wire import etcd_pb2 as pb
 from weft.wire.etcd import Etcd, EtcdAwayError, EtcdSettings, delete, get, parse, put
 from weft.wire.leading import Leading

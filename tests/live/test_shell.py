@@ -10,7 +10,8 @@ import pytest
 from weft.effects import Effect, Kill, Note, Persist, Send, SetTimer, Stop, TimerFired
 from weft.facts import Remark
 from weft.live.clock import Clock
-from weft.live.shell import Outside, Shell
+from weft.live.outside import Outside
+from weft.live.shell import Shell
 
 
 class Scripted:

@@ -20,7 +20,7 @@ from rm.recovery import compact
 from testkit.live import Cluster, chain, series, until, wait_for_nodes
 from weft.client.api import Client
 from weft.errors import WeftError
-from weft.live.shell import StoreUnavailableError
+from weft.live.outside import StoreUnavailableError
 
 
 def test_records_come_back_in_order(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ from weft.effects import ClientRequested, MakePlan, ProcessEnded, Recovered, Sta
 from weft.facts import AppChanged, Fact
 from weft.ids import ContainerId
 from weft.job import Job
-from weft.live.shell import Outside, Shell
+from weft.live.outside import Outside
+from weft.live.shell import Shell
 from weft.messages import (
     MANAGER,
     Address,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rm import masters
+from rm.masters import asking
 from rm.match.registry import MATCHERS
 from rm.state.books import Books
 from sim.cluster import Simulation
@@ -57,7 +57,7 @@ def waited(scheduler: Preset, prompt: bool) -> tuple[float, int]:
     def asked(books: Books, event: ContainersAsked) -> None:
         if event.asks and event.attempt_id >> 8 == 2:
             at.setdefault("asked", books.now)
-        masters.asked(books, event)
+        asking.asked(books, event)
 
     simulation.manager._handlers[ContainersAsked] = asked
     simulation.watchers.append(note)

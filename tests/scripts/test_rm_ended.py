@@ -4,7 +4,7 @@ import sys
 from enum import Enum
 from typing import Any
 
-from rm.applications import ENDED_WHOLE_MAX
+from rm.forgetting import ENDED_WHOLE_MAX
 from rm.recovery import compact
 from rm.settings import ManagerSettings
 from testkit.builders import job, stage

@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 from weft.effects import (
@@ -25,12 +25,11 @@ from weft.effects import (
     Stop,
     TimerFired,
 )
-from weft.errors import WeftError
-from weft.facts import Fact, facts_of
-from weft.ids import AppId, ContainerId
+from weft.facts import facts_of
 from weft.live.clock import Clock
+from weft.live.outside import Outside, Store, StoreUnavailableError
 from weft.live.tape import Tape
-from weft.messages import Address, MasterLaunch, TaskLaunch, client_address
+from weft.messages import Address, client_address
 
 _CLIENT = client_address("")
 ROUND_MAX = 500  # events of one round, so that what they caused is sent soon
@@ -58,60 +57,6 @@ class Core(Protocol):
 
     def check(self) -> None:
         """Raise where the books contradict themselves."""
-        ...
-
-
-class StoreUnavailableError(WeftError):
-    """The store takes nothing now (its disk is full, or read-only); it may again later."""
-
-
-class Outside:
-    """What effects do in the world; a role's service overrides what its core uses."""
-
-    def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
-        """Send what one round has to send, in order: (to, message)."""
-
-    def launch(self, core: Address, item: TaskLaunch | MasterLaunch) -> None:
-        """Start a process or a master; `ProcessEnded` must follow."""
-        raise NotImplementedError
-
-    def kill(self, core: Address, container: ContainerId) -> None:
-        """Kill what runs in a container."""
-        raise NotImplementedError
-
-    def clean(self, core: Address, app: AppId) -> None:
-        """Remove what an application that is over left on this host, but for logs."""
-
-    def plan(self, core: Address, order: MakePlan) -> None:
-        """Build a plan elsewhere; `PlanReady` must follow."""
-        raise NotImplementedError
-
-    def note(self, core: Address, fact: Fact, now: float) -> None:
-        """A fact worth a log line or a metric."""
-
-    def stalled(self, reason: str) -> None:
-        """The store takes nothing, for a reason; or, with an empty one, it does again."""
-
-    def may_pass(self, to: Address) -> bool:
-        """Whether an answer says nothing but what was known before the store stalled."""
-        return False
-
-    def stopped(self, core: Address, reason: str) -> None:
-        """A core is done; it was taken out of the shell."""
-
-    def failed(self, core: Address, error: Exception) -> None:
-        """A core raised, which is a bug; it was taken out of the shell."""
-        raise error
-
-
-class Store(Protocol):
-    """Where `Persist` goes: `append` must be durable when it returns."""
-
-    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Write records; called on another thread, one call at a time.
-
-        Raises StoreUnavailableError, nothing being written, when it is worth another try.
-        """
         ...
 
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from weft.ids import ATTEMPT_BITS, attempt_of_container, format_attempt
 from weft.requests import ApplicationReport, NodeReport
-from weft.web import yarn
+from weft.web import yarn, yarn_queues
 from weft.web.answers import RestError, answer
 from weft.web.context import (
     app_of,
@@ -53,7 +53,7 @@ async def scheduler(request: web.Request) -> web.Response:
     """The tree of queues."""
     read = source(request)
     name = (await read.metrics()).scheduler
-    found = yarn.scheduler(await read.queues(), name, await read.apps())
+    found = yarn_queues.scheduler(await read.queues(), name, await read.apps())
     return answer(request, {"scheduler": {"schedulerInfo": found}})
 
 

@@ -1,0 +1,1 @@
+"""What application masters say, and what silence means."""

@@ -1,0 +1,186 @@
+"""Masters that come: a new one, one that says so again, and one of before a restart."""
+
+from typing import Final
+
+from rm.applications import hands_over, move_app, move_attempt, stop_earlier, withdraw
+from rm.containers import relay_lost
+from rm.masters.asking import current
+from rm.state.books import Books
+from rm.state.lifecycle import AppEvent, AttemptEvent, AttemptState, NodeState
+from rm.state.lifecycle import ContainerState as Container_
+from rm.state.records import Attempt
+from weft.effects import Send
+from weft.ids import ContainerId, NodeId, app_of_container, attempt_of_container
+from weft.job import Job
+from weft.messages import (
+    AttemptAccepted,
+    AttemptRegistered,
+    Container,
+    FinishedTask,
+    master_address,
+)
+from weft.resources import Vector
+
+_RUNNING: Final = AttemptState.RUNNING
+
+
+def register(books: Books, event: AttemptRegistered) -> None:
+    """A master is up (or says so again): tell it its job and what is already done.
+
+    The answer may be lost and the message doubled, so every step may be taken twice:
+
+    * in ALLOCATED it is let in, once nothing of an earlier attempt runs that it would not know of,
+      and, after a restart of the manager, once the nodes had their time to say what runs there;
+    * what it holds and the books do not have is waited for (`Books.missing`), but only for one that
+      lived before the manager did: nobody else can hold what this life has not granted;
+    * a `fresh` one remembers nothing of what it asked: that is withdrawn, and its requests are
+      numbered from 1 again;
+    * the answer is the same for all, and made anew: share, machines and finished tasks are today's.
+    """
+    attempt = current(books, event.attempt_id)
+    if attempt is None or books.rarely("a registration of a master is not heard"):
+        return
+    app = attempt.app
+    attempt.seen_s = books.now
+    attempt.takes_over = event.takes_over
+    if attempt.state is AttemptState.SCHEDULED:
+        return  # cannot be: it was never launched
+    if attempt.state is AttemptState.ALLOCATED:
+        if not (event.takes_over and hands_over(books, app)):
+            stop_earlier(books, app)
+        if _old_ones_linger(books, attempt) or _nodes_may_come(books, attempt, event):
+            return  # it repeats itself until it is accepted
+        _hand_over(attempt)
+        attempt.address = event.address
+        app.tracking_url = event.tracking_url
+        move_attempt(books, attempt, AttemptEvent.REGISTERED)
+        move_app(books, app, AppEvent.ATTEMPT_REGISTERED)
+        app.started_s = app.started_s or books.now
+    if attempt.recovered:  # whenever it says so: a late copy of before may have come first
+        _wait_for_held(books, attempt, event.held)
+    elif event.fresh and attempt.state is _RUNNING:
+        withdraw(books, attempt)
+        attempt.request_id = 0
+    attempt.share = books.share_of(app)
+    finished = tuple(
+        FinishedTask(stage, task, run_s)
+        for stage, done in enumerate(app.finished)
+        for task, run_s in sorted(done.items())
+    )
+    machines, speeds = _machines(books)
+    held = _handed_over(attempt)
+    answer = AttemptAccepted(
+        attempt_id=attempt.attempt_id,
+        job=app.job,
+        types=books.types,
+        machines=machines,
+        share=attempt.share,
+        finished=finished,
+        heartbeat_s=books.settings.master_heartbeat_s,
+        prompt=books.settings.prompt,
+        cluster_ts=books.cluster_ts,
+        seed=attempt.seed,
+        epoch=books.epoch,
+        racks=_racks_of_preferred(books, app.job, held),
+        held=held,
+        addresses=tuple({one.node_id: books.nodes[one.node_id].address for one in held}.items()),
+        speeds=speeds,
+    )
+    books.out.append(Send(master_address(attempt.attempt_id), answer))
+
+
+def _wait_for_held(
+    books: Books, attempt: Attempt, held: tuple[tuple[ContainerId, NodeId], ...]
+) -> None:
+    """What a master of before the manager's restart says to hold, by node: its nodes will tell."""
+    app = attempt.app
+    for number, node_id in held:
+        if app_of_container(number) != app.app_id:
+            continue  # another's: it would be stopped where it is not found in time
+        holding = books.holdings.peek(number)
+        if holding is not None and holding.attempt is None:
+            relay_lost(books, attempt, number)  # its node came first, and is told to stop it
+        elif holding is None:
+            missing = books.missing.setdefault(node_id, {})
+            missing.setdefault(number, (attempt, books.now))
+            app.held_on.setdefault(number, node_id)
+
+
+def _machines(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float, ...]]:
+    """The nodes in service as a master's planner sees them: capacities with their counts, and the
+    speed of each where any has one of its own.
+    """
+    classes: dict[Vector, int] = {}
+    if not books.unlike:
+        for (capacity, _), count in sorted(books.classes.items()):
+            classes[capacity] = classes.get(capacity, 0) + count
+        return tuple(classes.items()), ()
+    paced: dict[tuple[Vector, float], int] = {}
+    for node in books.nodes.values():
+        if node.state is NodeState.RUNNING:
+            key = (node.capacity, node.speed)
+            paced[key] = paced.get(key, 0) + 1
+    kinds = sorted(paced.items())
+    machines = tuple([(capacity, count) for (capacity, _), count in kinds])
+    return machines, tuple([speed for (_, speed), _ in kinds])
+
+
+def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
+    """Whether containers that are being stopped may still finish tasks, so that waiting pays."""
+    if books.now - attempt.created_s >= books.settings.takeover_wait_s:
+        return False
+    earlier = (one for one in attempt.app.attempts if one is not attempt)
+    return any(h.state is Container_.STOPPING for one in earlier for h in one.holdings.once())
+
+
+def _nodes_may_come(books: Books, attempt: Attempt, event: AttemptRegistered) -> bool:
+    """Whether nodes may still be on their way back with what earlier attempts ran or finished.
+
+    A manager that started anew knows no container of before, until its node tells (YARN waits as
+    well: yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms).
+    """
+    wait_s = min(books.settings.return_wait_s, books.settings.node_expiry_s)
+    if books.epoch == 0 or books.now - books.started_s >= wait_s:
+        return False
+    if not event.takes_over or not hands_over(books, attempt.app) or event.held:
+        return False
+    before = (one for one in attempt.app.attempts if one is not attempt)
+    return any(one.created_s <= books.started_s for one in before)
+
+
+def _hand_over(attempt: Attempt) -> None:
+    """What earlier attempts left running is this one's from now on."""
+    for one in attempt.app.attempts:
+        if one is attempt:
+            continue
+        for number, holding in list(one.holdings.items()):
+            if holding.state is not Container_.STOPPING:
+                del one.holdings[number]
+                attempt.holdings[number] = holding
+                holding.attempt = attempt
+
+
+def _handed_over(attempt: Attempt) -> tuple[Container, ...]:
+    """The containers that an attempt has of earlier ones."""
+    return tuple(
+        Container(number, holding.node.node_id, 0, holding.node.boot)
+        for number, holding in attempt.holdings.items()
+        if attempt_of_container(number) != attempt.attempt_id
+        and holding.state is not Container_.STOPPING
+    )
+
+
+def _racks_of_preferred(
+    books: Books, job: Job, held: tuple[Container, ...]
+) -> tuple[tuple[NodeId, str], ...]:
+    """The racks of all nodes that a job's stages prefer, or that it has containers on.
+
+    Nothing while there is one rack.
+    """
+    if len(books.view.rack_names) < 2:
+        return ()
+    wishes = [s.prefer for s in job.stages]
+    wishes += [o.prefer for s in job.stages for o in s.overrides if o.prefer is not None]
+    named = dict.fromkeys(name for wish in wishes for name in wish.nodes)
+    named.update(dict.fromkeys(one.node_id for one in held))
+    return tuple((name, books.nodes[name].rack) for name in named if name in books.nodes)

@@ -1,0 +1,245 @@
+"""What masters ask for, and what they are answered."""
+
+from typing import Final
+
+import numpy as np
+
+from rm.applications import DEAD
+from rm.containers import order_stop
+from rm.ledger.asks import AskEntry
+from rm.state.books import Books
+from rm.state.lifecycle import CONTAINER, AttemptState, ContainerEvent
+from rm.state.lifecycle import ContainerState as Container_
+from rm.state.records import App, Attempt
+from weft.dag import Floats
+from weft.effects import Send
+from weft.facts import Remark
+from weft.ids import (
+    AttemptId,
+    ContainerId,
+    NodeId,
+    app_of_attempt,
+    app_of_container,
+    granted_before,
+)
+from weft.messages import (
+    Ask,
+    AttemptStopped,
+    Container,
+    ContainerEnd,
+    ContainersAsked,
+    ContainersGranted,
+    Preemption,
+    master_address,
+)
+from weft.resources import Vector
+
+_RUNNING: Final = AttemptState.RUNNING
+_UNTOLD: Final = Container_.ALLOCATED
+_TOLD: Final = CONTAINER.next(Container_.ALLOCATED, ContainerEvent.ACQUIRED)
+ASKED_PER_TASK, ASKED_MIN = 2, 1_000  # containers pending: a task, and another copy of it
+OPEN_ASKED = 100_000  # of an open job, of which only its master knows what it needs
+GIVEN_BACK_MAX = 10_000  # by an application, of nodes that have yet to return after a restart
+ASKS_PER_TASK, ASKS_MIN = 8, 1_000  # asks of an attempt: those of before stay
+_SAY_AGAIN = 8  # answers after which share and headroom are told although unchanged
+
+
+def asked(books: Books, event: ContainersAsked) -> None:
+    """A master's heartbeat: asks, releases, acknowledgements; it is always answered."""
+    attempt = current(books, event.attempt_id)
+    if attempt is None:
+        return
+    attempt.seen_s = books.now
+    if attempt.state is not _RUNNING or event.epoch != books.epoch:
+        # also where a late registration overtook the news of the restart: its master would go on
+        # believing that asks of before were heard
+        if attempt.state in (AttemptState.ALLOCATED, AttemptState.RUNNING):
+            answer = ContainersGranted(attempt.attempt_id, 0, resync=True, epoch=books.epoch)
+            books.out.append(Send(master_address(attempt.attempt_id), answer))
+        return
+    attempt.outbox.acknowledge(event.acks)
+    if not books.settings.lossless:
+        attempt.acks.append(event.request_id)
+    for ask in event.asks:
+        _ask(books, attempt, ask, event.request_id)
+    for number in event.releases:
+        holding = attempt.holdings.get(number)
+        if holding is None:
+            _given_back_early(books, attempt.app, number)
+        elif holding is not attempt.master:
+            order_stop(books, holding)
+    if event.request_id > attempt.request_id:
+        attempt.request_id = event.request_id
+        app = attempt.app
+        app.progress = event.progress
+        books.ledger.set_work_left(app.slot, event.remaining_work, event.remaining_path_s)
+        if event.blacklist is not None:
+            _blacklist(books, attempt, event.blacklist)
+    books.owe_attempt(attempt)
+    if not books.settings.prompt and not books.rarely("a master is answered late"):
+        answer_attempt(books, attempt)
+
+
+def _given_back_early(books: Books, app: App, number: ContainerId) -> None:
+    """A master gives back what an earlier life granted; its node may not have returned yet."""
+    if app_of_container(number) != app.app_id or not granted_before(number, books.epoch):
+        return
+    app.given_back[number] = None
+    if len(app.given_back) > GIVEN_BACK_MAX:
+        del app.given_back[next(iter(app.given_back))]
+
+
+def answer_attempt(books: Books, attempt: Attempt) -> None:
+    """Send a master what it is owed."""
+    books.dirty_attempts.pop(attempt.attempt_id, None)
+    number, items = attempt.outbox.take(books.now)
+    containers: list[Container] = []
+    ended: list[ContainerEnd] = []
+    notices: list[Preemption] = []
+    addresses: dict[NodeId, str] = {}
+    racks: dict[NodeId, str] = {}
+    several_racks = len(books.view.rack_names) > 1
+    for item in items:
+        if isinstance(item, Container):
+            containers.append(item)
+            node = books.nodes[item.node_id]
+            addresses[item.node_id] = node.address
+            if several_racks:
+                racks[item.node_id] = node.rack
+            _told(attempt, item)
+        elif isinstance(item, Preemption):
+            notices.append(item)
+        else:
+            ended.append(item)
+    share, headroom = books.share_of(attempt.app), books.headroom_of(attempt.app)
+    same = share == attempt.share and headroom == attempt.headroom
+    if same and not items and books.settings.lossless:
+        return
+    again = number % _SAY_AGAIN == 0  # an answer may be lost, so do not rely on the last one
+    answer = ContainersGranted(
+        attempt.attempt_id,
+        number,
+        tuple(attempt.acks),
+        tuple(containers),
+        tuple(ended),
+        () if share == attempt.share and not again else share,
+        () if headroom == attempt.headroom and not again else headroom,
+        tuple(addresses.items()),
+        racks=tuple(racks.items()),
+        preempt=tuple(notices),
+    )
+    attempt.share, attempt.headroom = share, headroom
+    attempt.acks.clear()
+    books.out.append(Send(master_address(attempt.attempt_id), answer))
+
+
+def _told(attempt: Attempt, item: Container) -> None:
+    """A master hears of a container, or of a run of them."""
+    run = attempt.holdings.peek(item.container_id)
+    if run is not None and (run.container_id, run.count) == (item.container_id, item.count):
+        if run.state is _UNTOLD:
+            run.state = _TOLD
+        return
+    for number in range(item.container_id, item.container_id + item.count):
+        holding = attempt.holdings.get(number)
+        if holding is not None and holding.state is _UNTOLD:
+            holding.state = _TOLD
+
+
+def current(books: Books, number: AttemptId) -> Attempt | None:
+    """The attempt, if it is its application's current one and not over; else it is told to stop."""
+    app = books.apps.get(app_of_attempt(number))
+    attempt = None if app is None else app.attempt
+    if attempt is not None and attempt.attempt_id == number:
+        if attempt.state is AttemptState.FINISHING:
+            return None
+        if attempt.state not in DEAD:
+            return attempt
+    elif attempt is not None and attempt.attempt_id < number:
+        return None  # cannot be: attempts are numbered here
+    why = "unknown application" if app is None else "this attempt is over"
+    if attempt is not None and attempt.attempt_id == number and attempt.diagnostics:
+        why = attempt.diagnostics
+    books.out.append(Send(master_address(number), AttemptStopped(number, why)))
+    return None
+
+
+def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
+    """Bring an ask up to date; an older message than the last one about it is dropped."""
+    entry = attempt.entries.get(ask.ask_id)
+    problem = _problem_of(books, attempt, ask, entry)
+    if problem:
+        text = f"refused ask {ask.ask_id}: {problem}"
+        books.note(Remark("warning", text, (("attempt", str(attempt.attempt_id)),)))
+        return
+    if entry is None:
+        demand = _at_least(books, ask.demand)
+        entry = AskEntry(ask, attempt.app.slot, demand, books.next_serial)
+        books.next_serial += 1
+        attempt.entries[ask.ask_id] = entry
+        before = 0
+    else:
+        if request_id < entry.request_id or ask == entry.ask:
+            return
+        before = entry.pending
+        if ask.demand != entry.ask.demand:
+            entry.demand = _at_least(books, ask.demand)
+        entry.ask = ask
+    entry.request_id = request_id
+    label = books.label_bit(ask.label)
+    if entry.pending and entry.row >= 0:
+        books.rows.write(entry, label, _racks(books, ask))
+    elif entry.pending:
+        books.rows.open(entry, label, _racks(books, ask), books.now)
+    elif entry.row >= 0:
+        books.rows.close(entry)
+    books.ledger.add_pending(entry.app, entry.pending - before)
+    books.matching.changed()
+
+
+def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None) -> str:
+    """What is wrong with an ask, seen with its job; empty: nothing.
+
+    What is pending is at most a container for each task of the job and one more copy of each.
+    """
+    if len(ask.demand) != len(books.types):
+        return f"{len(ask.demand)} resources, not {len(books.types)}"
+    job = attempt.app.job
+    stages = len(attempt.app.running)
+    if ask.stage >= stages:
+        return f"stage {ask.stage} of a job with {stages}"
+    granted, before = (0, 0) if entry is None else (entry.granted, entry.pending)
+    pending = int(books.ledger.apps.pending[attempt.app.slot]) - before
+    pending += max(0, ask.total - granted)
+    if pending > max(
+        ASKED_MIN, ASKED_PER_TASK * job.task_count, OPEN_ASKED * (job.master is not None)
+    ):
+        return f"{pending} containers pending for a job of {job.task_count} tasks"
+    if ask.gang and ask.total - granted > books.settings.round_grants_max:
+        return f"a gang of more than {books.settings.round_grants_max}"
+    if entry is None and len(attempt.entries) >= ASKS_PER_TASK * job.task_count + ASKS_MIN:
+        return f"{len(attempt.entries)} asks for a job of {job.task_count} tasks"
+    return ""
+
+
+def _at_least(books: Books, demand: Vector) -> Floats:
+    """A demand in the books: one of nothing takes the least that a container may have."""
+    return np.array(demand if any(demand) else books.least, dtype=np.float64)
+
+
+def _racks(books: Books, ask: Ask) -> tuple[str, ...]:
+    """Preferred racks: those named, and those of the preferred nodes."""
+    if not ask.nodes:
+        return ask.racks
+    near = [books.nodes[name].rack for name in ask.nodes if name in books.nodes]
+    return tuple(dict.fromkeys((*ask.racks, *near)))
+
+
+def _blacklist(books: Books, attempt: Attempt, names: tuple[NodeId, ...]) -> None:
+    slot = attempt.app.slot
+    for name, on in [(n, False) for n in attempt.blacklist] + [(n, True) for n in names]:
+        node = books.nodes.get(name)
+        if node is not None:
+            books.view.ban(node.slot, slot, on)
+    attempt.blacklist = names
+    books.matching.changed()
