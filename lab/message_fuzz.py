@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from weft.effects import ClientRequested, Effect, Recovered, Send, SetTimer, Sta
 from weft.job import Job, Stage
 from weft.resources import DEFAULT_RESOURCE_TYPES as TYPES
 from weft.wire import codec, rules
+from weft.wire.codec_tracker import NodeReport
 from weft.wire.mutations import Pool, broken, make
 
 MATCHERS = ("fifo", "capacity", "fair", "drf", "sjf", "tetris", "graphene", "carbyne")
@@ -43,7 +44,7 @@ TO_MANAGER = (
     *(kind for kind in codec.CALLS if kind is not requests.SubmitApplication),
     requests.SubmitApplication,
 )  # fmt: skip
-FROM_NODES = (messages.NodeRegistered, messages.NodeHeartbeated, messages.NodeUnregistered)
+FROM_NODES = get_args(NodeReport)
 TO_NODE = (
     messages.StartContainers, messages.StartContainers, messages.StopContainers,
     messages.QueryContainers, messages.NodeAnswered, messages.NodeAccepted,

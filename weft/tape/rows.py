@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 from weft import effects, messages, requests
+from weft.doors import ManagerTold, MasterTold, NodeTold
 from weft.effects import ClientRequested, Effect, Note, Send
 from weft.errors import WeftError
 from weft.facts import Placed, PlacedRun, count_of, facts_of
@@ -27,7 +28,7 @@ from weft.tape.columns import Codec, Context, TimeColumn
 from weft.tape.records import codec_of, hints_of, record_of
 from weft.tape.streams import FREE_A_BYTE, RAW_BYTES, Stream, Streams, put_uint
 
-EVENTS: Final[tuple[type, ...]] = (
+_FIRST: Final[tuple[type, ...]] = (
     effects.TimerFired,
     messages.NodeHeartbeated,
     messages.ContainersAsked,
@@ -57,6 +58,9 @@ EVENTS: Final[tuple[type, ...]] = (
     effects.NodeSlowed,
     effects.StopRequested,
 )
+# a core that may be told something new can be taped at once
+_TOLD = {kind for door in (ManagerTold, MasterTold, NodeTold) for kind in get_args(door)}
+EVENTS: Final = (*_FIRST, *sorted(_TOLD - set(_FIRST), key=lambda kind: str(kind.__name__)))
 _CORE, _GONE, _GIVEN, _PLACED, _CHECK, _FAILED = 255, 254, 253, 252, 251, 250
 # what reading raises where the bytes say what no tape says
 DAMAGES = (
