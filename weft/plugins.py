@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from weft.errors import InputError, PolicyError, WeftError
 from weft.parameters import read_parameters
@@ -26,6 +26,7 @@ MATCHERS, PLANNERS, ASKERS, IMPORTERS = (
     "weft.matchers", "weft.planners", "weft.askers", "weft.importers",
 )  # fmt: skip
 T = TypeVar("T")
+P = ParamSpec("P")
 _KINDS = {MATCHERS: "matcher", PLANNERS: "planner", ASKERS: "asker", IMPORTERS: "format"}
 
 
@@ -113,13 +114,13 @@ class Contained:
         return found
 
 
-def contained(group: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def contained(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]:
     """A function of a policy that ends no process: what it raises beside exceptions, such as
     `SystemExit`, is a PolicyError.
     """
 
     @wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
+    def call(*arguments: P.args, **named: P.kwargs) -> T:
         try:
             return function(*arguments, **named)
         except Exception:
