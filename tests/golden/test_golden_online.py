@@ -102,6 +102,7 @@ def test_figure_15_picks_and_scores(case: dict[str, Any], monkeypatch: pytest.Mo
                 for at, row in enumerate(waiting.demand)
                 for wanted, _, score in stated if list(row) == wanted
             ])  # fmt: skip
+        assert set(given["share"]) == set(given["deficits"]), "a share of no queue"
         yard = Yard("graphene", options, queues_of(given["share"]), read_types(names))
         node = yard.add_node((1.0,) * len(names))
         take(yard, node, 1.0 - np.array(given["avail"]))
@@ -233,6 +234,8 @@ def test_overbooking_weighs_waiting_against_slowing(case: dict[str, Any]) -> Non
     with reading(case) as (given, expected, tolerance):
         names, task, running = list(given["caps"]), given["task"], given["running"]
         caps = tuple(given["caps"].values())
+        used = {name for each in [task, *running] for name in each["demand"]}
+        assert used == set(names), "a capacity of nothing that is used"
         options = {**PLAIN, "overbook": ",".join(names), "overbook_limit": 10.0}
         yard = Yard("graphene", options, QueueSpec("root"), read_types(names))
         yard.now, app, node = given["now"], yard.add_app("root"), yard.add_node(caps)

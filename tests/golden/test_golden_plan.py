@@ -97,6 +97,7 @@ def check_planners(
     exact = max(tolerance.get("exact_abs", 0), tolerance.get("opt_abs", 0), 1e-6)
     took = {ours: build(ours, dag, machines).makespan_s for ours in PLANNERS.values()}
     exactly = expected.get("makespan_exact", Table({}))
+    assert all(key == "OPT" or key.startswith("list_order_") for key in exactly), list(exactly)
     optimum = expected.get("OPT", expected.get("OPT_exact", exactly.get("OPT")))
     if "OPT" in expected or "OPT_exact" in expected or optimum is not None:
         for name in GRAPHENES:

@@ -83,6 +83,25 @@ def test_an_unknown_resource_of_one_task_fails(
         read(case, monkeypatch)
 
 
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [
+        ("graphene_fig2", ("expected", "makespan_exact")),
+        ("match_unconstrained", ("input", "share")),
+        ("match_unfair_bound", ("input", "share")),
+        ("overbook_wait_machine_busy", ("input", "caps")),
+    ],
+)
+def test_a_name_beside_those_that_count_fails(
+    name: str, at: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a schedule, a queue, or a resource, in a table whose names a reader goes through."""
+    case = example(name)
+    case[at[0]][at[1]]["surprise"] = 1.0
+    with pytest.raises(AssertionError):
+        read(case, monkeypatch)
+
+
 def test_counts_of_zero_may_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages of which no task must start, by name with 0; a wrong count fails."""
     case = example("carbyne_fig2")
