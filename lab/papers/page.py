@@ -7,6 +7,7 @@ that need the same runs share them (`study`).
 
 import json
 import math
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -243,7 +244,9 @@ def text_of(paper: Paper, kept: Kept, pictures: Mapping[str, str]) -> str:
         f"# {paper.title}", paper.text.strip(),
         f"Made by `weft paper {paper.name}` from the runs in `{kept.path.name}` (commits "
         f"{', '.join(commits) or 'unknown'}); numbers are means over seeds 0 to N - 1, ± 95 % "
-        "(Student's t). `--figure` makes one of them, `--seeds` says how many.",
+        "(Student's t). `--figure` makes one of them, `--seeds` says how many. Why: *agrees* where "
+        "the paper's number lies in our interval, however wide, or its bound holds; *not known* "
+        "where not, and no experiment of ours says why.",
     ]  # fmt: skip
     for figure in paper.figures:
         if not counts[figure.number]:
@@ -263,14 +266,52 @@ def _title(figure: Figure) -> str:
 def _body(figure: Figure, rows: Rows, pictures: Mapping[str, str]) -> str:
     seeds = len(next(iter(rows.values())))
     spent = sum(float(row["cpu_s"]) for found in rows.values() for row in found)
-    many = f"{seeds} seeds" if seeds > 1 else "one run a case, as nothing is drawn"
+    many = f"{seeds} seeds" if seeds > 1 else "One seed, and so no interval"
+    if figure.seeds_max == 1:
+        many = "one run a case, as nothing is drawn"
     head = f"{figure.text.strip()} {many}, {_span(spent)} of processor time in all.".strip()
     table = "\n".join(
-        f"| {line.what} | {line.paper} | {line.ours} | {line.why} |" for line in figure.lines(rows)
+        f"| {line.what} | {line.paper} | {line.ours} | {line.why or verdict(line)} |"
+        for line in figure.lines(rows)
     )
     picture = pictures.get(figure.number)
     drawn = f"\n\n![{figure.title}]({picture})" if picture else ""
     return f"{head}\n\n| | paper | ours | why |\n|---|---|---|---|\n{table}{drawn}"
+
+
+_AT_LEAST, _AT_MOST = ("> ", "above ", "at least "), ("at most ", "up to ")
+_NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"
+
+
+def verdict(line: Line) -> str:
+    """`agrees`, `not known`, or nothing where the paper's words are no numbers (or bounds of them).
+
+    Several numbers of one line (`7 / 25`) agree where each does; one without an interval where it
+    rounds to the paper's.
+    """
+    papers = [each.strip() for each in line.paper.removeprefix("about ").split(" / ")]
+    ours = [each.partition(" (")[0].strip() for each in line.ours.split(" / ")]
+    found = [
+        _agrees(theirs, own) for theirs, own in zip(papers, ours, strict=False) if theirs != "?"
+    ]
+    if not found or len(papers) != len(ours) or None in found:
+        return ""
+    return "agrees" if all(found) else "not known"
+
+
+def _agrees(theirs: str, own: str) -> bool | None:
+    """Whether a number of ours is what the paper says; None where one of both is no number."""
+    bound = next((word for word in (*_AT_LEAST, *_AT_MOST) if theirs.startswith(word)), "")
+    said = re.fullmatch(_NUMBER, theirs.removeprefix(bound))
+    parts = re.fullmatch(rf"({_NUMBER})(?: ± ({_NUMBER}))?", own)
+    if said is None or parts is None:
+        return None
+    paper, mean = (float(each.replace(",", "")) for each in (said[0], parts[1]))
+    if bound:
+        return mean >= paper if bound in _AT_LEAST else mean <= paper
+    digits = len(said[0].partition(".")[2])
+    spread = float(parts[2]) if parts[2] else 0.5 * 10.0**-digits
+    return abs(mean - paper) <= spread + 1e-9
 
 
 def _span(seconds: float) -> str:

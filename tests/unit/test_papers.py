@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from lab.commands_paper import PAPERS, paper_of
 from lab.papers.cobra import least_mean_response_s
 from lab.papers.graphene import drawn, gap, in_containers, planned, saved
-from lab.papers.page import Figure, Kept, Line, Paper, against, bars, draw, near, text_of
+from lab.papers.page import Figure, Kept, Line, Paper, against, bars, draw, near, text_of, verdict
 from lab.papers.runs import row_of, span_gain
 from lab.trials import Rows
 from weft.client.cli import weft as commands
@@ -116,6 +116,33 @@ def test_the_page_says_paper_ours_and_why(tmp_path: Path) -> None:
     draw(FIGURE, kept.rows(FIGURE), tmp_path / "a.svg")
     draw(FIGURE, kept.rows(FIGURE), tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "said"),
+    [
+        ("+30.9", "+31.8 ± 3.4", "agrees"),
+        ("+30.9", "+42.9 ± 1.6", "not known"),
+        ("-13", "-2.2 ± 10.9", "agrees"),
+        ("> 0.70", "0.47 ± 0.01", "not known"),
+        ("above 1", "1.29 ± 0.04", "agrees"),
+        ("at most 7", "+16.9 ± 2.3", "not known"),
+        ("at most 7", "-0.5 ± 0.8", "agrees"),
+        ("1 / 4 / 13", "0 ± 1 / 4 ± 1 / 9 ± 4", "agrees"),
+        ("1 / 4 / 13", "0 ± 1 / 4 ± 1 / 8 ± 4", "not known"),
+        ("? / 20 / ?", "12 ± 3 / 19 ± 2 / 21 ± 2", "agrees"),
+        ("about 60", "24.0", "not known"),
+        ("about 60", "60.4", "agrees"),
+        ("1.36 (p50, table 3)", "1.60 ± 0.06", ""),
+        ("grows with P", "1.43 ± 0.05", ""),
+        ("1.59", "nan", ""),
+        ("", "1.43 ± 0.05", ""),
+    ],
+)
+def test_a_line_without_a_reason_says_whether_it_lacks_one(
+    paper: str, ours: str, said: str
+) -> None:
+    assert verdict(Line("x", paper, ours)) == said
 
 
 def test_figures_are_found_by_number_and_absent_ones_say_why() -> None:
