@@ -2,6 +2,7 @@
 
 Every preset in both paces and under random faults (`lab.digests`), in both builds, each in a
 process of its own; the digests of the decision logs have to be the same, and those that are kept.
+So have those of a matcher that is loaded by its name: it is never compiled, its base class is.
 """
 
 import json
@@ -13,11 +14,21 @@ from pathlib import Path
 from lab.digests import kept
 from lab.native import ROOT, native_build
 
+LOADED = """
+import numpy
+from lab.functions import simulate
+from weft.workloads.synth import generate
+jobs = generate("mapreduce", 5, numpy.random.default_rng(1))
+cluster = "4x16vcores,65536memory_mb,800disk_mbps,1250network_mbps"
+found["learned"] = simulate(jobs, cluster, matcher="learned").summary["digest"]
+"""
+
 
 def in_build(root: Path) -> dict[str, str]:
     """The digests of a build, and which files the engine came from."""
     code = (
-        "import json, sim.engine; from lab.digests import long, quick; found = quick() | long();"
+        "import json, sim.engine; from lab.digests import long, quick; found = quick() | long()\n"
+        f"{LOADED}\n"
         "print(json.dumps(found | {'engine': sim.engine.__file__}))"
     )
     done = subprocess.run(
@@ -43,8 +54,9 @@ def main() -> int:
         return 1
     before = {run: digest for runs in kept().values() for run, digest in runs.items()}
     wrong = [run for run in before if not before[run] == python.get(run) == compiled.get(run)]
+    wrong += [run for run in python if run not in before and python[run] != compiled.get(run)]
     for run in wrong:
-        print(f"{run}: {before[run]} is kept, {python.get(run)} in Python, "
+        print(f"{run}: {before.get(run)} is kept, {python.get(run)} in Python, "
               f"{compiled.get(run)} compiled", file=sys.stderr)  # fmt: skip
     print(f"{len(python)} runs, {len(wrong)} differ")
     return bool(wrong)

@@ -12,9 +12,18 @@ import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numba
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr as mypyc_attr  # noqa: PLC0414  # as mypyc follows it
+else:
+
+    def mypyc_attr(**attributes: Any) -> Callable[[type], type]:
+        """Tell mypyc of a class (`make native`), which needs no package where it runs."""
+        return lambda kind: kind
+
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 

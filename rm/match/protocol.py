@@ -31,6 +31,7 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.limit_kernels import guarantees
+from weft.compiled import mypyc_attr
 from weft.dag import Floats
 
 Scores = tuple[tuple[str, float], ...]
@@ -97,6 +98,7 @@ class Matcher(Protocol):
         """The deficit counter of each queue, shape (queues,); zeros where there is none."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # those of other packages
 class BaseMatcher:
     """No own state; shares are the leaf queue's guarantee over its active applications."""
 

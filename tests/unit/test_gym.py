@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 import weft.gym
 from lab.gym import CLUSTER, Scheduling, synthetic
+from lab.gym_rate import rate
 from lab.learned import Learned, Network, load, save
 from rm.match.choice_kernels import FEATURES
 from sim.cluster import Simulation
@@ -183,3 +184,9 @@ def test_a_policy_file_that_is_none_is_told(tmp_path: Path):
             Learned(str(path))
     with pytest.raises(InputError, match="No such file"):
         Learned(str(tmp_path / "gone.json"))
+
+
+def test_its_rate_is_of_decisions_that_were_taken(monkeypatch: pytest.MonkeyPatch):
+    clock = iter([10.0, 12.0])
+    monkeypatch.setattr("lab.gym_rate.time.process_time", lambda: next(clock))
+    assert rate(50, 1) == 25.0
