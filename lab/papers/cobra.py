@@ -138,7 +138,7 @@ def figure_7(rows: Rows) -> list[Line]:
     """Response saved over Default by rho and delta."""
     lines = []
     for name, case in AXES.items():
-        why = ""
+        why = "not known" if _seven(name) else ""
         if case != AT_BUSY[1]:
             more = told(against(rows, case, AT_BUSY[1], saved), 1, True)
             why = f"beside the default: {more}"
