@@ -250,7 +250,10 @@ def text_of(paper: Paper, kept: Kept, pictures: Mapping[str, str]) -> str:
     ]  # fmt: skip
     for figure in paper.figures:
         if not counts[figure.number]:
-            parts.append(f"## {_title(figure)}\n\nNo runs are kept.")
+            how = f"`weft paper {paper.name} --figure '{figure.number}'`"
+            cost = _span(kept.cost_s([figure]))
+            says = f"No runs are kept: {how} makes them in about {cost} of processor time."
+            parts.append(f"## {_title(figure)}\n\n{figure.text.strip()} {says}")
             continue
         parts.append(f"## {_title(figure)}\n\n" + _body(figure, rows[figure.number], pictures))
     if paper.absent:
