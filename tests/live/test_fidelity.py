@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.fidelity import compare, drawn_jobs, errors_of, record, told
+from lab.fidelity import compare, drawn_jobs, errors_of, moved, read, record, told
 from sim.whatif import Jct
 from weft.client.local import LocalSettings
 from weft.errors import WeftError
@@ -28,11 +28,15 @@ def test_a_recorded_run_is_compared_job_by_job(tmp_path: Path) -> None:
         cluster="3x4vcores,16384memory_mb", time_scale=10.0, tape=tmp_path / "tapes"
     )
     record(jobs, settings, tmp_path / "c")
-    rows = compare(tmp_path / "tapes", 2)
+    recorded = read(tmp_path / "tapes")
+    rows = compare(recorded, 2)
     assert [row.name for row in rows] == [job.name for job in jobs]
     for row, job in zip(rows, jobs, strict=True):
         assert min(row.recorded_s, row.same_s, row.changed_s) >= path_s(job) * (1 - 1e-6)
     assert errors_of(rows, "same_s").shape == (3,)
+    assert moved(recorded, 1, 0.0) == (0.0, 0.0), "the same jobs take the same time"
+    mean, worst = moved(recorded, 2, 1.0)
+    assert 0 < mean < worst < 1
 
 
 def test_errors_are_over_the_live_time() -> None:
