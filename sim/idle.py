@@ -13,9 +13,7 @@ if the books' version changed since it found nothing there). So a silent core is
 
 Beats keep their phase: they lie on the grid `phase + n x interval`, parked or not; at one instant
 they come before all else, nodes in the order of their start, then masters. With loss, delay or
-faults nothing is parked. In prompt pace any message makes the manager match: there masters are
-parked while nothing waits, when matching finds nothing to do, and all beat again once something
-does.
+faults nothing is parked, and in prompt pace no master is.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -92,7 +90,6 @@ class IdleBeats:
         self._least: Floats | None = None
         self._tight_nodes = 0  # how many of them have no room for it
         self._nodes = 0
-        self._idle_masters: dict[Key, None] = {}  # parked, in prompt pace
         self.left_out = 0
 
     def watch(self, books: Books) -> None:
@@ -158,17 +155,14 @@ class IdleBeats:
             self._interval_s = beat.interval_s
             insort(self._ring, (beat.offset_s, beat.slot, beat))
         else:
-            prompt = books.settings.prompt
-            if prompt and (books.anything_waits or books.dirty_attempts or books.dirty_nodes):
-                return False  # there, any message makes the manager match
+            if books.settings.prompt:  # there, any message makes the manager match
+                return False
             app = books.apps.get(app_of_attempt(key)) if not isinstance(key, str) else None
             attempt = None if app is None else app.attempt
             if attempt is None or attempt.attempt_id != key or attempt.acks:
                 return False
             if attempt.outbox.owes:
                 return False
-            if prompt:
-                self._idle_masters[key] = None
         beat.parked = actor.parked = True
         self.left_out += 1
         if beat.tight is not None and beat.tight is self._least:
@@ -207,9 +201,7 @@ class IdleBeats:
         beat = self._beats.get(key)
         if beat is not None and beat.parked:
             self._unpark(beat)
-            now = self._engine.now  # in prompt pace no parked node's beat makes it owe anything
-            prompt = self._books is not None and self._books.settings.prompt
-            time_s = beat.after(now if prompt else nextafter(now, -1.0))
+            time_s = beat.after(nextafter(self._engine.now, -1.0))
             self._engine.set_timer_at(beat.actor, HEARTBEAT, time_s, beat.rank)
 
     def _wake(self, key: Key) -> None:
@@ -222,7 +214,6 @@ class IdleBeats:
 
     def _unpark(self, beat: Beat) -> None:
         beat.parked = beat.actor.parked = False
-        self._idle_masters.pop(beat.key, None)
         entry = (beat.offset_s, beat.slot, beat)
         if beat.tight is not None and beat.tight is self._least:
             self._tight_nodes -= 1
@@ -244,9 +235,6 @@ class IdleBeats:
         where each was.
         """
         books, ring = self._books, self._ring
-        if self._idle_masters and books is not None and books.anything_waits:
-            for key in list(self._idle_masters):
-                self._wake(key)
         if books is None or not ring:
             return
         now = self._engine.now

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sim.cluster import Simulation
@@ -90,6 +90,7 @@ def test_a_job_without_slack_is_not_put_behind_smaller_ones() -> None:
 @pytest.mark.parametrize("prompt", [False, True])
 @FEW
 @given(st.integers(0, 2**32))
+@example(156)  # a master's beat decides when a task starts: left out, it started 0.7 s later
 def test_without_altruism_the_decisions_are_those_of_drf(prompt: bool, seed: int) -> None:
     """In prompt pace on one node: which node is looked at first follows the number of messages."""
     rng = np.random.default_rng(seed)

@@ -81,20 +81,6 @@ def test_idle_nodes_are_free() -> None:
     assert events[1] - events[0] < 490 * 15
 
 
-def test_masters_whose_tasks_last_are_free_in_prompt_pace() -> None:
-    """A trace of months takes no event a second and job; once something waits, they beat again."""
-    events = []
-    for lasts_s in (500.0, 50_000.0):
-        jobs = [Job(f"j{n}", (Stage("s", 2, lasts_s, {"vcores": 1}),)) for n in range(10)]
-        jobs.append(Job("last", (Stage("s", 9, 1.0, {"vcores": 1}),), arrival_s=200.0))
-        settings = SimSettings(preset("tetris"), prompt=True)
-        simulation = Simulation(cluster_from_text("3x8vcores,16000memory_mb"), jobs, settings)
-        simulation.run()
-        assert {row.state for row in simulation.recorder.jobs} == {"FINISHED"}
-        events.append(simulation.engine.events)
-    assert events[1] - events[0] < 49_500 / 30 * 1.5  # what looks for the silent
-
-
 def test_what_the_rows_say_is_what_happened() -> None:
     simulation = simulate(5)
     run = Run(CLUSTER, simulation.recorder.jobs, simulation.recorder.columns())

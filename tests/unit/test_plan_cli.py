@@ -15,6 +15,7 @@ from am.plan.bounds.bounds import bounds_of
 from lab.commands_plan import commands, explained
 from lab.gantt import lanes
 from lab.plan_study import Row, case_of, improvements, loose, report, study, worse
+from weft.client.finite import finite
 from weft.errors import WeftError
 from weft.jobfile import job_from_dict
 
@@ -56,7 +57,7 @@ def job_file(tmp_path: Path) -> str:
 
 
 def call(name: str, *words: str) -> Result:
-    command = next(command for command in commands if command.name == name)
+    command = finite(next(command for command in commands if command.name == name))
     return CliRunner().invoke(command, list(words), prog_name=f"weft {name}")
 
 
@@ -126,7 +127,6 @@ def test_a_good_plan_is_valid_and_each_fault_is_named(job_file: str, tmp_path: P
         (["--cluster", CLUSTER, "--planner", "magic"], "unknown planner"),
         (["--cluster", CLUSTER, "--set", "x"], "key=value"),
         (["--cluster", CLUSTER, "--time-limit-s", "-1"], "--time-limit-s"),
-        (["--cluster", CLUSTER, "--time-limit-s", "nan"], "--time-limit-s"),
         (["--cluster", CLUSTER, "--job", "other"], "holds no job 'other'"),
         (["--cluster", CLUSTER, "--out", "/nowhere/plan.json"], "cannot be written"),
         (["--cluster", CLUSTER, "--plot", "plan.gif2"], "plan.gif2"),
@@ -231,3 +231,10 @@ def test_the_exact_planner_says_how_to_get_it(
         "plan", job_file, "--cluster", "1x16vcores,65536memory_mb", "--planner", "optimal"
     )
     assert "install weft-rm[optimal]" in str(result.exception)
+
+
+def test_a_limit_that_is_no_number_is_an_error_of_the_command_line(job_file: str) -> None:
+    result = call("plan", job_file, "--cluster", CLUSTER, "--time-limit-s", "nan")
+    assert result.exit_code == 2
+    assert "--time-limit-s" in result.output
+    assert "finite" in result.output
