@@ -23,6 +23,7 @@ from weft.ids import (
     number_of_container,
 )
 from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
+from weft.plugins import kind_of
 from weft.record import changed
 from weft.resources import TOLERANCE, Vector
 
@@ -175,7 +176,7 @@ def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
     if node.runs is not None:
         for number in range(first, first + count):
             node.runs.drop(number)
-    if getattr(type(books.matcher), "ended", None) is BaseMatcher.ended:  # which hears nothing
+    if getattr(kind_of(books.matcher), "ended", None) is BaseMatcher.ended:  # which hears nothing
         books.ledger.free(node.slot, slot, demand, count)
     else:
         for _ in range(count):

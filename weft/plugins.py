@@ -56,13 +56,22 @@ def find(group: str, name: str) -> object:
         sys.path.append("")  # the folder that the command runs in
     try:
         found = import_module(module)
-    except (Exception, SystemExit) as error:  # whatever a stranger's module does when it is loaded
+    except BaseException as error:  # whatever a stranger's module does when it is loaded
+        if not _is_broken(error):
+            raise
         reason = f"{type(error).__name__}: {error}"
         raise InputError(place, f"cannot load {module!r}: {reason}") from error
-    for part in attribute.split(".") if attribute else ():
-        if not hasattr(found, part):
-            raise InputError(place, f"{module} has no {attribute!r}")
-        found = getattr(found, part)
+    try:
+        for part in attribute.split(".") if attribute else ():
+            if not hasattr(found, part):
+                raise InputError(place, f"{module} has no {attribute!r}")
+            found = getattr(found, part)
+    except WeftError:
+        raise
+    except BaseException as error:
+        if not _is_broken(error):
+            raise
+        raise broken(group, name, error) from error
     return found
 
 
@@ -85,6 +94,7 @@ def build(group: str, name: str, options: Options, *needs: str) -> object:
         raise InputError(place, f"is no class or function, but {type(factory).__name__}")
     try:
         made = factory(**read_parameters(factory, options, place))
+        missing = [need for need in needs if not hasattr(made, need)]
     except TypeError as error:
         raise InputError(place, str(error)) from error
     except WeftError:
@@ -93,7 +103,6 @@ def build(group: str, name: str, options: Options, *needs: str) -> object:
         if not _is_broken(error):
             raise
         raise broken(group, name, error) from error
-    missing = [need for need in needs if not hasattr(made, need)]
     if missing:
         raise InputError(place, f"is no {_KINDS[group]}: it has no {', '.join(missing)}")
     return made
@@ -108,10 +117,22 @@ class Contained:
     def __getattr__(self, attribute: str) -> Any:
         if attribute == "_policy":  # of a copy that is just being made
             raise AttributeError(attribute)
-        found = getattr(self._policy, attribute)
+        try:
+            found = getattr(self._policy, attribute)
+        except Exception:
+            raise
+        except BaseException as error:
+            if not _is_broken(error):
+                raise
+            raise broken(self._group, self._name, error) from error
         if callable(found):
             found = self.__dict__[attribute] = contained(self._group, self._name, found)
         return found
+
+
+def kind_of(policy: object) -> type:
+    """The class of a policy, contained or not."""
+    return type(policy._policy if isinstance(policy, Contained) else policy)
 
 
 def contained(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]:
@@ -133,10 +154,14 @@ def contained(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]
     return call
 
 
+_STOPS = (("asyncio.exceptions", "CancelledError"), ("greenlet", "GreenletExit"))
+
+
 def _is_broken(error: BaseException) -> bool:
     """Whether the policy raised it, and not whoever stops the process, its task or its greenlet."""
+    kind = type(error)
     stops = isinstance(error, KeyboardInterrupt | GeneratorExit)
-    return not stops and type(error).__name__ not in ("CancelledError", "GreenletExit")
+    return not stops and (kind.__module__, kind.__name__) not in _STOPS
 
 
 def broken(group: str, name: str, error: BaseException) -> PolicyError:

@@ -1,7 +1,6 @@
 """The askers by name: one file and one row here, or another package's (`weft.plugins`)."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from importlib import import_module
 from typing import Protocol, cast, runtime_checkable
 
@@ -65,18 +64,16 @@ ASKERS: dict[str, str] = {
 def asker(name: str, options: Options | None = None) -> Asker | HoldAsker:
     """Build an asker; raises InputError for an unknown name or option."""
     factory = _factory(name)
-    read = read_parameters(factory, options or {}, f"asker.{name}")
-    try:
-        made = cast(Asker | HoldAsker, factory(**read))
-    except TypeError as error:  # another package's, that is no class of an asker
-        raise InputError(f"asker {name!r}", str(error)) from error
+    if name in ASKERS:
+        return cast(
+            Asker | HoldAsker, factory(**read_parameters(factory, options or {}, f"asker.{name}"))
+        )
+    made = plugins.Contained(
+        plugins.ASKERS, name, plugins.build(plugins.ASKERS, name, options or {})
+    )
     if not (hasattr(made, "ask") or hasattr(made, "hold")):
         raise InputError(f"asker {name!r}", "is no asker: it has neither ask nor hold")
-    for seam in ("ask", "hold"):
-        if name not in ASKERS and hasattr(made, seam):
-            with suppress(AttributeError):  # of one with slots
-                setattr(made, seam, plugins.contained(plugins.ASKERS, name, getattr(made, seam)))
-    return made
+    return cast(Asker | HoldAsker, made)
 
 
 def asker_parameters(name: str, options: Options) -> Arguments:

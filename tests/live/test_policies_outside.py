@@ -149,7 +149,7 @@ def test_a_wrong_name_is_one_clear_line(tmp_path, name, says):
     [
         (("--planner", "json:dumps"), 1, "TypeError: Object of type PlanRequest is not JSON"),
         (("--planner", "builtins:repr"), 1, "answers a str, not a Plan"),
-        (("--asker", "json:dumps"), 2, "asker 'json:dumps'"),
+        (("--asker", "json:dumps"), 2, "asker.json:dumps"),
     ],
 )
 def test_what_is_no_policy_is_one_clear_line_too(tmp_path, flags, code, says):

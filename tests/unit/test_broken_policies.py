@@ -42,6 +42,18 @@ class Interrupted(BaseMatcher):
 class Init(BaseMatcher):
     def __init__(self):
         raise RuntimeError("none today")
+
+class CancelledError(BaseException):
+    pass
+
+class Named(BaseMatcher):
+    def match(self, view, node, now):
+        raise CancelledError
+
+class Property(BaseMatcher):
+    @property
+    def match(self):
+        raise SystemExit(0)
 """
 
 
@@ -53,6 +65,8 @@ class Init(BaseMatcher):
         ("broken_policy:Init", "RuntimeError: none today (*broken_policy.py:29)"),
         ("broken_policy:Leaves", "matcher 'broken_policy:Leaves': SystemExit: 0 (*y.py:14)"),
         ("broken_policy:Own", "matcher 'broken_policy:Own': Odd: mine (*broken_policy.py:21)"),
+        ("broken_policy:Named", "matcher 'broken_policy:Named': CancelledError: (*y.py:36)"),
+        ("broken_policy:Property", "matcher 'broken_policy:Property': SystemExit: 0 (*y.py:41)"),
         ("leaving_policy:Any", "cannot load 'leaving_policy': SystemExit: 0"),
     ],
 )
@@ -74,7 +88,7 @@ def test_who_interrupts_the_command_interrupts_it(
         main_simulate(asked(tmp_path, monkeypatch, "broken_policy:Interrupted"))
 
 
-@pytest.mark.parametrize("seam", ["planner", "asker"])
+@pytest.mark.parametrize("seam", ["planner", "asker", "slots", "made", "gone"])
 def test_a_planner_or_asker_that_leaves_ends_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seam: str
 ) -> None:
@@ -83,8 +97,11 @@ def test_a_planner_or_asker_that_leaves_ends_no_process(
     call = {
         "planner": lambda: planner("left_policy:plan")("request"),
         "asker": lambda: asker("left_policy:Asks").ask("state"),
+        "slots": lambda: asker("left_policy:Slots").ask("state"),
+        "made": lambda: asker("left_policy:Made"),
+        "gone": lambda: asker("left_policy:Gone"),
     }[seam]
-    with pytest.raises(PolicyError, match=rf"{seam} 'left_policy:\w+': SystemExit: 0"):
+    with pytest.raises(PolicyError, match=r"(planner|asker) 'left_policy:\w+': SystemExit: 0"):
         call()
 
 
@@ -95,6 +112,16 @@ def plan(request):
 class Asks:
     def ask(self, state):
         raise SystemExit(0)
+
+class Slots(Asks):
+    __slots__ = ()
+
+class Made(Asks):
+    def __init__(self):
+        raise SystemExit(0)
+
+def __getattr__(name):
+    raise SystemExit(0)
 """
 
 

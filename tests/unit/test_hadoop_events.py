@@ -121,16 +121,36 @@ def test_damage_is_told_and_never_more() -> None:
                     continue
 
 
+DEEP = "[" * 100_000
+
+
 def test_a_line_that_cannot_be_read_takes_no_other_with_it(tmp_path: Path) -> None:
-    odd = ("no json", '{"Event": "SparkListenerStageSubmitted", "Stage Info": []}')
     lines = list(LINES)
-    for place, line in ((3, odd[0]), (9, odd[1])):
+    for place, line in (
+        (3, "no json"),
+        (9, '{"Event": "SparkListenerStageSubmitted"}'),
+        (11, DEEP),
+    ):
         lines.insert(place, line)
     (tmp_path / f"{APP}_1").write_text("\n".join(lines) + "\n")
     log = EventLog(tmp_path, APP)
     assert log.read()
     assert log.events.stages() == after(len(LINES))
-    assert (log.odd, log.why_odd[:9]) == (2, "Expecting")
+    assert (log.odd, log.why_odd[:9]) == (3, "Expecting")
+    (tmp_path / f"{APP}_2").write_text(LINES[0] + "\n")
+    os.utime(tmp_path / f"{APP}_1", (1, 1))
+    assert log.read()
+    assert log.odd == 0, "of another attempt"
+
+
+def test_an_event_that_is_refused_changes_nothing() -> None:
+    (line,) = [line for line in LINES if '"SparkListenerJobStart"' in line][:1]
+    event = json.loads(line)
+    event["Stage Infos"].append({"Stage ID": "none"})
+    events = Events()
+    with pytest.raises(ValueError, match="JobStart cannot be read"):
+        events.take(json.dumps(event))
+    assert events.stages() == []
 
 
 def test_a_log_that_unpacks_without_end_takes_no_memory(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Nothing in it is trusted: it is whatever the application's user wrote.
 import json
 import re
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,10 @@ class Events:
         return list(self._stages.values())
 
     def _job_started(self, event: Mapping[str, Any]) -> None:
-        numbers = [self._stage(info)["stageId"] for info in event["Stage Infos"]]
-        self._jobs[int(event["Job ID"])] = numbers
+        job, stages = int(event["Job ID"]), [self._read(info) for info in event["Stage Infos"]]
+        if len(self._stages) + len(stages) > STAGES_MAX or len(self._jobs) >= STAGES_MAX:
+            raise ValueError(f"more than {STAGES_MAX} stages or jobs")
+        self._jobs[job] = [self._keep(stage)["stageId"] for stage in stages]
 
     def _job_ended(self, event: Mapping[str, Any]) -> None:
         for number in self._jobs.pop(int(event["Job ID"]), ()):
@@ -93,24 +96,34 @@ class Events:
     def _profile_added(self, event: Mapping[str, Any]) -> None:
         for name, request in event["Task Resource Requests"].items():
             if name == "cpus":
-                self.cpus[int(event["Resource Profile Id"])] = float(request["Amount"])
+                amount = float(request["Amount"])
+                if not 0 < amount < inf:
+                    raise ValueError(f"{amount:g} cores a task")
+                self.cpus[int(event["Resource Profile Id"])] = amount
 
     def _stage(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is known of a stage, anew where this is another attempt of it."""
-        number, attempt = int(info["Stage ID"]), int(info["Stage Attempt ID"])
-        known = self._stages.get(number)
-        if known is None or known["attemptId"] != attempt:
-            if len(self._stages) >= STAGES_MAX:
-                raise ValueError(f"more than {STAGES_MAX} stages")
-            known = self._stages[number] = {
-                "stageId": number, "attemptId": attempt, "status": "PENDING",
-                "name": str(info["Stage Name"]), "numTasks": int(info["Number of Tasks"]),
-                "numActiveTasks": 0, "numCompleteTasks": 0, "executorRunTime": 0.0,
-                "executorDeserializeTime": 0.0, "submissionTime": None, "completionTime": None,
-                "resourceProfileId": int(info.get("Resource Profile Id", 0)),
-                "parentIds": [int(parent) for parent in info.get("Parent IDs", ())],
-            }  # fmt: skip
-        return known
+        return self._keep(self._read(info))
+
+    def _read(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "stageId": int(info["Stage ID"]), "attemptId": int(info["Stage Attempt ID"]),
+            "status": "PENDING", "name": str(info["Stage Name"]),
+            "numTasks": int(info["Number of Tasks"]), "numActiveTasks": 0, "numCompleteTasks": 0,
+            "executorRunTime": 0.0, "executorDeserializeTime": 0.0, "submissionTime": None,
+            "completionTime": None, "resourceProfileId": int(info.get("Resource Profile Id", 0)),
+            "parentIds": [int(parent) for parent in info.get("Parent IDs", ())],
+        }  # fmt: skip
+
+    def _keep(self, stage: dict[str, Any]) -> dict[str, Any]:
+        """Take a stage in, unless this attempt of it is known."""
+        known = self._stages.get(stage["stageId"])
+        if known is not None and known["attemptId"] == stage["attemptId"]:
+            return known
+        if known is None and len(self._stages) >= STAGES_MAX:
+            raise ValueError(f"more than {STAGES_MAX} stages")
+        self._stages[stage["stageId"]] = stage
+        return stage
 
 
 _CALLS = {
@@ -149,6 +162,7 @@ class EventLog:
             return False
         if self._file is None or (self._file not in files and not self._renamed(files)):
             self.events = Events()  # another attempt begins anew
+            self.odd, self.why_odd = 0, ""
             self._begin(files[0])
         while left > 0:
             left = self._read(left)
@@ -217,7 +231,7 @@ class EventLog:
         """Take one line; one that tells nothing right is counted, and those after it are taken."""
         try:
             self.events.take(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # of brackets in brackets without end
             self.odd += 1
             self.why_odd = self.why_odd or str(error)
 
