@@ -50,6 +50,20 @@ def run(*command: str, **more: Any) -> str:
     return done.stdout
 
 
+def freeze(container: str) -> None:
+    """Pause a container. Under cgroups v1 the kernel may fail to freeze one whose threads are busy:
+    then again, a few times.
+    """
+    for left in reversed(range(5)):
+        try:
+            run("docker", "pause", container)
+            return
+        except Failure:
+            if not left:
+                raise
+            time.sleep(1.0)
+
+
 def until(condition: Callable[[], Any], what: str) -> Any:
     """Wait for a condition; raises Failure naming it."""
     give_up = time.monotonic() + PATIENCE_S
@@ -267,7 +281,7 @@ def faults(cluster: Composed) -> list[tuple[str, Callable[[], None]]]:
         until(lambda: cluster.healthy("rm"), "the Resource Manager is back")
 
     def pause() -> None:
-        run("docker", "pause", second)
+        freeze(second)
         lost(cluster)
         run("docker", "unpause", second)
 
