@@ -27,6 +27,7 @@ MATCHERS, PLANNERS, ASKERS, IMPORTERS = (
 )  # fmt: skip
 T = TypeVar("T")
 P = ParamSpec("P")
+_NONE: Any = object()  # what is not there
 _KINDS = {MATCHERS: "matcher", PLANNERS: "planner", ASKERS: "asker", IMPORTERS: "format"}
 
 
@@ -61,18 +62,16 @@ def find(group: str, name: str) -> object:
             raise
         reason = f"{type(error).__name__}: {error}"
         raise InputError(place, f"cannot load {module!r}: {reason}") from error
-    try:
-        for part in attribute.split(".") if attribute else ():
-            if not hasattr(found, part):
-                raise InputError(place, f"{module} has no {attribute!r}")
-            found = getattr(found, part)
-    except WeftError:
-        raise
-    except BaseException as error:
-        if not _is_broken(error):
-            raise
-        raise broken(group, name, error) from error
+    look_up = _told(group, name, _attribute)
+    for part in attribute.split(".") if attribute else ():
+        found = look_up(found, part)
+        if found is _NONE:
+            raise InputError(place, f"{module} has no {attribute!r}")
     return found
+
+
+def _attribute(of: object, name: str) -> Any:
+    return getattr(of, name, _NONE)
 
 
 def unknown(group: str, name: str, own: Iterable[str]) -> InputError:
@@ -92,17 +91,15 @@ def build(group: str, name: str, options: Options, *needs: str) -> object:
     factory = find(group, name)
     if not callable(factory):
         raise InputError(place, f"is no class or function, but {type(factory).__name__}")
-    try:
-        made = factory(**read_parameters(factory, options, place))
-        missing = [need for need in needs if not hasattr(made, need)]
-    except TypeError as error:
-        raise InputError(place, str(error)) from error
-    except WeftError:
-        raise
-    except BaseException as error:
-        if not _is_broken(error):
-            raise
-        raise broken(group, name, error) from error
+
+    def make() -> tuple[object, list[str]]:
+        try:
+            made = factory(**read_parameters(factory, options, place))
+            return made, [need for need in needs if not hasattr(made, need)]
+        except TypeError as error:
+            raise InputError(place, str(error)) from error
+
+    made, missing = _told(group, name, make)()
     if missing:
         raise InputError(place, f"is no {_KINDS[group]}: it has no {', '.join(missing)}")
     return made
@@ -117,14 +114,7 @@ class Contained:
     def __getattr__(self, attribute: str) -> Any:
         if attribute == "_policy":  # of a copy that is just being made
             raise AttributeError(attribute)
-        try:
-            found = getattr(self._policy, attribute)
-        except Exception:
-            raise
-        except BaseException as error:
-            if not _is_broken(error):
-                raise
-            raise broken(self._group, self._name, error) from error
+        found = contained(self._group, self._name, getattr)(self._policy, attribute)
         if callable(found):
             found = self.__dict__[attribute] = contained(self._group, self._name, found)
         return found
@@ -145,6 +135,25 @@ def contained(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]
         try:
             return function(*arguments, **named)
         except Exception:
+            raise
+        except BaseException as error:
+            if not _is_broken(error):
+                raise
+            raise broken(group, name, error) from error
+
+    return call
+
+
+def _told(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]:
+    """A function of a policy of which whatever it raises, but Weft's own errors, is a PolicyError
+    with the line.
+    """
+
+    @wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*arguments, **named)
+        except WeftError:
             raise
         except BaseException as error:
             if not _is_broken(error):
@@ -181,15 +190,10 @@ def guarded(group: str, name: str, kind: type[T]) -> Callable[..., T]:
     if not callable(function):
         raise InputError(place, f"is no function, but {type(function).__name__}")
 
+    answered = _told(group, name, function)
+
     def call(*arguments: object) -> T:
-        try:
-            answer = function(*arguments)
-        except WeftError:
-            raise
-        except BaseException as error:
-            if not _is_broken(error):
-                raise
-            raise broken(group, name, error) from error
+        answer = answered(*arguments)
         if not isinstance(answer, kind):
             raise PolicyError(f"{place}: answers a {type(answer).__name__}, not a {kind.__name__}")
         return answer
