@@ -1,6 +1,7 @@
 """`weft analyse`: the thesis's figures of Alibaba's trace, over a trace of any size."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def analyse(
     What a figure needs and the trace lacks is said, and the figure refused.
     """
     from lab.analysis.figures import FIGURES, Facts, Options
+    from lab.analysis.files import clear_errors
     from lab.analysis.tables import open_trace
 
     if not machines > 0 or not cores > 0:
@@ -48,6 +50,8 @@ def analyse(
         known = ", ".join(each.number for each in FIGURES)
         raise InputError("--figure", f"unknown figure {figure!r}; known: {known}")
     facts = Facts(open_trace(trace, connect, memory_mb), Options(machines, cores, job))
+    with clear_errors(", ".join(trace)):
+        _say_left_out(facts.trace.used())
     found: dict[str, Any] = {}
     shown: list[tuple[Any, ...]] = []
     for each in wanted:
@@ -57,7 +61,8 @@ def analyse(
             shown.append((each.number, each.title, "refused", f"needs {lacks}"))
             continue
         began_s = time.perf_counter()
-        rows = _answer(facts, each)
+        with clear_errors(f"figure {each.number}"):
+            rows = each.make(facts).execute()
         took_s = time.perf_counter() - began_s
         found[each.number] = {"title": each.title, "rows": rows.to_dict("records")}
         shown.append((each.number, each.title, f"{len(rows)} rows, {took_s:.1f} s", _told(rows)))
@@ -69,15 +74,16 @@ def analyse(
         table(("figure", "what", "made", "begins"), shown)
 
 
-def _answer(facts: Any, each: Any) -> Any:
-    """A figure's table; raises InputError where the data cannot be read."""
-    try:
-        return each.make(facts).execute()
-    except Exception as error:  # of the backend, whichever it is
-        if type(error).__module__.partition(".")[0] not in ("_duckdb", "duckdb", "ibis"):
-            raise
-        first = str(error).strip().splitlines()[0]
-        raise InputError(f"figure {each.number}", first) from error
+def _say_left_out(used: Mapping[str, tuple[int, int]]) -> None:
+    """How many rows are not used; raises InputError where none is."""
+    for form, (count, rows) in used.items():
+        why = "status Terminated, start before end, amounts that are numbers from 0 on"
+        if not count:
+            raise InputError(form, f"none of {rows:,} rows can be used: that needs {why}")
+        if count < rows:
+            click.echo(
+                f"{form}: {rows - count:,} of {rows:,} rows left out, without {why}", err=True
+            )
 
 
 def _write(each: Any, rows: Any, out: Path) -> None:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.analysis.tables import Table, Trace, edges_of, ibis_module, with_numbers
+from weft.errors import InputError
 
 MACHINES = 4023  # of the published cluster
 CORES = 96.0  # of a machine
 STEP_S = 300.0  # of utilisation over time
 PARTS = 4  # bins to a factor of two, where an axis is logarithmic
-DEPTH_MAX = 200  # tasks on a critical path
+DEPTH_MAX = 1_000  # tasks on a critical path
 NEEDS: Mapping[str, str] = {
     "tasks": "start_time and end_time of tasks (batch_task.csv)",
     "instances": "start_time and end_time of instances (batch_instance.csv)",
@@ -164,11 +165,12 @@ class Facts:
         for _ in range(DEPTH_MAX):
             above = edges.join(at, [edges.job == at.job, edges.child == at.number])
             above = above.select(job=edges.job, number=edges.parent, end_s=edges.end_s)
-            at = self._made("level", _last(above))
+            last = _last(above)
+            at = self._made("level", last.anti_join(found, ["job", "number"]))  # no circle twice
             if not int(at.count().execute()):
-                break
-            found = found.union(at)
-        return found.distinct()
+                return found
+            found = self._made("found", found.union(at))
+        raise InputError("figure 2.9", f"a job has a path of more than {DEPTH_MAX:,} tasks")
 
     @property
     def use(self) -> Table:

@@ -5,32 +5,28 @@ Forms are told apart by their columns (schema: `trace_2018.md` of the trace): `b
 `Trace.has`, so that a figure can refuse instead of showing an empty plot.
 """
 
-import csv
-import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from importlib import import_module
+from operator import and_
 from pathlib import Path
 from typing import Any
 
+from lab.analysis.files import FORMS, TEXT, clear_errors, form_of, groups_of
 from weft.errors import InputError, WeftError
-from weft.workloads.alibaba2018 import BATCH_TASK, DURATIONS, HOUR_SLICE, TASK_USAGE
 
-BATCH_INSTANCE = (
-    "instance_name", "task_name", "job_name", "task_type", "status", "start_time", "end_time",
-    "machine_id", "seq_no", "total_seq_no", "cpu_avg", "cpu_max", "mem_avg", "mem_max",
-)  # fmt: skip
-FORMS: dict[str, tuple[str, ...]] = {
-    "batch_instance": BATCH_INSTANCE,
-    "batch_task": BATCH_TASK,
-    "hour_slice": HOUR_SLICE,
-    "task_usage": TASK_USAGE,
-    "durations": DURATIONS,
+_NAME = r"^[A-Za-z]+([0-9]{1,9})((_[0-9]{1,9})*)(_.*)?$"  # `J3_1_2`: task 3 waits for 1 and 2
+_MOST = 1e12  # of a time in s or an amount: what is above is a mistake, and NaN counts as that
+_TIMES = {"task_usage": ("start_time", "end_time"), "batch_task": ("start_time", "end_time"),
+          "batch_instance": ("start_time", "end_time")}  # fmt: skip
+_AMOUNTS = {
+    "task_usage": ("cpu_requested", "cpu_usage", "mem_requested", "mem_usage"),
+    "batch_task": ("instance_num", "plan_cpu", "plan_mem"),
+    "hour_slice": ("job_submit_s", "duration_s", "plan_cpu", "plan_mem", "instance_num"),
+    "batch_instance": ("cpu_avg", "mem_avg"),
 }
-_TEXT = {
-    "instance_name", "task_name", "job_name", "task_type", "status", "machine_id", "job", "name",
-}  # fmt: skip
-_NAME = r"^[A-Za-z]+([0-9]+)((_[0-9]+)*)"  # `J3_1_2`: task 3 waits for 1 and 2
+_NEEDED = {"hour_slice": ("job_submit_s", "duration_s"), "task_usage": ("instances",)}
 Table = Any  # an Ibis table: no types of theirs reach ours
 
 
@@ -71,12 +67,25 @@ class Trace:
         table = self.forms.get("batch_instance")
         if table is None:
             return None
-        ended = table.filter(table.status == "Terminated", table.end_time >= table.start_time)
+        ended = table.filter(_usable("batch_instance", table))
         return ended.select(
             job=ended.job_name, task=ended.task_name,
             start_s=ended.start_time.cast("float64"), end_s=ended.end_time.cast("float64"),
             machine=ended.machine_id, cpu=ended.cpu_avg / 100.0, mem=ended.mem_avg,
         )  # fmt: skip
+
+    def used(self) -> dict[str, tuple[int, int]]:
+        """By form how many rows are used, of how many; durations have none."""
+        found = {}
+        for form, table in self.forms.items():
+            if form == "durations":
+                continue
+            counts = table.aggregate(
+                used=table.count(where=_usable(form, table)), rows=table.count()
+            )
+            row = counts.execute().iloc[0]
+            found[form] = int(row["used"]), int(row["rows"])
+        return found
 
     @property
     def has(self) -> set[str]:
@@ -114,7 +123,7 @@ def with_numbers(tasks: Table) -> Table:
 
 def _of_batch(table: Table) -> Table:
     null = ibis_module().null("float64")
-    ended = table.filter(table.status == "Terminated", table.end_time >= table.start_time)
+    ended = table.filter(_usable("batch_task", table))
     return ended.select(
         job=ended.job_name, task=ended.task_name, instances=ended.instance_num.cast("float64"),
         start_s=ended.start_time.cast("float64"), end_s=ended.end_time.cast("float64"),
@@ -124,6 +133,7 @@ def _of_batch(table: Table) -> Table:
 
 def _of_slice(table: Table) -> Table:
     null = ibis_module().null("float64")
+    table = table.filter(_usable("hour_slice", table))
     start = table.job_submit_s.cast("float64")
     return table.select(
         job=table.job_name, task=table.task_name, instances=table.instance_num.cast("float64"),
@@ -134,7 +144,7 @@ def _of_slice(table: Table) -> Table:
 
 def _of_usage(table: Table) -> Table:
     """Uses are sums over the instances there."""
-    ended = table.filter(table.end_time >= table.start_time, table.instances > 0)
+    ended = table.filter(_usable("task_usage", table))
     return ended.select(
         job=ended.job, task=ended.name, instances=ended.instances,
         start_s=ended.start_time.cast("float64"), end_s=ended.end_time.cast("float64"),
@@ -146,7 +156,7 @@ def _of_usage(table: Table) -> Table:
 
 def _of_instances(table: Table) -> Table:
     null = ibis_module().null("float64")
-    ended = table.filter(table.status == "Terminated", table.end_time >= table.start_time)
+    ended = table.filter(_usable("batch_instance", table))
     found = ended.group_by(job=ended.job_name, task=ended.task_name).agg(
         instances=ended.count().cast("float64"), start_s=ended.start_time.min().cast("float64"),
         end_s=ended.end_time.max().cast("float64"), cpu_used=ended.cpu_avg.mean() / 100.0,
@@ -155,72 +165,76 @@ def _of_instances(table: Table) -> Table:
     return found.mutate(plan_cpu=null, plan_mem=null)
 
 
+def _usable(form: str, table: Table) -> Any:
+    """Which rows are used: Terminated, with times, and amounts that are blank or numbers >= 0."""
+    wanted = []
+    if form.startswith("batch_"):
+        wanted.append(table.status == "Terminated")
+    for name in _AMOUNTS[form]:
+        wanted.append(table[name].isnull() | table[name].between(0, _MOST))
+    if form in _TIMES:
+        start, end = (table[name] for name in _TIMES[form])
+        wanted.append((start >= 0) & (end >= start) & (end < _MOST))
+    for name in _NEEDED.get(form, ()):
+        wanted.append(table[name].notnull())
+    if form == "task_usage":
+        wanted.append((table.instances > 0) & (table.instances < _MOST))
+    return reduce(and_, wanted)
+
+
 # -- opening ---------------------------------------------------------------------------------------
 
 
 def open_trace(
     sources: Sequence[str], connect: str = "", memory_mb: int = 700, threads: int = 2
 ) -> Trace:
-    """Open files (CSV, gzipped or not, Parquet), or with `connect` tables of that database.
+    """Open files (CSV, packed or not, Parquet), or with `connect` tables of that database.
 
     DuckDB keeps to `memory_mb` and spills to a temporary folder. Raises InputError for a file that
     is no form of the trace, and WeftError where Ibis is not there.
     """
     ibis = ibis_module()
     if connect:
-        connection = ibis.connect(connect)
+        with clear_errors("--connect"):
+            connection = ibis.connect(connect)
         trace = Trace(connection)
         for name in sources:
-            table = connection.table(name)
-            trace.forms[_form_of(tuple(table.columns), name)] = table
+            with clear_errors(f"--connect, table {name}"):
+                table = connection.table(name)
+            form = form_of(tuple(table.columns), name)
+            if form in trace.forms:
+                raise InputError(name, f"a second table of {form}")
+            trace.forms[form] = _typed(form, table)
         return trace
+    groups = groups_of([Path(source) for source in sources])
     connection = ibis.duckdb.connect(threads=threads, memory_limit=f"{memory_mb}MB")
     connection.raw_sql("SET preserve_insertion_order = false")
     trace = Trace(connection)
-    by_form: dict[str, list[str]] = {}
-    headed: dict[str, bool] = {}
-    for source in sources:
-        form, header = _look(Path(source))
-        by_form.setdefault(form, []).append(source)
-        headed[form] = header
-    for form, paths in by_form.items():
-        trace.forms[form] = _read(connection, form, paths, headed[form])
+    for number, (group, paths) in enumerate(groups.items()):
+        name, names = f"{group.form}_{number}", group.columns
+        with clear_errors(paths[0]):
+            if group.kind == "parquet":
+                table = connection.read_parquet(paths, table_name=name)
+            else:
+                kinds = {each: "VARCHAR" if each not in FORMS[group.form] or each in TEXT
+                         else "DOUBLE" for each in names}  # fmt: skip
+                table = connection.read_csv(
+                    paths, table_name=name, header=group.header, columns=kinds, auto_detect=False,
+                    compression=group.kind, quote='"', delim=",",
+                )  # fmt: skip
+            table = _typed(group.form, table)
+        before = trace.forms.get(group.form)
+        trace.forms[group.form] = table if before is None else before.union(table)
     return trace
 
 
-def _look(path: Path) -> tuple[str, bool]:
-    """The form of a file, and whether its first line names the columns."""
-    if not path.is_file():
-        raise InputError(str(path), "is not there")
-    if path.suffix == ".parquet":
-        names = import_module("pyarrow.parquet").read_schema(path).names
-        return _form_of(tuple(names), str(path)), True
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rt", encoding="utf-8", newline="") as file:
-            first = next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"cannot be read: {error}") from None
-    for form, names in FORMS.items():
-        if tuple(first) == names:
-            return form, True
-    for form in ("batch_instance", "batch_task"):
-        if len(first) == len(FORMS[form]):
-            return form, False
-    raise InputError(str(path), f"has {len(first)} columns: no form of {', '.join(FORMS)}")
-
-
-def _form_of(names: tuple[str, ...], place: str) -> str:
-    for form, known in FORMS.items():
-        if set(known) <= set(names):
-            return form
-    raise InputError(place, f"columns {', '.join(names)}: no form of {', '.join(FORMS)}")
-
-
-def _read(connection: Any, form: str, paths: Sequence[str], header: bool) -> Table:
-    if paths[0].endswith(".parquet"):
-        return connection.read_parquet(list(paths), table_name=form)
-    kinds = {name: "VARCHAR" if name in _TEXT else "DOUBLE" for name in FORMS[form]}
-    return connection.read_csv(
-        list(paths), table_name=form, header=header, columns=kinds, auto_detect=False
-    )
+def _typed(form: str, table: Table) -> Table:
+    """The form's columns, texts and numbers: a warehouse may have exported all as texts."""
+    columns = {}
+    for name in FORMS[form]:
+        column = table[name]
+        if name in TEXT:
+            columns[name] = column if column.type().is_string() else column.cast("string")
+        else:
+            columns[name] = column if column.type().is_float64() else column.cast("float64")
+    return table.select(**columns)

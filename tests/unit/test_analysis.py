@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from lab.analysis.figures import FIGURES, PARTS, Facts, Options
-from lab.analysis.tables import BATCH_INSTANCE, FORMS, Trace, open_trace
+from lab.analysis.files import BATCH_INSTANCE, FORMS
+from lab.analysis.tables import Trace, open_trace
 from weft.client.cli import weft as commands
 from weft.errors import InputError
 
@@ -133,7 +134,7 @@ def test_what_a_trace_lacks_is_said_and_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "hour.csv", rows, FORMS["hour_slice"])
     done = CliRunner().invoke(commands, ["analyse", str(path), "--json"])
     assert done.exit_code == 0, done.output
-    found = json.loads(done.output)
+    found = json.loads(done.stdout)
     assert found["2.1"]["rows"] == [{"size": "2: under an hour", "jobs": 1, "share": 1.0}]
     assert "machine_id" in found["2.11"]["refused"]
     assert sum("refused" in figure for figure in found.values()) == 11
@@ -153,7 +154,7 @@ def test_every_figure_is_written_with_its_picture(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a,b,c\n", "has 3 columns"), ("", "has 0 columns")],
+    [("a,b,c\n", "has 3 columns"), ("", "is empty")],
 )
 def test_files_of_no_form_are_refused(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
@@ -170,7 +171,8 @@ def test_a_broken_row_is_one_clear_error(tmp_path: Path) -> None:
     done = CliRunner().invoke(commands, ["analyse", str(path), "--figure", "2.1"])
     assert done.exit_code != 0
     assert isinstance(done.exception, InputError)
-    assert "figure 2.1" in str(done.exception)
+    assert "hour.csv line 3" in str(done.exception)
+    assert "duration_s" in str(done.exception)
 
 
 def test_parquet_and_tables_of_a_database_answer_alike(tmp_path: Path) -> None:
@@ -189,5 +191,5 @@ def test_parquet_and_tables_of_a_database_answer_alike(tmp_path: Path) -> None:
     for words in ([str(parquet)], ["recorded", "--connect", f"duckdb://{database}"], [str(source)]):
         done = CliRunner().invoke(commands, ["analyse", *words, "--figure", "2.5", "--json"])
         assert done.exit_code == 0, done.output
-        answers.append(json.loads(done.output))
+        answers.append(json.loads(done.stdout))
     assert answers[0] == answers[1] == answers[2]
