@@ -19,6 +19,7 @@ from weft.workloads.buckets import BUCKETS, Buckets, bucket_of
 from weft.workloads.documents import read_lines
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand, gather, text_amount, unique
+from weft.workloads.table_rows import no_table
 
 FORMAT = "alibaba2018"
 BATCH_TASK = (
@@ -123,7 +124,8 @@ def stream(
             result.warnings.append(str(error))
             result.dropped["unusable file"] += 1
     if not scan.first_s:
-        raise refused or InputError(", ".join(map(str, sources)), "no row that can be used")
+        why = f"; {result.why()}" if result.dropped else ""
+        raise refused or InputError(", ".join(map(str, sources)), f"no row that can be used{why}")
     result.warnings.append(
         "alibaba2018: memory is published in percent of a machine: "
         f"{machine_memory_mb:g} MB a machine is assumed (option machine_memory_mb)"
@@ -143,7 +145,8 @@ def stream(
         yield from left
     result.warnings.extend(f"alibaba2018: {count} {what}" for what, count in scan.counts.items())
     if not given and not jobs_max:
-        raise InputError(", ".join(map(str, sources)), "no job that can be used")
+        why = f"; {result.why()}" if result.dropped else ""
+        raise InputError(", ".join(map(str, sources)), f"no job that can be used{why}")
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
@@ -195,7 +198,11 @@ def _form(fields: list[str], path: Path) -> tuple[Any, int, bool]:
             return reader, len(columns), True
     if len(fields) == len(BATCH_TASK) and fields[4] in STATUSES:
         return _batch_task, len(BATCH_TASK), False
-    raise InputError(f"{path} line 1", "neither batch_task rows nor a header of a known form")
+    why = "neither batch_task rows nor a header of a known form"
+    forms = {"batch_task": BATCH_TASK, "hour_slice": HOUR_SLICE, "task_usage": TASK_USAGE}
+    if set(names) & set(sum(forms.values(), ())):
+        why += f": it {no_table(names, forms)}"
+    raise InputError(f"{path} line 1", why)
 
 
 def _instances(text: str) -> int:

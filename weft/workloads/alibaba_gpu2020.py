@@ -18,7 +18,7 @@ from weft.job import Job, Stage
 from weft.workloads.buckets import Buckets, bucket_of
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand, gather, in_order, task_count, unique
-from weft.workloads.table_rows import Row, amount, columns_of, needed, rows_of, text
+from weft.workloads.table_rows import Row, amount, columns_of, needed, no_table, rows_of, text
 
 FORMAT = "alibaba_gpu2020"
 TASKS = (
@@ -31,6 +31,7 @@ INSTANCES = (
     "end_time", "machine",
 )  # fmt: skip
 FORMS = (TASKS, JOBS, INSTANCES)
+NAMES = {"pai_task_table": TASKS, "pai_job_table": JOBS, "pai_instance_table": INSTANCES}
 STATUSES = ("Terminated", "Failed", "Running", "Waiting")
 _PERCENT = 100.0  # of a core, of a GPU
 _MB_PER_GB = 1024.0
@@ -127,7 +128,7 @@ def stream(
     what = scan.counts.items()
     result.warnings.extend(f"alibaba_gpu2020: {count} {said}" for said, count in what)
     if not given and not jobs_max:
-        why = result.warnings[0]
+        why = result.why() if result.dropped else "the tables are empty"
         raise InputError(", ".join(map(str, sources)), f"no job that can be used; {why}")
 
 
@@ -145,7 +146,7 @@ def _tables(files: Sequence[Path], result: Imported) -> dict[tuple[str, ...], li
             columns = columns_of(path, FORMS)
             form = next((form for form in FORMS if set(form) <= set(columns)), None)
             if form is None:
-                raise InputError(str(path), "is none of pai_task, pai_job and pai_instance_table")
+                raise InputError(str(path), no_table(columns, NAMES))
             found[form].append(path)
         except InputError as error:
             refused = refused or error

@@ -17,7 +17,7 @@ from weft.job import Job, Stage
 from weft.workloads.documents import open_bytes
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand, gather, in_order, text_amount
-from weft.workloads.table_rows import Row, blank, columns_of, rows_of, text, whole
+from weft.workloads.table_rows import Row, blank, columns_of, no_table, rows_of, text, whole
 
 FORMAT = "azure_packing2020"
 VM = ("vmId", "tenantId", "vmTypeId", "priority", "starttime", "endtime")
@@ -56,7 +56,12 @@ def stream(
     for place, row in _rows(files, "vmType", result):
         _add_type(place, row, scan)
     if not scan.types:
-        raise InputError(", ".join(map(str, files)), "no table vmType: sizes are not known")
+        said = (
+            f"no row of vmType that can be used; {result.why()}"
+            if result.dropped
+            else "no table vmType"
+        )
+        raise InputError(", ".join(map(str, files)), f"{said}; sizes are not known")
     chosen = machine or max(scan.types, key=lambda name: (len(scan.types[name]), name))
     if chosen not in scan.types:
         known = ", ".join(sorted(scan.types)[:20])
@@ -74,7 +79,7 @@ def stream(
     what = scan.counts.items()
     result.warnings.extend(f"azure_packing2020: {count} {said}" for said, count in what)
     if not given and not jobs_max:
-        why = ", ".join(result.dropped) or "the table vm is empty or not there"
+        why = result.why() if result.dropped else "the table vm is empty or not there"
         raise InputError(
             ", ".join(map(str, sources)), f"no virtual machine that can be used; {why}"
         )
@@ -98,7 +103,7 @@ def _rows(files: Sequence[Path], name: str, result: Imported) -> Iterator[tuple[
         if set(wanted[1:]) <= set(columns):
             yield from rows_of(path, result, (), wanted)
         elif not any(set(form[1:]) <= set(columns) for form in (VM, VM_TYPE)):
-            raise InputError(str(path), "is neither the table vm nor vmType")
+            raise InputError(str(path), no_table(columns, {"vm": VM[1:], "vmType": VM_TYPE[1:]}))
 
 
 def _sqlite_rows(path: Path, name: str, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:

@@ -150,7 +150,7 @@ def stream(
         yield job
     result.warnings.extend(f"google2019: {count} {what}" for what, count in scan.counts.items())
     if not given and not jobs_max:
-        why = result.warnings[0] if result.warnings else "the tables are empty"
+        why = result.why() if result.dropped else "the tables are empty"
         raise InputError(", ".join(map(str, sources)), f"no job that can be used; {why}")
 
 

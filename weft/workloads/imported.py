@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from weft.job import Job
 
+_FIRST = " (the first one)"
+
 
 @dataclass(slots=True)
 class Imported:
@@ -17,5 +19,10 @@ class Imported:
     def drop(self, reason: str, where: str, rows: int = 1) -> None:
         """Count dropped rows; the first of each reason is shown as a warning."""
         if reason not in self.dropped:
-            self.warnings.append(f"{where}: {reason} (the first one)")
+            self.warnings.append(f"{where}: {reason}{_FIRST}")
         self.dropped[reason] += rows
+
+    def why(self) -> str:
+        """The first row that was dropped, with its place; else the first warning."""
+        first = next((each for each in self.warnings if each.endswith(_FIRST)), "")
+        return first.removesuffix(_FIRST) or next(iter(self.warnings), "")

@@ -7,6 +7,7 @@ that a workload may be larger than the memory.
 
 import gzip
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -92,7 +93,7 @@ def write_jobs(path: Path | str, jobs: Iterable[Job]) -> int:
         nonlocal count
         for job in jobs:
             count += 1
-            yield job_to_dict(job)
+            yield job_to_dict(_finite(job))
 
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -105,6 +106,16 @@ def write_jobs(path: Path | str, jobs: Iterable[Job]) -> int:
     finally:
         partial.unlink(missing_ok=True)
     return count
+
+
+def _finite(job: Job) -> Job:
+    """The job; raises InputError where a number of it is infinite or none."""
+    for stage in job.stages:
+        demands = (stage.demand, stage.actual_demand or {})
+        numbers = (job.arrival_s, stage.duration_s, *(v for each in demands for v in each.values()))
+        if not all(map(math.isfinite, numbers)):
+            raise InputError(f"job {job.name!r}: {stage.name}", "holds a number that is not finite")
+    return job
 
 
 def _items(document: Any, place: str) -> list[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from weft.workloads.buckets import BUCKETS, Buckets
 from weft.workloads.imported import Imported
 
 Stream = Callable[..., Iterator[Job]]  # (sources, result, **options): fills result as it goes
+AMOUNT_MAX = 1e18  # of a row: times a unit it is still a number
 
 
 def gather(stream: Stream, sources: Sequence[Path], options: Mapping[str, Any]) -> Imported:
@@ -93,13 +94,15 @@ def in_order(
 
 
 def text_amount(text: str, place: str) -> float:
-    """A number of a text row: finite and not negative; raises InputError."""
+    """A number of a text row, from 0 to `AMOUNT_MAX`; raises InputError."""
     try:
         number = float(text)
     except ValueError:
         raise InputError(place, f"expected a number, got {text[:40]!r}") from None
     if not math.isfinite(number) or number < 0:
         raise InputError(place, f"expected a finite number >= 0, got {text[:40]!r}")
+    if number > AMOUNT_MAX:
+        raise InputError(place, f"{text[:40]!r} is more than the limit of {AMOUNT_MAX:g}")
     return number
 
 

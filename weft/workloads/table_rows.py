@@ -37,6 +37,15 @@ def columns_of(path: Path, forms: Sequence[Sequence[str]] = ()) -> tuple[str, ..
     return _header(_cells(line, f"{path} line 1"), forms, f"{path} line 1")[0]
 
 
+def no_table(columns: Sequence[str], forms: Mapping[str, Sequence[str]]) -> str:
+    """Why columns are none of these tables: which one is nearest, and what it lacks of it."""
+    near = max(forms, key=lambda name: len(set(forms[name]) & set(columns)))
+    lacks = [name for name in forms[near] if name not in columns]
+    if len(lacks) == len(forms[near]):
+        return f"has none of the columns of {', '.join(forms)}"
+    return f"is nearest to the table {near}, but has no column {', '.join(lacks)}"
+
+
 def rows_of(
     path: Path, result: Imported, forms: Sequence[Sequence[str]] = (), columns: Sequence[str] = ()
 ) -> Iterator[tuple[str, Row]]:
