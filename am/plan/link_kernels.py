@@ -102,13 +102,19 @@ def joined(several: Sequence[Ends]) -> Ends:
 
 def _grouped(owner: Ints, value: Ints, owners: int) -> tuple[Ints, Ints]:
     """Values by owner: where each owner's begin, and the values in the order given."""
-    by_owner = np.argsort(owner, kind="stable")
-    at = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=owners))))
-    return at.astype(np.int64), np.ascontiguousarray(value[by_owner], dtype=np.int64)
+    at = np.zeros(owners + 1, np.int64)
+    if not len(owner):
+        return at, np.zeros(0, np.int64)
+    np.cumsum(np.bincount(owner, minlength=owners), out=at[1:])
+    if np.any(owner[1:] < owner[:-1]):
+        value = value[np.argsort(owner, kind="stable")]
+    return at, np.ascontiguousarray(value, dtype=np.int64)
 
 
 def _sums(values: Flags, at: Ints) -> Ints:
     """How many of each owner's values are true."""
+    if not len(values):
+        return np.zeros(len(at) - 1, np.int64)
     return np.diff(np.concatenate(([0], np.cumsum(values)))[at])
 
 

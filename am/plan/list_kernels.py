@@ -36,6 +36,25 @@ class Flow(NamedTuple):
     start: Floats  # (n,): the answer
 
 
+class Running(NamedTuple):
+    """What runs: room for n tasks on m machines."""
+
+    free: Floats  # (m, d): what is left of each machine
+    ends: Floats  # (n,): a heap with `tasks`
+    tasks: Ints  # (n,)
+    stack: Ints  # (n,): tasks whose children are still to be told
+    freed: Ints  # (n,): machines on which tasks ended last
+
+
+class Tried(NamedTuple):
+    """Where the search for a machine stands, by class (k,)."""
+
+    from_all: Ints  # the machines before this one do not fit
+    from_freed: Ints  # likewise a place in `Running.freed`
+    full: Flags  # nothing fitted before this event
+    failed: Flags  # nothing fits now
+
+
 @inner_kernel
 def fits(need: Floats, free: Floats, capacity: Floats) -> bool:
     """Whether a demand fits what is free, within rounding."""
@@ -82,115 +101,118 @@ def _sources(flow: Flow, stack: Ints) -> None:
 
 
 @inner_kernel
-def _pass_time(
-    flow: Flow,
-    free: Floats,
-    ends: Floats,
-    tasks: Ints,
-    size: int,
-    tolerance: float,
-    stack: Ints,
-    freed: Ints,
-) -> tuple[int, float, int]:
+def _pass_time(flow: Flow, run: Running, size: int, tolerance: float) -> tuple[int, float, int]:
     """End all tasks that end together; returns (running, now, machines freed)."""
-    last = ends[0] + tolerance
-    now = ends[0]
-    top = 0
+    free = run.free
+    last = run.ends[0] + tolerance
+    now = run.ends[0]
     count = 0
-    while size > 0 and ends[0] <= last:
-        now = ends[0]
-        task = tasks[0]
-        pop_pair(ends, tasks, size)
+    while size > 0 and run.ends[0] <= last:
+        now = run.ends[0]
+        task = run.tasks[0]
+        pop_pair(run.ends, run.tasks, size)
         size -= 1
         j = flow.machine[task]
         for r in range(free.shape[1]):
             free[j, r] = min(free[j, r] + flow.need[flow.kind[task], r], flow.capacity[j, r])
-        freed[count] = j
+        run.freed[count] = j
+        run.stack[count] = task
         count += 1
-        stack[top] = task
-        top += 1
-    _settle(flow, now, stack, top)
+    _settle(flow, now, run.stack, count)
     return size, now, count
 
 
 @inner_kernel
-def _begin(
-    flow: Flow, task: int, j: int, now: float, free: Floats, ends: Floats, tasks: Ints, size: int
-) -> None:
-    """Start a task on a machine."""
+def _begin(flow: Flow, run: Running, task: int, j: int, now: float, size: int) -> None:
+    """Start a task on a machine, beside `size` others."""
     flow.machine[task] = j
     flow.start[task] = now
-    for r in range(free.shape[1]):
-        free[j, r] -= flow.need[flow.kind[task], r]
-    push_pair(ends, tasks, size, now + flow.duration[task], task)
+    for r in range(run.free.shape[1]):
+        run.free[j, r] -= flow.need[flow.kind[task], r]
+    push_pair(run.ends, run.tasks, size, now + flow.duration[task], task)
 
 
 @inner_kernel
-def _search(
-    flow: Flow,
-    kind: int,
-    free: Floats,
-    freed: Ints,
-    count: int,
-    from_all: Ints,
-    from_freed: Ints,
-    full: Flags,
-) -> int:
+def _search(flow: Flow, run: Running, tried: Tried, kind: int, count: int) -> int:
     """The first machine that fits a class, or -1; machines passed over are not tried again."""
-    need = flow.need[kind]
-    if full[kind]:  # nothing fitted before this event: only the freed machines are news
-        while from_freed[kind] < count:
-            j = freed[from_freed[kind]]
+    need, free = flow.need[kind], run.free
+    if tried.full[kind]:  # nothing fitted before this event: only the freed machines are news
+        while tried.from_freed[kind] < count:
+            j = run.freed[tried.from_freed[kind]]
             if fits(need, free[j], flow.capacity[j]):
                 return int(j)
-            from_freed[kind] += 1
+            tried.from_freed[kind] += 1
         return -1
-    while from_all[kind] < len(free):
-        j = from_all[kind]
+    while tried.from_all[kind] < len(free):
+        j = tried.from_all[kind]
         if fits(need, free[j], flow.capacity[j]):
             return int(j)
-        from_all[kind] += 1
+        tried.from_all[kind] += 1
     return -1
+
+
+@inner_kernel
+def _first_class(flow: Flow, failed: Flags) -> int:
+    """The class with the first ready task in order, of those that have not failed; -1 for none."""
+    best, chosen = len(flow.order), -1
+    for kind in range(len(failed)):
+        if flow.heap_size[kind] > 0 and not failed[kind]:
+            head = flow.heap[flow.heap_at[kind]]
+            if head < best:
+                best, chosen = head, kind
+    return chosen
+
+
+@inner_kernel
+def _start_all(
+    flow: Flow, run: Running, tried: Tried, size: int, count: int, now: float
+) -> int:  # fmt: skip
+    """Start every ready task that fits, in order, `count` machines being freed; return how many
+    tasks run then.
+    """
+    tried.failed[:] = False
+    tried.from_all[:] = 0
+    tried.from_freed[:] = 0
+    while True:
+        kind = _first_class(flow, tried.failed)
+        if kind < 0:
+            break
+        j = _search(flow, run, tried, kind, count)
+        if j < 0:
+            tried.failed[kind] = True
+            continue
+        place = pop(flow.heap, flow.heap_at[kind], flow.heap_size[kind])
+        flow.heap_size[kind] -= 1
+        _begin(flow, run, flow.order[place], j, now, size)
+        size += 1
+    for kind in range(len(tried.full)):
+        tried.full[kind] = flow.heap_size[kind] > 0
+    return size
+
+
+@making_kernel
+def _running(flow: Flow) -> Running:
+    """Room for a run in which nothing has started."""
+    n = len(flow.duration)
+    ends, tasks = np.empty(n), np.empty(n, np.int64)
+    return Running(flow.capacity.copy(), ends, tasks, np.empty(n, np.int64), np.empty(n, np.int64))
 
 
 @making_kernel
 def run_in_order(flow: Flow, tolerance: float) -> float:
     """At every event scan the ready tasks in order and start all that fit, lowest machine first."""
-    n, k = len(flow.duration), len(flow.need)
-    free = flow.capacity.copy()
-    ends, tasks = np.empty(n), np.empty(n, np.int64)
-    stack, freed = np.empty(n, np.int64), np.empty(n, np.int64)
-    from_all, from_freed = np.zeros(k, np.int64), np.zeros(k, np.int64)
-    full, failed = np.zeros(k, np.bool_), np.zeros(k, np.bool_)
+    run, k = _running(flow), len(flow.need)
+    tried = Tried(
+        np.zeros(k, np.int64), np.zeros(k, np.int64), np.zeros(k, np.bool_), np.zeros(k, np.bool_)
+    )
     size, count, now = 0, 0, 0.0
-    _sources(flow, stack)
+    _sources(flow, run.stack)
     while True:
-        freed[:count].sort()
-        failed[:] = False
-        from_all[:] = 0
-        from_freed[:] = 0
-        while True:
-            best, chosen = n, -1
-            for kind in range(k):
-                if flow.heap_size[kind] > 0 and not failed[kind]:
-                    head = flow.heap[flow.heap_at[kind]]
-                    if head < best:
-                        best, chosen = head, kind
-            if chosen < 0:
-                break
-            j = _search(flow, chosen, free, freed, count, from_all, from_freed, full)
-            if j < 0:
-                failed[chosen] = True
-                continue
-            pop(flow.heap, flow.heap_at[chosen], flow.heap_size[chosen])
-            flow.heap_size[chosen] -= 1
-            _begin(flow, flow.order[best], j, now, free, ends, tasks, size)
-            size += 1
-        for kind in range(k):
-            full[kind] = flow.heap_size[kind] > 0
+        run.freed[:count].sort()
+        size = _start_all(flow, run, tried, size, count, now)
         if size == 0:
             return now
-        size, now, count = _pass_time(flow, free, ends, tasks, size, tolerance, stack, freed)
+        size, now, count = _pass_time(flow, run, size, tolerance)
 
 
 @inner_kernel
@@ -281,13 +303,11 @@ def run_packing(flow: Flow, dominant: Floats, tree: Floats, size: int, tolerance
 
     `tree` is room for each class's scores, (k, 2 * leaves), a leaf being `size` machines.
     """
-    n, k = len(flow.duration), len(flow.need)
-    free = flow.capacity.copy()
-    ends, tasks = np.empty(n), np.empty(n, np.int64)
-    stack, freed = np.empty(n, np.int64), np.empty(n, np.int64)
+    run, k = _running(flow), len(flow.need)
+    free = run.free
     known = np.zeros(k, np.bool_)  # whether the scores are up to date
     running, count, now = 0, 0, 0.0
-    _sources(flow, stack)
+    _sources(flow, run.stack)
     while True:
         for kind in range(k):
             if flow.heap_size[kind] == 0:
@@ -297,7 +317,7 @@ def run_packing(flow: Flow, dominant: Floats, tree: Floats, size: int, tolerance
                 known[kind] = True
             else:
                 for at in range(count):
-                    _update(flow, kind, tree, size, freed[at], free)
+                    _update(flow, kind, tree, size, run.freed[at], free)
         while True:
             chosen = _best_class(flow, dominant, tree)
             if chosen < 0:
@@ -306,11 +326,11 @@ def run_packing(flow: Flow, dominant: Floats, tree: Floats, size: int, tolerance
             place = pop(flow.heap, flow.heap_at[chosen], flow.heap_size[chosen])
             flow.heap_size[chosen] -= 1
             known[chosen] = flow.heap_size[chosen] > 0
-            _begin(flow, flow.order[place], j, now, free, ends, tasks, running)
+            _begin(flow, run, flow.order[place], j, now, running)
             running += 1
             for kind in range(k):
                 if known[kind]:
                     _update(flow, kind, tree, size, j, free)
         if running == 0:
             return now
-        running, now, count = _pass_time(flow, free, ends, tasks, running, tolerance, stack, freed)
+        running, now, count = _pass_time(flow, run, running, tolerance)

@@ -171,10 +171,13 @@ def _tie(dag: Dag, edges: list[StageEdge]) -> Tie:
             found.append((rows[:, 0], rows[:, 1]))
     parents = np.concatenate([pair[0] for pair in found]).astype(np.int64)
     children = np.concatenate([pair[1] for pair in found]).astype(np.int64)
-    codes = np.unique(parents * dag.tasks + children)
+    codes = parents * dag.tasks + children
+    if np.any(codes[1:] <= codes[:-1]):  # one-to-one edges come sorted
+        codes = np.unique(codes)
+        parents, children = codes // dag.tasks, codes % dag.tasks
     if parent != child and len(codes) == dag.size(parent) * dag.size(child):
         return Tie(parent, child)
-    return Tie(parent, child, (codes // dag.tasks, codes % dag.tasks))
+    return Tie(parent, child, (parents, children))
 
 
 def _settle(ties: Ties, among: list[Tie], head: Floats, weight: Floats) -> Floats:
