@@ -33,26 +33,19 @@ from weft.effects import ClientRequested, Effect, Recovered, Send, SetTimer, Sta
 from weft.job import Job, Stage
 from weft.resources import DEFAULT_RESOURCE_TYPES as TYPES
 from weft.wire import codec, rules
-from weft.wire.codec_tracker import NodeReport
 from weft.wire.mutations import Pool, broken, make
 
 MATCHERS = ("fifo", "capacity", "fair", "drf", "sjf", "tetris", "graphene", "carbyne")
+# what is told most often comes most often
 TO_MANAGER = (
-    messages.NodeRegistered, messages.NodeHeartbeated, messages.NodeHeartbeated,
-    messages.NodeUnregistered, messages.AttemptRegistered, messages.ContainersAsked,
-    messages.ContainersAsked, messages.ContainersAsked, messages.AttemptFinished,
-    *(kind for kind in codec.CALLS if kind is not requests.SubmitApplication),
-    requests.SubmitApplication,
+    *get_args(messages.FromNode), *get_args(messages.FromMaster), messages.NodeHeartbeated,
+    messages.ContainersAsked, messages.ContainersAsked, *codec.CALLS,
 )  # fmt: skip
-FROM_NODES = get_args(NodeReport)
 TO_NODE = (
-    messages.StartContainers, messages.StartContainers, messages.StopContainers,
-    messages.QueryContainers, messages.NodeAnswered, messages.NodeAccepted,
+    *get_args(messages.MasterToNode), *get_args(messages.ToNode), messages.StartContainers,
 )  # fmt: skip
 TO_MASTER = (
-    messages.ContainersGranted, messages.ContainersGranted, messages.StartAnswered,
-    messages.TasksEnded, messages.AttemptAccepted, messages.AttemptUnregistered,
-    messages.AttemptStopped,
+    *get_args(messages.ToMaster), *get_args(messages.NodeToMaster), messages.ContainersGranted,
 )  # fmt: skip
 READS = (
     requests.ListApplications(), requests.ListNodes(), requests.ListQueues(), requests.GetMetrics(),
@@ -136,7 +129,7 @@ class ManagerBed:
         before = self.core.books.ledger.nodes.held.copy()
         if kind in codec.CALLS:
             self.handle(ClientRequested("t", message))
-        elif kind in FROM_NODES:
+        elif kind in get_args(messages.FromNode):
             self.core.handle(message, self.now)
             node = self.core.books.nodes.get(message.node_id)
             after = self.core.books.ledger.nodes.held

@@ -1,7 +1,8 @@
 """What each core may be told: one union of events a role.
 
 `handle(event, now) -> list[Effect]` is a core's only door. Each member of its union has a handler,
-which a test compares; anything else raises one error.
+which a test compares; anything else raises one error. The messages among them are listed where they
+are (`weft.messages`).
 """
 
 from weft.effects import (
@@ -18,57 +19,15 @@ from weft.effects import (
     TimerFired,
 )
 from weft.errors import InvariantError
-from weft.messages import (
-    AttemptAccepted,
-    AttemptFinished,
-    AttemptRegistered,
-    AttemptStopped,
-    AttemptUnregistered,
-    ContainersAsked,
-    ContainersGranted,
-    NodeAccepted,
-    NodeAnswered,
-    NodeHeartbeated,
-    NodeRegistered,
-    NodeUnregistered,
-    QueryContainers,
-    StartAnswered,
-    StartContainers,
-    StopContainers,
-    TasksEnded,
-)
+from weft.messages import FromMaster, FromNode, MasterToNode, NodeToMaster, ToMaster, ToNode
 
-ManagerTold = (
-    NodeHeartbeated
-    | ContainersAsked
-    | NodeRegistered
-    | NodeUnregistered
-    | AttemptRegistered
-    | AttemptFinished
-    | ClientRequested
-    | Recovered
-    | TimerFired
-)
-MasterTold = (
-    Started
-    | AttemptAccepted
-    | PlanReady
-    | ContainersGranted
-    | StartAnswered
-    | TasksEnded
-    | AttemptUnregistered
-    | AttemptStopped
-    | StopRequested
-    | TimerFired
-)
+ManagerTold = FromNode | FromMaster | ClientRequested | Recovered | TimerFired
+MasterTold = ToMaster | NodeToMaster | Started | PlanReady | StopRequested | TimerFired
 NodeTold = (
-    StartContainers
-    | NodeAnswered
-    | StopContainers
-    | NodeAccepted
+    ToNode
+    | MasterToNode
     | ProcessEnded
     | ContainersMeasured
-    | QueryContainers
     | Started
     | ProcessesFound
     | NodeSlowed

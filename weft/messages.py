@@ -497,3 +497,13 @@ class TasksEnded:
     ended: tuple[TaskEnd, ...] = ()
     container_use: tuple[ContainerUse, ...] = ()
     sent_s: float = 0.0  # on the node's clock
+
+
+# -- what goes each way, for codecs and for the doors of the cores (`weft.doors`) ------------------
+
+FromNode = NodeRegistered | NodeHeartbeated | NodeUnregistered
+ToNode = NodeAccepted | NodeAnswered
+FromMaster = AttemptRegistered | ContainersAsked | AttemptFinished
+ToMaster = AttemptAccepted | ContainersGranted | AttemptUnregistered | AttemptStopped
+MasterToNode = StartContainers | StopContainers | QueryContainers
+NodeToMaster = StartAnswered | TasksEnded

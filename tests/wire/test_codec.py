@@ -13,28 +13,30 @@ from testkit.values import WIDE, strategy
 from weft import jobfile, messages, requests
 from weft.errors import InputError
 from weft.messages import (
+    FromMaster,
+    FromNode,
+    NodeToMaster,
     QueryContainers,
     StartAnswered,
     StartContainers,
     StopContainers,
     TasksEnded,
+    ToMaster,
+    ToNode,
 )
 from weft.wire import codec, codec_job, containers_pb2, host_pb2, master_pb2, rules, tracker_pb2
-from weft.wire.codec_containers import NodeAnswer
-from weft.wire.codec_master import MasterOrder, MasterReport
-from weft.wire.codec_tracker import NodeOrder, NodeReport
 from weft.wire.tokens import KeysTold, Shown, TimeTold
 
 WAYS: list[tuple[Any, Any, Any, Any]] = [
-    (NodeReport, codec.encode_node_reports, codec.decode_node_reports, tracker_pb2.TrackerReports),
-    (NodeOrder, codec.encode_node_orders, codec.decode_node_orders, tracker_pb2.TrackerOrders),
+    (FromNode, codec.encode_node_reports, codec.decode_node_reports, tracker_pb2.TrackerReports),
+    (ToNode, codec.encode_node_orders, codec.decode_node_orders, tracker_pb2.TrackerOrders),
     (
-        MasterReport,
+        FromMaster,
         codec.encode_master_reports,
         codec.decode_master_reports,
         master_pb2.MasterReports,
     ),
-    (MasterOrder, codec.encode_master_orders, codec.decode_master_orders, master_pb2.MasterOrders),
+    (ToMaster, codec.encode_master_orders, codec.decode_master_orders, master_pb2.MasterOrders),
     (
         StartContainers,
         lambda m: codec.encode_starts("me", m),
@@ -53,7 +55,7 @@ WAYS: list[tuple[Any, Any, Any, Any]] = [
         codec.decode_queries,
         containers_pb2.ContainersRequest,
     ),
-    (NodeAnswer, codec.encode_answers, codec.decode_answers, containers_pb2.ContainersResponse),
+    (NodeToMaster, codec.encode_answers, codec.decode_answers, containers_pb2.ContainersResponse),
 ]
 CASES = [
     (message, encode, decode, wire)

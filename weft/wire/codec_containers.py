@@ -7,6 +7,7 @@ from weft.ids import ContainerId
 from weft.messages import (
     ItemAnswer,
     MasterLaunch,
+    NodeToMaster,
     Outcome,
     QueryContainers,
     StartAnswered,
@@ -30,7 +31,6 @@ from weft.wire.codec_words import (
     outcome_of,
 )
 
-NodeAnswer = StartAnswered | TasksEnded
 TokensOf = Callable[[Iterable[ContainerId]], Iterable[bytes]]
 
 
@@ -165,7 +165,7 @@ def decode_queries(request: pb.ContainersRequest) -> list[QueryContainers]:
     ]
 
 
-def encode_answers(messages: Iterable[NodeAnswer]) -> pb.ContainersResponse:
+def encode_answers(messages: Iterable[NodeToMaster]) -> pb.ContainersResponse:
     """What nodes tell masters."""
     response = pb.ContainersResponse()
     make = pb.ItemAnswer
@@ -198,13 +198,13 @@ def encode_answers(messages: Iterable[NodeAnswer]) -> pb.ContainersResponse:
     return response
 
 
-def decode_answers(response: pb.ContainersResponse) -> list[NodeAnswer]:
+def decode_answers(response: pb.ContainersResponse) -> list[NodeToMaster]:
     """What nodes tell masters; raises CodecError.
 
     Ends come first, as a node tells them before its answer: who asks what runs in a container must
     not take for not begun what has just ended there.
     """
-    messages: list[NodeAnswer] = [
+    messages: list[NodeToMaster] = [
         TasksEnded(
             end.node_id,
             end.attempt_id,

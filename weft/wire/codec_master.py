@@ -14,7 +14,9 @@ from weft.messages import (
     ContainersAsked,
     ContainersGranted,
     FinishedTask,
+    FromMaster,
     Preemption,
+    ToMaster,
 )
 from weft.wire import master_pb2 as pb
 from weft.wire.codec_job import decode_job, encode_job
@@ -30,12 +32,10 @@ from weft.wire.codec_words import (
 )
 from weft.wire.tokens import Shown
 
-MasterReport = AttemptRegistered | ContainersAsked | AttemptFinished
-MasterOrder = AttemptAccepted | ContainersGranted | AttemptUnregistered | AttemptStopped
 _ASK_TYPES = tuple(AskType)
 
 
-def encode_reports(messages: Iterable[MasterReport | Shown]) -> pb.MasterReports:
+def encode_reports(messages: Iterable[FromMaster | Shown]) -> pb.MasterReports:
     """A batch of what masters say."""
     batch = pb.MasterReports()
     for message in messages:
@@ -64,12 +64,12 @@ def encode_reports(messages: Iterable[MasterReport | Shown]) -> pb.MasterReports
 
 def decode_reports(
     batch: pb.MasterReports, refuse: Refuse | None = None
-) -> list[MasterReport | Shown]:
+) -> list[FromMaster | Shown]:
     """A batch of what masters say; raises CodecError, or tells `refuse` (`decode_each`)."""
     return [*shown(batch.tokens), *decode_each(batch.items, _decode_report, refuse)]
 
 
-def _decode_report(item: pb.MasterReport) -> MasterReport:
+def _decode_report(item: pb.MasterReport) -> FromMaster:
     which = item.WhichOneof("report")
     if which == "allocate":
         return _decode_asked(item.allocate)
@@ -96,7 +96,7 @@ def _decode_report(item: pb.MasterReport) -> MasterReport:
     raise CodecError("a report of a master that says nothing: another version?")
 
 
-def encode_orders(messages: Iterable[MasterOrder | Shown]) -> pb.MasterOrders:
+def encode_orders(messages: Iterable[ToMaster | Shown]) -> pb.MasterOrders:
     """A batch of what masters are told."""
     batch = pb.MasterOrders()
     for message in messages:
@@ -116,16 +116,14 @@ def encode_orders(messages: Iterable[MasterOrder | Shown]) -> pb.MasterOrders:
     return batch
 
 
-def decode_orders(
-    batch: pb.MasterOrders, refuse: Refuse | None = None
-) -> list[MasterOrder | Shown]:
+def decode_orders(batch: pb.MasterOrders, refuse: Refuse | None = None) -> list[ToMaster | Shown]:
     """A batch of what masters are told; raises CodecError, or InputError for a job, or tells
     `refuse` (`decode_each`).
     """
     return [*shown(batch.tokens), *decode_each(batch.items, _decode_order, refuse)]
 
 
-def _decode_order(item: pb.MasterOrder) -> MasterOrder:
+def _decode_order(item: pb.MasterOrder) -> ToMaster:
     which = item.WhichOneof("order")
     if which == "allocated":
         return _decode_granted(item.allocated)

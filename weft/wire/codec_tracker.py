@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 
 from weft.messages import (
+    FromNode,
     NodeAccepted,
     NodeAnswered,
     NodeHeartbeated,
     NodeRegistered,
     NodeUnregistered,
     RunningContainer,
+    ToNode,
 )
 from weft.wire import tracker_pb2 as pb
 from weft.wire.codec_words import (
@@ -31,11 +33,8 @@ from weft.wire.codec_words import (
 )
 from weft.wire.tokens import KeysTold, Shown, TimeTold
 
-NodeReport = NodeRegistered | NodeHeartbeated | NodeUnregistered
-NodeOrder = NodeAccepted | NodeAnswered
 
-
-def encode_reports(messages: Iterable[NodeReport | Shown]) -> pb.TrackerReports:
+def encode_reports(messages: Iterable[FromNode | Shown]) -> pb.TrackerReports:
     """A batch of what nodes say."""
     batch = pb.TrackerReports()
     for message in messages:
@@ -54,12 +53,12 @@ def encode_reports(messages: Iterable[NodeReport | Shown]) -> pb.TrackerReports:
 
 def decode_reports(
     batch: pb.TrackerReports, refuse: Refuse | None = None
-) -> list[NodeReport | Shown]:
+) -> list[FromNode | Shown]:
     """A batch of what nodes say; raises CodecError, or tells `refuse` (`decode_each`)."""
     return [*shown(batch.tokens), *decode_each(batch.items, _decode_report, refuse)]
 
 
-def _decode_report(item: pb.TrackerReport) -> NodeReport:
+def _decode_report(item: pb.TrackerReport) -> FromNode:
     which = item.WhichOneof("report")
     if which == "heartbeat":
         return _decode_heartbeat(item.heartbeat)
@@ -71,7 +70,7 @@ def _decode_report(item: pb.TrackerReport) -> NodeReport:
 
 
 def encode_orders(
-    messages: Iterable[NodeOrder | Shown | KeysTold | TimeTold],
+    messages: Iterable[ToNode | Shown | KeysTold | TimeTold],
 ) -> pb.TrackerOrders:
     """A batch of what nodes are told."""
     batch = pb.TrackerOrders()
@@ -107,7 +106,7 @@ def encode_orders(
 
 def decode_orders(
     batch: pb.TrackerOrders, refuse: Refuse | None = None
-) -> list[NodeOrder | Shown | KeysTold | TimeTold]:
+) -> list[ToNode | Shown | KeysTold | TimeTold]:
     """A batch of what nodes are told; raises CodecError, or tells `refuse` (`decode_each`)."""
     time = [TimeTold(batch.now_s)] if batch.now_s > 0.0 else []
     return [
@@ -130,7 +129,7 @@ def _keys(told: Iterable[pb.NodeKey]) -> list[KeysTold]:
     return sets
 
 
-def _decode_order(item: pb.TrackerOrder) -> NodeOrder:
+def _decode_order(item: pb.TrackerOrder) -> ToNode:
     which = item.WhichOneof("order")
     if which == "heartbeat":
         return _decode_answered(item.heartbeat)

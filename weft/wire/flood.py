@@ -14,8 +14,6 @@ from weft import messages, requests
 from weft.ids import ContainerId, NodeId
 from weft.wire import channel, codec
 from weft.wire.client_pb2_grpc import ResourceManagerClientStub
-from weft.wire.codec_master import MasterReport
-from weft.wire.codec_tracker import NodeReport
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.host_pb2_grpc import MasterHostStub
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
@@ -26,7 +24,7 @@ from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 _UNSENDABLE = (ValueError, TypeError, OverflowError)  # what protobuf says to a value it has not
 _BATCH = 20
 _HEARD_S = 120.0  # for a service to read what a stream holds
-NODE_WORDS, MASTER_WORDS = get_args(NodeReport), get_args(MasterReport)
+NODE_WORDS, MASTER_WORDS = get_args(messages.FromNode), get_args(messages.FromMaster)
 
 
 class Badges(NamedTuple):
