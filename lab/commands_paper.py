@@ -5,15 +5,17 @@ from pathlib import Path
 
 import click
 
-from lab.papers.page import Kept, Paper, draw, text_of
+from lab.papers.kept import Kept
+from lab.papers.page import Paper, draw, text_of, write_whole
 
+SEEDS_MAX = 1_000
 PAPERS = ("graphene", "carbyne", "cobra", "alibaba")
 
 
 @click.command()
 @click.argument("name", type=click.Choice(PAPERS))
 @click.option("--figure", default="", metavar="NUMBER", help="Only this one: `6`, `table 4`.")
-@click.option("--seeds", default=10, show_default=True, type=click.IntRange(min=1))
+@click.option("--seeds", default=10, show_default=True, type=click.IntRange(1, SEEDS_MAX))
 @click.option(
     "--out",
     default="docs/papers",
@@ -46,9 +48,9 @@ def paper(name: str, figure: str, seeds: int, out: Path, estimate: bool, kept: b
             continue
         pictures[each.number] = f"{name}-{each.number.replace(' ', '-')}.svg"
         draw(each, found, out / pictures[each.number])
-    out.mkdir(parents=True, exist_ok=True)
     target = out / f"{name}.md"
-    target.write_text(text_of(page, rows, pictures), encoding="utf-8")
+    text = text_of(page, rows, pictures).encode()
+    write_whole(target, lambda path: path.write_bytes(text))
     for each in figures:
         found = rows.rows(each)
         if next(iter(found.values())):

@@ -110,7 +110,7 @@ def run_study(
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "rows.jsonl"
-    known = {row["key"]: row for row in _read_rows(path)}
+    known = {row["key"]: row for row in read_rows(path)}
     requests = list(grid.requests())
     keys = [key_of(request) for request in requests]
     missing = {k: r for k, r in zip(keys, requests, strict=True) if k not in known}
@@ -169,7 +169,7 @@ def kept_rows(
     path: Path, makes: Mapping[str, Callable[[], Mapping[str, Any]]]
 ) -> list[dict[str, Any]]:
     """One row a key, in order: those of `path` as they are, the others made and appended to it."""
-    known = {row["key"]: row for row in _read_rows(path)}
+    known = {row["key"]: row for row in read_rows(path)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         for key, make in makes.items():
@@ -180,15 +180,17 @@ def kept_rows(
     return [known[key] for key in makes]
 
 
-def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows written before; a torn last line is left out."""
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows written before; a torn line, or one that is no row, is left out."""
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_bytes().splitlines():
         try:
-            yield json.loads(line)
+            row = json.loads(line)
         except ValueError:
             continue
+        if isinstance(row, dict) and isinstance(row.get("key"), str):
+            yield row
 
 
 def _digest(path: Path) -> str:

@@ -206,9 +206,10 @@ whose later jobs start while tasks of earlier ones wait for their inputs.
                {"use": partial(analysed, "task_usage.csv.gz", "2.10")}, figure_2_10, "", draw_2_10,
                1.0, 1),
         Figure("figure 3.2", "thirty DAG jobs on one machine", "chapter3/first",
-               chapter_3(first_jobs), partial(shorter, "about 30"), "", draw_3, 1.0),
+               chapter_3(first_jobs), partial(shorter, "about 30"), "", draw_3, 1.0, 167),
         Figure("figure 3.3", "copies of a large job on one machine", "chapter3/copies",
-               chapter_3(copies), partial(shorter, "75 to 83 (4 to 6 times)"), "", draw_3, 6.0),
+               chapter_3(copies), partial(shorter, "75 to 83 (4 to 6 times)"), "", draw_3, 6.0,
+               261),
     ),
     {
         "figures 2.2 to 2.5, 2.9": "need start_time and end_time of instances "

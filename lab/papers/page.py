@@ -5,24 +5,17 @@ commit that made it, so that a page can be written again without running anythin
 that need the same runs share them (`study`).
 """
 
-import json
 import math
+import os
 import re
-import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from numba.core.event import Listener, install_listener
-
-from lab.study import kept_rows
+from lab.papers.kept import Kept
 from lab.trials import Rows, Trial, interval, told
-from weft.errors import InputError
-
-ROOT = Path(__file__).resolve().parents[2]
+from weft.errors import InputError, WeftError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +45,7 @@ class Figure:
     draw: Callable[[Rows, Any], None] | None = None
     guess_s: float = 2.0
     seeds_max: int = 1_000  # where seeds change nothing: 1
+    also: str = ""  # other numbers that it is found by: `figure 21, table 1`
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +63,10 @@ class Paper:
         if not number:
             return list(self.figures)
         wanted = number.lower().strip()
-        found = [
-            f for f in self.figures
-            if wanted in (f.number.lower(), f.number.lower().partition(" ")[2])
-        ]  # fmt: skip
+        found = [f for f in self.figures if wanted in _numbers(f.number)]
+        found = found or [f for f in self.figures if wanted in _numbers(f.also)]
         if not found:
-            why = next((w for n, w in self.absent.items() if wanted in n.lower().split(", ")), "")
+            why = next((w for n, w in self.absent.items() if wanted in _numbers(n)), "")
             known = ", ".join(f.number for f in self.figures)
             raise InputError(
                 "--figure", f"{number!r} is not on this page; {why or f'it has {known}'}"
@@ -82,134 +74,23 @@ class Paper:
         return found
 
 
-Shown = Callable[[int, int, str], None]
-
-
-class Kept:
-    """The rows of a paper, kept in a file."""
-
-    def __init__(self, path: Path, seeds: int) -> None:
-        self.path = path
-        self.seeds = seeds
-        self.known: dict[str, dict[str, Any]] = {}
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            try:
-                row = json.loads(line)
-            except ValueError:  # a run that was stopped amid writing
-                continue
-            self.known[row["key"]] = row
-
-    def keys(self, figure: Figure) -> dict[str, tuple[str, int]]:
-        """Case and seed of each run of a figure, by key; seeds outermost."""
-        seeds = range(min(self.seeds, figure.seeds_max))
-        return {
-            f"{figure.study}/{case}/{seed}": (case, seed) for seed in seeds for case in figure.cases
-        }
-
-    def missing(self, figures: Sequence[Figure]) -> dict[str, Callable[[], Mapping[str, Any]]]:
-        """What has no row yet, by key."""
-        found: dict[str, Callable[[], Mapping[str, Any]]] = {}
-        for figure in figures:
-            for key, (case, seed) in self.keys(figure).items():
-                if key not in self.known:
-                    found.setdefault(key, _trial(figure.cases[case], case, seed))
-        return found
-
-    def cost_s(self, figures: Sequence[Figure]) -> float:
-        """Processor seconds that the missing runs take: the median of kept ones of the case, else
-        of the figure, else a guess. Compiling kernels, once a checkout, is not in it.
-        """
-        missing: dict[str, float] = {}
-        for figure in figures:
-            spent: dict[str, list[float]] = {}
-            for key, (case, _) in self.keys(figure).items():
-                if key in self.known:
-                    spent.setdefault(case, []).append(float(self.known[key]["cpu_s"]))
-            of_all = [each for found in spent.values() for each in found]
-            for key, (case, _) in self.keys(figure).items():
-                if key not in self.known:
-                    near = spent.get(case) or of_all or [figure.guess_s]
-                    missing.setdefault(key, median(near))
-        return sum(missing.values())
-
-    def run(self, figures: Sequence[Figure], shown: Shown = lambda done, of, key: None) -> None:
-        """Run what is missing; each row is written as it ends."""
-        missing = self.missing(figures)
-        commit = commit_of(ROOT)
-        self._mend()
-        for done, (key, make) in enumerate(missing.items()):
-            shown(done, len(missing), key)
-            (row,) = kept_rows(self.path, {key: _with(make, commit)})
-            self.known[key] = row
-
-    def _mend(self) -> None:
-        """Take out a last line that was cut off: the next row would be glued to it."""
-        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        if text and not text.endswith("\n"):
-            self.path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
-
-    def rows(self, figure: Figure) -> Rows:
-        """By case, in the order of the seeds; seeds of which a case is missing are left out."""
-        keys = self.keys(figure)
-        seeds = [
-            seed for seed in range(min(self.seeds, figure.seeds_max))
-            if all(k in self.known for k, (_, s) in keys.items() if s == seed)
-        ]  # fmt: skip
-        return {
-            case: [self.known[f"{figure.study}/{case}/{seed}"] for seed in seeds]
-            for case in figure.cases
-        }
-
-
-def _trial(trial: Trial, case: str, seed: int) -> Callable[[], Mapping[str, Any]]:
-    def run() -> Mapping[str, Any]:
-        start_s = time.process_time()
-        with install_listener("numba:compile", Compiling()) as compiling:
-            found = dict(trial(seed))
-        spent_s = time.process_time() - start_s - compiling.spent_s
-        return {"case": case, "seed": seed, "cpu_s": round(spent_s, 2), **found}
-
-    return run
-
-
-class Compiling(Listener):
-    """Processor seconds that went into compiling kernels: a new checkout's first runs do that."""
-
-    def __init__(self) -> None:
-        self.spent_s = 0.0
-        self._depth = 0
-        self._start_s = 0.0
-
-    def on_start(self, event: object) -> None:
-        """A kernel, or one that it calls."""
-        self._depth += 1
-        if self._depth == 1:
-            self._start_s = time.process_time()
-
-    def on_end(self, event: object) -> None:
-        """Only the outermost counts."""
-        self._depth -= 1
-        if self._depth == 0:
-            self.spent_s += time.process_time() - self._start_s
-
-
-def _with(make: Callable[[], Mapping[str, Any]], commit: str) -> Callable[[], Mapping[str, Any]]:
-    return lambda: {**make(), "commit": commit}
-
-
-def commit_of(folder: Path) -> str:
-    """The commit of a checkout, `+` where it was changed since; empty without one."""
-
-    def said(*words: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    commit = said("rev-parse", "--short", "HEAD")
-    return commit + (
-        "+" if commit and said("status", "--porcelain", "--untracked-files=no") else ""
-    )
+def _numbers(names: str) -> set[str]:
+    """What `figures 1, 3 to 5, table 2` names, with the word and without."""
+    found, kind = set(), ""
+    for part in names.lower().split(", "):
+        match = re.fullmatch(r"(?:(figure|table|section)s? )?([\w.]+)(?: to ([\w.]+))?", part)
+        if match is None:
+            found.add(part)
+            continue
+        kind, (first, last) = match[1] or kind, match.group(2, 3)
+        inner = [first]
+        if last and "." not in first:
+            inner = [str(n) for n in range(int(first), int(last) + 1)]
+        elif last:
+            chapter, begin = first.split(".")
+            inner = [f"{chapter}.{n}" for n in range(int(begin), int(last.split(".")[1]) + 1)]
+        found |= {*inner, *(f"{kind} {n}" for n in inner)}
+    return found
 
 
 def over(
@@ -324,6 +205,19 @@ def _span(seconds: float) -> str:
 _STYLE: Any = {"font.size": 9, "svg.fonttype": "none"}  # letters stay letters: small files
 
 
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file whole or not at all; raises WeftError where that cannot be done."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(partial)
+        os.replace(partial, path)
+    except OSError as error:
+        raise WeftError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def draw(figure: Figure, rows: Rows, path: Path) -> None:
     """Write a figure's picture (SVG), the same bytes for the same rows."""
     import matplotlib
@@ -338,9 +232,10 @@ def draw(figure: Figure, rows: Rows, path: Path) -> None:
         figure.draw(rows, axes)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drawing.savefig(path, metadata={"Date": None})
-        pyplot.close(drawing)
+        try:
+            write_whole(path, lambda p: drawing.savefig(p, format="svg", metadata={"Date": None}))
+        finally:
+            pyplot.close(drawing)
 
 
 def bars(
@@ -361,5 +256,5 @@ def bars(
         axes.legend(frameon=False, fontsize=7, title="black: the paper" if papers else None)
 
 
-__all__ = ["Figure", "Kept", "Line", "Paper", "against", "bars", "draw", "near", "over", "text_of",
-           "told"]  # fmt: skip
+__all__ = ["Figure", "Line", "Paper", "against", "bars", "draw", "near", "over", "text_of",
+           "told", "write_whole"]  # fmt: skip

@@ -1,6 +1,7 @@
 """Pages of papers: what runs, what is kept, what is printed."""
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -15,11 +16,23 @@ from click.testing import CliRunner
 from lab.commands_paper import PAPERS, paper_of
 from lab.papers.cobra import least_mean_response_s
 from lab.papers.graphene import drawn, gap, in_containers, planned, saved
-from lab.papers.page import Figure, Kept, Line, Paper, against, bars, draw, near, text_of, verdict
+from lab.papers.kept import Kept
+from lab.papers.page import (
+    Figure,
+    Line,
+    Paper,
+    against,
+    bars,
+    draw,
+    near,
+    text_of,
+    verdict,
+    write_whole,
+)
 from lab.papers.runs import row_of, span_gain
-from lab.trials import Rows
+from lab.trials import Rows, interval
 from weft.client.cli import weft as commands
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.job import Edge, Job, Stage
 
 DATA = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "carbyne-workloads"
@@ -155,6 +168,67 @@ def test_figures_are_found_by_number_and_absent_ones_say_why() -> None:
         PAGE.chosen("figure 1")
     with pytest.raises(InputError, match="figure 4, table 9"):
         PAGE.chosen("17")
+
+
+def test_ranges_of_numbers_are_known_with_and_without_their_word() -> None:
+    absent = {"figures 1, 8 to 10, table 2": "one", "figures 2.2 to 2.4, 2.9": "two"}
+    also = Figure("table 7", "", "plain", {}, lambda rows: [], also="figure 21")
+    page = Paper("made", "", "", (FIGURE, also), absent)
+    assert page.chosen("21") == [also] == page.chosen("Figure 21")
+    for words, why in (("1", "one"), ("figure 9", "one"), ("table 2", "one"), ("2.3", "two")):
+        with pytest.raises(InputError, match=why):
+            page.chosen(words)
+    for words in ("figure 11", "figure 2", "2.5", "table 1"):
+        with pytest.raises(InputError, match="it has figure 4"):
+            page.chosen(words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[]", "{}", "5", "null", '{"key": 5}', '{"key": "plain/a/0"}',
+     '{"key": "plain/a/0", "cpu_s": "x"}',
+     "\udcff\udcfe"],
+)  # fmt: skip
+def test_lines_that_are_no_rows_are_no_rows(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(line.encode("utf-8", "surrogateescape") + b"\n")
+    kept = Kept(path, 1)
+    assert len(kept.missing([FIGURE])) == 2
+    kept.run([FIGURE])
+    assert not Kept(path, 1).missing([FIGURE])
+
+
+def test_two_at_once_do_not_write_the_same_rows(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+
+    def meanwhile(seed: int) -> Mapping[str, Any]:
+        with pytest.raises(InputError, match="another weft paper writes to it"):
+            Kept(path, 1).run([FIGURE])
+        return {"value": 1.0}
+
+    Kept(path, 1).run([Figure("figure 1", "", "plain", {"c": meanwhile}, lambda rows: [])])
+    Kept(path, 1).run([FIGURE])
+    assert path.read_text().count("\n") == 3
+
+
+def test_a_page_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("old")
+
+    def full(path: Path) -> None:
+        path.write_text("new, ha")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(WeftError, match=r"page\.md: cannot be written: No space left"):
+        write_whole(page, full)
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["old"]
+
+
+def test_intervals_are_students_at_any_number_of_seeds() -> None:
+    for seeds, t in ((10, 2.262), (31, 2.042), (41, 2.021), (61, 2.000), (121, 1.980)):
+        values = np.arange(seeds, dtype=float)
+        half = interval(values.tolist())[1]
+        assert half * math.sqrt(seeds) / values.std(ddof=1) == pytest.approx(t, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", PAPERS)
