@@ -182,6 +182,8 @@ def _chunks(
     A merged run is told its mean score, so that it neither overtakes nor yields as a whole.
     """
     if isinstance(tasks, range):
+        if (score == score[0]).all() and (rank[1:] > rank[:-1]).all():
+            return [(tasks, float(score.mean()))]  # most often, and what follows would find it
         numbers = np.arange(len(tasks))
     else:
         numbers = np.asarray(tasks, dtype=np.int64)

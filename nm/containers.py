@@ -273,7 +273,8 @@ class Book:
         while buried_s[0] < before:
             buried_s.popleft()
             number, count = self._buried.popleft(), self._buried_n.popleft()
-            for old in range(number, number + count):
+            self._tombstones.pop(number, None)
+            for old in range(number + 1, number + count):
                 self._tombstones.pop(old, None)
 
     def forget(self) -> None:

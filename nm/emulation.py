@@ -96,7 +96,11 @@ class Emulation:
 
     def _work_out_use(self) -> Vector:
         if not self._contended:
-            return tuple(map(min, self._totals, self.capacity))
+            totals, capacity = self._totals, self.capacity  # every report asks: no call for each
+            for r, total in enumerate(totals):
+                if total > capacity[r]:
+                    return tuple(map(min, totals, capacity))
+            return tuple(totals)
         use = [0.0] * len(self.capacity)
         for work in self._running.values():
             for r, amount in enumerate(work.demand):

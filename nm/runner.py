@@ -43,6 +43,10 @@ TAKEN_OVER = "a later attempt took the container over"
 Report = ContainerEnd | TaskEnd
 
 
+def _key_of(item: TaskLaunch) -> tuple[ContainerId, TaskKey]:
+    return item.container_id, (item.stage, item.task, item.attempt)
+
+
 class Runner:
     """The containers of one node. Effects are appended to the list that the core answers with."""
 
@@ -271,9 +275,7 @@ class Runner:
                 continue
             if held.count > 1:
                 held = self.held(work.item.container_id) or held
-            item = work.item
-            key = (item.container_id, (item.stage, item.task, item.attempt))
-            if self._doomed and key in self._doomed:
+            if self._doomed and _key_of(work.item) in self._doomed:
                 self._end_task(held, work, _FAILED, end_s, effects, 1, FAILED_BY_CHANCE)
             else:
                 self._end_task(held, work, _SUCCEEDED, end_s, effects)
@@ -307,7 +309,8 @@ class Runner:
         item = work.item
         container, stage, task, attempt = item.container_id, item.stage, item.task, item.attempt
         run_s = now - work.start_s
-        self._doomed.discard((container, (stage, task, attempt)))
+        if self._doomed:
+            self._doomed.discard(_key_of(item))
         if outcome is _OUT_OF_MEMORY and not message:
             exit_code, message = OOM_EXIT_CODE, "out of memory: the node has no more"
         fact = TaskStopped(container, self.node_id, stage, task, attempt, outcome, run_s)

@@ -1,6 +1,6 @@
 """Containers begin and end here, once each: books, counters, journal, relay."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import add_held
@@ -24,7 +24,7 @@ from weft.ids import (
 )
 from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
 from weft.plugins import kind_of
-from weft.record import changed
+from weft.record import changed, record
 from weft.resources import TOLERANCE, Vector
 
 PREEMPTED = "it was taken back for another queue or application"
@@ -51,7 +51,8 @@ _add_held = steady(add_held)
 _BEGUN = {event: CONTAINER.next(ContainerState.NEW, event) for event in (_START, _RECOVER)}
 
 
-class Demand(NamedTuple):
+@record
+class Demand:
     """One demand in both forms."""
 
     array: Floats
@@ -119,7 +120,7 @@ def hold(
     For it is the caller who knows how far a node may be filled: what is granted fits, or overbooks
     by the matcher's leave; what a node brings along is there, whether it fits or not.
     """
-    array, vector = demand
+    array, vector = demand.array, demand.vector
     holding = Holding(number, node, attempt, entry, array, vector, books.now, _BEGUN[event])
     holding.adopted = event is _RECOVER
     books.holdings.by_id[number] = node.holdings.by_id[number] = holding
@@ -142,7 +143,7 @@ def hold_run(
     demand: Demand,
 ) -> None:
     """Write a run of identical containers into the books; their demand is booked by the caller."""
-    array, vector = demand
+    array, vector = demand.array, demand.vector
     run = Holding(first, node, attempt, entry, array, vector, books.now, _BEGUN[_START])
     run.count = count
     books.holdings.hold_run(run)

@@ -198,8 +198,7 @@ class Simulation:
         """Let a core take an event in, and carry out its effects in order."""
         listeners, watchers = self._listeners, self.watchers
         for effect in actor.handle(event, now):
-            kind = type(effect)
-            if kind is Note:
+            if isinstance(effect, Note):  # which compiled code knows to be one then
                 fact = effect.fact
                 listen = listeners.get(type(fact))
                 if listen is not None:
@@ -208,19 +207,19 @@ class Simulation:
                     for one in facts_of(fact):
                         for watch in watchers:
                             watch(now, one)
-            elif kind is Send:
+            elif isinstance(effect, Send):
                 target = self.actors.get(effect.to)
                 if target is not None and self.network.perfect:
                     self.engine.soon(target, effect.message)
                 else:
                     self._send(actor, effect.to, effect.message, now)
-            elif kind is SetTimer:
+            elif isinstance(effect, SetTimer):
                 if effect.key == HEARTBEAT and effect.delay_s is not None:
                     self._idle.arm(actor, effect.delay_s)
                 else:
                     self.engine.set_timer(actor, effect.key, effect.delay_s)
             else:
-                self._rare[kind](actor, effect, now)
+                self._rare[type(effect)](actor, effect, now)
         if actor.parked:
             self._idle.heard(actor)
         if self._checks:

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from rm.ledger.columns import Bools
 from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
@@ -32,6 +34,37 @@ def with_room(
             out[count] = node
             count += 1
     return count
+
+
+@kernel
+def some_wait(pending: Ints, since_s: Floats, before_s: float, granted_s: Floats) -> bool:
+    """Whether a pending row (rows,) waits since `before_s` or longer, and something was granted to
+    an application (slots,) in its wait.
+    """
+    newest_s = -np.inf
+    for app in range(granted_s.shape[0]):
+        newest_s = max(newest_s, granted_s[app])
+    for row in range(pending.shape[0]):
+        if pending[row] > 0 and since_s[row] <= before_s and since_s[row] < newest_s:
+            return True
+    return False
+
+
+@kernel
+def roomiest(up: Bools, reserved: Ints, available: Floats) -> int:
+    """Return the node in service (nodes,), kept for nobody, with the largest sum of what is free;
+    the first of such, -1 where there is none.
+    """
+    best, most = -1, -np.inf
+    for node in range(up.shape[0]):
+        if not up[node] or reserved[node] != 0:
+            continue
+        room = 0.0
+        for r in range(available.shape[1]):
+            room += available[node, r]
+        if room > most:
+            best, most = node, room
+    return best
 
 
 class Holders(NamedTuple):

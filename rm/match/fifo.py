@@ -11,6 +11,7 @@ from rm.ledger.columns import Bools
 from rm.ledger.view import View
 from rm.match.candidates import asks_of, gate_of, longer, site_of
 from rm.match.fifo_kernels import FILLED_BY, NOTHING_FILLS, Line, Scratch, pick
+from rm.match.filter_kernels import Asks
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import FEW
 from weft.compiled import steady
@@ -35,24 +36,36 @@ class FifoMatcher(BaseMatcher):
         self.whole = whole
         self.strict = self.fill == NOTHING_FILLS
         self._room = _room_for(0, 0)
+        self._line: Line | None = None  # of the decision before
+
+    def _line_of(self, view: View, asks: Asks) -> Line:
+        """Return the tables of a decision; those of the one before, where none has moved."""
+        line, gate, apps, total = self._line, gate_of(view, keeps=True), view.apps, view.total
+        if (
+            line is None
+            or line.asks is not asks
+            or line.gate is not gate
+            or line.total is not total
+            or line.priority is not apps.priority
+            or line.order is not apps.order
+        ):
+            self._line = line = Line(asks, total, apps.priority, apps.order, gate, self.fill)
+        return line
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
-        apps, asks, total = view.apps, asks_of(view, node), view.total
+        asks, total = asks_of(view, node), view.total
         if self.whole:
             late = _behind(view)[asks.app[: asks.size]]
             asks = asks._replace(pending=np.where(late, 0, asks.pending[: asks.size]))
-        line = Line(
-            asks, site_of(view, node), total, apps.priority, apps.order, gate_of(view, keeps=True),
-            self.fill,
-        )  # fmt: skip
+        site, line = site_of(view, node), self._line_of(view, asks)
         scratch, picked = self._room
         if len(scratch.left) < asks.size or len(scratch.room) != len(total):
             self._room = scratch, picked = _room_for(2 * asks.size, len(total))
-        n = _pick(line, scratch, picked, 0)
+        n = _pick(line, site, scratch, picked, 0)
         while n == len(picked):
             picked = longer(picked)
-            n = _pick(line, scratch, picked, n)
+            n = _pick(line, site, scratch, picked, n)
         if not n:
             return NOTHING
         return Match(

@@ -25,7 +25,6 @@ class Line(NamedTuple):
     """What decides who stands where."""
 
     asks: Asks
-    site: Site
     total: Floats  # C, (d,)
     priority: Ints  # by application slot, as `order`
     order: Ints
@@ -43,7 +42,7 @@ class Scratch(NamedTuple):
 
 
 @kernel
-def pick(line: Line, scratch: Scratch, picked: Ints, n: int) -> int:
+def pick(line: Line, site: Site, scratch: Scratch, picked: Ints, n: int) -> int:
     """Fill `picked` (room, 2) with rows that are served on a node, in order until the head of the
     line does not fit any more, and how many containers of each. Rows that an empty node could not
     hold, or that a limit holds back, do not wait. Where something `fill`s the gap, what does not
@@ -56,7 +55,7 @@ def pick(line: Line, scratch: Scratch, picked: Ints, n: int) -> int:
     bind, or queues below their guarantee go first, who is next may change with each container, so
     they are granted one by one.
     """
-    asks, place, gate = line.asks, place_at(line.site), line.gate
+    asks, place, gate = line.asks, place_at(site), line.gate
     left, room = scratch.left, scratch.room
     if n == 0:
         for row in range(asks.size):

@@ -8,10 +8,12 @@ YARN's reservations).
 import numpy as np
 
 from rm.ledger.asks import AskEntry
+from rm.ledger.ledger_kernels import roomiest, some_wait
 from rm.match.filter_kernels import fits
 from rm.placing import gangs
 from rm.placing.feasible import banned_for, room_for
 from rm.state.books import Books
+from weft.compiled import steady
 from weft.dag import Floats, Ints
 from weft.resources import TOLERANCE
 
@@ -20,6 +22,7 @@ _LOOK_MAX = 32  # nodes looked at for the one that is free soonest
 _ASKS_MAX = 256  # asks looked at, those that wait longest;
 _OWED_MAX = 16  # of them, those that may be owed room are looked at on every node
 _KINDS_MAX = 4  # kinds of nodes on which the policy is asked whose turn it is
+_some_wait, _roomiest = steady(some_wait), steady(roomiest)
 _PATIENCE = 10  # times `reserve_after_s`: a reservation that did not help goes
 
 
@@ -56,10 +59,15 @@ def _reserve(books: Books) -> None:
     On a full cluster most asks wait, so what is cheap to know is asked first: who is owed room by
     its queue or its size, then whose turn it is on an empty node of each kind.
     """
-    columns, n = books.ledger.nodes, books.ledger.node_count
-    most = max(1, int(columns.up[:n].sum()) // _NODES_PER_RESERVATION)
-    if len(books.matching.reserved) - gangs.reservations(books) >= most:
+    rows, apps, since = books.rows, books.ledger.apps, books.now - patience_s(books)
+    granted_s = apps.granted_s[: books.ledger.app_slots]
+    if not _some_wait(rows.pending[: rows.count], rows.since_s, since, granted_s):
         return
+    columns, n = books.ledger.nodes, books.ledger.node_count
+    if len(books.matching.reserved):
+        most = max(1, int(columns.up[:n].sum()) // _NODES_PER_RESERVATION)
+        if len(books.matching.reserved) - gangs.reservations(books) >= most:
+            return
     look = _Look(books)
     if _some_may_be_owed(books) and _reserve_owed(books, look):
         return
@@ -95,12 +103,21 @@ class _Look:
 
     def __init__(self, books: Books) -> None:
         self._books = books
-        nodes, n = books.ledger.nodes, books.ledger.node_count
-        self._granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots].max(initial=-np.inf)
-        self._largest = nodes.capacity[:n].max(axis=0, initial=0.0)
-        self._most = nodes.available[:n].max(axis=0, initial=0.0) + TOLERANCE * self._largest
+        self._extremes: tuple[float, Floats, Floats] | None = None
         self._owed: dict[tuple[int, bytes], bool] = {}
         self._room: dict[tuple[str, bytes], bool] = {}
+
+    @property
+    def _seen(self) -> tuple[float, Floats, Floats]:
+        """When something was granted last, the largest node, the most that is free on any (d,)."""
+        if self._extremes is None:
+            ledger = self._books.ledger
+            nodes, n = ledger.nodes, ledger.node_count
+            granted_s = float(ledger.apps.granted_s[: ledger.app_slots].max(initial=-np.inf))
+            largest = nodes.capacity[:n].max(axis=0, initial=0.0)
+            most = nodes.available[:n].max(axis=0, initial=0.0) + TOLERANCE * largest
+            self._extremes = granted_s, largest, most
+        return self._extremes
 
     def may_be_owed(self, entry: AskEntry) -> bool:
         """Whether room may be owed: the queue is below its guarantee, or no two fit on a node."""
@@ -112,9 +129,10 @@ class _Look:
 
     def starved(self, entry: AskEntry) -> bool:
         """Whether it fits nowhere, though containers were granted in its wait."""
-        if not self._granted_s > self._books.rows.since_s[entry.row]:
+        granted_s, _, most = self._seen
+        if not granted_s > self._books.rows.since_s[entry.row]:
             return False
-        if (entry.demand > self._most).any():
+        if (entry.demand > most).any():
             return True
         kept = entry.serial in self._books.claimed.values()
         if kept or entry.strict or banned_for(self._books, entry.app):
@@ -129,7 +147,7 @@ class _Look:
         guarantee = self._books.queues.capacity[leaf] * ledger.total
         if _fits(ledger.by_queue.held[leaf] + demand, demand, guarantee):
             return True
-        return bool((2 * demand > self._largest * (1 + TOLERANCE)).any())
+        return bool((2 * demand > self._seen[1] * (1 + TOLERANCE)).any())
 
     def _fits_somewhere(self, entry: AskEntry) -> bool:
         return bool(room_for(self._books, entry, self._books.ledger.nodes.available).any())
@@ -178,11 +196,10 @@ def _reserve_in_turn(books: Books, look: _Look) -> None:
 def _kinds(books: Books) -> list[int]:
     """A node slot of each kind in service (capacity and labels), a few: the ones with most room."""
     columns, n = books.ledger.nodes, books.ledger.node_count
-    free = np.flatnonzero(columns.up[:n] & (columns.reserved[:n] == 0))
-    if not len(free):
-        return []
     if len(books.classes) == 1:
-        return [int(free[columns.available[free].sum(axis=1).argmax()])]
+        slot = _roomiest(columns.up[:n], columns.reserved, columns.available)
+        return [slot] if slot >= 0 else []
+    free = np.flatnonzero(columns.up[:n] & (columns.reserved[:n] == 0))
     best: dict[tuple[tuple[float, ...], int], tuple[float, int]] = {}
     for slot in free.tolist():
         kind = (books.node_at[slot].capacity, int(columns.labels[slot]))
