@@ -172,17 +172,17 @@ def _boards() -> dict[str, Any]:
     """The same forward placement of a whole DAG on both boards; the makespans must agree."""
     dag = stage_dag(_BASELINE_TASKS)
     machines = Machines.alike(_BASELINE_TASKS // 10, [1.0] * 4)
-    yard = search.Field.of(dag, machines, Grid.of(dag, machines))
+    prepared = search.PreparedPart.of(dag, machines, Grid.of(dag, machines))
     level = levels(ties_of(dag))
-    order = np.lexsort((yard.kind, -yard.dominant, level))
+    order = np.lexsort((prepared.kind, -prepared.dominant, level))
     kernel_s, span = float("inf"), 0
-    inserter = Inserter(yard, PlanRequest(dag, machines, np.random.default_rng(0), {}))
+    inserter = Inserter(prepared, PlanRequest(dag, machines, np.random.default_rng(0), {}))
     for _ in range(5):
         began_s = time.perf_counter()
         span = int(inserter.insert(-level.reshape(1, -1), 1).span[0])
         kernel_s = min(kernel_s, time.perf_counter() - began_s)
     began_s = time.perf_counter()
-    plain = PlainBoard(yard.room).insert(dag, order, yard.part.length, yard.part.demand)
+    plain = PlainBoard(prepared.room).insert(dag, order, prepared.part.length, prepared.part.demand)
     python_s = time.perf_counter() - began_s
     return {
         "case": "one forward placement, plain Python board",

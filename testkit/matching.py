@@ -26,7 +26,7 @@ THREE = ResourceTypes(
 TWO_QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
 
 
-class Yard:
+class MatcherHarness:
     """Books what a matcher answers, as `rm.placing.allocation.grant` does."""
 
     def __init__(

@@ -10,7 +10,7 @@ import numpy as np
 
 from am.plan.options import read_options
 from am.plan.registry import PlanRequest
-from am.plan.search import fields_of, search
+from am.plan.search import prepared_parts, search
 from weft.plain import Arguments, Options
 from weft.plan import Plan, plan_of_starts
 
@@ -23,12 +23,12 @@ def parameters(options: Options) -> Arguments:
 def plan(request: PlanRequest) -> Plan:
     """The most compact schedule found; raises InputError for bad options or a task too large."""
     options = read_options(request.options)
-    grid, parts, fields = fields_of(request)
+    grid, parts, pieces = prepared_parts(request)
     start = np.zeros(request.dag.tasks, np.int64)
     machine = np.zeros(request.dag.tasks, np.int64)
     begin, tried, explain = 0, 0, []
-    for tasks, yard in zip(parts, fields, strict=True):
-        schedule = search(yard, request, options)
+    for tasks, prepared in zip(parts, pieces, strict=True):
+        schedule = search(prepared, request, options)
         start[tasks] = schedule.start + begin
         machine[tasks] = schedule.machine
         begin += schedule.span

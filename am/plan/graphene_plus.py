@@ -18,7 +18,7 @@ from am.plan.options import SearchOptions, read_options, read_value
 from am.plan.paths import ties_of
 from am.plan.population import Inserter, evolve
 from am.plan.registry import PlanRequest, planner
-from am.plan.search import Field, Schedule, fields_of, search, simple
+from am.plan.search import PreparedPart, Schedule, prepared_parts, search, simple
 from weft.dag import Dag, Ints, Link, StageEdge
 from weft.errors import InputError
 from weft.plain import Arguments, Options
@@ -38,7 +38,7 @@ _ALSO = 4  # of Graphene's candidates that begin the first generation
 class _Best:
     """The best schedule of one part so far, and where its starts come from."""
 
-    yard: Field
+    prepared: PreparedPart
     rng: np.random.Generator
     found: Schedule
     bound: int
@@ -59,7 +59,7 @@ class _Best:
             return False
         while not (spans.settled or self.proven) and spans.spent + spans.effort <= work:
             spans.deepen(spans.effort)
-            self.bound = max(self.bound, self.yard.reached(spans.bound_s))
+            self.bound = max(self.bound, self.prepared.reached(spans.bound_s))
         return self.bound > known
 
     def offer(self, schedule: Schedule, source: str) -> bool:
@@ -87,8 +87,8 @@ def plan(request: PlanRequest) -> Plan:
     """The most compact schedule found; raises InputError for bad options or a task too large."""
     options = read_options(request.options, also=("iterations",))
     iterations = _iterations(request.options)
-    grid, parts, fields = fields_of(request)
-    bests = [_first(yard, request, options) for yard in fields]
+    grid, parts, pieces = prepared_parts(request)
+    bests = [_first(prepared, request, options) for prepared in pieces]
     _tell(bests, request)
     for better in _improve(bests, request, options, iterations):
         if better:
@@ -103,7 +103,7 @@ def plan(request: PlanRequest) -> Plan:
         machine[tasks] = best.found.machine
         begin += best.found.span
     explain = [
-        {"tasks": b.yard.dag.tasks, **b.found.explain, "source": b.source, "proven": b.proven}
+        {"tasks": b.prepared.dag.tasks, **b.found.explain, "source": b.source, "proven": b.proven}
         for b in bests
     ]
     return plan_of_starts(
@@ -118,27 +118,29 @@ def plan(request: PlanRequest) -> Plan:
 
 def _tell(bests: list[_Best], request: PlanRequest) -> None:
     """Report the makespan so far and the bound, s."""
-    tick_s = bests[0].yard.grid.tick_s if bests else 0.0
+    tick_s = bests[0].prepared.grid.tick_s if bests else 0.0
     bound = sum(max(min(best.bound, best.found.span), 0) for best in bests)
     request.watch(sum(best.found.span for best in bests) * tick_s, bound * tick_s)
 
 
-def _first(yard: Field, request: PlanRequest, options: SearchOptions) -> _Best:
+def _first(prepared: PreparedPart, request: PlanRequest, options: SearchOptions) -> _Best:
     """Graphene's own answer for a part, as `graphene` would give it."""
-    found = search(yard, request, options, also=_ALSO)
+    found = search(prepared, request, options, also=_ALSO)
     bound = -1
     spans = None
-    if simple(yard.dag):
+    if simple(prepared.dag):
         bound = found.span
     elif options.early_stop:
-        bound = yard.reached(yard.bound_s(options.bound))
+        bound = prepared.reached(prepared.bound_s(options.bound))
         if found.span > bound and options.bound != "new":
-            _, spans = strong_bound(yard.dag, yard.machines)
+            _, spans = strong_bound(prepared.dag, prepared.machines)
     seed = int(request.rng.integers(2**63))
     seeds = [-schedule.start for schedule in (found, *found.also)]
     rng = np.random.default_rng(seed)
     source = str(found.explain.get("list", "graphene"))
-    best = _Best(yard, rng, replace(found, also=()), bound, found.candidates, source, seeds, spans)
+    best = _Best(
+        prepared, rng, replace(found, also=()), bound, found.candidates, source, seeds, spans
+    )
     best.prove(_PROOF_FIRST)
     return best
 
@@ -149,10 +151,10 @@ def _improve(
     """Do one piece of work between two yields, each part's in turn; yields whether it helped."""
     open_parts = [best for best in bests if not best.proven]
     for best in open_parts:
-        if options.candidates != "lists" and best.yard.dag.tasks <= _SEARCHED_MAX:
+        if options.candidates != "lists" and best.prepared.dag.tasks <= _SEARCHED_MAX:
             other = "longest" if options.rule == "cp" else "cp"
             more = search(
-                best.yard,
+                best.prepared,
                 request,
                 replace(options, rule=other, frag="both", candidates="paper"),
                 also=_ALSO,
@@ -161,14 +163,14 @@ def _improve(
             best.seeds += [-schedule.start for schedule in (more, *more.also)]
             yield best.offer(more, f"graphene with rule={other}")
     for best in open_parts:
-        if best.yard.dag.tasks <= _SEARCHED_MAX:
+        if best.prepared.dag.tasks <= _SEARCHED_MAX:
             for name in _STARTS:
                 yield _from_planner(best, request, name)
     turns = []
     for best in open_parts:
         insertions = _PER_ITERATION * iterations
         if "iterations" not in request.options:
-            insertions = min(insertions, _PLACED_MAX // best.yard.dag.tasks)
+            insertions = min(insertions, _PLACED_MAX // best.prepared.dag.tasks)
         turns.append(_bred(best, request, insertions))
     while turns:
         going = []
@@ -184,23 +186,23 @@ def _from_planner(best: _Best, request: PlanRequest, name: str) -> bool:
     """Keys from another planner's starts, on the DAG and mirrored in time."""
     if best.proven:
         return False
-    dag = best.yard.dag
+    dag = best.prepared.dag
     for turned in (dag, _reversed(dag)):
         rng = np.random.default_rng(best.rng.integers(2**63))
         made = planner(name)(replace(request, dag=turned, rng=rng, options={}))
         start_s = made.start_s if turned is dag else made.makespan_s - made.end_s
-        best.seeds.append(-best.yard.grid.ticks(start_s))
+        best.seeds.append(-best.prepared.grid.ticks(start_s))
         best.tried += 1
     return False
 
 
 def _bred(best: _Best, request: PlanRequest, insertions: int) -> Iterator[bool]:
     """Breed schedules of a part until one reaches the bound or the insertions are used."""
-    inserter = Inserter(best.yard, request)
+    inserter = Inserter(best.prepared, request)
     for found in evolve(inserter, best.rng, best.seeds, insertions):
         best.tried += inserter.taken()
         better = best.offer(found, "population")
-        closer = best.prove(_PROOF_FIRST + _PROOF * inserter.done * best.yard.dag.tasks)
+        closer = best.prove(_PROOF_FIRST + _PROOF * inserter.done * best.prepared.dag.tasks)
         yield better or closer
         request.progress(inserter.done, insertions)
         if best.proven:

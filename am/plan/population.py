@@ -15,7 +15,7 @@ from am.plan.board import grown, scratch_of, space_of
 from am.plan.evolve_kernels import Brood, Desk, Luck, Sorter
 from am.plan.part_kernels import Ranks, longest
 from am.plan.registry import PlanRequest
-from am.plan.search import SMALL, Field, Schedule
+from am.plan.search import SMALL, PreparedPart, Schedule
 from weft.dag import Floats, Ints
 
 _SIZE_MAX, _SIZE_MIN = 36, 8
@@ -43,7 +43,7 @@ def schedule_of(brood: Brood, row: int) -> Schedule:
 class Inserter:
     """Serial insertion of many key vectors on as many cores as the request has."""
 
-    yard: Field
+    prepared: PreparedPart
     request: PlanRequest
     done: int = 0  # insertions
     _told: int = 0
@@ -52,15 +52,15 @@ class Inserter:
     def insert(self, keys: Ints, sign: int) -> Brood:
         """The schedules of `keys` (rows, n), larger ones first; `sign` -1 pushes to the right."""
         rows = len(keys)
-        brood = _empty_brood(rows, self.yard.dag.tasks)
+        brood = _empty_brood(rows, self.prepared.dag.tasks)
         self.done += rows
-        cores = self.request.workers if self.yard.dag.tasks >= SMALL else 1
+        cores = self.request.workers if self.prepared.dag.tasks >= SMALL else 1
         limits = np.linspace(0, rows, min(cores, rows) + 1).astype(np.int64)
 
         def fill(number: int) -> None:
             desk = self._borrow()
             first, last = int(limits[number]), int(limits[number + 1])
-            view = self.yard.part if sign > 0 else self.yard.back
+            view = self.prepared.part if sign > 0 else self.prepared.back
             while first < last:
                 first = kernels.insert_all(desk, view, sign, first, last, keys, brood)
                 if first < last:
@@ -81,13 +81,13 @@ class Inserter:
         try:
             return self._spare.pop()
         except IndexError:
-            tasks = self.yard.dag.tasks
-            base = np.lexsort((self.yard.kind, -self.yard.dominant))
+            tasks = self.prepared.dag.tasks
+            base = np.lexsort((self.prepared.kind, -self.prepared.dominant))
             spare = [np.zeros(tasks, np.int64) for _ in range(3)]
             return Desk(
-                space_of(self.yard.room, 4 * tasks),
-                scratch_of(self.yard.part),
-                Sorter(base, self.yard.kind, spare[0], spare[1], np.zeros(tasks, np.int8)),
+                space_of(self.prepared.room, 4 * tasks),
+                scratch_of(self.prepared.part),
+                Sorter(base, self.prepared.kind, spare[0], spare[1], np.zeros(tasks, np.int8)),
                 Ranks(spare[2], np.zeros(tasks + 1, np.int64)),
             )
 
@@ -100,18 +100,18 @@ def evolve(
     `first` are keys (n,), larger ones first, for up to half of the first generation; noise around
     the longest path to go fills it up. Every population but the first begins from noise alone.
     """
-    yard = inserter.yard
-    if yard.dag.tasks == 0 or insertions < 1:
+    prepared = inserter.prepared
+    if prepared.dag.tasks == 0 or insertions < 1:
         return
     sizes = _Sizes(inserter.done, insertions)
     size = sizes.now(inserter)
-    keys = _first_keys(yard, rng, list(first)[: (size + 1) // 2], min(size, insertions))
+    keys = _first_keys(prepared, rng, list(first)[: (size + 1) // 2], min(size, insertions))
     while True:
         yield from _population(inserter, rng, keys, sizes)
         size = sizes.now(inserter)
         if sizes.left(inserter) < size:
             return
-        keys = _first_keys(yard, rng, [], size)
+        keys = _first_keys(prepared, rng, [], size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ def _population(
     inserter: Inserter, rng: np.random.Generator, keys: Ints, sizes: _Sizes
 ) -> Iterator[Schedule]:
     """One population from its first keys until it stalls or the budget is used."""
-    yard = inserter.yard
-    tasks, size = yard.dag.tasks, len(keys)
+    prepared = inserter.prepared
+    tasks, size = prepared.dag.tasks, len(keys)
     parents = inserter.insert(keys, 1)
     best = int(parents.span.min())
     yield schedule_of(parents, int(parents.span.argmin()))
@@ -151,9 +151,9 @@ def _population(
     while stalled < _PATIENCE and sizes.left(inserter) >= 2 * size:
         keys = np.zeros((2 * size, tasks), np.int64)
         chance = rng.random((2 * size, kernels.CHANCES))
-        noise = _noise(yard, rng, parents, number, 2 * size)
+        noise = _noise(prepared, rng, parents, number, 2 * size)
         luck = Luck(chance, noise, _WIDE, _NOISY)
-        kernels.cross(parents.start, parents.span, yard.part.length, sign, luck, keys)
+        kernels.cross(parents.start, parents.span, prepared.part.length, sign, luck, keys)
         children = inserter.insert(keys, sign)
         yield schedule_of(children, int(children.span.argmin()))
         pick = 2 * np.arange(size) + (children.span[1::2] < children.span[::2])
@@ -165,31 +165,35 @@ def _population(
         sign, number = -sign, number + 1
 
 
-def _first_keys(yard: Field, rng: np.random.Generator, given: list[Ints], size: int) -> Ints:
+def _first_keys(
+    prepared: PreparedPart, rng: np.random.Generator, given: list[Ints], size: int
+) -> Ints:
     """Keys of a first generation, shape (rows, n): what is given, then noise around the paths."""
-    path = np.empty(yard.dag.tasks, np.int64)
-    longest(yard.back, path)
+    path = np.empty(prepared.dag.tasks, np.int64)
+    longest(prepared.back, path)
     rows = [*given]
     while len(rows) < size:
-        groups = _groups(yard, path, len(rows))
-        shift = rng.normal(0.0, _FIRST * max(int(path.max()), 1), yard.dag.tasks)
+        groups = _groups(prepared, path, len(rows))
+        shift = rng.normal(0.0, _FIRST * max(int(path.max()), 1), prepared.dag.tasks)
         rows.append(path + shift[groups].astype(np.int64))
     return np.array(rows)
 
 
-def _noise(yard: Field, rng: np.random.Generator, parents: Brood, number: int, rows: int) -> Floats:
+def _noise(
+    prepared: PreparedPart, rng: np.random.Generator, parents: Brood, number: int, rows: int
+) -> Floats:
     """Shifts in ticks, shape (rows, n): of whole stages, of tasks that start together, of each."""
     span = float(parents.span.min())
-    noise = rng.normal(0.0, _STEPS[number % len(_STEPS)] * span, (rows, yard.dag.tasks))
+    noise = rng.normal(0.0, _STEPS[number % len(_STEPS)] * span, (rows, prepared.dag.tasks))
     for row in range(rows):
         start = parents.start[(row // 2) % len(parents.start)]
-        noise[row] = noise[row, _groups(yard, start, row)]
+        noise[row] = noise[row, _groups(prepared, start, row)]
     return noise
 
 
-def _groups(yard: Field, time: Ints, turn: int) -> Ints:
+def _groups(prepared: PreparedPart, time: Ints, turn: int) -> Ints:
     """Who moves together, as numbers below n, shape (n,): a stage, tasks of one time, or each."""
-    dag = yard.dag
+    dag = prepared.dag
     if dag.stages == dag.tasks or (turn % 3 == 2 and dag.tasks <= _APART_MAX):
         return np.arange(dag.tasks)
     if turn % 3 == 0:

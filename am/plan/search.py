@@ -38,7 +38,7 @@ _WORK = 30_000_000  # steps of refuting spans where the strong bound is asked fo
 _ROUNDING = 1e-12  # list schedules are made of floats
 
 
-Board = tuple[Space, Scratch]
+Workspace = tuple[Space, Scratch]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Field:
+class PreparedPart:
     """One part made ready for the kernels: both ways round, with the ranks of each ready rule."""
 
     dag: Dag
@@ -68,10 +68,10 @@ class Field:
     room: Ints
     kind: Ints
     dominant: Floats
-    spare: list[Board] = field(default_factory=list)  # boards not in use
+    spare: list[Workspace] = field(default_factory=list)  # workspaces not in use
 
     @classmethod
-    def of(cls, dag: Dag, machines: Machines, grid: Grid) -> "Field":
+    def of(cls, dag: Dag, machines: Machines, grid: Grid) -> "PreparedPart":
         """Prepare a part; raises InputError where tasks wait for each other in a circle."""
         part = part_of(dag, machines, grid)
         room, dominant = grid.room(machines.capacity), dominant_shares(dag, machines)
@@ -91,8 +91,8 @@ class Field:
         """Larger keys first, shape (n,)."""
         return ranks_of(self.kind, first_key, self.dominant)
 
-    def borrow(self) -> Board:
-        """A board that no other thread uses; give it back to `spare`."""
+    def borrow(self) -> Workspace:
+        """A workspace that no other thread uses; give it back to `spare`."""
         try:
             return self.spare.pop()
         except IndexError:
@@ -116,36 +116,38 @@ class _Trial:
     way: int
 
 
-def fields_of(request: PlanRequest) -> tuple[Grid, list[Ints], list[Field]]:
-    """The parts of a request in order: their task numbers and fields; raises InputError."""
+def prepared_parts(request: PlanRequest) -> tuple[Grid, list[Ints], list[PreparedPart]]:
+    """The parts of a request in order: their tasks, and each prepared; raises InputError."""
     dag, machines = request.dag, request.machines
     machines.check_fits(dag)
     grid = Grid.of(dag, machines)
     parts = cut(dag)
     dags = split(dag, parts) if len(parts) > 1 else [dag]
-    return grid, parts, [Field.of(piece, machines, grid) for piece in dags]
+    return grid, parts, [PreparedPart.of(piece, machines, grid) for piece in dags]
 
 
-def search(yard: Field, request: PlanRequest, options: SearchOptions, also: int = 0) -> Schedule:
+def search(
+    prepared: PreparedPart, request: PlanRequest, options: SearchOptions, also: int = 0
+) -> Schedule:
     """The schedule of one part: Graphene's candidates, and the list schedules beside them.
 
     Same answer on any number of cores: the smallest span wins, ties go to the first candidate, and
     list schedules come last. `also`: keep so many other schedules.
     """
-    if simple(yard.dag):
-        return _bypass(yard, options)
-    bound_s = yard.bound_s(options.bound) if options.early_stop or options.bypass_s > 0 else 0.0
+    if simple(prepared.dag):
+        return _bypass(prepared, options)
+    bound_s = prepared.bound_s(options.bound) if options.early_stop or options.bypass_s > 0 else 0.0
     if 0 < bound_s <= options.bypass_s:
-        return _bypass(yard, options)
-    stop = yard.reached(bound_s) if options.early_stop else -1
+        return _bypass(prepared, options)
+    stop = prepared.reached(bound_s) if options.early_stop else -1
     if options.candidates == "lists":
-        lists = list_schedules(yard, bound_s)
+        lists = list_schedules(prepared, bound_s)
         best = min(lists, key=lambda schedule: schedule.span)
         return replace(best, candidates=len(lists), also=tuple(s for s in lists if s is not best))
-    best = _by_sets(yard, request, options, bound_s, stop, also)
+    best = _by_sets(prepared, request, options, bound_s, stop, also)
     if options.candidates == "paper" or best.span <= stop:
         return best
-    lists = list_schedules(yard, bound_s)
+    lists = list_schedules(prepared, bound_s)
     shortest = min(lists, key=lambda schedule: schedule.span)
     others = (*best.also, *lists)
     if shortest.span < best.span * (1 - _ROUNDING):
@@ -154,19 +156,19 @@ def search(yard: Field, request: PlanRequest, options: SearchOptions, also: int 
     return replace(best, candidates=best.candidates + len(lists), also=others)
 
 
-def list_schedules(yard: Field, bound_s: float = 0.0) -> list[Schedule]:
+def list_schedules(prepared: PreparedPart, bound_s: float = 0.0) -> list[Schedule]:
     """The list schedules that Graphene is compared with: breadth first and critical path."""
     found = []
     for name, (machine, start_s) in (
-        ("critical_path", by_path(yard.dag, yard.machines)),
-        ("bfs", by_level(yard.dag, yard.machines)),
+        ("critical_path", by_path(prepared.dag, prepared.machines)),
+        ("bfs", by_level(prepared.dag, prepared.machines)),
     ):
-        start = np.rint(start_s / yard.grid.tick_s).astype(np.int64)
-        span = int((start + yard.part.length).max(initial=0))
+        start = np.rint(start_s / prepared.grid.tick_s).astype(np.int64)
+        span = int((start + prepared.part.length).max(initial=0))
         explain = {
-            "tasks": yard.dag.tasks,
+            "tasks": prepared.dag.tasks,
             "list": name,
-            "span_s": span * yard.grid.tick_s,
+            "span_s": span * prepared.grid.tick_s,
             "bound_s": bound_s,
         }
         found.append(Schedule(start, machine, span, 1, explain))
@@ -174,7 +176,7 @@ def list_schedules(yard: Field, bound_s: float = 0.0) -> list[Schedule]:
 
 
 def _by_sets(
-    yard: Field,
+    prepared: PreparedPart,
     request: PlanRequest,
     options: SearchOptions,
     bound_s: float,
@@ -182,8 +184,8 @@ def _by_sets(
     also: int,
 ) -> Schedule:
     """Graphene's own answer: every troublesome set, both headings of T, every order."""
-    choices = _choices(yard, options)
-    ranks = [yard.ranks(rule) for rule in options.rules]
+    choices = _choices(prepared, options)
+    ranks = [prepared.ranks(rule) for rule in options.rules]
     trials = len(choices) * len(ranks)
     limit = np.array([FAR], np.int64)  # the best span so far: worse ones are cut short
 
@@ -191,11 +193,11 @@ def _by_sets(
         if number > 0 and request.time_left_s() <= 0:
             return None
         candidate = choices[number // len(ranks)]
-        trial = _try(yard, candidate, ranks[number % len(ranks)], options, int(limit[0]))
+        trial = _try(prepared, candidate, ranks[number % len(ranks)], options, int(limit[0]))
         limit[0] = min(int(limit[0]), trial.span)
         return trial
 
-    spread = request.spread if yard.dag.tasks >= SMALL else map
+    spread = request.spread if prepared.dag.tasks >= SMALL else map
     best, winner, done = _Trial(FAR, 0), 0, 0
     good: list[tuple[int, int, int]] = []  # span, number and way of those that were the best so far
     for number, trial in enumerate(spread(attempt, range(trials))):
@@ -209,10 +211,10 @@ def _by_sets(
         if best.span <= stop:
             break
     candidate = choices[winner // len(ranks)]
-    explain = _explain(yard, candidate, best, options.rules[winner % len(ranks)], bound_s)
-    made = _rebuild(yard, candidate, ranks[winner % len(ranks)], best.way, done, explain)
+    explain = _explain(prepared, candidate, best, options.rules[winner % len(ranks)], bound_s)
+    made = _rebuild(prepared, candidate, ranks[winner % len(ranks)], best.way, done, explain)
     others = tuple(
-        _rebuild(yard, choices[number // len(ranks)], ranks[number % len(ranks)], way, 1, {})
+        _rebuild(prepared, choices[number // len(ranks)], ranks[number % len(ranks)], way, 1, {})
         for _, number, way in good[:-1][-also:]
         if also > 0
     )
@@ -224,27 +226,27 @@ def simple(dag: Dag) -> bool:
     return dag.stages == 1 and not dag.edges and bool(alike_stages(dag).all())
 
 
-def _bypass(yard: Field, options: SearchOptions) -> Schedule:
+def _bypass(prepared: PreparedPart, options: SearchOptions) -> Schedule:
     """Place everything forward once: for parts too short or too simple to search."""
-    label = np.zeros(yard.dag.tasks, np.int8)
+    label = np.zeros(prepared.dag.tasks, np.int8)
     candidate = Candidate(label, None, None, "bypass")
-    explain = {"tasks": yard.dag.tasks, "bypass": True}
-    return _rebuild(yard, candidate, yard.ranks(options.rules[0]), 0, 1, explain)
+    explain = {"tasks": prepared.dag.tasks, "bypass": True}
+    return _rebuild(prepared, candidate, prepared.ranks(options.rules[0]), 0, 1, explain)
 
 
-def _choices(yard: Field, options: SearchOptions) -> list[Candidate]:
-    stage_of = yard.dag.stage_of
+def _choices(prepared: PreparedPart, options: SearchOptions) -> list[Candidate]:
+    stage_of = prepared.dag.stage_of
     frags = []
     for variant in options.frags:
         if variant == "ratio":
-            scores = frag_scores(yard.dag, yard.machines, yard.grid)
+            scores = frag_scores(prepared.dag, prepared.machines, prepared.grid)
         else:
-            scores = steady_scores(yard.dag, yard.machines)
+            scores = steady_scores(prepared.dag, prepared.machines)
         frags.append((variant, scores[stage_of]))
     return candidates(
-        yard.part,
-        yard.back,
-        long_scores(yard.dag),
+        prepared.part,
+        prepared.back,
+        long_scores(prepared.dag),
         frags,
         options.thresholds,
         options.t_share_max,
@@ -252,46 +254,46 @@ def _choices(yard: Field, options: SearchOptions) -> list[Candidate]:
 
 
 def _try(
-    yard: Field,
+    prepared: PreparedPart,
     candidate: Candidate,
     ranks: tuple[Ranks, Ranks],
     options: SearchOptions,
     limit: int,
 ) -> _Trial:
     """The most compact schedule of a candidate, or FAR where its span is above `limit`."""
-    board = yard.borrow()
+    workspace = prepared.borrow()
     ways = options.ways
     if not options.t_both:  # as the paper prints it: go on from T's shorter placement only
         alone = np.zeros_like(ways)
         alone[[0, _HALF]] = 1
-        board, trial = _run(yard, board, candidate.label, ranks, alone, 1, FAR)
+        workspace, trial = _run(prepared, workspace, candidate.label, ranks, alone, 1, FAR)
         ways = np.where(np.arange(len(ways)) // _HALF == trial.way // _HALF, ways, 0)
-    board, trial = _run(yard, board, candidate.label, ranks, ways, kernels.STEPS, limit)
-    yard.spare.append(board)
+    workspace, trial = _run(prepared, workspace, candidate.label, ranks, ways, kernels.STEPS, limit)
+    prepared.spare.append(workspace)
     return trial
 
 
 def _run(
-    yard: Field,
-    board: Board,
+    prepared: PreparedPart,
+    workspace: Workspace,
     label: Labels,
     ranks: tuple[Ranks, Ranks],
     ways: Labels,
     steps: int,
     limit: int,
-) -> tuple[Board, _Trial]:
+) -> tuple[Workspace, _Trial]:
     best = np.empty(2, np.int64)
-    views = kernels.Views(yard.part, yard.back, *ranks)
+    views = kernels.Views(prepared.part, prepared.back, *ranks)
     while True:
-        space, scratch = board
+        space, scratch = workspace
         kernels.try_orders(space, views, scratch, label, ways, steps, limit, best)
         if space.state[OVERFLOW] == 0:
-            return board, _Trial(int(best[0]), int(best[1]))
-        board = (grown(space), scratch)
+            return workspace, _Trial(int(best[0]), int(best[1]))
+        workspace = (grown(space), scratch)
 
 
 def _rebuild(
-    yard: Field,
+    prepared: PreparedPart,
     candidate: Candidate,
     ranks: tuple[Ranks, Ranks],
     way: int,
@@ -301,31 +303,35 @@ def _rebuild(
     """Build one schedule again, to keep it."""
     only = np.zeros(len(kernels.WAYS), np.int8)
     only[way] = 1
-    board, trial = _run(yard, yard.borrow(), candidate.label, ranks, only, kernels.STEPS, FAR)
-    start, machine = board[1].start, board[1].machine
+    workspace, trial = _run(
+        prepared, prepared.borrow(), candidate.label, ranks, only, kernels.STEPS, FAR
+    )
+    start, machine = workspace[1].start, workspace[1].machine
     schedule = Schedule(start - start.min(), machine.copy(), trial.span, done, explain)
-    yard.spare.append(board)
+    prepared.spare.append(workspace)
     return schedule
 
 
-def _explain(yard: Field, candidate: Candidate, best: _Trial, rule: str, bound_s: float) -> Json:
+def _explain(
+    prepared: PreparedPart, candidate: Candidate, best: _Trial, rule: str, bound_s: float
+) -> Json:
     """Which candidate won, in the words of Graphene section 4.4 (|T|, share of the work in T)."""
-    dominant = yard.dominant * yard.dag.duration_s
+    dominant = prepared.dominant * prepared.dag.duration_s
     inside = candidate.label == T
     work = float(dominant.sum())
     heading = "forward" if best.way < _HALF else "backward"
     return {
-        "tasks": yard.dag.tasks,
+        "tasks": prepared.dag.tasks,
         "long_at_least": candidate.long,
         "frag_at_most": candidate.frag,
         "frag": candidate.variant,
         "rule": rule,
         "troublesome": candidate.troublesome,
-        "troublesome_share": candidate.troublesome / max(yard.dag.tasks, 1),
+        "troublesome_share": candidate.troublesome / max(prepared.dag.tasks, 1),
         "troublesome_work_share": float(dominant[inside].sum()) / work if work > 0 else 0.0,
         "troublesome_ranges": ranges_of(inside),
         "order": kernels.WAY_NAMES[best.way],
         "heading": heading,
-        "span_s": best.span * yard.grid.tick_s,
+        "span_s": best.span * prepared.grid.tick_s,
         "bound_s": bound_s,
     }

@@ -17,7 +17,7 @@ from rm.match.overbook_kernels import fluid_ends
 from rm.match.protocol import Match, Placement
 from sim.results import jain
 from testkit.examples import Table, examples, read_types, reading
-from testkit.matching import Yard
+from testkit.matching import MatcherHarness
 from weft.cluster import QueueSpec
 from weft.job import Edge, Job, Stage
 from weft.messages import Ask, AskType
@@ -39,9 +39,9 @@ def queues_of(share: Table) -> QueueSpec:
     return QueueSpec("root", children=(*leaves, QueueSpec("rest", SPARE)))
 
 
-def take(yard: Yard, node: int, amount: Any) -> None:
+def take(harness: MatcherHarness, node: int, amount: Any) -> None:
     """Hold something on a node that no group is charged for."""
-    yard.ledger.book(node, yard.add_app("rest"), np.maximum(amount, 0.0), 1, None)
+    harness.ledger.book(node, harness.add_app("rest"), np.maximum(amount, 0.0), 1, None)
 
 
 @examples("deficit")
@@ -51,15 +51,15 @@ def test_deficit_counters_follow_figure_15(case: dict[str, Any]) -> None:
         factors = [factor for _, factor in given["scheduled"]]
         slots = all(factor == 1.0 for factor in factors)
         options = {**PLAIN, "deficit_unit": "slots" if slots else "drf"}
-        yard = Yard("graphene", options, queues_of(given["share"]), read_types(["r"]))
-        node = yard.add_node((1.0,))
-        yard.owe(dict(given["start"].items()))
+        harness = MatcherHarness("graphene", options, queues_of(given["share"]), read_types(["r"]))
+        node = harness.add_node((1.0,))
+        harness.owe(dict(given["start"].items()))
         for name in given["share"]:  # all of them go on asking
-            yard.ask(yard.add_app(name), wants([1e-3], total=1000))
+            harness.ask(harness.add_app(name), wants([1e-3], total=1000))
         for number, (name, factor) in enumerate(given["scheduled"], 1):
-            entry = yard.ask(yard.add_app(name), wants([1e-9 if slots else factor]))
-            yard.place(node, Match([Placement(entry.row, 1, (("turn", float(number)),))]))
-            found = yard.owed()
+            entry = harness.ask(harness.add_app(name), wants([1e-9 if slots else factor]))
+            harness.place(node, Match([Placement(entry.row, 1, (("turn", float(number)),))]))
+            found = harness.owed()
             assert abs(sum(found.values())) < 1e-9
             if number == 2 and "after_two" in expected:
                 for group, value in expected["after_two"].items():
@@ -73,13 +73,13 @@ def test_eta_scales_work_to_scores(case: dict[str, Any]) -> None:
     """eta x an average job's srpt is m x an average task's score."""
     with reading(case) as (given, expected, tolerance):
         options = {**PLAIN, "eta_m": given["m"]}
-        yard = Yard("graphene", options, QueueSpec("root"), read_types(["r"]))
-        node = yard.add_node((1.0,))
-        apps = [yard.add_app("root", work=work) for work in given["srpt_by_job"]]
+        harness = MatcherHarness("graphene", options, QueueSpec("root"), read_types(["r"]))
+        node = harness.add_node((1.0,))
+        apps = [harness.add_app("root", work=work) for work in given["srpt_by_job"]]
         # on an empty machine with one resource, a task's pScore is its demand
         for number, score in enumerate(given["weighted_pscores"]):
-            yard.ask(apps[number % len(apps)], wants([score]))
-        first = yard.match(node).placements[0]
+            harness.ask(apps[number % len(apps)], wants([score]))
+        first = harness.match(node).placements[0]
         assert dict(first.scores)["eta"] == pytest.approx(expected["eta"], abs=tolerance["abs"])
 
 
@@ -103,27 +103,27 @@ def test_figure_15_picks_and_scores(case: dict[str, Any], monkeypatch: pytest.Mo
                 for wanted, _, score in stated if list(row) == wanted
             ])  # fmt: skip
         assert set(given["share"]) == set(given["deficits"]), "a share of no queue"
-        yard = Yard("graphene", options, queues_of(given["share"]), read_types(names))
-        node = yard.add_node((1.0,) * len(names))
-        take(yard, node, 1.0 - np.array(given["avail"]))
+        harness = MatcherHarness("graphene", options, queues_of(given["share"]), read_types(names))
+        node = harness.add_node((1.0,) * len(names))
+        take(harness, node, 1.0 - np.array(given["avail"]))
         works: dict[str, float] = {}
         for t in tasks:
             work = t["duration"] * sum(t["demand"])
             works[t["job"]] = works.get(t["job"], 0.0) + work
         queue = {t["job"]: t["group"] for t in tasks}
-        apps = {job: yard.add_app(queue[job], work=works[job]) for job in sorted(works)}
+        apps = {job: harness.add_app(queue[job], work=works[job]) for job in sorted(works)}
         rows = {}
         for t in tasks:
             away = ("elsewhere",) if t.get("remote", False) else ()
             ask = wants(t["demand"], t["duration"], t["priScore"], nodes=away)
-            rows[yard.ask(apps[t["job"]], ask).row] = t["id"]
-        yard.owe(dict(given["deficits"].items()))
-        answer = yard.match(node)
+            rows[harness.ask(apps[t["job"]], ask).row] = t["id"]
+        harness.owe(dict(given["deficits"].items()))
+        answer = harness.match(node)
         assert [rows[p.row] for p in answer.placements] == expected["picked"]
         perf = [dict(p.scores)["perf"] for p in answer.placements]
         assert perf == pytest.approx(expected["perf"], abs=tolerance["abs"])
-        yard.place(node, answer)
-        found = yard.owed()
+        harness.place(node, answer)
+        found = harness.owed()
         for group, value in expected["deficits"].items():
             assert found[group] == pytest.approx(value, abs=tolerance["abs"])
 
@@ -136,13 +136,13 @@ class TwoJobs:
         assert cluster["num_machines"] == 1
         names = jobs[0]["resources"]
         capacity = np.array([cluster["capacity"][n] for n in names])
-        self.yard = Yard("graphene", options, QueueSpec("root"), read_types(names))
-        self.node = self.yard.add_node(tuple(capacity))
+        self.harness = MatcherHarness("graphene", options, QueueSpec("root"), read_types(names))
+        self.node = self.harness.add_node(tuple(capacity))
         self.apps, self.tasks = [], []
         for job in jobs:
             assert job["resources"] == names
             job.prose("name")
-            self.apps.append(self.yard.add_app("root"))
+            self.apps.append(self.harness.add_app("root"))
             for t in job["tasks"]:
                 demand = np.array([t["demand"].get(n, 0.0) for n in names])
                 self.tasks.append((len(self.apps) - 1, t, demand, float((demand / capacity).sum())))
@@ -150,7 +150,7 @@ class TwoJobs:
 
     def run(self) -> list[float]:
         """Completion times by job."""
-        yard, now = self.yard, 0.0
+        harness, now = self.harness, 0.0
         asked: dict[int, int] = {}  # serial of an ask -> task
         waiting, started, done = set(range(len(self.tasks))), set[int](), dict[Any, float]()
         running: list[tuple[float, int, int]] = []
@@ -160,26 +160,26 @@ class TwoJobs:
                 if all((job, parent) in done for parent in t["parents"]):
                     waiting.discard(i)
                     ask = wants(demand, t["duration"], self.priority[t["id"]])
-                    asked[yard.ask(self.apps[job], ask).serial] = i
+                    asked[harness.ask(self.apps[job], ask).serial] = i
             while True:  # one task at a time, its job's remaining work told after each
                 for job, app in enumerate(self.apps):
                     left = [t["duration"] * norm for i, (j, t, _, norm) in enumerate(self.tasks)
                             if j == job and i not in started]  # fmt: skip
-                    yard.ledger.apps.w["remaining"][app] = sum(left)
-                answer = yard.match(self.node)
+                    harness.ledger.apps.w["remaining"][app] = sum(left)
+                answer = harness.match(self.node)
                 if not answer.placements:
                     break
                 first = answer.placements[0]
-                entry = yard.rows.entries[first.row]
+                entry = harness.rows.entries[first.row]
                 assert entry is not None
                 i = asked[entry.serial]
-                (container,) = yard.place(self.node, Match([first]))
+                (container,) = harness.place(self.node, Match([first]))
                 started.add(i)
                 heapq.heappush(running, (now + self.tasks[i][1]["duration"], i, container))
             now = running[0][0]
             while running and running[0][0] <= now + 1e-9:
                 _, i, container = heapq.heappop(running)
-                yard.end(container)
+                harness.end(container)
                 done[self.tasks[i][0], self.tasks[i][1]["id"]] = now
         jobs = range(len(self.apps))
         return [max(t for (j, _), t in done.items() if j == job) for job in jobs]
@@ -237,17 +237,17 @@ def test_overbooking_weighs_waiting_against_slowing(case: dict[str, Any]) -> Non
         used = {name for each in [task, *running] for name in each["demand"]}
         assert used == set(names), "a capacity of nothing that is used"
         options = {**PLAIN, "overbook": ",".join(names), "overbook_limit": 10.0}
-        yard = Yard("graphene", options, QueueSpec("root"), read_types(names))
-        yard.now, app, node = given["now"], yard.add_app("root"), yard.add_node(caps)
+        harness = MatcherHarness("graphene", options, QueueSpec("root"), read_types(names))
+        harness.now, app, node = given["now"], harness.add_app("root"), harness.add_node(caps)
         for t in running:
-            yard.ask(app, wants([t["demand"].get(n, 0.0) for n in names], t["remaining"]))
-            assert len(yard.beat(node)) == 1, t["id"]
-        other, wait_s = yard.add_node(caps), given["next_opp"] - given["now"]
-        yard.ask(app, wants(caps, wait_s))  # another machine, full until then
-        assert len(yard.beat(other)) == 1
+            harness.ask(app, wants([t["demand"].get(n, 0.0) for n in names], t["remaining"]))
+            assert len(harness.beat(node)) == 1, t["id"]
+        other, wait_s = harness.add_node(caps), given["next_opp"] - given["now"]
+        harness.ask(app, wants(caps, wait_s))  # another machine, full until then
+        assert len(harness.beat(other)) == 1
         need = [task["demand"].get(n, 0.0) for n in names]
-        yard.ask(app, wants(need, task["duration"]))
-        found = yard.match(node).placements
+        harness.ask(app, wants(need, task["duration"]))
+        found = harness.match(node).placements
         assert bool(found) is expected["overbook"]
         score = dict(found[0].scores)["overbook"] if found else 0.0
         assert score == pytest.approx(expected["oScore"], abs=tolerance["abs"])

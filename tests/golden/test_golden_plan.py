@@ -13,12 +13,12 @@ from am.plan.part_kernels import C, P, S, T
 from am.plan.paths import tails, ties_of
 from am.plan.registry import PlanRequest, planner
 from am.plan.scores import frag_scores, long_scores, stage_work_s, steady_scores
-from am.plan.search import Field, _run, fields_of
+from am.plan.search import PreparedPart, _run, prepared_parts
 from am.plan.search_kernels import STEPS, WAY_NAMES, WAYS
 from am.plan.subsets import divided
 from am.plan.validate import violations
 from testkit.examples import Table, examples, read_dag, read_machines, read_types, reading
-from testkit.matching import Yard
+from testkit.matching import MatcherHarness
 from weft.cluster import QueueSpec
 from weft.dag import Dag, Machines
 from weft.messages import Ask, AskType
@@ -46,10 +46,10 @@ def build(name: str, dag: Dag, machines: Machines, seed: int = 0, **options: Any
 def packing_score(names: list[str], demand: Any, capacity: list[float]) -> float:
     """The pScore with which Graphene's matcher grants one task on an empty machine."""
     options = {"overbook": "", "eta_m": 0.0, "kappa": -1.0}
-    yard = Yard("graphene", options, QueueSpec("root"), read_types(names))
-    node, app = yard.add_node(tuple(capacity)), yard.add_app("root")
-    yard.ask(app, Ask(1, 1, tuple(demand), 1.0, 1.0, AskType.DEFAULT, 0))
-    (placed,) = yard.match(node).placements
+    prepared = MatcherHarness("graphene", options, QueueSpec("root"), read_types(names))
+    node, app = prepared.add_node(tuple(capacity)), prepared.add_app("root")
+    prepared.ask(app, Ask(1, 1, tuple(demand), 1.0, 1.0, AskType.DEFAULT, 0))
+    (placed,) = prepared.match(node).placements
     return dict(placed.scores)["pack"]
 
 
@@ -242,7 +242,7 @@ def test_subsets_are_closed_and_every_order_is_free_of_dead_ends(case: dict[str,
 def check_spans(dag: Dag, machines: Machines, marked: Any, wanted: float) -> None:
     """Each way through T, S, P and C alone."""
     request = PlanRequest(dag, machines, np.random.default_rng(0), {})
-    field = Field.of(dag, request.machines, fields_of(request)[0])
+    field = PreparedPart.of(dag, request.machines, prepared_parts(request)[0])
     label = divided(field.part, field.back, marked)
     for way in range(len(WAYS)):
         only = np.zeros(len(WAYS), np.int8)

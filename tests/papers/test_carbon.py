@@ -9,7 +9,7 @@ from rm.match.carbon import CarbonMatcher, psi, quota, thresholds, trace_of
 from rm.match.registry import MATCHERS, make_matcher
 from sim.cluster import Simulation
 from sim.settings import SimSettings
-from testkit.matching import Yard
+from testkit.matching import MatcherHarness
 from weft.cluster import cluster_from_text
 from weft.errors import InputError
 from weft.facts import Placed
@@ -48,9 +48,9 @@ def test_psi_by_hand() -> None:
     )  # blind to carbon
 
 
-def yard(policy: str, intensity: str, name: str = "fifo", **more: object) -> Yard:
+def harness(policy: str, intensity: str, name: str = "fifo", **more: object) -> MatcherHarness:
     """Five nodes of ten slots, and one application that asks for whatever a test tells."""
-    made = Yard(name, {"carbon": intensity, "carbon_policy": policy, **more})
+    made = MatcherHarness(name, {"carbon": intensity, "carbon_policy": policy, **more})
     for _ in range(5):
         made.add_node(ROUND)
     return made
@@ -59,7 +59,7 @@ def yard(policy: str, intensity: str, name: str = "fifo", **more: object) -> Yar
 def test_cap_holds_the_cluster_to_its_quota() -> None:
     """U = 320, L = 70, B = 3 of 5 nodes: 40 slots at 150, 30 at 300, all at 100."""
     for first, slots in ((150, 40), (300, 30), (100, 50)):
-        made = yard("cap", f"60;{first},70,320", carbon_least=0.6)
+        made = harness("cap", f"60;{first},70,320", carbon_least=0.6)
         made.ask(made.add_app(), Ask(0, 60, ONE, 10.0, 1.0, AskType.DEFAULT, 0))
         answers = [made.match(0)]
         for node in range(5):
@@ -77,7 +77,7 @@ def test_cap_holds_the_cluster_to_its_quota() -> None:
 
 def test_pcaps_defers_the_unimportant_while_something_runs() -> None:
     """gamma = 1/2, L = 100, U = 300: at 250 a task of importance 1/2 waits, one of 1 does not."""
-    made = yard("pcaps", "60;250,100,300", carbon_gamma=0.5)
+    made = harness("pcaps", "60;250,100,300", carbon_gamma=0.5)
     app = made.add_app()
     low = made.ask(app, Ask(0, 3, ONE, 10.0, 0.4, AskType.DEFAULT, 0))
     high = made.ask(app, Ask(1, 3, ONE, 10.0, 0.8, AskType.DEFAULT, 1))

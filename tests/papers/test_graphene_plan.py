@@ -11,7 +11,7 @@ from am.plan.part import Grid
 from am.plan.population import Inserter, evolve
 from am.plan.registry import PlanRequest, planner
 from am.plan.scores import frag_scores, long_scores, steady_scores
-from am.plan.search import Field, _choices
+from am.plan.search import PreparedPart, _choices
 from am.plan.subsets import thresholds
 from am.plan.validate import violations
 from weft.dag import Dag, Link, Machines, StageEdge
@@ -87,12 +87,12 @@ def test_a_span_at_the_bound_stops_the_search() -> None:
 def test_candidates_are_closed_sets_seen_once() -> None:
     """Figure 13: thresholds that choose the same closed set are one candidate."""
     dag = unbalanced()
-    yard = Field.of(dag, ONE, Grid.of(dag, ONE))
-    found = _choices(yard, read_options({}))
+    prepared = PreparedPart.of(dag, ONE, Grid.of(dag, ONE))
+    found = _choices(prepared, read_options({}))
     closed = [(c.label == 0).tobytes() for c in found]
     assert len(set(closed)) == len(closed) > 2
     assert all(c.troublesome > 0 for c in found)
-    pruned = _choices(yard, read_options({"t_share_max": 0.0}))
+    pruned = _choices(prepared, read_options({"t_share_max": 0.0}))
     assert len(pruned) == 1  # never the last candidate
 
 
@@ -187,8 +187,8 @@ def test_graphene_plus_is_never_worse_and_better_in_the_mean() -> None:
 def test_a_population_narrows_and_keeps_to_its_insertions() -> None:
     """docs/rules.md, rule 70: with few insertions many starts first, then many generations."""
     dag, machines = hard_dags()[0]
-    yard = Field.of(dag, machines, Grid.of(dag, machines))
-    inserter = Inserter(yard, PlanRequest(dag, machines, np.random.default_rng(0), {}))
+    prepared = PreparedPart.of(dag, machines, Grid.of(dag, machines))
+    inserter = Inserter(prepared, PlanRequest(dag, machines, np.random.default_rng(0), {}))
     seen = [0]
     for schedule in evolve(inserter, np.random.default_rng(0), [], 1000):
         seen.append(inserter.done)
@@ -197,8 +197,8 @@ def test_a_population_narrows_and_keeps_to_its_insertions() -> None:
                 dag,
                 machines,
                 schedule.machine,
-                yard.grid.seconds(schedule.start),
-                yard.grid.seconds(schedule.start + yard.part.length),
+                prepared.grid.seconds(schedule.start),
+                prepared.grid.seconds(schedule.start + prepared.part.length),
             )
             == []
         )

@@ -16,7 +16,7 @@ from sim.cluster import Simulation
 from sim.results import jct_s
 from sim.settings import SimSettings
 from testkit.master import PretendedCluster, assert_ran_in_order, stage
-from testkit.matching import Yard
+from testkit.matching import MatcherHarness
 from weft.cluster import ClusterSpec, cluster_from_text
 from weft.errors import InputError
 from weft.ids import app_of_container
@@ -140,16 +140,16 @@ def test_a_job_alone_has_the_whole_cluster_and_two_have_half_of_it_each() -> Non
 
 def line(fill: str) -> list[tuple[int, int]]:
     """Served on a node of 4 cores: (application, cores), in order of the line."""
-    yard = Yard("fifo", {"fill": fill})
-    node = yard.add_node((4.0, 8192.0, 1000.0))
-    first, second = yard.add_app(), yard.add_app()
+    harness = MatcherHarness("fifo", {"fill": fill})
+    node = harness.add_node((4.0, 8192.0, 1000.0))
+    first, second = harness.add_app(), harness.add_app()
     cores = {}
     for serial, (app, need, pri) in enumerate(
         [(first, 3.0, 1.0), (first, 2.0, 0.9), (first, 0.5, 0.8), (second, 0.25, 1.0)]
     ):
-        entry = yard.ask(app, Ask(serial, 1, (need, 1.0, 1.0), 5.0, pri, AskType.DEFAULT, 0))
+        entry = harness.ask(app, Ask(serial, 1, (need, 1.0, 1.0), 5.0, pri, AskType.DEFAULT, 0))
         cores[entry.row] = (app, need)
-    return [cores[p.row] for p in yard.match(node).placements for _ in range(p.copies)]
+    return [cores[p.row] for p in harness.match(node).placements for _ in range(p.copies)]
 
 
 def test_fifo_leaves_gaps_or_lets_others_fill_them() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rm.ledger.asks import RACK_LOCAL
 from rm.match.deficit_kernels import TIME_UNIT_S
 from rm.match.registry import MATCHERS
-from testkit.matching import THREE, TWO_QUEUES, Yard
+from testkit.matching import THREE, TWO_QUEUES, MatcherHarness
 from weft.messages import Ask, AskType
 
 QUICK = settings(
@@ -59,37 +59,44 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def yard_of(case: dict[str, Any], name: str, parameters: dict[str, Any] | None = None) -> Yard:
-    yard = Yard(name, parameters)
-    yard.add_node(CAPACITY, "r1")
-    yard.add_node(CAPACITY, "r2")
-    yard.add_node(CAPACITY, "r2", "gpu")
-    apps = [yard.add_app("ab"[i % 2], "uv"[i % 2], work) for i, work in enumerate(case["works"])]
+def harness_of(
+    case: dict[str, Any], name: str, parameters: dict[str, Any] | None = None
+) -> MatcherHarness:
+    harness = MatcherHarness(name, parameters)
+    harness.add_node(CAPACITY, "r1")
+    harness.add_node(CAPACITY, "r2")
+    harness.add_node(CAPACITY, "r2", "gpu")
+    apps = [harness.add_app("ab"[i % 2], "uv"[i % 2], work) for i, work in enumerate(case["works"])]
     for number, demand in enumerate(case["first"]):
-        entry = yard.ask(apps[number], Ask(0, 1, demand, 20.0, 1.0, AskType.DEFAULT, 0))
-        yard.beat(number % 2)
+        entry = harness.ask(apps[number], Ask(0, 1, demand, 20.0, 1.0, AskType.DEFAULT, 0))
+        harness.beat(number % 2)
         if entry.row >= 0:  # it did not fit: withdraw it
-            yard.ledger.add_pending(entry.app, -entry.pending)
-            yard.rows.close(entry)
+            harness.ledger.add_pending(entry.app, -entry.pending)
+            harness.rows.close(entry)
     for number, ask in enumerate(case["asks"]):
         plain = {k: v for k, v in ask.items() if k not in ("app", "racks")}
-        yard.ask(apps[ask["app"]], Ask(number, stage=0, **plain), ask["racks"])
+        harness.ask(apps[ask["app"]], Ask(number, stage=0, **plain), ask["racks"])
     for app, node in case["banned"]:
-        yard.view.ban(node, apps[app], True)
-    yard.ledger.nodes.w["reserved"][0] = case["reserved"]
-    yard.now = case["now"]
-    return yard
+        harness.view.ban(node, apps[app], True)
+    harness.ledger.nodes.w["reserved"][0] = case["reserved"]
+    harness.now = case["now"]
+    return harness
 
 
 KEPT = ("_slack", "_room")
 
 
-def snapshot(yard: Yard) -> list[Any]:
-    tables = (yard.ledger.nodes, yard.ledger.apps, yard.ledger.users, yard.ledger.by_queue)
+def snapshot(harness: MatcherHarness) -> list[Any]:
+    tables = (
+        harness.ledger.nodes,
+        harness.ledger.apps,
+        harness.ledger.users,
+        harness.ledger.by_queue,
+    )
     # not what is worked out once, nor arrays that every decision writes on anew
-    own = {k: copy.deepcopy(v) for k, v in vars(yard.matcher).items() if k not in KEPT}
+    own = {k: copy.deepcopy(v) for k, v in vars(harness.matcher).items() if k not in KEPT}
     own["_counters"] = repr(own.get("_counters"))
-    rows = {name: column[: yard.rows.count].copy() for name, column in yard.rows.w.items()}
+    rows = {name: column[: harness.rows.count].copy() for name, column in harness.rows.w.items()}
     return [[{n: c.copy() for n, c in t.w.items()} for t in tables], rows, own]
 
 
@@ -100,20 +107,20 @@ def test_a_match_keeps_every_rule_and_depends_on_the_view_alone(
     name: str, case: dict[str, Any]
 ) -> None:
     """No rigid resource beyond what is free, no row where it must not go, nothing changed."""
-    yard = yard_of(case, name)
+    harness = harness_of(case, name)
     for node in range(3):
-        before = snapshot(yard)
-        answer = yard.match(node)
-        assert yard.match(node) == answer, "the same view gives the same answer"
-        np.testing.assert_equal(snapshot(yard), before)
-        assert_allowed(yard, node, answer)
-        yard.place(node, answer)
+        before = snapshot(harness)
+        answer = harness.match(node)
+        assert harness.match(node) == answer, "the same view gives the same answer"
+        np.testing.assert_equal(snapshot(harness), before)
+        assert_allowed(harness, node, answer)
+        harness.place(node, answer)
 
 
-def assert_allowed(yard: Yard, node: int, answer: Any) -> None:
-    nodes, rows = yard.view.nodes, yard.rows
+def assert_allowed(harness: MatcherHarness, node: int, answer: Any) -> None:
+    nodes, rows = harness.view.nodes, harness.rows
     free = nodes.available[node] + 1e-6 * nodes.capacity[node]
-    limit = np.where(yard.ledger.rigid, 0.0, 0.25) * nodes.capacity[node]
+    limit = np.where(harness.ledger.rigid, 0.0, 0.25) * nodes.capacity[node]
     taken = np.zeros(len(THREE))
     asked: dict[int, int] = {}
     for placement in answer.placements:
@@ -123,7 +130,7 @@ def assert_allowed(yard: Yard, node: int, answer: Any) -> None:
         assert 0 < placement.copies <= asked[row] <= rows.pending[row]
         assert (taken <= free + (limit if placement.overbooked else 0.0)).all(), placement
         assert not rows.gang[row], "gangs are the core's"
-        assert not yard.view.banned(node)[rows.app[row]], "on the black list"
+        assert not harness.view.banned(node)[rows.app[row]], "on the black list"
         assert nodes.labels[node] == rows.label[row], "label"
         assert nodes.reserved[node] in (0, rows.serial[row]), "kept for another ask"
     assert not set(answer.declined) & set(asked), "declined and placed"
@@ -134,28 +141,30 @@ def assert_allowed(yard: Yard, node: int, answer: Any) -> None:
 @given(case=cases())
 def test_a_matcher_conserves_work(name: str, case: dict[str, Any]) -> None:
     """After a match nothing that may use the node fits, but for what declined or strict order."""
-    yard = yard_of(case, name)
-    answer = yard.match(1)
-    waiting = {yard.rows.entries[row].serial for row in answer.declined}  # type: ignore[union-attr]
-    yard.place(1, answer)
+    harness = harness_of(case, name)
+    answer = harness.match(1)
+    waiting = {harness.rows.entries[row].serial for row in answer.declined}  # type: ignore[union-attr]
+    harness.place(1, answer)
     if name in ("fifo", "capacity"):  # strict order and user limits leave room on purpose
         return
-    left = yard.match(1)
-    assert not left.placements or yard.view.nodes.available[1].min() < 0
-    free = yard.view.nodes.available[1] + 1e-9
-    for entry in yard.rows.entries:
+    left = harness.match(1)
+    assert not left.placements or harness.view.nodes.available[1].min() < 0
+    free = harness.view.nodes.available[1] + 1e-9
+    for entry in harness.rows.entries:
         if entry is None or entry.ask.gang or entry.ask.label or entry.serial in waiting:
             continue
-        if not yard.view.banned(1)[entry.app]:
+        if not harness.view.banned(1)[entry.app]:
             assert not (entry.demand <= free).all(), "it fits and was left"
 
 
 # -- Graphene against its plain form ---------------------------------------------------------------
 
 
-def plain_figure_15(yard: Yard, node: int, m: float, penalty: float, kappa: float) -> list[Any]:
+def plain_figure_15(
+    harness: MatcherHarness, node: int, m: float, penalty: float, kappa: float
+) -> list[Any]:
     """Figure 15 as printed: every pick looks at every pending task again; no overbooking."""
-    view, rows = yard.view, yard.rows
+    view, rows = harness.view, harness.rows
     capacity, total = view.nodes.capacity[node], view.total
     free = np.maximum(view.nodes.available[node], 0.0) / capacity
     levels = view.levels(node)
@@ -164,7 +173,7 @@ def plain_figure_15(yard: Yard, node: int, m: float, penalty: float, kappa: floa
     work = view.apps.remaining[: view.app_slots].copy()
     queue = view.apps.queue[: view.app_slots]
     held = view.by_queue.held / total
-    value = yard.matcher.deficits(view).copy()
+    value = harness.matcher.deficits(view).copy()
     taking_part = set()  # queues with something pending that this node could hold when empty
     for row in range(rows.count):
         able = not view.banned(node)[rows.app[row]] and rows.label[row] == view.nodes.labels[node]
@@ -228,17 +237,17 @@ def test_a_bundle_that_is_not_cut_gives_what_the_plain_loop_gives(
     case: dict[str, Any], kappa: float
 ) -> None:
     """Same picks in the same order with the same perfScore."""
-    yard = yard_of(case, "graphene", {"overbook": "", "kappa": kappa, "eta_weight": 1.0})
+    harness = harness_of(case, "graphene", {"overbook": "", "kappa": kappa, "eta_weight": 1.0})
     for node in range(3):
-        picks = plain_figure_15(yard, node, 0.2, 0.8, kappa)
-        answer = yard.match(node)
+        picks = plain_figure_15(harness, node, 0.2, 0.8, kappa)
+        answer = harness.match(node)
         rows = [p.row for p in answer.placements for _ in range(p.copies)]
         assert rows == [row for row, _ in picks]
         at = 0
         for placement in answer.placements:
             assert dict(placement.scores)["perf"] == pytest.approx(picks[at][1], abs=1e-9)
             at += placement.copies
-        yard.place(node, answer)
+        harness.place(node, answer)
 
 
 @QUICK
@@ -248,9 +257,9 @@ def test_with_every_term_off_graphene_is_work_conserving_list_order(case: dict[s
     off = {
         "eta_m": 0, "use_packing": False, "overbook": "", "kappa": -1, "remote_penalty": 1.0,
     }  # fmt: skip
-    yard = yard_of(case, "graphene", off)
+    harness = harness_of(case, "graphene", off)
     for node in range(3):
-        rows, view = yard.rows, yard.view
+        rows, view = harness.rows, harness.view
         free = view.nodes.available[node] + 1e-7 * view.nodes.capacity[node]
         line = sorted(
             (e for e in rows.entries if e is not None),
@@ -268,9 +277,9 @@ def test_with_every_term_off_graphene_is_work_conserving_list_order(case: dict[s
                 if (entry.demand <= free).all():
                     free = free - entry.demand
                     expected.append(entry.row)
-        answer = yard.match(node)
+        answer = harness.match(node)
         assert [p.row for p in answer.placements for _ in range(p.copies)] == expected
-        yard.place(node, answer)
+        harness.place(node, answer)
 
 
 @pytest.mark.parametrize("unit", ["slots", "drf", "time"])
@@ -281,24 +290,26 @@ def test_deficits_sum_to_zero_and_stay_under_the_bound_plus_one_task(
 ) -> None:
     """Two queues that always have something that fits: the bound binds to within one task."""
     rng = np.random.default_rng(seed)
-    yard = Yard("graphene", {"deficit_unit": unit, "kappa": kappa, "overbook": ""}, TWO_QUEUES)
+    harness = MatcherHarness(
+        "graphene", {"deficit_unit": unit, "kappa": kappa, "overbook": ""}, TWO_QUEUES
+    )
     for _ in range(4):
-        yard.add_node(CAPACITY)
-    apps = [yard.add_app("ab"[i % 2], work=float(1 + 20 * (i % 2))) for i in range(4)]
+        harness.add_node(CAPACITY)
+    apps = [harness.add_app("ab"[i % 2], work=float(1 + 20 * (i % 2))) for i in range(4)]
     size = (1.0, 512.0, 10.0)  # alike, so that the one who is owed can always be served
     for app, queue in zip(apps, "abab", strict=True):
         pri = 1.0 if queue == "a" else 0.2
-        yard.ask(app, Ask(app, 100_000, size, 10.0, pri, AskType.DEFAULT, 0))
-    one = float((np.array(size) / yard.view.total).max())
-    bound = kappa * float(yard.view.total[0]) if unit == "slots" else kappa
+        harness.ask(app, Ask(app, 100_000, size, 10.0, pri, AskType.DEFAULT, 0))
+    one = float((np.array(size) / harness.view.total).max())
+    bound = kappa * float(harness.view.total[0]) if unit == "slots" else kappa
     one = {"slots": 1.0, "drf": one, "time": one * 10.0 / TIME_UNIT_S}[unit]
     worst, moved = 0.0, 0
     for _ in range(600):
-        if yard.held and rng.random() < 0.9:
-            yard.beat(yard.end(int(rng.choice(list(yard.held)))))
+        if harness.held and rng.random() < 0.9:
+            harness.beat(harness.end(int(rng.choice(list(harness.held)))))
         else:
-            yard.beat(int(rng.integers(4)))
-        value = yard.matcher.deficits(yard.view)
+            harness.beat(int(rng.integers(4)))
+        value = harness.matcher.deficits(harness.view)
         assert abs(value.sum()) < 1e-9
         worst = max(worst, float(value.max()))
         moved += int(value.max() >= bound - 1e-9)

@@ -12,7 +12,7 @@ from rm.match.registry import MATCHERS
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from testkit.matching import Yard
+from testkit.matching import MatcherHarness
 from weft.cluster import ClusterSpec, NodeSpec, QueueSpec
 from weft.job import Job, Stage
 from weft.messages import Ask, AskType
@@ -33,16 +33,16 @@ def wants(number: int, total: int, demand: tuple[float, ...] = SMALL, pri: float
 
 
 def churn(
-    yard: Yard, steps: int, seed: int, look: Callable[[], None], nodes: int, size: int
+    harness: MatcherHarness, steps: int, seed: int, look: Callable[[], None], nodes: int, size: int
 ) -> None:
     """Containers end at random, one a step once `size` run; every node beats."""
     rng = np.random.default_rng(seed)
     for _ in range(steps):
-        yard.now += 1.0
-        if len(yard.held) >= size:
-            yard.end(int(rng.choice(list(yard.held))))
+        harness.now += 1.0
+        if len(harness.held) >= size:
+            harness.end(int(rng.choice(list(harness.held))))
         for node in range(nodes):
-            yard.beat(node)
+            harness.beat(node)
         look()
 
 
@@ -52,20 +52,20 @@ def churn(
 @every_matcher
 def test_a_queue_does_not_lose_its_share_to_its_own_idle_applications(name: str) -> None:
     """One application against ten, nine of which ask for nothing: both queues hold a half."""
-    yard = Yard(name, {}, QueueSpec("root", children=HALVES))
+    harness = MatcherHarness(name, {}, QueueSpec("root", children=HALVES))
     for _ in range(5):
-        yard.add_node(CAPACITY)
-    alone = yard.add_app("a", work=1e5)
-    crowd = [yard.add_app("b", work=1e5) for _ in range(10)]
-    yard.ask(alone, wants(1, 100_000))
-    yard.ask(crowd[0], wants(2, 100_000))
+        harness.add_node(CAPACITY)
+    alone = harness.add_app("a", work=1e5)
+    crowd = [harness.add_app("b", work=1e5) for _ in range(10)]
+    harness.ask(alone, wants(1, 100_000))
+    harness.ask(crowd[0], wants(2, 100_000))
     held: list[tuple[int, int]] = []
 
     def look() -> None:
-        of = [app for _, app, _ in yard.held.values()]
+        of = [app for _, app, _ in harness.held.values()]
         held.append((of.count(alone), of.count(crowd[0])))
 
-    churn(yard, 800, 1, look, 5, 40)
+    churn(harness, 800, 1, look, 5, 40)
     a, b = np.mean(held[200:], axis=0)
     assert a + b == pytest.approx(40, abs=1.5)
     assert a == pytest.approx(b, rel=0.10)
@@ -76,15 +76,15 @@ def test_queues_hold_what_they_are_guaranteed_at_every_level(name: str) -> None:
     """0.6 x (0.75, 0.25) and 0.4: containers go 18 : 6 : 16; a sibling gets what one leaves."""
     above = QueueSpec("ab", 0.6, children=(QueueSpec("a", 0.75), QueueSpec("b", 0.25)))
     for busy, wanted in (("abc", (18, 6, 16)), ("ac", (24, 0, 16)), ("bc", (0, 24, 16))):
-        yard = Yard(name, {}, QueueSpec("root", children=(above, QueueSpec("c", 0.4))))
+        harness = MatcherHarness(name, {}, QueueSpec("root", children=(above, QueueSpec("c", 0.4))))
         for _ in range(5):
-            yard.add_node(CAPACITY)
-        apps = {queue: yard.add_app(queue, work=10.0 + ord(queue)) for queue in "abc"}
+            harness.add_node(CAPACITY)
+        apps = {queue: harness.add_app(queue, work=10.0 + ord(queue)) for queue in "abc"}
         for number, queue in enumerate(busy, 1):
-            yard.ask(apps[queue], wants(number, 10_000))
+            harness.ask(apps[queue], wants(number, 10_000))
         for node in range(5):
-            yard.beat(node)
-        of = [app for _, app, _ in yard.held.values()]
+            harness.beat(node)
+        of = [app for _, app, _ in harness.held.values()]
         found = [of.count(apps[queue]) for queue in "abc"]
         assert np.abs(np.subtract(found, wanted)).max() <= 1, (busy, found)
 
@@ -107,21 +107,21 @@ def trees(draw: st.DrawFn) -> QueueSpec:
     return QueueSpec("root", children=(queue("ab", cut, *below), queue("c", 1 - cut)))
 
 
-def over_a_limit(yard: Yard) -> str:
+def over_a_limit(harness: MatcherHarness) -> str:
     """The first limit that holdings pass, counted anew from the containers; "" where none does."""
-    tree, total = yard.tree, yard.view.total
+    tree, total = harness.tree, harness.view.total
     held = np.zeros((len(tree), len(total)))
     by_user: dict[int, Any] = {}
-    for _, app, demand in yard.held.values():
-        user = int(yard.ledger.apps.user[app])
+    for _, app, demand in harness.held.values():
+        user = int(harness.ledger.apps.user[app])
         by_user[user] = by_user.get(user, 0.0) + demand / total
-        for queue in tree.chains[int(yard.ledger.apps.queue[app])]:
+        for queue in tree.chains[int(harness.ledger.apps.queue[app])]:
             held[queue] += demand / total
     for queue, path in enumerate(tree.paths):
         if tree.max_capacity[queue] < 1 and held[queue].max() > tree.max_capacity[queue] + 1e-6:
             return f"{path} holds {held[queue].max():.3f} of {tree.max_capacity[queue]:.3f}"
     for user, share in by_user.items():
-        queue = int(yard.ledger.users.queue[user])
+        queue = int(harness.ledger.users.queue[user])
         most = tree.capacity[queue] * tree.user_limit_factor[queue]
         if share.max() > most + 1e-6:
             return f"a user of {tree.paths[queue]} holds {share.max():.3f}, more than {most:.3f}"
@@ -134,33 +134,35 @@ def over_a_limit(yard: Yard) -> str:
 def test_no_queue_and_no_user_passes_a_limit(name: str, tree: QueueSpec, seed: int) -> None:
     """Whatever the policy prefers, and with several placements in one decision."""
     rng = np.random.default_rng(seed)
-    yard = Yard(name, {}, tree)
+    harness = MatcherHarness(name, {}, tree)
     for _ in range(3):
-        yard.add_node(CAPACITY)
-    apps = [yard.add_app("abc"[i % 3], f"u{i % 2}", float(rng.uniform(1, 50))) for i in range(6)]
+        harness.add_node(CAPACITY)
+    apps = [harness.add_app("abc"[i % 3], f"u{i % 2}", float(rng.uniform(1, 50))) for i in range(6)]
     for number, app in enumerate(apps, 1):
         demand = (float(rng.choice([0.5, 1.0, 3.0])), float(rng.choice([256.0, 2048.0])), 10.0)
-        yard.ask(app, wants(number, int(rng.integers(1, 40)), demand, float(rng.uniform(0.1, 1))))
+        harness.ask(
+            app, wants(number, int(rng.integers(1, 40)), demand, float(rng.uniform(0.1, 1)))
+        )
 
     def look() -> None:
-        assert not over_a_limit(yard)
+        assert not over_a_limit(harness)
 
-    churn(yard, 40, seed, look, 3, 12)
-    assert yard.held or all(part.user_limit_factor < 1 for _, part in tree.leaves())
+    churn(harness, 40, seed, look, 3, 12)
+    assert harness.held or all(part.user_limit_factor < 1 for _, part in tree.leaves())
 
 
 @every_matcher
 def test_a_queue_at_its_maximum_leaves_the_rest_to_others(name: str) -> None:
     """The limit holds back its own asks only, whoever comes first."""
     capped = QueueSpec("a", 0.5, max_capacity=0.5), QueueSpec("b", 0.5)
-    yard = Yard(name, {}, QueueSpec("root", children=capped))
-    yard.add_node(CAPACITY)
-    first, other = yard.add_app("a", work=1.0), yard.add_app("b", work=9.0)
-    yard.ask(first, wants(1, 100))
-    assert len(yard.beat(0)) == 4
-    yard.ask(other, wants(2, 100, pri=0.01))
-    assert len(yard.beat(0)) == 4
-    assert [app for _, app, _ in yard.held.values()].count(first) == 4
+    harness = MatcherHarness(name, {}, QueueSpec("root", children=capped))
+    harness.add_node(CAPACITY)
+    first, other = harness.add_app("a", work=1.0), harness.add_app("b", work=9.0)
+    harness.ask(first, wants(1, 100))
+    assert len(harness.beat(0)) == 4
+    harness.ask(other, wants(2, 100, pri=0.01))
+    assert len(harness.beat(0)) == 4
+    assert [app for _, app, _ in harness.held.values()].count(first) == 4
 
 
 # -- bounded waits ---------------------------------------------------------------------------------

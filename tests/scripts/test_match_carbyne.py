@@ -3,7 +3,7 @@
 import pytest
 
 from rm.match.registry import make_matcher
-from testkit.matching import Yard
+from testkit.matching import MatcherHarness
 from weft.cluster import QueueSpec
 from weft.errors import InputError
 from weft.messages import Ask, AskType
@@ -15,16 +15,16 @@ def wants(total: int, demand: tuple[float, float, float], kind: AskType) -> Ask:
 
 def granted(**options: object) -> list[int]:
     """By job: containers in leftover. The short job holds 6 of 16 vcores, the long one nothing."""
-    yard = Yard("carbyne", options, QueueSpec("root"))
-    node = yard.add_node((16.0, 65536.0, 1000.0))
-    short, long = yard.add_app("root", work=1.0), yard.add_app("root", work=9.0)
+    harness = MatcherHarness("carbyne", options, QueueSpec("root"))
+    node = harness.add_node((16.0, 65536.0, 1000.0))
+    short, long = harness.add_app("root", work=1.0), harness.add_app("root", work=9.0)
     one = (1.0, 1.0, 1.0)
-    yard.ask(short, wants(6, one, AskType.DEFAULT))
-    assert len(yard.beat(node)) == 6
+    harness.ask(short, wants(6, one, AskType.DEFAULT))
+    assert len(harness.beat(node)) == 6
     for app in (short, long):
-        yard.ask(app, wants(10, one, AskType.ALTRUISTIC))
-    yard.beat(node)
-    apps = [app for _, app, _ in yard.held.values()]
+        harness.ask(app, wants(10, one, AskType.ALTRUISTIC))
+    harness.beat(node)
+    apps = [app for _, app, _ in harness.held.values()]
     return [apps.count(short) - 6, apps.count(long)]
 
 
@@ -48,25 +48,25 @@ def test_the_mix_goes_from_one_to_the_other() -> None:
 
 def test_by_packing_the_best_aligned_task_goes_first() -> None:
     """Of nobody in particular: the one whose demand is most like what is free."""
-    yard = Yard("carbyne", {"leftover": "packing"}, QueueSpec("root"))
-    node = yard.add_node((4.0, 4.0, 4.0))
-    short, long = yard.add_app("root", work=1.0), yard.add_app("root", work=9.0)
-    yard.ask(short, wants(1, (1.0, 0.0, 0.0), AskType.ALTRUISTIC))
-    aligned = yard.ask(long, wants(1, (3.0, 3.0, 3.0), AskType.ALTRUISTIC))
-    first = yard.match(node).placements[0]
+    harness = MatcherHarness("carbyne", {"leftover": "packing"}, QueueSpec("root"))
+    node = harness.add_node((4.0, 4.0, 4.0))
+    short, long = harness.add_app("root", work=1.0), harness.add_app("root", work=9.0)
+    harness.ask(short, wants(1, (1.0, 0.0, 0.0), AskType.ALTRUISTIC))
+    aligned = harness.ask(long, wants(1, (3.0, 3.0, 3.0), AskType.ALTRUISTIC))
+    first = harness.match(node).placements[0]
     assert first.row == aligned.row
     assert dict(first.scores)["alignment"] == pytest.approx(9 / 4)
 
 
 def test_every_order_conserves_work_and_serves_what_must_run_first() -> None:
     for options in ({"leftover": n} for n in ("srtf", "least_share", "mix", "packing")):
-        yard = Yard("carbyne", options, QueueSpec("root"))
-        node = yard.add_node((4.0, 4.0, 4.0))
+        harness = MatcherHarness("carbyne", options, QueueSpec("root"))
+        node = harness.add_node((4.0, 4.0, 4.0))
         for number in range(3):
-            app = yard.add_app("root", work=1.0 + number)
-            yard.ask(app, wants(1, (1.0, 1.0, 1.0), AskType.ALTRUISTIC))
-        must = yard.ask(app, wants(2, (1.0, 1.0, 1.0), AskType.DEFAULT))
-        answer = yard.match(node).placements
+            app = harness.add_app("root", work=1.0 + number)
+            harness.ask(app, wants(1, (1.0, 1.0, 1.0), AskType.ALTRUISTIC))
+        must = harness.ask(app, wants(2, (1.0, 1.0, 1.0), AskType.DEFAULT))
+        answer = harness.match(node).placements
         assert answer[0].row == must.row
         assert sum(p.copies for p in answer) == 4
 
@@ -79,8 +79,8 @@ def test_a_mix_outside_0_to_1_is_refused() -> None:
 def test_jobs_may_count_on_shares_by_the_capacity_of_their_queues() -> None:
     """Three quarters and one, the first divided by its two applications."""
     leaves = (QueueSpec("a", 0.75), QueueSpec("b", 0.25))
-    yard = Yard("carbyne", {}, QueueSpec("root", children=leaves))
-    yard.add_node((8.0, 8.0, 8.0))
-    slots = [yard.add_app(queue) for queue in ("a", "a", "b")]
-    yard.ledger.apps.w["work"][slots] = 1.0
-    assert yard.matcher.shares(yard.view, 0.0)[slots, 0] == pytest.approx([3.0, 3.0, 2.0])
+    harness = MatcherHarness("carbyne", {}, QueueSpec("root", children=leaves))
+    harness.add_node((8.0, 8.0, 8.0))
+    slots = [harness.add_app(queue) for queue in ("a", "a", "b")]
+    harness.ledger.apps.w["work"][slots] = 1.0
+    assert harness.matcher.shares(harness.view, 0.0)[slots, 0] == pytest.approx([3.0, 3.0, 2.0])

@@ -17,7 +17,7 @@ from testkit.builders import job
 from testkit.builders import stage as build_stage
 from testkit.manager import Rig
 from testkit.master import accepted, stage, work_of
-from testkit.matching import Yard
+from testkit.matching import MatcherHarness
 from weft.errors import InvariantError
 from weft.job import Job
 from weft.messages import Ask, AskType
@@ -151,33 +151,33 @@ def test_a_placement_does_not_overbook_unless_it_says_so() -> None:
 
 
 def test_decisions_without_declared_work_leave_eta_as_it_was() -> None:
-    yard = Yard("graphene", {"overbook": "", "kappa": -1, "eta_m": 1.0})
+    harness = MatcherHarness("graphene", {"overbook": "", "kappa": -1, "eta_m": 1.0})
     for _ in range(12):
-        yard.add_node((4.0, 1024.0, 1.0))
-    app = yard.add_app(work=8.0)
-    yard.ask(app, ask(1, 1000, (3.0, 256.0, 0.0)))
+        harness.add_node((4.0, 1024.0, 1.0))
+    app = harness.add_app(work=8.0)
+    harness.ask(app, ask(1, 1000, (3.0, 256.0, 0.0)))
     for node in range(4):
-        yard.beat(node)
-    known = dict(yard.match(4).placements[0].scores)["eta"]
+        harness.beat(node)
+    known = dict(harness.match(4).placements[0].scores)["eta"]
     for node in range(4, 11):
-        yard.ledger.apps.w["remaining"][app] = 0.0
-        assert yard.beat(node)
-    yard.ledger.apps.w["remaining"][app] = 8.0
-    assert dict(yard.match(11).placements[0].scores)["eta"] == pytest.approx(known)
+        harness.ledger.apps.w["remaining"][app] = 0.0
+        assert harness.beat(node)
+    harness.ledger.apps.w["remaining"][app] = 8.0
+    assert dict(harness.match(11).placements[0].scores)["eta"] == pytest.approx(known)
     assert known > 0
 
 
 @pytest.mark.parametrize("name", ["drf", "fair", "carbyne"])
 def test_a_queue_without_pending_asks_is_before_nobody(name: str) -> None:
     """b holds less of its guarantee than a: it is named as being before a's ask while it asks."""
-    yard = Yard(name)
-    node = yard.add_node((8.0, 8192.0, 0.0))
-    mine, other = yard.add_app("a"), yard.add_app("b")
-    yard.ask(mine, ask(1, 4))
+    harness = MatcherHarness(name)
+    node = harness.add_node((8.0, 8192.0, 0.0))
+    mine, other = harness.add_app("a"), harness.add_app("b")
+    harness.ask(mine, ask(1, 4))
     for _ in range(4):
-        yard.place(node, Match([Placement(0, 1)]))
-    late = yard.ask(mine, ask(2, 1))
-    assert "queue" not in yard.matcher.why_not(yard.view, node, late.row)
-    yard.ask(other, ask(3, 1))
-    said = yard.matcher.why_not(yard.view, node, late.row)
+        harness.place(node, Match([Placement(0, 1)]))
+    late = harness.ask(mine, ask(2, 1))
+    assert "queue" not in harness.matcher.why_not(harness.view, node, late.row)
+    harness.ask(other, ask(3, 1))
+    said = harness.matcher.why_not(harness.view, node, late.row)
     assert said == "held by fairness: queue root.b holds less of its guarantee"

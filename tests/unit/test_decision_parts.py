@@ -22,7 +22,7 @@ from rm.match.filter_kernels import fits
 from rm.match.limit_kernels import keep_guarantees
 from rm.match.protocol import Match, Placement
 from rm.match.registry import make_matcher, matcher_parameters
-from testkit.matching import Yard
+from testkit.matching import MatcherHarness
 from weft.cluster import QueueSpec
 from weft.errors import InputError
 from weft.messages import Ask, AskType
@@ -42,14 +42,14 @@ def ask(number: int, total: int, demand: tuple[float, ...] = ONE, **more: Any) -
 
 @pytest.mark.parametrize("apps", [1, 2, 5])
 def test_nobody_can_write_on_what_a_view_shows(apps: int) -> None:
-    yard = Yard()
-    node = yard.add_node(NODE)
+    harness = MatcherHarness()
+    node = harness.add_node(NODE)
     for _ in range(apps):
-        yard.add_app()
-    assert not yard.view.banned(node).flags.writeable
-    assert not yard.view.banned(node).any()
-    yard.view.ban(node, 0, on=True)
-    banned = yard.view.banned(node)
+        harness.add_app()
+    assert not harness.view.banned(node).flags.writeable
+    assert not harness.view.banned(node).any()
+    harness.view.ban(node, 0, on=True)
+    banned = harness.view.banned(node)
     assert not banned.flags.writeable
     assert np.flatnonzero(banned).tolist() == [0]
 
@@ -57,35 +57,35 @@ def test_nobody_can_write_on_what_a_view_shows(apps: int) -> None:
 @pytest.mark.parametrize("name", ["fifo", "capacity", "tetris", "graphene", "drf", "fair"])
 def test_a_node_is_seen_as_it_is_after_its_tables_moved_and_bans_changed(name: str) -> None:
     """Matchers are shown a node by a record that is kept between decisions."""
-    yard = Yard(name, queues=ALONE)
-    first = yard.add_node(NODE)
-    app, other = yard.add_app(), yard.add_app()
-    mine = yard.ask(app, ask(1, 1))
-    yard.ask(other, ask(2, 1))
-    assert {p.row for p in yard.match(first).placements} == {0, 1}
-    yard.view.ban(first, app, on=True)
-    assert [p.row for p in yard.match(first).placements] == [1]
+    harness = MatcherHarness(name, queues=ALONE)
+    first = harness.add_node(NODE)
+    app, other = harness.add_app(), harness.add_app()
+    mine = harness.ask(app, ask(1, 1))
+    harness.ask(other, ask(2, 1))
+    assert {p.row for p in harness.match(first).placements} == {0, 1}
+    harness.view.ban(first, app, on=True)
+    assert [p.row for p in harness.match(first).placements] == [1]
     for _ in range(40):  # more than there is room for at first
-        last = yard.add_node(NODE)
-    yard.ledger.set_node(first, (0.5, 8192.0, 0.0), up=True)
-    assert not yard.match(first).placements
-    yard.ledger.set_node(first, NODE, up=True)
-    assert [p.row for p in yard.match(first).placements] == [1]
-    yard.view.ban(first, app, on=False)
-    assert {p.row for p in yard.match(first).placements} == {0, 1}
-    yard.ledger.reserve([last], mine.serial)
-    assert [p.row for p in yard.match(last).placements] == [0]
+        last = harness.add_node(NODE)
+    harness.ledger.set_node(first, (0.5, 8192.0, 0.0), up=True)
+    assert not harness.match(first).placements
+    harness.ledger.set_node(first, NODE, up=True)
+    assert [p.row for p in harness.match(first).placements] == [1]
+    harness.view.ban(first, app, on=False)
+    assert {p.row for p in harness.match(first).placements} == {0, 1}
+    harness.ledger.reserve([last], mine.serial)
+    assert [p.row for p in harness.match(last).placements] == [0]
 
 
 def test_candidates_outgrow_their_first_arrays() -> None:
-    yard = Yard("tetris")
-    node = yard.add_node((1000.0, 900000.0, 0.0))
-    app = yard.add_app()
-    yard.ask(app, ask(1, 1))
-    assert len(candidates(yard.view, node).rows) == 1
+    harness = MatcherHarness("tetris")
+    node = harness.add_node((1000.0, 900000.0, 0.0))
+    app = harness.add_app()
+    harness.ask(app, ask(1, 1))
+    assert len(candidates(harness.view, node).rows) == 1
     for number in range(2, 301):
-        yard.ask(app, ask(number, 1))
-    assert candidates(yard.view, node).rows.tolist() == list(range(300))
+        harness.ask(app, ask(number, 1))
+    assert candidates(harness.view, node).rows.tolist() == list(range(300))
 
 
 def test_sizes_are_compared_to_a_part_of_the_capacity() -> None:
@@ -108,51 +108,51 @@ def test_amounts_are_divided_by_capacities_of_one_and_less() -> None:
 
 
 def test_a_row_without_anything_pending_has_zero_pending() -> None:
-    yard = Yard()
-    app = yard.add_app()
-    entry = yard.ask(app, ask(1, 2))
+    harness = MatcherHarness()
+    app = harness.add_app()
+    entry = harness.ask(app, ask(1, 2))
     entry.granted = 5  # its master asks for fewer than were granted by now
     assert entry.pending == 0
     entry.granted = 1
     row = entry.row
-    yard.rows.take(entry, 1, 0.0)
-    assert yard.rows.pending[row] == 0
+    harness.rows.take(entry, 1, 0.0)
+    assert harness.rows.pending[row] == 0
 
 
 def test_a_user_is_active_until_the_last_application_leaves() -> None:
-    yard = Yard()
-    leaf = yard.tree.leaf("a")
-    apps = [yard.add_app("a", user) for user in ("u", "u", "v")]
+    harness = MatcherHarness()
+    leaf = harness.tree.leaf("a")
+    apps = [harness.add_app("a", user) for user in ("u", "u", "v")]
 
     def counts() -> tuple[int, int, int]:
-        by_queue = yard.view.by_queue
+        by_queue = harness.view.by_queue
         return int(by_queue.users[leaf]), int(by_queue.apps[leaf]), int(by_queue.apps[0])
 
     assert counts() == (2, 3, 3)
-    yard.ledger.close_app(apps[0])
+    harness.ledger.close_app(apps[0])
     assert counts() == (2, 2, 2)
-    yard.ledger.close_app(apps[1])
+    harness.ledger.close_app(apps[1])
     assert counts() == (1, 1, 1)
 
 
 def test_books_may_be_off_by_rounding_and_no_more() -> None:
-    yard = Yard()
-    node = yard.add_node((1000.0, 1000.0, 0.0))
+    harness = MatcherHarness()
+    node = harness.add_node((1000.0, 1000.0, 0.0))
     for _ in range(9):
-        yard.add_node((1000.0, 1000.0, 0.0))
-    app = yard.add_app()
+        harness.add_node((1000.0, 1000.0, 0.0))
+    app = harness.add_app()
     demand = (10.0, 10.0, 0.0)
-    yard.ledger.book(node, app, np.array(demand), 1)
+    harness.ledger.book(node, app, np.array(demand), 1)
     most = np.ones(3)
-    yard.ledger.check([(node, app, (10.005, 10.0, 0.0))], most, set())
+    harness.ledger.check([(node, app, (10.005, 10.0, 0.0))], most, set())
     with pytest.raises(Exception, match="the books of nodes say 10 in slot 0"):
-        yard.ledger.check([(node, app, (10.05, 10.0, 0.0))], most, set())
+        harness.ledger.check([(node, app, (10.05, 10.0, 0.0))], most, set())
 
 
 def test_queues_that_say_nothing_bound_no_lifetime() -> None:
     below = (QueueSpec("a", 0.5), QueueSpec("b", 0.5, max_lifetime_s=9.0))
-    yard = Yard(queues=QueueSpec("root", children=below))
-    tree = yard.tree
+    harness = MatcherHarness(queues=QueueSpec("root", children=below))
+    tree = harness.tree
     assert tree.lifetime_s[tree.leaf("a")] == (0.0, 0.0)
     assert tree.lifetime_s[tree.leaf("b")][1] == 9.0
 
@@ -162,12 +162,12 @@ def test_queues_that_say_nothing_bound_no_lifetime() -> None:
 
 def test_a_row_of_no_value_competes_for_its_queue() -> None:
     """What demands nothing that is free scores 0; its queue is below its guarantee all the same."""
-    yard = Yard("tetris")
-    node = yard.add_node(NODE)
-    poor, rich = yard.add_app("a"), yard.add_app("b")
-    yard.ask(rich, ask(1, 9))
-    yard.place(node, Match([Placement(0, 5)]))
-    gate = gate_of(yard.view, keeps=True)
+    harness = MatcherHarness("tetris")
+    node = harness.add_node(NODE)
+    poor, rich = harness.add_app("a"), harness.add_app("b")
+    harness.ask(rich, ask(1, 9))
+    harness.place(node, Match([Placement(0, 5)]))
+    gate = gate_of(harness.view, keeps=True)
     value = np.array([0.0, 1.0])
     keep_guarantees(gate, np.array([poor, rich]), value)
     assert value.tolist() == [0.0, -1.0]
@@ -184,85 +184,85 @@ def test_the_first_group_may_be_the_neediest() -> None:
 
 @pytest.mark.parametrize("name", ["fair", "drf"])
 def test_those_that_are_said_to_go_before_hold_less_and_wait(name: str) -> None:
-    yard = Yard(name, queues=ALONE)
-    node = yard.add_node(NODE)
-    mine, waiting = yard.add_app(), yard.add_app()
+    harness = MatcherHarness(name, queues=ALONE)
+    node = harness.add_node(NODE)
+    mine, waiting = harness.add_app(), harness.add_app()
     for _ in range(2):
-        yard.add_app()  # hold nothing, and want nothing
-    yard.ask(mine, ask(1, 4))
-    yard.place(node, Match([Placement(0, 3)]))
-    yard.ask(waiting, ask(2, 1))
-    said = yard.matcher.why_not(yard.view, node, 0)
+        harness.add_app()  # hold nothing, and want nothing
+    harness.ask(mine, ask(1, 4))
+    harness.place(node, Match([Placement(0, 3)]))
+    harness.ask(waiting, ask(2, 1))
+    said = harness.matcher.why_not(harness.view, node, 0)
     assert said.startswith("held by fairness: 1 applications ")
 
 
 def test_fair_counts_all_but_the_master() -> None:
-    yard = Yard("fair", queues=ALONE)
-    node = yard.add_node(NODE)
-    app = yard.add_app()
-    yard.ask(app, ask(1, 4))
-    yard.place(node, Match([Placement(0, 2)]))  # a master, and one in which a task runs
-    assert yard.match(node).placements[0].scores == (("containers", 1.0),)
+    harness = MatcherHarness("fair", queues=ALONE)
+    node = harness.add_node(NODE)
+    app = harness.add_app()
+    harness.ask(app, ask(1, 4))
+    harness.place(node, Match([Placement(0, 2)]))  # a master, and one in which a task runs
+    assert harness.match(node).placements[0].scores == (("containers", 1.0),)
 
 
 @pytest.mark.parametrize("fairness", [0.5, 1.0])
 def test_at_full_fairness_one_application_competes(fairness: float) -> None:
-    yard = Yard("tetris", {"fairness": fairness}, queues=ALONE)
-    node = yard.add_node(NODE)
-    apps = [yard.add_app(), yard.add_app()]
+    harness = MatcherHarness("tetris", {"fairness": fairness}, queues=ALONE)
+    node = harness.add_node(NODE)
+    apps = [harness.add_app(), harness.add_app()]
     for number, app in enumerate(apps):
-        yard.ask(app, ask(number + 1, 1))
-    assert yard.match(node).placements
+        harness.ask(app, ask(number + 1, 1))
+    assert harness.match(node).placements
 
 
 # -- Graphene --------------------------------------------------------------------------------------
 
 
-def graphene(**more: Any) -> tuple[Yard, int]:
-    yard = Yard("graphene", {"overbook": "", **more}, queues=ALONE)
-    return yard, yard.add_node(NODE)
+def graphene(**more: Any) -> tuple[MatcherHarness, int]:
+    harness = MatcherHarness("graphene", {"overbook": "", **more}, queues=ALONE)
+    return harness, harness.add_node(NODE)
 
 
-def eta_of(yard: Yard, node: int) -> float:
-    return dict(yard.match(node).placements[0].scores)["eta"]
+def eta_of(harness: MatcherHarness, node: int) -> float:
+    return dict(harness.match(node).placements[0].scores)["eta"]
 
 
 def test_without_its_weight_remaining_work_does_not_count() -> None:
-    yard, node = graphene(eta_m=0.0)
-    yard.ask(yard.add_app(work=5.0), ask(1, 1))
-    assert eta_of(yard, node) == 0.0
+    harness, node = graphene(eta_m=0.0)
+    harness.ask(harness.add_app(work=5.0), ask(1, 1))
+    assert eta_of(harness, node) == 0.0
 
 
 def test_one_pending_container_is_enough_to_be_averaged() -> None:
-    yard, node = graphene(eta_m=1.0)
-    yard.ask(yard.add_app(work=5.0), ask(1, 1))
-    score, work = yard.match(node).observed
+    harness, node = graphene(eta_m=1.0)
+    harness.ask(harness.add_app(work=5.0), ask(1, 1))
+    score, work = harness.match(node).observed
     assert score > 0.0
     assert work == 5.0
-    assert eta_of(yard, node) == pytest.approx(score / work)
+    assert eta_of(harness, node) == pytest.approx(score / work)
 
 
 def test_a_decision_that_places_nothing_moves_no_mean() -> None:
-    yard, node = graphene(eta_m=1.0)
-    yard.ask(yard.add_app(work=5.0), ask(1, 9))
-    yard.beat(node)
-    app = yard.add_app(work=7.0)
-    node = yard.add_node(NODE)
-    yard.ask(app, ask(2, 1))
-    before = eta_of(yard, node)
-    yard.matcher.matched(yard.view, node, Match([], observed=(1000.0, 1.0)), 0.0)
-    yard.matcher.matched(yard.view, node, Match([Placement(0, 1)]), 0.0)
-    assert eta_of(yard, node) == before
+    harness, node = graphene(eta_m=1.0)
+    harness.ask(harness.add_app(work=5.0), ask(1, 9))
+    harness.beat(node)
+    app = harness.add_app(work=7.0)
+    node = harness.add_node(NODE)
+    harness.ask(app, ask(2, 1))
+    before = eta_of(harness, node)
+    harness.matcher.matched(harness.view, node, Match([], observed=(1000.0, 1.0)), 0.0)
+    harness.matcher.matched(harness.view, node, Match([Placement(0, 1)]), 0.0)
+    assert eta_of(harness, node) == before
 
 
 def test_a_policy_may_take_over_applications_that_it_did_not_see_join() -> None:
     """A fork of a run goes on with another matcher, told of those that leave from then on."""
-    yard = Yard("graphene", {"group": "app"}, queues=ALONE)
-    yard.add_node(NODE)
-    app = yard.add_app()
+    harness = MatcherHarness("graphene", {"group": "app"}, queues=ALONE)
+    harness.add_node(NODE)
+    app = harness.add_app()
     fresh = make_matcher("graphene", {"group": "app"})
-    fresh.app_left(yard.view, app, 0.0)
-    assert not fresh.deficits(yard.view).any()
+    fresh.app_left(harness.view, app, 0.0)
+    assert not fresh.deficits(harness.view).any()
 
 
 @pytest.mark.parametrize("group", ["queue", "app"])
@@ -271,16 +271,16 @@ def test_where_one_queue_has_all_its_counter_stays_at_nothing(group: str, unit: 
     """The short way for a lone queue decides as the long one: kappa 0 binds nobody."""
     placed = []
     for kappa in (-1.0, 0.0):
-        yard, node = graphene(kappa=kappa, group=group, deficit_unit=unit)
-        apps = [yard.add_app(work=float(n)) for n in (3, 1)]
+        harness, node = graphene(kappa=kappa, group=group, deficit_unit=unit)
+        apps = [harness.add_app(work=float(n)) for n in (3, 1)]
         for number, app in enumerate(apps):
-            yard.ask(app, ask(number + 1, 5, (1.0 + number, 256.0, 0.0)))
-        answer = yard.match(node)
+            harness.ask(app, ask(number + 1, 5, (1.0 + number, 256.0, 0.0)))
+        answer = harness.match(node)
         placed.append([(p.row, p.copies) for p in answer.placements])
         if group == "queue":
             assert all(dict(p.scores)["deficit"] == 0.0 for p in answer.placements)
-        yard.place(node, answer)
-        assert not any(yard.owed().values())
+        harness.place(node, answer)
+        assert not any(harness.owed().values())
     if group == "queue":
         assert placed[0] == placed[1]
 
@@ -296,14 +296,14 @@ def test_a_switch_takes_the_usual_words(text: str) -> None:
 
 def test_what_a_policy_sees_of_a_candidate() -> None:
     """Feature by feature, where two queues share a cluster of two nodes in two racks."""
-    yard = Yard("capacity")
-    near, far = yard.add_node(NODE, "r1"), yard.add_node(NODE, "r2")
-    app, other = yard.add_app("a"), yard.add_app("b")
-    yard.ask(other, ask(1, 4))
-    yard.ask(app, ask(2, 3, (2.0, 512.0, 0.0)))
-    yard.place(near, Match([Placement(0, 2), Placement(1, 1)]))
-    yard.ask(app, ask(3, 1, (0.5, 256.0, 0.0), nodes=("n0",)), ("r1",))
-    choices = Choices(yard.view, far, 0.0)
+    harness = MatcherHarness("capacity")
+    near, far = harness.add_node(NODE, "r1"), harness.add_node(NODE, "r2")
+    app, other = harness.add_app("a"), harness.add_app("b")
+    harness.ask(other, ask(1, 4))
+    harness.ask(app, ask(2, 3, (2.0, 512.0, 0.0)))
+    harness.place(near, Match([Placement(0, 2), Placement(1, 1)]))
+    harness.ask(app, ask(3, 1, (0.5, 256.0, 0.0), nodes=("n0",)), ("r1",))
+    choices = Choices(harness.view, far, 0.0)
     seen = {
         int(row): dict(zip(FEATURES, values, strict=True))
         for row, values in zip(choices.rows, choices.features().tolist(), strict=True)
@@ -315,7 +315,7 @@ def test_what_a_policy_sees_of_a_candidate() -> None:
     assert seen[1]["remote"] == NODE_LOCAL
     assert seen[2]["remote"] == pytest.approx(REMOTE / 2)
     assert seen[2]["packing"] == pytest.approx(0.5 / 8.0)
-    alone = Yard("capacity", queues=ALONE)
+    alone = MatcherHarness("capacity", queues=ALONE)
     node = alone.add_node(NODE)
     alone.ask(alone.add_app(), ask(1, 1))
     assert Choices(alone.view, node, 0.0).features()[0, FEATURES.index("queue")] == 0.0
@@ -325,25 +325,25 @@ def test_what_a_policy_sees_of_a_candidate() -> None:
 
 
 def test_all_placements_that_stay_within_the_cap_are_kept() -> None:
-    yard = Yard("capacity", queues=ALONE)
-    app = yard.add_app()
+    harness = MatcherHarness("capacity", queues=ALONE)
+    app = harness.add_app()
     for number in (1, 2, 3):
-        yard.ask(app, ask(number, 2))
+        harness.ask(app, ask(number, 2))
     wanted = [Placement(row, 2) for row in range(3)]
-    kept = _within(wanted, yard.view, np.array([5.0, 8192.0, 8.0]))
+    kept = _within(wanted, harness.view, np.array([5.0, 8192.0, 8.0]))
     assert [(p.row, p.copies) for p in kept] == [(0, 2), (1, 2), (2, 1)]
 
 
 def test_a_cap_is_known_by_its_word_wherever_that_was_read() -> None:
     word = "".join(["c", "ap"])  # another object than the literal
     options = {"carbon": "3600;1,1000", "carbon_policy": word, "carbon_least": 0.2}
-    yard = Yard("capacity", options, queues=ALONE)
-    nodes = [yard.add_node(NODE) for _ in range(10)]
-    yard.ask(yard.add_app(), ask(1, 80))
-    yard.now = 3700.0  # dirty
+    harness = MatcherHarness("capacity", options, queues=ALONE)
+    nodes = [harness.add_node(NODE) for _ in range(10)]
+    harness.ask(harness.add_app(), ask(1, 80))
+    harness.now = 3700.0  # dirty
     for node in nodes:
-        yard.beat(node)
-    assert len(yard.held) == 16, "two of ten nodes are used"
+        harness.beat(node)
+    assert len(harness.held) == 16, "two of ten nodes are used"
 
 
 # -- COBRA -----------------------------------------------------------------------------------------
@@ -399,51 +399,55 @@ def test_a_container_that_began_to_idle_in_the_period_was_not_idle_all_through()
 @pytest.mark.parametrize("where", ["nowhere", "elsewhere", "down", "other label", "nothing"])
 def test_credit_is_kept_by_who_could_be_served_elsewhere(where: str) -> None:
     """b is owed, and has no part in what is placed on the first node."""
-    yard = Yard("graphene", {"overbook": "", "kappa": -1, "deficit_unit": "slots"})
-    here = yard.add_node(NODE)
-    there = yard.add_node((16.0, 16384.0, 0.0), label="gpu" if where == "other label" else "")
-    app, other = yard.add_app("a"), yard.add_app("b")
-    yard.ask(app, ask(1, 4))
+    harness = MatcherHarness("graphene", {"overbook": "", "kappa": -1, "deficit_unit": "slots"})
+    here = harness.add_node(NODE)
+    there = harness.add_node((16.0, 16384.0, 0.0), label="gpu" if where == "other label" else "")
+    app, other = harness.add_app("a"), harness.add_app("b")
+    harness.ask(app, ask(1, 4))
     size = {"nowhere": 99.0, "nothing": 1.0}.get(where, 12.0)
-    entry = yard.ask(other, ask(2, 1, (size, 512.0, 0.0)))
+    entry = harness.ask(other, ask(2, 1, (size, 512.0, 0.0)))
     if where == "nothing":
-        yard.ledger.add_pending(other, -1)
-        yard.rows.take(entry, 1, 0.0)
-    yard.ledger.set_node(there, (16.0, 16384.0, 0.0), up=where != "down")
-    yard.owe({"a": -2.0, "b": 2.0})
-    yard.place(here, Match([Placement(0, 1)]))
-    assert yard.owed()["b"] == (2.0 if where == "elsewhere" else 0.0)
-    assert sum(yard.owed().values()) == pytest.approx(0.0)
+        harness.ledger.add_pending(other, -1)
+        harness.rows.take(entry, 1, 0.0)
+    harness.ledger.set_node(there, (16.0, 16384.0, 0.0), up=where != "down")
+    harness.owe({"a": -2.0, "b": 2.0})
+    harness.place(here, Match([Placement(0, 1)]))
+    assert harness.owed()["b"] == (2.0 if where == "elsewhere" else 0.0)
+    assert sum(harness.owed().values()) == pytest.approx(0.0)
 
 
 def test_counters_of_applications_follow_those_that_come() -> None:
-    yard = Yard("graphene", {"group": "app", "overbook": "", "kappa": 0.1}, queues=ALONE)
-    node = yard.add_node((1000.0, 900000.0, 0.0))
+    harness = MatcherHarness(
+        "graphene", {"group": "app", "overbook": "", "kappa": 0.1}, queues=ALONE
+    )
+    node = harness.add_node((1000.0, 900000.0, 0.0))
     for number in range(1, 40):
-        yard.ask(yard.add_app(), ask(number, 2))
-        assert len(yard.beat(node)) == 2
+        harness.ask(harness.add_app(), ask(number, 2))
+        assert len(harness.beat(node)) == 2
 
 
 @pytest.mark.parametrize("owed", [0, 1])
 def test_whichever_application_is_owed_more_than_the_bound_goes_first(owed: int) -> None:
-    yard = Yard("graphene", {"group": "app", "overbook": "", "kappa": 0.1}, queues=ALONE)
-    node = yard.add_node(NODE)
+    harness = MatcherHarness(
+        "graphene", {"group": "app", "overbook": "", "kappa": 0.1}, queues=ALONE
+    )
+    node = harness.add_node(NODE)
     for number in (1, 2):
         demand = (5.0, 512.0, 0.0) if number - 1 == owed else (6.0, 4096.0, 0.0)
-        yard.ask(yard.add_app(), ask(number, 1, demand))
-    state: Any = yard.matcher
+        harness.ask(harness.add_app(), ask(number, 1, demand))
+    state: Any = harness.matcher
     state._counters = np.array([9.0, -9.0]) if owed == 0 else np.array([-9.0, 9.0])
-    assert [p.row for p in yard.match(node).placements] == [owed]
+    assert [p.row for p in harness.match(node).placements] == [owed]
 
 
 def test_what_an_application_cannot_use_goes_to_those_that_can() -> None:
     """Half of the cluster each by the closed form; the first wants one container of sixteen."""
-    yard = Yard("drf", queues=ALONE)
-    yard.add_node((16.0, 16.0, 16.0))
-    small, large = yard.add_app(), yard.add_app()
-    yard.ask(small, ask(1, 1, (1.0, 1.0, 1.0)))
-    yard.ask(large, ask(2, 99, (1.0, 1.0, 1.0)))
-    shares = drf_shares_of(yard.view)
+    harness = MatcherHarness("drf", queues=ALONE)
+    harness.add_node((16.0, 16.0, 16.0))
+    small, large = harness.add_app(), harness.add_app()
+    harness.ask(small, ask(1, 1, (1.0, 1.0, 1.0)))
+    harness.ask(large, ask(2, 99, (1.0, 1.0, 1.0)))
+    shares = drf_shares_of(harness.view)
     assert shares[small] == pytest.approx([1.0] * 3)
     assert shares[large] == pytest.approx([15.0] * 3)
 
@@ -471,24 +475,24 @@ def test_a_carbon_policy_says_why_it_holds_back() -> None:
     said = {}
     for policy in ("cap", "pcaps"):
         options = {"carbon": "3600;1,1000", "carbon_policy": policy, "carbon_least": 0.2}
-        yard = Yard("capacity", options, queues=ALONE)
-        nodes = [yard.add_node(NODE) for _ in range(10)]
-        yard.ask(yard.add_app(), ask(1, 80))
-        yard.now = 3700.0
+        harness = MatcherHarness("capacity", options, queues=ALONE)
+        nodes = [harness.add_node(NODE) for _ in range(10)]
+        harness.ask(harness.add_app(), ask(1, 80))
+        harness.now = 3700.0
         for node in nodes:
-            yard.beat(node)
-        said[policy] = yard.matcher.why_not(yard.view, nodes[-1], 0)
+            harness.beat(node)
+        said[policy] = harness.matcher.why_not(harness.view, nodes[-1], 0)
     assert said["cap"] == "held by the carbon cap: 20 % of the cluster"
     assert "carbon cap" not in said["pcaps"]
 
 
 def test_leftover_is_packed_into_what_is_left_after_what_must_run() -> None:
     """Of one application's asks that may wait, the better aligned one to a node short of cores."""
-    yard = Yard("carbyne", {"packing": True, "leftover": "srtf"}, queues=ALONE)
-    node = yard.add_node(NODE)
-    must, may = yard.add_app(), yard.add_app()
-    yard.ask(must, ask(1, 1, (6.0, 512.0, 0.0)))
+    harness = MatcherHarness("carbyne", {"packing": True, "leftover": "srtf"}, queues=ALONE)
+    node = harness.add_node(NODE)
+    must, may = harness.add_app(), harness.add_app()
+    harness.ask(must, ask(1, 1, (6.0, 512.0, 0.0)))
     spare = AskType.ALTRUISTIC
     for number, demand in ((2, (2.0, 256.0, 0.0)), (3, (0.5, 1024.0, 0.0))):
-        yard.ask(may, Ask(number, 1, demand, 10.0, 1.0, spare, 0))
-    assert [p.row for p in yard.match(node).placements] == [0, 2]
+        harness.ask(may, Ask(number, 1, demand, 10.0, 1.0, spare, 0))
+    assert [p.row for p in harness.match(node).placements] == [0, 2]

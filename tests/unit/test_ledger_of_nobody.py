@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from testkit.matching import Yard
+from testkit.matching import MatcherHarness
 
 
 def test_only_the_node_holds_what_nobody_owns() -> None:
-    yard = Yard()
-    node, app = yard.add_node((4.0, 8.0, 8.0)), yard.add_app()
+    harness = MatcherHarness()
+    node, app = harness.add_node((4.0, 8.0, 8.0)), harness.add_app()
     demand = np.array([1.0, 2.0, 0.5])
-    yard.ledger.book(node, app, demand, 1)
-    ledger = yard.ledger
+    harness.ledger.book(node, app, demand, 1)
+    ledger = harness.ledger
     before = [t.held.copy() for t in (ledger.apps, ledger.users, ledger.by_queue)]
     for number in (1, 2):
         ledger.book(node, -1, demand, 1)

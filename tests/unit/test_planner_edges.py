@@ -12,7 +12,7 @@ from am.plan.list_schedule import in_order
 from am.plan.part import Grid
 from am.plan.part_kernels import longest
 from am.plan.registry import PlanRequest, planner
-from am.plan.search import Field
+from am.plan.search import PreparedPart
 from am.plan.validate import violations
 from am.progress import Progress
 from testkit.examples import Table, load, read_dag, read_machines
@@ -129,9 +129,9 @@ def test_the_longest_path_goes_through_gates_links_and_pairs() -> None:
     )  # fmt: skip
     dag = Dag(("r",), tuple("abcd"), np.arange(0, 9, 2), duration, np.full((8, 1), 0.1), edges)
     machines = Machines.alike(1, [1.0])
-    yard = Field.of(dag, machines, Grid.of(dag, machines))
-    ahead, behind = np.empty_like(yard.part.length), np.empty_like(yard.part.length)
-    longest(yard.part, behind)
-    longest(yard.back, ahead)
-    assert (behind * yard.grid.tick_s).tolist() == [1.0, 3.0, 5.0, 5.0, 6.0, 9.0, 10.0, 1.0]
-    assert (ahead * yard.grid.tick_s).tolist() == [8.0, 10.0, 3.0, 7.0, 1.0, 5.0, 1.0, 1.0]
+    prepared = PreparedPart.of(dag, machines, Grid.of(dag, machines))
+    ahead, behind = np.empty_like(prepared.part.length), np.empty_like(prepared.part.length)
+    longest(prepared.part, behind)
+    longest(prepared.back, ahead)
+    assert (behind * prepared.grid.tick_s).tolist() == [1.0, 3.0, 5.0, 5.0, 6.0, 9.0, 10.0, 1.0]
+    assert (ahead * prepared.grid.tick_s).tolist() == [8.0, 10.0, 3.0, 7.0, 1.0, 5.0, 1.0, 1.0]

@@ -23,7 +23,7 @@ from am.plan.population import Inserter, evolve
 from am.plan.registry import PlanRequest, planner
 from am.plan.reuse import PlanShelf, fault_of
 from am.plan.scores import frag_scores, steady_scores
-from am.plan.search import Field
+from am.plan.search import PreparedPart
 from weft import plugins
 from weft.dag import Dag, Link, Machines, StageEdge
 from weft.errors import InputError
@@ -129,11 +129,11 @@ def bred(seed: int) -> dict[str, Any]:
         watch=lambda makespan_s, bound_s: watched.append(makespan_s),
     )  # fmt: skip
     plan = planner("graphene_plus")(request)
-    yard = Field.of(dag, machines, Grid.of(dag, machines))
-    inserter = Inserter(yard, replace(request, options={}))
+    prepared = PreparedPart.of(dag, machines, Grid.of(dag, machines))
+    inserter = Inserter(prepared, replace(request, options={}))
     found = list(evolve(inserter, np.random.default_rng(seed), [], 300))
-    spans = [float(yard.grid.seconds(np.array(one.span))) for one in found]
-    starts = b"".join(np.round(yard.grid.seconds(one.start), 6).tobytes() for one in found)
+    spans = [float(prepared.grid.seconds(np.array(one.span))) for one in found]
+    starts = b"".join(np.round(prepared.grid.seconds(one.start), 6).tobytes() for one in found)
     return {
         "makespan_s": plan.makespan_s, "tried": plan.candidates, "order": plan.order.tolist(),
         "watched_s": watched, "spans_s": spans, "insertions": inserter.done,
@@ -157,16 +157,16 @@ def test_other_planners_starts_begin_a_population_forwards_and_mirrored(proven: 
     """What starts first is inserted first: a key is a start with its sign turned."""
     dag, machines = drawn(1, 8), Machines.alike(2, [1.0, 1.0])
     request = PlanRequest(dag, machines, np.random.default_rng(0), {})
-    yard = Field.of(dag, machines, Grid.of(dag, machines))
+    prepared = PreparedPart.of(dag, machines, Grid.of(dag, machines))
     best: Any = SimpleNamespace(
-        proven=proven, yard=yard, rng=np.random.default_rng(0), seeds=[], tried=0
+        proven=proven, prepared=prepared, rng=np.random.default_rng(0), seeds=[], tried=0
     )
     assert _from_planner(best, request, "tetris") is False
     assert best.tried == len(best.seeds) == (0 if proven else 2)
     if not proven:
         start_s = planner("tetris")(request).start_s
-        assert best.seeds[0].tolist() == (-yard.grid.ticks(start_s)).tolist()
-        back = -yard.grid.seconds(best.seeds[1])
+        assert best.seeds[0].tolist() == (-prepared.grid.ticks(start_s)).tolist()
+        back = -prepared.grid.seconds(best.seeds[1])
         for edge in dag.edges:  # a mirrored schedule turned round again
             parents = slice(dag.first[edge.parent], dag.first[edge.parent + 1])
             children = slice(dag.first[edge.child], dag.first[edge.child + 1])

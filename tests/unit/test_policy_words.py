@@ -8,10 +8,10 @@ import pytest
 from am.plan.bounds.bounds import bounds_of
 from am.plan.options import read_options
 from am.plan.registry import PlanRequest, planner_parameters
-from am.plan.search import fields_of, search
+from am.plan.search import prepared_parts, search
 from rm.ledger.queues import QueueTree
 from testkit.builders import ask
-from testkit.matching import Yard
+from testkit.matching import MatcherHarness
 from weft.cluster import QueueSpec
 from weft.dag import Dag, Link, Machines, StageEdge
 from weft.errors import InputError, InvariantError
@@ -27,98 +27,99 @@ SIZE = (8.0, 8192.0, 0.0)
 def test_tetris_says_how_many_have_a_smaller_share_where_its_knob_is_on() -> None:
     """Of three that each want one more container the two with the least compete."""
     for fairness, said in ((0.5, "held by fairness: 2 applications have a smaller share"), (0, "")):
-        yard = Yard("tetris", {"fairness": fairness})
-        node = yard.add_node(SIZE)
-        apps = [yard.add_app() for _ in range(3)]
+        harness = MatcherHarness("tetris", {"fairness": fairness})
+        node = harness.add_node(SIZE)
+        apps = [harness.add_app() for _ in range(3)]
         for app, held in zip(apps, (2, 1), strict=False):
-            yard.ask(app, ask(1, held, ONE))
-        yard.beat(node)
-        rows = [yard.ask(app, ask(2, 1, ONE)).row for app in apps]
-        words = [yard.matcher.why_not(yard.view, node, row) for row in rows]
+            harness.ask(app, ask(1, held, ONE))
+        harness.beat(node)
+        rows = [harness.ask(app, ask(2, 1, ONE)).row for app in apps]
+        words = [harness.matcher.why_not(harness.view, node, row) for row in rows]
         assert words == [said, "", ""]
 
 
 def test_drf_without_lending_names_the_application_s_own_share() -> None:
-    yard = Yard("drf", {"lend": False, "share": "equal"})
-    node = yard.add_node(SIZE)
-    apps = [yard.add_app("a"), yard.add_app("b"), yard.add_app("b")]
-    rows = [yard.ask(app, ask(1, 99, ONE)).row for app in apps]
-    said = [yard.matcher.why_not(yard.view, node, row) for row in rows]
-    shares = yard.matcher.shares(yard.view, 0.0)[:, 0] / 8
+    harness = MatcherHarness("drf", {"lend": False, "share": "equal"})
+    node = harness.add_node(SIZE)
+    apps = [harness.add_app("a"), harness.add_app("b"), harness.add_app("b")]
+    rows = [harness.ask(app, ask(1, 99, ONE)).row for app in apps]
+    said = [harness.matcher.why_not(harness.view, node, row) for row in rows]
+    shares = harness.matcher.shares(harness.view, 0.0)[:, 0] / 8
     assert said == [f"held by its strict share, {share:.3f} of the cluster" for share in shares]
     assert shares[1] < 1
 
 
 def test_carbyne_s_leftover_waits_for_what_must_run() -> None:
-    yard = Yard("carbyne")
-    node = yard.add_node(SIZE)
-    app = yard.add_app()
-    must = yard.ask(app, ask(1, 1, ONE)).row
-    may = yard.ask(app, ask(2, 1, ONE, kind=AskType.ALTRUISTIC)).row
-    assert yard.matcher.why_not(yard.view, node, must) == ""
-    assert "leave over" in yard.matcher.why_not(yard.view, node, may)
+    harness = MatcherHarness("carbyne")
+    node = harness.add_node(SIZE)
+    app = harness.add_app()
+    must = harness.ask(app, ask(1, 1, ONE)).row
+    may = harness.ask(app, ask(2, 1, ONE, kind=AskType.ALTRUISTIC)).row
+    assert harness.matcher.why_not(harness.view, node, must) == ""
+    assert "leave over" in harness.matcher.why_not(harness.view, node, may)
 
 
 @pytest.mark.parametrize(("unit", "bound"), [("slots", 4.0), ("drf", 0.5), ("time", 0.5)])
 def test_graphene_names_who_is_owed_more_than_the_bound(unit: str, bound: float) -> None:
     """kappa is 0.5: of 8 slots (cores), or of the cluster."""
-    yard = Yard("graphene", {"overbook": "", "kappa": 0.5, "deficit_unit": unit})
-    node = yard.add_node(SIZE)
-    rows = {name: yard.ask(yard.add_app(name), ask(1, 9, ONE)).row for name in ("a", "b")}
+    harness = MatcherHarness("graphene", {"overbook": "", "kappa": 0.5, "deficit_unit": unit})
+    node = harness.add_node(SIZE)
+    rows = {name: harness.ask(harness.add_app(name), ask(1, 9, ONE)).row for name in ("a", "b")}
     for owed, other in (("a", "b"), ("b", "a")):
         for factor, said in ((0.9, ""), (1.1, f"queue root.{owed} is owed more than the bound")):
-            yard.owe({owed: factor * bound, other: -factor * bound})
-            assert yard.matcher.why_not(yard.view, node, rows[owed]) == ""
-            words = yard.matcher.why_not(yard.view, node, rows[other])
+            harness.owe({owed: factor * bound, other: -factor * bound})
+            assert harness.matcher.why_not(harness.view, node, rows[owed]) == ""
+            words = harness.matcher.why_not(harness.view, node, rows[other])
             assert words == (said and f"held by fairness: {said}")
 
 
 def test_an_application_that_leaves_takes_nothing_of_its_queue_s_credit() -> None:
     """Counters are by queue: the application's slot has the number of a queue by chance only."""
-    yard = Yard("graphene", {"overbook": ""})
-    yard.add_node(SIZE)
-    apps = [yard.add_app("a"), yard.add_app("b"), yard.add_app("b")]
+    harness = MatcherHarness("graphene", {"overbook": ""})
+    harness.add_node(SIZE)
+    apps = [harness.add_app("a"), harness.add_app("b"), harness.add_app("b")]
     for app in apps:
-        yard.ask(app, ask(1, 9, ONE))
-    yard.owe({"a": 0.25, "b": -0.25})
+        harness.ask(app, ask(1, 9, ONE))
+    harness.owe({"a": 0.25, "b": -0.25})
     for app in apps:
-        yard.matcher.app_left(yard.view, app, 0.0)
-    assert yard.owed() == {"root": 0.0, "a": 0.25, "b": -0.25}
+        harness.matcher.app_left(harness.view, app, 0.0)
+    assert harness.owed() == {"root": 0.0, "a": 0.25, "b": -0.25}
 
 
 # -- fifo ------------------------------------------------------------------------------------------
 
 
 def test_a_head_that_a_node_can_never_hold_leaves_it_to_the_next() -> None:
-    yard = Yard("fifo")
-    small, large = yard.add_node(SIZE), yard.add_node((16.0, 16384.0, 0.0))
-    first, second = yard.add_app(), yard.add_app()
-    yard.ask(first, ask(1, 1, (9.0, 512.0, 0.0)))
-    yard.ask(second, ask(1, 1, ONE))
-    assert [placement.row for placement in yard.match(small).placements] == [1]
-    assert [placement.row for placement in yard.match(large).placements] == [0, 1]
+    harness = MatcherHarness("fifo")
+    small, large = harness.add_node(SIZE), harness.add_node((16.0, 16384.0, 0.0))
+    first, second = harness.add_app(), harness.add_app()
+    harness.ask(first, ask(1, 1, (9.0, 512.0, 0.0)))
+    harness.ask(second, ask(1, 1, ONE))
+    assert [placement.row for placement in harness.match(small).placements] == [1]
+    assert [placement.row for placement in harness.match(large).placements] == [0, 1]
 
 
 def test_whole_jobs_in_line_wait_for_tasks_of_no_declared_work_as_well() -> None:
-    yard = Yard("fifo", {"whole": True})
-    node = yard.add_node(SIZE)
-    first, second = yard.add_app(work=0.0), yard.add_app()
-    yard.ask(second, ask(1, 1, ONE))
-    assert [placement.row for placement in yard.match(node).placements] == [0]
-    yard.ask(first, ask(1, 1, (9.0, 512.0, 0.0)))
-    assert not yard.match(node).placements
+    harness = MatcherHarness("fifo", {"whole": True})
+    node = harness.add_node(SIZE)
+    first, second = harness.add_app(work=0.0), harness.add_app()
+    harness.ask(second, ask(1, 1, ONE))
+    assert [placement.row for placement in harness.match(node).placements] == [0]
+    harness.ask(first, ask(1, 1, (9.0, 512.0, 0.0)))
+    assert not harness.match(node).placements
 
 
 # -- what policies see, and what is checked --------------------------------------------------------
 
 
 def test_a_policy_cannot_write_on_what_it_is_shown() -> None:
-    yard = Yard("fifo")
-    yard.add_node(SIZE)
-    yard.ask(yard.add_app(), ask(1, 1, ONE))
+    harness = MatcherHarness("fifo")
+    harness.add_node(SIZE)
+    harness.ask(harness.add_app(), ask(1, 1, ONE))
     shown: list[Any] = [
-        yard.view.nodes.available, yard.view.apps.held, yard.view.rows.pending,
-        yard.view.users.held, yard.view.by_queue.held, yard.view.banned(0), yard.view.levels(0),
+        harness.view.nodes.available, harness.view.apps.held, harness.view.rows.pending,
+        harness.view.users.held, harness.view.by_queue.held, harness.view.banned(0),
+        harness.view.levels(0),
     ]  # fmt: skip
     for array in shown:
         with pytest.raises(ValueError, match="read-only"):
@@ -126,29 +127,29 @@ def test_a_policy_cannot_write_on_what_it_is_shown() -> None:
 
 
 def test_a_node_stays_closed_to_those_that_still_avoid_it() -> None:
-    yard = Yard("fifo")
-    node = yard.add_node(SIZE)
-    apps = [yard.add_app() for _ in range(3)]
+    harness = MatcherHarness("fifo")
+    node = harness.add_node(SIZE)
+    apps = [harness.add_app() for _ in range(3)]
     for app in apps[:2]:
-        yard.view.ban(node, app, True)
-    yard.view.ban(node, apps[0], False)
-    assert yard.view.banned(node)[:3].tolist() == [False, True, False]
-    yard.view.ban(node, apps[1], False)
-    assert not yard.view.banned(node).any()
+        harness.view.ban(node, app, True)
+    harness.view.ban(node, apps[0], False)
+    assert harness.view.banned(node)[:3].tolist() == [False, True, False]
+    harness.view.ban(node, apps[1], False)
+    assert not harness.view.banned(node).any()
 
 
 @pytest.mark.parametrize("most", [1.0, 1.25])
 def test_a_node_that_is_over_its_capacity_by_little_is_found(most: float) -> None:
-    yard = Yard("fifo")
-    node, app = yard.add_node(SIZE), yard.add_app()
+    harness = MatcherHarness("fifo")
+    node, app = harness.add_node(SIZE), harness.add_app()
     limit = np.full(3, most)
     demand = (8.0 * most, 512.0, 0.0)
-    yard.ledger.book(node, app, np.array(demand), 1, np.full(3, 2.0))
-    yard.ledger.check([(node, app, demand)], limit, set())
+    harness.ledger.book(node, app, np.array(demand), 1, np.full(3, 2.0))
+    harness.ledger.check([(node, app, demand)], limit, set())
     more = (0.01, 0.0, 0.0)
-    yard.ledger.book(node, app, np.array(more), 1, np.full(3, 2.0))
+    harness.ledger.book(node, app, np.array(more), 1, np.full(3, 2.0))
     with pytest.raises(InvariantError, match="over its capacity in vcores"):
-        yard.ledger.check([(node, app, demand), (node, app, more)], limit, set())
+        harness.ledger.check([(node, app, demand), (node, app, more)], limit, set())
 
 
 def test_queues_have_no_lifetimes_unless_one_is_set_and_never_more_than_those_above() -> None:
@@ -192,7 +193,7 @@ def test_a_search_keeps_those_that_were_the_best_so_far_beside_its_answer() -> N
             rng.choice([0.1, 0.2, 0.5, 0.7], (20, 2)), edges,
         )  # fmt: skip
         request = PlanRequest(dag, Machines.alike(2, [1.0, 1.0]), rng, {})
-        (field,) = fields_of(request)[2]
+        (field,) = prepared_parts(request)[2]
         options = read_options({"early_stop": False, "candidates": "paper"})
         found = [search(field, request, options, also) for also in (0, 1, 9)]
         assert len({schedule.span for schedule in found}) == 1
