@@ -89,7 +89,7 @@ class MasterService(Outside):
             settings.manager,
             self._from_manager,
             process.link_log("Resource Manager", settings.manager),
-            self._bin,
+            self._dropped,
             self.wallet.greeting,
         )
 
@@ -210,7 +210,7 @@ class MasterService(Outside):
                 self.metrics.reported(clock.wall_s(clock.now() - message.sent_s))
             self.shell.post(master_address(message.attempt_id), message)
 
-    def _bin(self, lost: int) -> None:
+    def _dropped(self, lost: int) -> None:
         text = "Messages to peers that are not connected"
         self._process.exposition.count("weft_messages_undeliverable", text, lost)
 
@@ -231,13 +231,15 @@ class MasterService(Outside):
                             self.wallet.lasts(item.container_id)
                 to_nodes.setdefault(place, []).append(message)
             else:
-                self._bin(1)
+                self._dropped(1)
         if to_manager:
             self._stream.send(to_manager)
         for place, messages in to_nodes.items():
             link = self._links.get(place)
             if link is None:
-                link = NodeLink(place, self._follower, self._from_nodes, self._bin, self.wallet.of)
+                link = NodeLink(
+                    place, self._follower, self._from_nodes, self._dropped, self.wallet.of
+                )
                 self._links[place] = link
             link.send(messages)
 

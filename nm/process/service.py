@@ -91,7 +91,7 @@ class NodeService(Outside):
             settings.manager,
             self._from_manager,
             process.link_log("Resource Manager", settings.manager),
-            self._bin,
+            self._dropped,
             self._tokens.greeting,
         )
         self._followers: dict[str, Lane] = {}
@@ -293,7 +293,7 @@ class NodeService(Outside):
                 self._processes.follow(message.cluster_ts, message.types.names)
             self.shell.post(node_address(message.node_id), message)
 
-    def _bin(self, lost: int) -> None:
+    def _dropped(self, lost: int) -> None:
         text = "Messages to peers that are not connected"
         self._process.exposition.count("weft_messages_undeliverable", text, lost)
 
@@ -409,7 +409,7 @@ class NodeService(Outside):
             lane = self._followers.get(follower)
             if lane is None or lane.closed:
                 self._followers.pop(follower, None)
-                self._bin(1)
+                self._dropped(1)
             else:
                 lane.send((message,))
         if to_manager:

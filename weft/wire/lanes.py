@@ -23,7 +23,7 @@ BATCH_BYTES_MAX = 16 * 1024 * 1024  # of one batch of several messages, encoded
 WAITING_MAX = 20_000  # messages; a peer that is slower than this loses the rest
 
 # Told how many messages could not be delivered.
-Bin = Callable[[int], None]
+OnDrop = Callable[[int], None]
 Greeting = Callable[[], Iterable[Any]]
 _log = structlog.get_logger()
 
@@ -57,7 +57,7 @@ class Lane:
     """Messages on their way to one peer."""
 
     __slots__ = (
-        "_bin",
+        "_on_drop",
         "_waiting",
         "_wake",
         "closed",
@@ -67,14 +67,14 @@ class Lane:
         "writing",
     )
 
-    def __init__(self, bin_: Bin | None = None, peer: str = "", who: Peer = ANYBODY) -> None:
+    def __init__(self, on_drop: OnDrop | None = None, peer: str = "", who: Peer = ANYBODY) -> None:
         """`peer` is the address at the other end, as gRPC writes it, `who` what it showed to be."""
         self.peer = peer
         self.who = who
         self.subjects: dict[Any, None] = {}  # the attempts or nodes that it may speak for
         self._waiting: list[Any] = []
         self._wake = asyncio.Event()
-        self._bin = bin_
+        self._on_drop = on_drop
         self.closed = False
         self.writing = False
 
@@ -111,8 +111,8 @@ class Lane:
         lost = len(self._waiting) - keep
         if lost > 0:
             del self._waiting[keep:]
-            if self._bin is not None:
-                self._bin(lost)
+            if self._on_drop is not None:
+                self._on_drop(lost)
 
     async def take(self) -> list[Any]:
         """Wait for messages; returns what waits, at most BATCH_MAX. What holds a whole job (up to
@@ -138,8 +138,8 @@ class Lane:
             for part, encoded in parts(batch, encode):
                 if encoded is not None:
                     await write(encoded)
-                elif self._bin is not None:
-                    self._bin(len(part))
+                elif self._on_drop is not None:
+                    self._on_drop(len(part))
             self.writing = False
 
 
@@ -157,7 +157,7 @@ class Stream:
         decode: Callable[[Any], Any],
         on_batch: Callable[[Any], None],
         on_state: Callable[[bool, str], None] | None = None,
-        bin_: Bin | None = None,
+        on_drop: OnDrop | None = None,
         greeting: Greeting | None = None,
         dialled: "wire.Dialled[Any] | None" = None,
     ) -> None:
@@ -169,7 +169,7 @@ class Stream:
         self._decode = decode
         self._on_batch = on_batch
         self._on_state = on_state or (lambda up, reason: None)
-        self._lane = Lane(bin_)
+        self._lane = Lane(on_drop)
         self.up = False
 
     def send(self, messages: Iterable[Any]) -> None:

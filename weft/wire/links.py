@@ -21,7 +21,7 @@ from weft.wire import codec
 from weft.wire.containers_pb2 import ContainersResponse, FollowTasksRequest
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.host_pb2_grpc import MasterHostStub
-from weft.wire.lanes import Bin, Greeting, Lane, Stream, cancel, parts
+from weft.wire.lanes import Greeting, Lane, OnDrop, Stream, cancel, parts
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
 from weft.wire.places import Newest
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
@@ -35,7 +35,7 @@ def tracker_stream(
     address: str,
     on_batch: OnBatch,
     on_state: OnState | None = None,
-    bin_: Bin | None = None,
+    on_drop: OnDrop | None = None,
     greeting: Greeting | None = None,
 ) -> Stream:
     """Node Manager -> Resource Manager; `on_batch` gets lists of messages to nodes."""
@@ -46,7 +46,7 @@ def tracker_stream(
         _of_the_newest(codec.decode_node_orders),
         on_batch,
         on_state,
-        bin_,
+        on_drop,
         greeting,
         dialled,
     )
@@ -56,7 +56,7 @@ def master_stream(
     address: str,
     on_batch: OnBatch,
     on_state: OnState | None = None,
-    bin_: Bin | None = None,
+    on_drop: OnDrop | None = None,
     greeting: Greeting | None = None,
 ) -> Stream:
     """Application Master -> Resource Manager; `on_batch` gets lists of messages to masters."""
@@ -67,7 +67,7 @@ def master_stream(
         _of_the_newest(codec.decode_master_orders),
         on_batch,
         on_state,
-        bin_,
+        on_drop,
         greeting,
         dialled,
     )
@@ -113,7 +113,7 @@ class NodeLink:
         address: str,
         follower: str,
         on_batch: OnBatch,
-        bin_: Bin,
+        on_drop: OnDrop,
         tokens: codec.TokensOf = codec.no_tokens,
     ) -> None:
         """`tokens` finds those of containers."""
@@ -121,11 +121,11 @@ class NodeLink:
         self._tokens = tokens
         self._follower = follower
         self._on_batch = on_batch
-        self._bin = bin_
+        self._on_drop = on_drop
         self._busy = 0
         self._down_since_s: float | None = None
         self._dialled = wire.Dialled(address, ContainerManagerStub)
-        self._lanes = {kind: Lane(bin_) for kind in ("start", "stop", "query")}
+        self._lanes = {kind: Lane(on_drop) for kind in ("start", "stop", "query")}
         methods: dict[str, Any] = {
             "start": ("StartContainers", codec.encode_starts),
             "stop": ("StopContainers", codec.encode_containers),
@@ -174,13 +174,13 @@ class NodeLink:
 
     async def _call(self, method: str, request: Any, count: int) -> None:
         if request is None:
-            self._bin(count)
+            self._on_drop(count)
             return
         try:
             response = await getattr(self._dialled.stub, method)(request, timeout=DEADLINE_S)
             self._on_batch(codec.decode_answers(response))
         except (grpc.aio.AioRpcError, codec.CodecError):
-            self._bin(count)
+            self._on_drop(count)
 
     async def _follow(self) -> None:
         """Ends of tasks inside reusable containers, over a stream that is dialled again."""
