@@ -378,8 +378,8 @@ class Progress:
     def _pass_on(self, stage: StageProgress, task: int) -> None:
         """A task is done: what waits for it alone, and not for its whole stage, waits no more."""
         for child in stage.chain_children:
-            heirs = one_to_one_children(stage.tasks, self.stages[child].tasks, task)
-            self._advance(self.stages[child], heirs)
+            children = one_to_one_children(stage.tasks, self.stages[child].tasks, task)
+            self._advance(self.stages[child], children)
         for child, pairs in stage.pair_children:
             self._advance(self.stages[child], pairs.children_of(task))
 
@@ -410,19 +410,19 @@ class Progress:
             if lot.ready:
                 self.changed[lot.number] = lot
 
-    def _advance(self, child: StageProgress, heirs: Sequence[int]) -> None:
+    def _advance(self, child: StageProgress, children: Sequence[int]) -> None:
         """A parent task of these tasks, over an edge that is no barrier, is done."""
         missing = child.missing
         if missing is None:
             return
-        for heir in heirs:
-            missing[heir] -= 1
-            if missing[heir] == 0 and child.barriers == 0 and child.state[heir] == WAITING:
-                child.state[heir] = READY
+        for task in children:
+            missing[task] -= 1
+            if missing[task] == 0 and child.barriers == 0 and child.state[task] == WAITING:
+                child.state[task] = READY
                 if child.ready_at is not None:
-                    child.ready_at[heir] = self.now
+                    child.ready_at[task] = self.now
                 if child.lots:
-                    lot, rank = child.place_of(heir)
+                    lot, rank = child.place_of(task)
                     heappush(lot.ready, rank)
                     self.changed[lot.number] = lot
 

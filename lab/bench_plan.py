@@ -18,7 +18,7 @@ from am.ask.carbyne import Carbyne
 from am.job_state import JobState
 from am.plan import search
 from am.plan.part import Grid
-from am.plan.paths import levels, ties_of
+from am.plan.paths import dependencies_of, levels
 from am.plan.population import Inserter
 from am.plan.registry import PlanRequest, planner
 from am.progress import RUNNING
@@ -173,7 +173,7 @@ def _boards() -> dict[str, Any]:
     dag = stage_dag(_BASELINE_TASKS)
     machines = Machines.alike(_BASELINE_TASKS // 10, [1.0] * 4)
     prepared = search.PreparedPart.of(dag, machines, Grid.of(dag, machines))
-    level = levels(ties_of(dag))
+    level = levels(dependencies_of(dag))
     order = np.lexsort((prepared.kind, -prepared.dominant, level))
     kernel_s, span = float("inf"), 0
     inserter = Inserter(prepared, PlanRequest(dag, machines, np.random.default_rng(0), {}))

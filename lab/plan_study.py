@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from am.plan.bounds.bounds import bounds_of
-from am.plan.paths import ties_of
+from am.plan.paths import dependencies_of
 from am.plan.registry import PlanRequest, planner
 from am.plan.validate import violations
 from weft.dag import Dag, Machines, dag_of_job
@@ -116,7 +116,7 @@ def shape(dag: Dag) -> str:
         link = hashlib.sha256(edge.link.encode() + pairs).hexdigest()
         parents.setdefault(edge.child, []).append((edge.parent, link))
     told: dict[int, str] = {}
-    for stage in ties_of(dag).order or range(dag.stages):
+    for stage in dependencies_of(dag).order or range(dag.stages):
         span = slice(int(dag.first[stage]), int(dag.first[stage + 1]))
         mixed = hashlib.sha256(dag.duration_s[span].tobytes() + dag.demand[span].tobytes())
         above = sorted(told.get(parent, "") + link for parent, link in parents.get(stage, []))

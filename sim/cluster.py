@@ -8,9 +8,9 @@ import numpy as np
 
 from am.ask.registry import asker
 from am.core import ApplicationMaster
+from am.plan.machines import machines_of
 from am.plan.registry import QUICK, PlanRequest, planned, planner_parameters
 from am.plan.reuse import PlanShelf, structure_key
-from am.plan.told import machines_of
 from nm.core import HEARTBEAT, NodeManager
 from nm.settings import NodeSettings
 from rm.core import LIVENESS, ResourceManager

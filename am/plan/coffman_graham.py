@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from am.plan.list_schedule import in_order
-from am.plan.paths import Tie, Ties, precede, ties_of, whole_ancestors
+from am.plan.paths import Dependencies, Dependency, dependencies_of, precede, whole_ancestors
 from am.plan.registry import PlanRequest
 from weft.dag import Dag, Flags, Ints
 from weft.errors import InputError
@@ -22,35 +22,45 @@ Ranges = tuple[tuple[int, int], ...]  # (highest, minus the lowest), in falling 
 
 def plan(request: PlanRequest) -> Plan:
     """List schedule by falling labels."""
-    ties = ties_of(request.dag)
-    order = np.argsort(-_labels(request.dag, _reduced(ties)), kind="stable")
-    machine, start_s = in_order(request.dag, request.machines, order, ties)
+    dependencies = dependencies_of(request.dag)
+    order = np.argsort(-_labels(request.dag, _reduced(dependencies)), kind="stable")
+    machine, start_s = in_order(request.dag, request.machines, order, dependencies)
     return plan_of_starts("coffman_graham", request.dag, machine, start_s)
 
 
-def _reduced(ties: Ties) -> Ties:
-    """Leave out ties that say nothing new: another path puts all of one before the other."""
-    if ties.order is None or len(ties.order) > _STAGES_MAX:
-        return ties
-    before, reach = whole_ancestors(ties)
-    into: dict[int, list[Tie]] = {}
-    for tie in ties.ties:
-        into.setdefault(tie.child, []).append(tie)
-    kept = [tie for tie in ties.ties if not _implied(ties, tie, into[tie.child], before, reach)]
-    return Ties(ties.first, tuple(kept), ties.order)
+def _reduced(dependencies: Dependencies) -> Dependencies:
+    """Leave out what says nothing new: another path puts all of one stage before the other."""
+    if dependencies.order is None or len(dependencies.order) > _STAGES_MAX:
+        return dependencies
+    before, reach = whole_ancestors(dependencies)
+    into: dict[int, list[Dependency]] = {}
+    for dependency in dependencies.dependencies:
+        into.setdefault(dependency.child, []).append(dependency)
+    kept = [
+        dependency
+        for dependency in dependencies.dependencies
+        if not _implied(dependencies, dependency, into[dependency.child], before, reach)
+    ]
+    return Dependencies(dependencies.first, tuple(kept), dependencies.order)
 
 
-def _implied(ties: Ties, tie: Tie, beside: list[Tie], before: Flags, reach: Flags) -> bool:
+def _implied(
+    dependencies: Dependencies,
+    dependency: Dependency,
+    beside: list[Dependency],
+    before: Flags,
+    reach: Flags,
+) -> bool:
     return any(
-        precede(ties, other, before, reach)[tie.parent]
+        precede(dependencies, other, before, reach)[dependency.parent]
         for other in beside
-        if other.parent not in (tie.parent, tie.child)
+        if other.parent not in (dependency.parent, dependency.child)
     )
 
 
-def _labels(dag: Dag, ties: Ties) -> Ints:
+def _labels(dag: Dag, dependencies: Dependencies) -> Ints:
     """A label for each task, 0 to n - 1, children below parents, shape (n,)."""
-    blocks = _Blocks(dag, ties)
+    blocks = _Blocks(dag, dependencies)
     label = np.full(dag.tasks, -1, dtype=np.int64)
     waiting = [len(children) for children in blocks.children]
     heap: list[tuple[Ranges, int]] = [((), b) for b, count in enumerate(waiting) if count == 0]
@@ -95,8 +105,12 @@ class _Blocks:
     A barrier between two stages of single tasks goes through a hub without tasks.
     """
 
-    def __init__(self, dag: Dag, ties: Ties) -> None:
-        apart = {tie.parent for tie in ties.ties if tie.pairs is not None}
+    def __init__(self, dag: Dag, dependencies: Dependencies) -> None:
+        apart = {
+            dependency.parent
+            for dependency in dependencies.dependencies
+            if dependency.pairs is not None
+        }
         self.tasks: list[range] = []
         block_of = np.zeros(dag.tasks, dtype=np.int64)
         for stage in range(dag.stages):
@@ -106,14 +120,16 @@ class _Blocks:
                 self.tasks.append(piece)
         self.children: list[list[int]] = [[] for _ in self.tasks]
         self.parents: list[list[int]] = [[] for _ in self.tasks]
-        for tie in ties.ties:
-            if tie.pairs is None:
+        for dependency in dependencies.dependencies:
+            if dependency.pairs is None:
                 self._join(
-                    np.unique(block_of[ties.span(tie.parent)]).tolist(),
-                    np.unique(block_of[ties.span(tie.child)]).tolist(),
+                    np.unique(block_of[dependencies.span(dependency.parent)]).tolist(),
+                    np.unique(block_of[dependencies.span(dependency.child)]).tolist(),
                 )
             else:
-                codes = np.unique(np.stack([block_of[side] for side in tie.pairs], axis=1), axis=0)
+                codes = np.unique(
+                    np.stack([block_of[side] for side in dependency.pairs], axis=1), axis=0
+                )
                 for parent, child in codes.tolist():
                     self._join([parent], [child])
 

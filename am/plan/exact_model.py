@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from am.plan.list_schedule import Placement
-from am.plan.paths import ties_of
+from am.plan.paths import dependencies_of
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.errors import InputError
 
@@ -133,16 +133,18 @@ class ExactModel:
 
     def _add_edges(self) -> None:
         model = self._model
-        for tie in ties_of(self._dag).ties:
-            if tie.pairs is not None:
-                for parent, child in zip(*(side.tolist() for side in tie.pairs), strict=True):
+        for dependency in dependencies_of(self._dag).dependencies:
+            if dependency.pairs is not None:
+                for parent, child in zip(
+                    *(side.tolist() for side in dependency.pairs), strict=True
+                ):
                     end = self._start[parent] + int(self._ticks[parent])
                     model.add(self._start[child] >= end)
                 continue
             gate = model.new_int_var(0, self._horizon, "")
-            for parent in self._dag.tasks_of(tie.parent):
+            for parent in self._dag.tasks_of(dependency.parent):
                 model.add(gate >= self._start[parent] + int(self._ticks[parent]))
-            for child in self._dag.tasks_of(tie.child):
+            for child in self._dag.tasks_of(dependency.child):
                 model.add(self._start[child] >= gate)
 
     def _add_makespan(self, least: int) -> None:

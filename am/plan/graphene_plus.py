@@ -15,7 +15,7 @@ import numpy as np
 from am.plan.bounds.destructive_bound import Spans
 from am.plan.bounds.strong_bound import strong_bound
 from am.plan.options import SearchOptions, read_options, read_value
-from am.plan.paths import ties_of
+from am.plan.paths import dependencies_of
 from am.plan.population import Inserter, evolve
 from am.plan.registry import PlanRequest, planner
 from am.plan.search import PreparedPart, Schedule, prepared_parts, search, simple
@@ -212,9 +212,11 @@ def _bred(best: _Best, request: PlanRequest, insertions: int) -> Iterator[bool]:
 def _reversed(dag: Dag) -> Dag:
     """The DAG with every edge turned round."""
     edges = tuple(
-        StageEdge(tie.child, tie.parent, Link.ALL)
-        if tie.pairs is None
-        else StageEdge(tie.child, tie.parent, Link.SOME, np.column_stack(tie.pairs[::-1]))
-        for tie in ties_of(dag).ties
+        StageEdge(dependency.child, dependency.parent, Link.ALL)
+        if dependency.pairs is None
+        else StageEdge(
+            dependency.child, dependency.parent, Link.SOME, np.column_stack(dependency.pairs[::-1])
+        )
+        for dependency in dependencies_of(dag).dependencies
     )
     return replace(dag, edges=edges)

@@ -13,7 +13,7 @@ import numpy as np
 
 from am.plan.heft_kernels import Chains, Wants, insert_all
 from am.plan.options import read_value
-from am.plan.paths import Tie, Ties, levels, ties_of
+from am.plan.paths import Dependencies, Dependency, dependencies_of, levels
 from am.plan.registry import PlanRequest
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.errors import InputError
@@ -59,37 +59,47 @@ def schedule(
     a task fits on no machine.
     """
     machines.check_fits(dag)
-    ties = ties_of(dag)
+    dependencies = dependencies_of(dag)
     share = np.bincount(kind, minlength=costs.shape[1]) / max(1, machines.count)
-    ranks = upward_ranks(ties, costs @ share, waits)
+    ranks = upward_ranks(dependencies, costs @ share, waits)
     # a parent's rank is at least its child's, and equal only where nothing lasts
-    order = np.lexsort((np.arange(dag.tasks), levels(ties), -ranks))
+    order = np.lexsort((np.arange(dag.tasks), levels(dependencies), -ranks))
     anywhere = np.full(dag.tasks, -1, dtype=np.int64)
-    return _insert(dag, machines, ties, (costs, kind, waits), order, anywhere)
+    return _insert(dag, machines, dependencies, (costs, kind, waits), order, anywhere)
 
 
-def upward_ranks(ties: Ties, mean_s: Floats, waits: Waits) -> Floats:
+def upward_ranks(dependencies: Dependencies, mean_s: Floats, waits: Waits) -> Floats:
     """rank_u (equation 5), shape (n,), s, of mean costs (n,) and of waits by pair of stages."""
-    path = np.zeros(ties.tasks)
-    place = {stage: at for at, stage in enumerate(ties.order or ())}
-    last_first = sorted(ties.ties, key=lambda tie: -place.get(tie.parent, 0))
-    levels(ties)  # raises where tasks depend on each other in a circle
+    path = np.zeros(dependencies.tasks)
+    place = {stage: at for at, stage in enumerate(dependencies.order or ())}
+    last_first = sorted(
+        dependencies.dependencies, key=lambda dependency: -place.get(dependency.parent, 0)
+    )
+    levels(dependencies)  # raises where tasks depend on each other in a circle
     while True:
         before = path.copy()
-        for tie in last_first:
-            _relax(ties, tie, path, mean_s, waits.get((tie.parent, tie.child), 0.0))
+        for dependency in last_first:
+            _relax(
+                dependencies,
+                dependency,
+                path,
+                mean_s,
+                waits.get((dependency.parent, dependency.child), 0.0),
+            )
         if np.array_equal(before, path):
             return path + mean_s
 
 
-def _relax(ties: Ties, tie: Tie, path: Floats, mean_s: Floats, wait_s: float) -> None:
-    """Raise the parents' paths to what one tie demands."""
-    if tie.pairs is None:
-        above, below = ties.span(tie.parent), ties.span(tie.child)
+def _relax(
+    dependencies: Dependencies, dependency: Dependency, path: Floats, mean_s: Floats, wait_s: float
+) -> None:
+    """Raise the parents' paths to what one dependency demands."""
+    if dependency.pairs is None:
+        above, below = dependencies.span(dependency.parent), dependencies.span(dependency.child)
         longest = (path[below] + mean_s[below]).max() + wait_s
         np.maximum(path[above], longest, out=path[above])
     else:
-        parents, children = tie.pairs
+        parents, children = dependency.pairs
         np.maximum.at(path, parents, path[children] + mean_s[children] + wait_s)
 
 
@@ -97,12 +107,12 @@ def timed(found: Plan, dag: Dag, machines: Machines) -> Plan:
     """A plan that was made for machines of equal speed as it would run on unlike ones: every task
     on its machine as early as the order of the plan's starts allows.
     """
-    ties = ties_of(dag)
-    order = np.lexsort((np.arange(dag.tasks), levels(ties), found.start_s))
+    dependencies = dependencies_of(dag)
+    order = np.lexsort((np.arange(dag.tasks), levels(dependencies), found.start_s))
     speeds, kind = np.unique(machines.speed, return_inverse=True)
     costs = dag.duration_s[:, None] / speeds[None, :]
     own: tuple[Floats, Ints, Waits] = (costs, kind.reshape(-1).astype(np.int64), {})
-    placed = _insert(dag, machines, ties, own, order, found.machine.astype(np.int64))
+    placed = _insert(dag, machines, dependencies, own, order, found.machine.astype(np.int64))
     made = _plan_of(found.planner, dag, *placed)
     return replace(made, candidates=found.candidates, explain=found.explain)
 
@@ -110,7 +120,7 @@ def timed(found: Plan, dag: Dag, machines: Machines) -> Plan:
 def _insert(
     dag: Dag,
     machines: Machines,
-    ties: Ties,
+    dependencies: Dependencies,
     costs: tuple[Floats, Ints, Waits],
     order: Ints,
     fixed: Ints,
@@ -133,24 +143,24 @@ def _insert(
         tried=np.full(len(first), -1, dtype=np.int64),
     )
     chains.free[:m] = capacity
-    wants = _wants(dag, ties, np.ascontiguousarray(cost[:, kind[first]]), waits)
+    wants = _wants(dag, dependencies, np.ascontiguousarray(cost[:, kind[first]]), waits)
     machine, start = np.full(n, -1, dtype=np.int64), np.zeros(n)
     insert_all(chains, wants, order.astype(np.int64), fixed, machine, start)
     return machine, start, start + cost[np.arange(n), kind[machine]]
 
 
-def _wants(dag: Dag, ties: Ties, cost: Floats, waits: Waits) -> Wants:
+def _wants(dag: Dag, dependencies: Dependencies, cost: Floats, waits: Waits) -> Wants:
     """The tasks and their sources: single parents over pairs, whole stages over barriers."""
     n = dag.tasks
     rows, sources, wait = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
-    for tie in ties.ties:
-        if tie.pairs is None:
-            rows.append(np.array([n + tie.child]))
-            sources.append(np.array([n + tie.parent]))
+    for dependency in dependencies.dependencies:
+        if dependency.pairs is None:
+            rows.append(np.array([n + dependency.child]))
+            sources.append(np.array([n + dependency.parent]))
         else:
-            rows.append(tie.pairs[1])
-            sources.append(tie.pairs[0])
-        wait.append(np.full(len(rows[-1]), waits.get((tie.parent, tie.child), 0.0)))
+            rows.append(dependency.pairs[1])
+            sources.append(dependency.pairs[0])
+        wait.append(np.full(len(rows[-1]), waits.get((dependency.parent, dependency.child), 0.0)))
     row = np.concatenate(rows)
     by_row = np.argsort(row, kind="stable")
     counts = np.bincount(row, minlength=n + dag.stages)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from am.plan.list_kernels import Flow, run_in_order, run_packing
-from am.plan.paths import Ties, demand_classes, heads, levels, tails, ties_of
+from am.plan.paths import Dependencies, demand_classes, dependencies_of, heads, levels, tails
 from weft.dag import Dag, Floats, Ints, Machines
 
 _LEAVES_MAX = 1 << 24  # scores kept at once, 8 bytes each and as much again above them
@@ -11,43 +11,45 @@ _LEAVES_MAX = 1 << 24  # scores kept at once, 8 bytes each and as much again abo
 Placement = tuple[Ints, Floats]  # machine and start of each task, shape (n,), s
 
 
-def in_order(dag: Dag, machines: Machines, order: Ints, ties: Ties | None = None) -> Placement:
+def in_order(
+    dag: Dag, machines: Machines, order: Ints, dependencies: Dependencies | None = None
+) -> Placement:
     """At every event scan the ready tasks in `order`, start all that fit (docs/rules.md, rule 68).
 
     `order` is a permutation of the tasks; raises InputError where a task fits on no machine.
     """
     machines.check_fits(dag)
-    ties = ties_of(dag) if ties is None else ties
-    flow = _flow(dag, machines, ties, order)
-    run_in_order(flow, _tolerance_s(dag, machines, ties))
+    dependencies = dependencies_of(dag) if dependencies is None else dependencies
+    flow = _flow(dag, machines, dependencies, order)
+    run_in_order(flow, _tolerance_s(dag, machines, dependencies))
     return flow.machine, flow.start
 
 
 def by_level(dag: Dag, machines: Machines) -> Placement:
     """By hop count from the sources, then in the order of the job's file (Graphene section 8.1)."""
-    ties = ties_of(dag)
-    return in_order(dag, machines, np.argsort(levels(ties), kind="stable"), ties)
+    dependencies = dependencies_of(dag)
+    return in_order(dag, machines, np.argsort(levels(dependencies), kind="stable"), dependencies)
 
 
 def by_path(dag: Dag, machines: Machines) -> Placement:
     """By the longest path, a task's own duration included (Graphene section 2.2)."""
-    ties = ties_of(dag)
-    order = by_key(dag, machines, -(tails(ties, dag.duration_s) + dag.duration_s))
-    return in_order(dag, machines, order, ties)
+    dependencies = dependencies_of(dag)
+    order = by_key(dag, machines, -(tails(dependencies, dag.duration_s) + dag.duration_s))
+    return in_order(dag, machines, order, dependencies)
 
 
 def best_packing(dag: Dag, machines: Machines) -> Placement:
     """At every event start the (task, machine) pair with the largest dot product (Tetris)."""
     machines.check_fits(dag)
-    ties = ties_of(dag)
-    flow = _flow(dag, machines, ties, np.arange(dag.tasks))
+    dependencies = dependencies_of(dag)
+    flow = _flow(dag, machines, dependencies, np.arange(dag.tasks))
     total = machines.total
     dominant = (flow.need / np.where(total > 0, total, 1.0)).max(axis=1, initial=0.0)
     size = 1
     while len(flow.need) * _leaves(machines.count, size) > _LEAVES_MAX and size < machines.count:
         size *= 2
     tree = np.full((len(flow.need), 2 * _leaves(machines.count, size)), -1.0)
-    run_packing(flow, dominant, tree, size, _tolerance_s(dag, machines, ties))
+    run_packing(flow, dominant, tree, size, _tolerance_s(dag, machines, dependencies))
     return flow.machine, flow.start
 
 
@@ -62,18 +64,18 @@ def _leaves(machines: int, size: int) -> int:
     return int(1 << (-(-machines // size) - 1).bit_length())
 
 
-def _tolerance_s(dag: Dag, machines: Machines, ties: Ties) -> float:
+def _tolerance_s(dag: Dag, machines: Machines, dependencies: Dependencies) -> float:
     """Ends closer than this are one event: 1e-9 of the horizon (docs/rules.md, rule 2)."""
     total = machines.total
     work = dag.duration_s @ dag.demand / np.where(total > 0, total, 1.0)
-    path = (heads(ties, dag.duration_s) + dag.duration_s).max(initial=0.0)
+    path = (heads(dependencies, dag.duration_s) + dag.duration_s).max(initial=0.0)
     return 1e-9 * float(max(path, work.max(initial=0.0)))
 
 
-def _flow(dag: Dag, machines: Machines, ties: Ties, order: Ints) -> Flow:
+def _flow(dag: Dag, machines: Machines, dependencies: Dependencies, order: Ints) -> Flow:
     n = dag.tasks
     need, kind = demand_classes(dag)
-    links = ties.links()
+    links = dependencies.links()
     rank = np.empty(n, dtype=np.int64)
     rank[order] = np.arange(n)
     heap_at = np.concatenate([[0], np.cumsum(np.bincount(kind, minlength=len(need)))])

@@ -10,7 +10,7 @@ import math
 from am.plan.bounds.bounds import bounds_of
 from am.plan.exact_model import ExactModel
 from am.plan.list_schedule import Placement, by_key, in_order
-from am.plan.paths import tails, ties_of
+from am.plan.paths import dependencies_of, tails
 from am.plan.registry import PlanRequest
 from weft.errors import InputError
 from weft.plain import Options, Table
@@ -58,9 +58,9 @@ def plan(request: PlanRequest) -> Plan:
 def _first_guess(request: PlanRequest) -> Placement:
     """The better of two list schedules, so that no time limit leaves the job without a plan."""
     dag, machines = request.dag, request.machines
-    ties = ties_of(dag)
-    keys = (tails(ties, dag.duration_s) + dag.duration_s, dag.duration_s)
-    guesses = [in_order(dag, machines, by_key(dag, machines, -key), ties) for key in keys]
+    dependencies = dependencies_of(dag)
+    keys = (tails(dependencies, dag.duration_s) + dag.duration_s, dag.duration_s)
+    guesses = [in_order(dag, machines, by_key(dag, machines, -key), dependencies) for key in keys]
     return min(guesses, key=lambda guess: float((guess[1] + dag.duration_s).max(initial=0.0)))
 
 

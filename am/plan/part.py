@@ -7,7 +7,7 @@ import numpy as np
 
 from am.plan.link_kernels import topological
 from am.plan.part_kernels import Part, Ranks
-from am.plan.paths import ties_of
+from am.plan.paths import dependencies_of
 from weft.dag import Dag, Floats, Ints, Machines, holds
 from weft.errors import InputError
 
@@ -73,7 +73,7 @@ class Grid:
 
 def part_of(dag: Dag, machines: Machines, grid: Grid) -> Part:
     """The part that is a whole (sub-)DAG; raises InputError where tasks wait in a circle."""
-    links = ties_of(dag).links()
+    links = dependencies_of(dag).links()
     order = np.empty(dag.tasks, np.int64)
     if topological(links, links.waits(np.ones(dag.tasks, dtype=np.bool_)), order) < dag.tasks:
         raise InputError("stages", "the tasks depend on each other in a circle")

@@ -12,7 +12,7 @@ from weft.job import parents_first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tie:
+class Dependency:
     """All task edges from one stage to another; `pairs` is None for a barrier.
 
     `pairs` holds the parents' and the children's task numbers, distinct, shape (edges,) each.
@@ -22,21 +22,21 @@ class Tie:
     child: int
     pairs: tuple[Ints, Ints] | None = None
 
-    def reversed(self) -> "Tie":
+    def reversed(self) -> "Dependency":
         """The same edges with time running backwards."""
-        return Tie(self.child, self.parent, None if self.pairs is None else self.pairs[::-1])
+        return Dependency(self.child, self.parent, None if self.pairs is None else self.pairs[::-1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ties:
-    """The edges of a DAG, at most one tie for a pair of stages.
+class Dependencies:
+    """The edges of a DAG, at most one dependency for a pair of stages.
 
     `order` has the stages, parents first; None where stages depend on each other in a circle
     although their tasks do not (possible with listed pairs only).
     """
 
     first: Ints
-    ties: tuple[Tie, ...]
+    dependencies: tuple[Dependency, ...]
     order: tuple[int, ...] | None
 
     @property
@@ -48,104 +48,114 @@ class Ties:
         """The task numbers of a stage as a slice."""
         return slice(int(self.first[stage]), int(self.first[stage + 1]))
 
-    def reversed(self) -> "Ties":
+    def reversed(self) -> "Dependencies":
         """The same edges with time running backwards: tails become heads."""
-        turned = tuple(tie.reversed() for tie in self.ties)
-        return Ties(self.first, turned, None if self.order is None else self.order[::-1])
+        turned = tuple(dependency.reversed() for dependency in self.dependencies)
+        return Dependencies(self.first, turned, None if self.order is None else self.order[::-1])
 
     def links(self) -> Links:
         """The same edges as compiled code counts them down."""
-        stages = [(tie.parent, tie.child) for tie in self.ties if tie.pairs is None]
-        pairs = [tie.pairs for tie in self.ties if tie.pairs is not None]
+        stages = [
+            (dependency.parent, dependency.child)
+            for dependency in self.dependencies
+            if dependency.pairs is None
+        ]
+        pairs = [
+            dependency.pairs for dependency in self.dependencies if dependency.pairs is not None
+        ]
         return links_of(self.first, barrier_ends(stages), joined(pairs))
 
-    def by_child(self) -> Iterator[tuple[int, list[Tie]]]:
-        """Stages, parents first, with the ties into them; needs `order`."""
-        into: list[list[Tie]] = [[] for _ in range(len(self.first) - 1)]
-        for tie in self.ties:
-            into[tie.child].append(tie)
+    def by_child(self) -> Iterator[tuple[int, list[Dependency]]]:
+        """Stages, parents first, with the dependencies of each; needs `order`."""
+        into: list[list[Dependency]] = [[] for _ in range(len(self.first) - 1)]
+        for dependency in self.dependencies:
+            into[dependency.child].append(dependency)
         assert self.order is not None
         return ((stage, into[stage]) for stage in self.order)
 
 
-def ties_of(dag: Dag) -> Ties:
+def dependencies_of(dag: Dag) -> Dependencies:
     """The edges of a DAG; one-to-one edges and listed pairs become task pairs (linear in tasks)."""
     grouped: dict[tuple[int, int], list[StageEdge]] = {}
     for edge in dag.edges:
         grouped.setdefault((edge.parent, edge.child), []).append(edge)
-    ties = tuple(_tie(dag, edges) for edges in grouped.values())
-    return Ties(dag.first, ties, _stage_order(dag.stages, ties))
+    dependencies = tuple(_dependency(dag, edges) for edges in grouped.values())
+    return Dependencies(dag.first, dependencies, _stage_order(dag.stages, dependencies))
 
 
-def heads(ties: Ties, weight: Floats) -> Floats:
+def heads(dependencies: Dependencies, weight: Floats) -> Floats:
     """The heaviest path into each task, its own weight left out, shape (n,).
 
     Raises InputError where tasks depend on each other in a circle.
     """
-    head = np.zeros(ties.tasks)
-    if ties.order is None:
-        return _settle(ties, list(ties.ties), head, weight)
-    for _, into in ties.by_child():
-        inside = [tie for tie in into if tie.parent == tie.child]
-        for tie in into:
-            relax(ties, tie, head, weight)
+    head = np.zeros(dependencies.tasks)
+    if dependencies.order is None:
+        return _settle(dependencies, list(dependencies.dependencies), head, weight)
+    for _, into in dependencies.by_child():
+        inside = [dependency for dependency in into if dependency.parent == dependency.child]
+        for dependency in into:
+            relax(dependencies, dependency, head, weight)
         if inside:
-            _settle(ties, inside, head, weight)
+            _settle(dependencies, inside, head, weight)
     return head
 
 
-def tails(ties: Ties, weight: Floats) -> Floats:
+def tails(dependencies: Dependencies, weight: Floats) -> Floats:
     """The heaviest path out of each task, its own weight left out, shape (n,)."""
-    return heads(ties.reversed(), weight)
+    return heads(dependencies.reversed(), weight)
 
 
-def levels(ties: Ties) -> Ints:
+def levels(dependencies: Dependencies) -> Ints:
     """The longest hop count from a source to each task, shape (n,)."""
-    return heads(ties, np.ones(ties.tasks)).astype(np.int64)
+    return heads(dependencies, np.ones(dependencies.tasks)).astype(np.int64)
 
 
-def relax(ties: Ties, tie: Tie, head: Floats, weight: Floats) -> None:
-    """Raise the children's `head` to what one tie demands."""
-    if tie.pairs is None:
-        above, below = ties.span(tie.parent), ties.span(tie.child)
+def relax(dependencies: Dependencies, dependency: Dependency, head: Floats, weight: Floats) -> None:
+    """Raise the children's `head` to what one dependency demands."""
+    if dependency.pairs is None:
+        above, below = dependencies.span(dependency.parent), dependencies.span(dependency.child)
         np.maximum(head[below], (head[above] + weight[above]).max(), out=head[below])
     else:
-        parents, children = tie.pairs
+        parents, children = dependency.pairs
         np.maximum.at(head, children, head[parents] + weight[parents])
 
 
-def whole_ancestors(ties: Ties) -> tuple[Flags, Flags]:
+def whole_ancestors(dependencies: Dependencies) -> tuple[Flags, Flags]:
     """What must precede a stage, kept by stage; needs `order`; shapes (stages, stages).
 
     before[c, s]: every task of s is an ancestor of every task of c. reach[c, s]: every task of s is
     in c or has a descendant in c.
     """
-    stages = len(ties.first) - 1
+    stages = len(dependencies.first) - 1
     before = np.zeros((stages, stages), dtype=bool)
     reach = np.eye(stages, dtype=bool)
-    for stage, into in ties.by_child():
-        for tie in into:
-            if tie.parent == stage:
+    for stage, into in dependencies.by_child():
+        for dependency in into:
+            if dependency.parent == stage:
                 continue
-            before[stage] |= precede(ties, tie, before, reach)
-            if tie.pairs is None or all_met(ties, tie.parent, tie.pairs[0]):
-                reach[stage] |= reach[tie.parent]
+            before[stage] |= precede(dependencies, dependency, before, reach)
+            if dependency.pairs is None or all_met(
+                dependencies, dependency.parent, dependency.pairs[0]
+            ):
+                reach[stage] |= reach[dependency.parent]
         reach[stage] |= before[stage]
     return before, reach
 
 
-def precede(ties: Ties, tie: Tie, before: Flags, reach: Flags) -> Flags:
-    """The stages that one tie puts wholly before all of its child stage, shape (stages,)."""
-    if tie.pairs is None:
-        return np.asarray(reach[tie.parent])
-    if all_met(ties, tie.child, tie.pairs[1]):
-        return np.asarray(before[tie.parent])
+def precede(
+    dependencies: Dependencies, dependency: Dependency, before: Flags, reach: Flags
+) -> Flags:
+    """The stages that one dependency puts wholly before all of its child stage, shape (stages,)."""
+    if dependency.pairs is None:
+        return np.asarray(reach[dependency.parent])
+    if all_met(dependencies, dependency.child, dependency.pairs[1]):
+        return np.asarray(before[dependency.parent])
     return np.zeros(len(before), dtype=bool)
 
 
-def all_met(ties: Ties, stage: int, tasks: Ints) -> bool:
+def all_met(dependencies: Dependencies, stage: int, tasks: Ints) -> bool:
     """Whether the tasks listed include all of a stage's."""
-    return len(np.unique(tasks)) == int(ties.first[stage + 1] - ties.first[stage])
+    return len(np.unique(tasks)) == int(dependencies.first[stage + 1] - dependencies.first[stage])
 
 
 def one_to_one_pairs(parents: int, children: int) -> tuple[Ints, Ints]:
@@ -157,10 +167,10 @@ def one_to_one_pairs(parents: int, children: int) -> tuple[Ints, Ints]:
     return child * parents // children, child
 
 
-def _tie(dag: Dag, edges: list[StageEdge]) -> Tie:
+def _dependency(dag: Dag, edges: list[StageEdge]) -> Dependency:
     parent, child = edges[0].parent, edges[0].child
     if any(edge.link is Link.ALL for edge in edges):
-        return Tie(parent, child)
+        return Dependency(parent, child)
     found: list[tuple[Ints, Ints]] = []
     for edge in edges:
         if edge.pairs is None:
@@ -176,27 +186,29 @@ def _tie(dag: Dag, edges: list[StageEdge]) -> Tie:
         codes = np.unique(codes)
         parents, children = codes // dag.tasks, codes % dag.tasks
     if parent != child and len(codes) == dag.size(parent) * dag.size(child):
-        return Tie(parent, child)
-    return Tie(parent, child, (parents, children))
+        return Dependency(parent, child)
+    return Dependency(parent, child, (parents, children))
 
 
-def _settle(ties: Ties, among: list[Tie], head: Floats, weight: Floats) -> Floats:
+def _settle(
+    dependencies: Dependencies, among: list[Dependency], head: Floats, weight: Floats
+) -> Floats:
     """Repeat until nothing moves: for the rare edges that follow no order of stages."""
-    longest = ties.tasks + 1
+    longest = dependencies.tasks + 1
     for _ in range(longest):
         before = head.copy()
-        for tie in among:
-            relax(ties, tie, head, weight)
+        for dependency in among:
+            relax(dependencies, dependency, head, weight)
         if np.array_equal(before, head):
             return head
     raise InputError("stages", "the tasks depend on each other in a circle")
 
 
-def _stage_order(stages: int, ties: tuple[Tie, ...]) -> tuple[int, ...] | None:
+def _stage_order(stages: int, dependencies: tuple[Dependency, ...]) -> tuple[int, ...] | None:
     parents: list[list[int]] = [[] for _ in range(stages)]
-    for tie in ties:
-        if tie.parent != tie.child:
-            parents[tie.child].append(tie.parent)
+    for dependency in dependencies:
+        if dependency.parent != dependency.child:
+            parents[dependency.child].append(dependency.parent)
     order = parents_first(parents)
     return tuple(order) if len(order) == stages else None
 

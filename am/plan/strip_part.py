@@ -9,7 +9,7 @@ import numpy as np
 
 from am.plan.bounds.cuts import split
 from am.plan.list_schedule import by_key, in_order
-from am.plan.paths import heads, ties_of
+from am.plan.paths import dependencies_of, heads
 from am.plan.registry import PlanRequest
 from weft.dag import Dag, Ints, Machines
 from weft.plan import Plan, plan_of_starts
@@ -41,7 +41,7 @@ def _levels(dag: Dag) -> list[tuple[Ints, Dag]]:
     stack = [(np.arange(dag.tasks), dag, False)]
     while stack:
         tasks, part, done = stack.pop()
-        head = heads(ties_of(part), part.duration_s)
+        head = heads(dependencies_of(part), part.duration_s)
         end = head + part.duration_s
         height = float(end.max(initial=0.0))
         if done or height == 0:

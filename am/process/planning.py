@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from am.plan.machines import machines_of
 from am.plan.registry import QUICK, PlanRequest, planned
 from am.plan.reuse import PlanShelf, structure_key
-from am.plan.told import machines_of
 from weft.dag import Dag, Machines, dag_of_job
 from weft.effects import MakePlan, PlanReady
 from weft.errors import WeftError

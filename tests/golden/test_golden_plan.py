@@ -10,7 +10,7 @@ from am.plan.bounds.cuts import cut, split
 from am.plan.list_schedule import in_order
 from am.plan.part import Grid, part_of
 from am.plan.part_kernels import C, P, S, T
-from am.plan.paths import tails, ties_of
+from am.plan.paths import dependencies_of, tails
 from am.plan.registry import PlanRequest, planner
 from am.plan.scores import frag_scores, long_scores, stage_work_s, steady_scores
 from am.plan.search import PreparedPart, _run, prepared_parts
@@ -126,7 +126,7 @@ def check_orders(
         if key in expected:
             start = build(ours, dag, machines).start_s[[ids.index(t) for t in expected[key]]]
             assert (np.diff(start) >= -1e-9).all(), key
-    paths = tails(ties_of(dag), dag.duration_s) + dag.duration_s
+    paths = tails(dependencies_of(dag), dag.duration_s) + dag.duration_s
     for name, length in expected.get("cp_lengths", Table({})).items():
         assert paths[ids.index(name)] == pytest.approx(length, abs=exact)
     capacity = list(machines.capacity[0])

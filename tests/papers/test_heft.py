@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from am.plan.heft import schedule, upward_ranks
-from am.plan.paths import ties_of
+from am.plan.paths import dependencies_of
 from am.plan.registry import PlanRequest, planned, planner_parameters
 from am.plan.validate import violations
 from weft.dag import Dag, Link, Machines, StageEdge
@@ -44,7 +44,7 @@ def dag(sizes: list[int], duration_s: list[float], edges: list[tuple[int, int]])
 def test_the_papers_example_has_its_ranks_and_its_schedule_of_80() -> None:
     """Ranks of table 3 and the schedule of figure 3a, by the function that the planner calls."""
     example = dag([1] * 10, [1.0] * 10, list(BY_STAGE))
-    ranks = upward_ranks(ties_of(example), COSTS.mean(axis=1), BY_STAGE)
+    ranks = upward_ranks(dependencies_of(example), COSTS.mean(axis=1), BY_STAGE)
     assert ranks == pytest.approx(RANKS, abs=5e-4)
     machine, start, end = schedule(
         example, Machines.alike(3, [1.0]), COSTS, np.arange(3, dtype=np.int64), BY_STAGE

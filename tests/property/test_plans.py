@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from am.plan.bounds.bounds import bounds_of
 from am.plan.bounds.cuts import cut, split
-from am.plan.paths import heads, levels, tails, ties_of
+from am.plan.paths import dependencies_of, heads, levels, tails
 from am.plan.registry import PLANNERS, PlanRequest, planned, planner
 from am.plan.reuse import plan_from_data, plan_key, plan_to_data
 from am.plan.validate import violations
@@ -200,8 +200,12 @@ def test_cuts_are_sound_and_all_are_found(dag: Dag) -> None:
 @given(dag=dags())
 def test_paths_by_stage_are_the_paths_by_task(dag: Dag) -> None:
     """Heads, tails and levels equal those over every single task edge."""
-    ties = ties_of(dag)
-    head, tail, level = heads(ties, dag.duration_s), tails(ties, dag.duration_s), levels(ties)
+    dependencies = dependencies_of(dag)
+    head, tail, level = (
+        heads(dependencies, dag.duration_s),
+        tails(dependencies, dag.duration_s),
+        levels(dependencies),
+    )
     edges = sorted(dag.task_edges(), key=lambda edge: level[edge[0]])
     slow_head, slow_tail = np.zeros(dag.tasks), np.zeros(dag.tasks)
     for parent, child in edges:

@@ -11,7 +11,7 @@ from am.plan.bounds.cuts import cut, split
 from am.plan.bounds.destructive_bound import WORK, Spans
 from am.plan.bounds.stage_groups import Groups, groups_of, work_s
 from am.plan.bounds.strong_bound import strong_bound
-from am.plan.paths import Ties, heads, ties_of
+from am.plan.paths import Dependencies, dependencies_of, heads
 from weft.dag import Dag, Floats, Machines
 
 
@@ -51,10 +51,10 @@ def bounds_of(dag: Dag, machines: Machines, work: int = WORK) -> Bounds:
     if dag.tasks == 0:
         return Bounds(0.0, 0.0, 0.0, 0.0, 0.0, 0)
     total = machines.total
-    ties = ties_of(dag)
-    cp_len = _longest(ties, dag.duration_s)
+    dependencies = dependencies_of(dag)
+    cp_len = _longest(dependencies, dag.duration_s)
     t_work = work_s(dag.duration_s, dag.demand, total)
-    mod_cp = _mod_cp(dag, ties, total)
+    mod_cp = _mod_cp(dag, dependencies, total)
     parts = cut(dag)
     new_lb = strong_lb = 0.0
     doubtful: list[tuple[float, Spans]] = []
@@ -76,30 +76,32 @@ def bounds_of(dag: Dag, machines: Machines, work: int = WORK) -> Bounds:
 
 def _part_bound(part: Dag, total: Floats) -> float:
     """One summand of eq. 1d: group, replace barriers, take the largest of 1a, 1b and 1c."""
-    ties = ties_of(part)
+    dependencies = dependencies_of(part)
     best = work_s(part.duration_s, part.demand, total)
     for merge in (False, True):
-        groups = groups_of(part, ties, total, merge=merge)
-        best = max(best, _longest(ties, _with_barriers(part, ties, groups)))
+        groups = groups_of(part, dependencies, total, merge=merge)
+        best = max(best, _longest(dependencies, _with_barriers(part, dependencies, groups)))
         best = max(best, _heaviest_path(groups))
     return best
 
 
-def _mod_cp(dag: Dag, ties: Ties, total: Floats) -> float:
+def _mod_cp(dag: Dag, dependencies: Dependencies, total: Floats) -> float:
     """Eq. 1c of the whole DAG, merged and unmerged, the larger."""
-    return max(_heaviest_path(groups_of(dag, ties, total, merge=merge)) for merge in (False, True))
+    return max(
+        _heaviest_path(groups_of(dag, dependencies, total, merge=merge)) for merge in (False, True)
+    )
 
 
-def _longest(ties: Ties, weight: Floats) -> float:
-    return float((heads(ties, weight) + weight).max(initial=0.0))
+def _longest(dependencies: Dependencies, weight: Floats) -> float:
+    return float((heads(dependencies, weight) + weight).max(initial=0.0))
 
 
-def _with_barriers(dag: Dag, ties: Ties, groups: Groups) -> Floats:
+def _with_barriers(dag: Dag, dependencies: Dependencies, groups: Groups) -> Floats:
     """Durations for eq. 1a: tasks of a barrier group last as long as the group."""
     weight = dag.duration_s.copy()
     for stage, group in enumerate(groups.of_stage):
         if groups.barrier[group]:
-            weight[ties.span(stage)] = groups.whole[group]
+            weight[dependencies.span(stage)] = groups.whole[group]
     return weight
 
 

@@ -6,7 +6,7 @@ asks that every task before a cut is an ancestor of every task after it.
 
 import numpy as np
 
-from am.plan.paths import Tie, Ties, levels, ties_of
+from am.plan.paths import Dependencies, Dependency, dependencies_of, levels
 from weft.dag import Dag, Ints, Link, StageEdge
 
 
@@ -19,15 +19,15 @@ def cut(dag: Dag) -> list[Ints]:
     """
     if dag.tasks == 0:
         return []
-    ties = ties_of(dag)
-    level = levels(ties)
+    dependencies = dependencies_of(dag)
+    level = levels(dependencies)
     deepest = int(level.max())
-    ahead = _nearest_child(ties, level, deepest + 1)
+    ahead = _nearest_child(dependencies, level, deepest + 1)
     last = np.zeros(deepest + 2, dtype=np.int64)  # last[L]: tasks up to L without a child up to L
     np.add.at(last, level, 1)
     np.add.at(last, ahead, -1)
     last = np.cumsum(last)
-    count = _parents_among_last(ties, level, ahead)
+    count = _parents_among_last(dependencies, level, ahead)
     fewest = np.full(deepest + 1, np.iinfo(np.int64).max)
     np.minimum.at(fewest, level, count)
     starts = [0] + [k + 1 for k in range(deepest) if fewest[k + 1] == last[k]]
@@ -46,8 +46,8 @@ def split(dag: Dag, parts: list[Ints]) -> list[Dag]:
     stage_of = dag.stage_of
     stages = [np.unique(stage_of[tasks]) for tasks in parts]
     edges: list[list[StageEdge]] = [[] for _ in parts]
-    for tie in ties_of(dag).ties:
-        for index, edge in _edges_inside(dag, tie, part, number, stages):
+    for dependency in dependencies_of(dag).dependencies:
+        for index, edge in _edges_inside(dag, dependency, part, number, stages):
             edges[index].append(edge)
     return [
         Dag(
@@ -62,50 +62,54 @@ def split(dag: Dag, parts: list[Ints]) -> list[Dag]:
     ]
 
 
-def _nearest_child(ties: Ties, level: Ints, none: int) -> Ints:
+def _nearest_child(dependencies: Dependencies, level: Ints, none: int) -> Ints:
     """The smallest level among each task's children, `none` without children."""
-    ahead = np.full(ties.tasks, none, dtype=np.int64)
-    for tie in ties.ties:
-        if tie.pairs is None:
-            above = ties.span(tie.parent)
-            np.minimum(ahead[above], level[ties.span(tie.child)].min(), out=ahead[above])
+    ahead = np.full(dependencies.tasks, none, dtype=np.int64)
+    for dependency in dependencies.dependencies:
+        if dependency.pairs is None:
+            above = dependencies.span(dependency.parent)
+            np.minimum(
+                ahead[above], level[dependencies.span(dependency.child)].min(), out=ahead[above]
+            )
         else:
-            np.minimum.at(ahead, tie.pairs[0], level[tie.pairs[1]])
+            np.minimum.at(ahead, dependency.pairs[0], level[dependency.pairs[1]])
     return ahead
 
 
-def _parents_among_last(ties: Ties, level: Ints, ahead: Ints) -> Ints:
+def _parents_among_last(dependencies: Dependencies, level: Ints, ahead: Ints) -> Ints:
     """How many parents of each task have no child on an earlier level than it."""
-    count = np.zeros(ties.tasks, dtype=np.int64)
-    for tie in ties.ties:
-        if tie.pairs is None:
-            below = ties.span(tie.child)
-            nearest = np.sort(ahead[ties.span(tie.parent)])
+    count = np.zeros(dependencies.tasks, dtype=np.int64)
+    for dependency in dependencies.dependencies:
+        if dependency.pairs is None:
+            below = dependencies.span(dependency.child)
+            nearest = np.sort(ahead[dependencies.span(dependency.parent)])
             count[below] += np.searchsorted(nearest, level[below], side="right")
             count[below] -= np.searchsorted(nearest, level[below], side="left")
         else:
-            parents, children = tie.pairs
+            parents, children = dependency.pairs
             np.add.at(count, children, ahead[parents] == level[children])
     return count
 
 
 def _edges_inside(
-    dag: Dag, tie: Tie, part: Ints, number: Ints, stages: list[Ints]
+    dag: Dag, dependency: Dependency, part: Ints, number: Ints, stages: list[Ints]
 ) -> list[tuple[int, StageEdge]]:
-    """A tie's edges inside each part, in the part's own stage and task numbers."""
-    above = np.unique(part[dag.first[tie.parent] : dag.first[tie.parent + 1]])
-    below = np.unique(part[dag.first[tie.child] : dag.first[tie.child + 1]])
+    """A dependency's edges inside each part, in the part's own stage and task numbers."""
+    above = np.unique(part[dag.first[dependency.parent] : dag.first[dependency.parent + 1]])
+    below = np.unique(part[dag.first[dependency.child] : dag.first[dependency.child + 1]])
     found = []
     for index in np.intersect1d(above, below).tolist():
         if index < 0:
             continue
-        parent = int(np.searchsorted(stages[index], tie.parent))
-        child = int(np.searchsorted(stages[index], tie.child))
-        if tie.pairs is None:
+        parent = int(np.searchsorted(stages[index], dependency.parent))
+        child = int(np.searchsorted(stages[index], dependency.child))
+        if dependency.pairs is None:
             found.append((index, StageEdge(parent, child, Link.ALL)))
             continue
-        inside = (part[tie.pairs[0]] == index) & (part[tie.pairs[1]] == index)
+        inside = (part[dependency.pairs[0]] == index) & (part[dependency.pairs[1]] == index)
         if inside.any():
-            pairs = np.column_stack([number[tie.pairs[0][inside]], number[tie.pairs[1][inside]]])
+            pairs = np.column_stack(
+                [number[dependency.pairs[0][inside]], number[dependency.pairs[1][inside]]]
+            )
             found.append((index, StageEdge(parent, child, Link.SOME, pairs)))
     return found

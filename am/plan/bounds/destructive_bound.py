@@ -12,7 +12,7 @@ from am.plan.bounds.destructive_kernels import LIMIT, SPENT, Problem, refuted
 from am.plan.bounds.fragmentation import loads
 from am.plan.bounds.packing_kernels import Packing, packing_of
 from am.plan.list_schedule import by_level, by_path
-from am.plan.paths import ties_of
+from am.plan.paths import dependencies_of
 from weft.dag import Dag, Floats, Ints, Machines
 
 TASKS_MAX = 500  # beyond, a proof would take too long
@@ -203,12 +203,12 @@ def _problem(dag: Dag, machines: Machines, length: Ints) -> tuple[Problem, Packi
 def _before(dag: Dag) -> np.ndarray:
     """before[i, j]: task i ends before j starts, shape (n, n)."""
     before = np.zeros((dag.tasks, dag.tasks), bool)
-    for tie in ties_of(dag).ties:
-        if tie.pairs is None:
-            before[dag.first[tie.parent] : dag.first[tie.parent + 1],
-                   dag.first[tie.child] : dag.first[tie.child + 1]] = True  # fmt: skip
+    for dependency in dependencies_of(dag).dependencies:
+        if dependency.pairs is None:
+            above, below = dag.tasks_of(dependency.parent), dag.tasks_of(dependency.child)
+            before[above.start : above.stop, below.start : below.stop] = True
         else:
-            before[tie.pairs] = True
+            before[dependency.pairs] = True
     while True:
         matrix = before.astype(np.float32)
         more = before | (matrix @ matrix > 0)

@@ -7,7 +7,7 @@ else they need, and that resource's work bounds the time as any other's does.
 
 import numpy as np
 
-from am.plan.paths import Ties, demand_classes
+from am.plan.paths import Dependencies, demand_classes
 from weft.dag import Dag, Floats, Ints, Machines
 from weft.resources import TOLERANCE
 
@@ -50,7 +50,7 @@ def slots_at_once(demand: Floats, machines: Machines) -> Floats:
     return slots
 
 
-def waves_s(dag: Dag, ties: Ties, machines: Machines) -> Floats:
+def waves_s(dag: Dag, dependencies: Dependencies, machines: Machines) -> Floats:
     """What each stage takes at least on its own, s: waves, longest task; shape (stages,)."""
     first = dag.first[:-1]
     least = np.minimum.reduceat(dag.demand, first, axis=0)

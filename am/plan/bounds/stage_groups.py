@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from am.plan.paths import Ties, heads
+from am.plan.paths import Dependencies, heads
 from weft.dag import Dag, Floats
 from weft.job import parents_first
 
@@ -32,40 +32,47 @@ def work_s(duration_s: Floats, demand: Floats, total: Floats) -> float:
     return float((duration_s @ demand / np.where(total > 0, total, 1.0)).max(initial=0.0))
 
 
-def groups_of(dag: Dag, ties: Ties, total: Floats, *, merge: bool) -> Groups:
+def groups_of(dag: Dag, dependencies: Dependencies, total: Floats, *, merge: bool) -> Groups:
     """Merge stages with equal parents and equal children (Graphene section 6, third idea)."""
-    of_stage = _partition(dag, ties, merge)
+    of_stage = _partition(dag, dependencies, merge)
     count = max(of_stage, default=-1) + 1
-    inside = tuple(tie for tie in ties.ties if tie.parent == tie.child)
+    inside = tuple(
+        dependency
+        for dependency in dependencies.dependencies
+        if dependency.parent == dependency.child
+    )
     longest = dag.duration_s
     if inside:
-        longest = heads(Ties(ties.first, inside, ties.order), dag.duration_s) + dag.duration_s
+        longest = (
+            heads(Dependencies(dependencies.first, inside, dependencies.order), dag.duration_s)
+            + dag.duration_s
+        )
     least = np.full(count, np.inf)
     most = np.zeros(count)
     work = np.zeros((count, dag.demand.shape[1]))
     for stage, group in enumerate(of_stage):
-        span = ties.span(stage)
+        span = dependencies.span(stage)
         least[group] = min(least[group], dag.duration_s[span].min())
         most[group] = max(most[group], longest[span].max())
         work[group] += dag.duration_s[span] @ dag.demand[span]
     barrier = [True] * count
-    for tie in ties.ties:
-        if tie.pairs is not None:
-            barrier[of_stage[tie.parent]] = barrier[of_stage[tie.child]] = False
-    edges = _covering(ties, of_stage)
+    for dependency in dependencies.dependencies:
+        if dependency.pairs is not None:
+            barrier[of_stage[dependency.parent]] = barrier[of_stage[dependency.child]] = False
+    edges = _covering(dependencies, of_stage)
     share = (work / np.where(total > 0, total, 1.0)).max(axis=1, initial=0.0)
     whole = np.maximum(most, share)
     return Groups(of_stage, least, whole, barrier, edges, _sorted_groups(count, edges))
 
 
-def _partition(dag: Dag, ties: Ties, merge: bool) -> list[int]:
+def _partition(dag: Dag, dependencies: Dependencies, merge: bool) -> list[int]:
     if not merge:
         return list(range(dag.stages))
     parents: list[set[int]] = [set() for _ in range(dag.stages)]
     children: list[set[int]] = [set() for _ in range(dag.stages)]
-    for tie in ties.ties:
-        parents[tie.child].add(tie.parent)
-        children[tie.parent].add(tie.child)
+    for dependency in dependencies.dependencies:
+        parents[dependency.child].add(dependency.parent)
+        children[dependency.parent].add(dependency.child)
     known: dict[object, int] = {}
     of_stage = []
     for stage in range(dag.stages):
@@ -75,24 +82,24 @@ def _partition(dag: Dag, ties: Ties, merge: bool) -> list[int]:
     return of_stage
 
 
-def _covering(ties: Ties, of_stage: list[int]) -> list[tuple[int, int]]:
+def _covering(dependencies: Dependencies, of_stage: list[int]) -> list[tuple[int, int]]:
     """The pairs of groups whose tasks all take part in an edge between the two."""
     members: dict[int, list[int]] = {}
     for stage, group in enumerate(of_stage):
         members.setdefault(group, []).append(stage)
     covered: dict[tuple[int, int], list[set[int]]] = {}
     partial: dict[tuple[int, int], list[set[int]]] = {}  # the tasks met, where not the whole stage
-    for tie in ties.ties:
-        pair = (of_stage[tie.parent], of_stage[tie.child])
+    for dependency in dependencies.dependencies:
+        pair = (of_stage[dependency.parent], of_stage[dependency.child])
         if pair[0] == pair[1]:
             continue
         full = covered.setdefault(pair, [set(), set()])
-        for side, stage in enumerate((tie.parent, tie.child)):
-            if tie.pairs is None:
+        for side, stage in enumerate((dependency.parent, dependency.child)):
+            if dependency.pairs is None:
                 full[side].add(stage)
                 continue
-            met = np.unique(tie.pairs[side])
-            span = ties.span(stage)
+            met = np.unique(dependency.pairs[side])
+            span = dependencies.span(stage)
             if len(met) == span.stop - span.start:
                 full[side].add(stage)
             else:
@@ -101,7 +108,7 @@ def _covering(ties: Ties, of_stage: list[int]) -> list[tuple[int, int]]:
     for pair, full in covered.items():
         some = partial.get(pair, [set(), set()])
         if all(
-            stage in full[side] or some[side].issuperset(_numbers(ties, stage))
+            stage in full[side] or some[side].issuperset(_numbers(dependencies, stage))
             for side in (0, 1)
             for stage in members[pair[side]]
         ):
@@ -109,8 +116,8 @@ def _covering(ties: Ties, of_stage: list[int]) -> list[tuple[int, int]]:
     return edges
 
 
-def _numbers(ties: Ties, stage: int) -> range:
-    span = ties.span(stage)
+def _numbers(dependencies: Dependencies, stage: int) -> range:
+    span = dependencies.span(stage)
     return range(span.start, span.stop)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from am.plan.bounds.destructive_bound import Spans, spans_of
 from am.plan.bounds.fragmentation import loads, waves_s
 from am.plan.bounds.parallel_rounds import in_slots_s
-from am.plan.paths import Ties, heads, relax, ties_of, whole_ancestors
+from am.plan.paths import Dependencies, dependencies_of, heads, relax, whole_ancestors
 from weft.dag import Dag, Floats, Ints, Machines
 
 _STAGES_MAX = 1000  # the ancestor sets of more stages cost more than they give
@@ -22,15 +22,15 @@ def strong_bound(dag: Dag, machines: Machines, refute: bool = True) -> tuple[flo
 
     Beside it, with `refute` and where the part is small: what may raise it.
     """
-    ties = ties_of(dag)
+    dependencies = dependencies_of(dag)
     share, kind = loads(dag, machines)
-    waves = waves_s(dag, ties, machines)
+    waves = waves_s(dag, dependencies, machines)
     first = dag.first[:-1]
     busy_s = np.zeros((dag.stages, len(share)))  # task seconds by stage and demand class
     np.add.at(busy_s, (dag.stage_of, kind), dag.duration_s)
     work = busy_s @ share
-    head = _heads(dag, ties, work, waves)
-    tail = _heads(dag, ties.reversed(), work, waves)
+    head = _heads(dag, dependencies, work, waves)
+    tail = _heads(dag, dependencies.reversed(), work, waves)
     low_head, low_tail = np.minimum.reduceat(head, first), np.minimum.reduceat(tail, first)
     by_stage = low_head + waves + low_tail
     longest = float((head + dag.duration_s + tail).max())
@@ -43,31 +43,33 @@ def strong_bound(dag: Dag, machines: Machines, refute: bool = True) -> tuple[flo
     return least_s, spans_of(dag, machines, least_s, head, tail) if refute else None
 
 
-def _heads(dag: Dag, ties: Ties, work: Floats, waves: Floats) -> Floats:
+def _heads(dag: Dag, dependencies: Dependencies, work: Floats, waves: Floats) -> Floats:
     """The larger of the longest path into a task and the work of what must precede it, shape (n,).
 
     What must precede a stage is kept by stage: the stages all of whose tasks are ancestors of all
     of its tasks.
     """
-    if ties.order is None or dag.stages > _STAGES_MAX:
-        return heads(ties, dag.duration_s)
+    if dependencies.order is None or dag.stages > _STAGES_MAX:
+        return heads(dependencies, dag.duration_s)
     head = np.zeros(dag.tasks)
     low = np.zeros(dag.stages)
-    before, _ = whole_ancestors(ties)
-    for stage, into in ties.by_child():
-        for tie in into:
-            if tie.parent != stage:
-                relax(ties, tie, head, dag.duration_s)
+    before, _ = whole_ancestors(dependencies)
+    for stage, into in dependencies.by_child():
+        for dependency in into:
+            if dependency.parent != stage:
+                relax(dependencies, dependency, head, dag.duration_s)
         above = np.flatnonzero(before[stage])
-        span = ties.span(stage)
+        span = dependencies.span(stage)
         if len(above):
             above = above[np.argsort(-low[above], kind="stable")]
             since = low[above] + np.cumsum(work[above], axis=0).max(axis=1)
             least = max(since.max(), (low[above] + waves[above]).max())
             np.maximum(head[span], least, out=head[span])
-        inner = tuple(tie for tie in into if tie.parent == stage)
+        inner = tuple(dependency for dependency in into if dependency.parent == stage)
         if inner:
-            inside = heads(Ties(ties.first, inner, ties.order), dag.duration_s)
+            inside = heads(
+                Dependencies(dependencies.first, inner, dependencies.order), dag.duration_s
+            )
             head[span] = np.maximum(head[span], head[span].min() + inside[span])
         low[stage] = head[span].min()
     return head
