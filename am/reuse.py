@@ -16,7 +16,7 @@ from am.lots import Lot
 from am.pool import Pooled, check_pool
 from am.progress import READY
 from am.single import SingleTasks
-from am.sizes import at_least, container_size, held_by_some, pool_max
+from am.sizes import at_least, held_by_some, pool_max, pool_size
 from am.takeover import Kept, PoolTakeover
 from weft.errors import InvariantError
 from weft.ids import ContainerId, NodeId
@@ -57,7 +57,7 @@ class HoldingWork:
         self.launcher = state.launcher
         self.estimates = state.estimates
         self.machines = accepted.machines
-        self.base = container_size(asker.container, accepted.types, accepted.machines)
+        self.base = pool_size(asker.container, state.job, accepted.types, accepted.machines)
         self.demands = Demands(asker.over_estimate, self.base, accepted.machines)
         self.pool: dict[ContainerId, Pooled] = {}
         self._leaving: dict[ContainerId, NodeId] = {}  # given back, their ends not heard yet

@@ -49,6 +49,17 @@ def size_containers(
             lot.grant = seen_of(lot.grant, sees, types)
 
 
+def pool_size(option: Wanted, job: Job, types: ResourceTypes, machines: Machines) -> Vector:
+    """The size of containers that a job keeps: as `container_size`, or uniform (`UNIFORM`).
+
+    Zeros, so that each task's own size decides, where no machine could hold a uniform one.
+    """
+    if not (isinstance(option, str) and option in UNIFORM):
+        return container_size(option, types, machines)
+    size = uniform_size(option, job, types)
+    return size if held_by_some(size, machines) else (0.0,) * len(types)
+
+
 def container_size(
     option: Mapping[str, float] | float | str, types: ResourceTypes, machines: Machines
 ) -> Vector:

@@ -56,6 +56,7 @@ class Filling:
         "_delta",
         "_fixed",
         "_now",
+        "_single",
         "_tau",
         "_unknown_wait_s",
         "left",
@@ -70,8 +71,10 @@ class Filling:
         delta: float,
         unknown_wait_s: float,
         fixed: bool = False,
+        single: bool = False,
     ) -> None:
         self._fixed = fixed  # wait `unknown_wait_s` whatever a task lasts
+        self._single = single  # one task a container at a time
         self._now = now
         self._tau = tau
         self._delta = delta
@@ -84,6 +87,8 @@ class Filling:
         """Choose tasks for every container that has room."""
         taken: dict[int, int] = {}
         for container in containers:
+            if self._single and container.busy:
+                continue
             size = container.size
             tasks = self._waiting(view, size, taken)
             if not tasks:
@@ -93,7 +98,7 @@ class Filling:
             )
             spot = Spot(container.node, view.racks.get(container.node, ""), free)
             chosen, _ = assign(_nonzero(spot, size), _drop_missing(tasks, size), self._delta)
-            for lot, _level in chosen:
+            for lot, _level in chosen[:1] if self._single else chosen:
                 taken[lot] = taken.get(lot, 0) + 1
                 self.start.append((container.container_id, lot))
                 self.used.add(container.container_id)

@@ -39,11 +39,12 @@ class HoldAsker(Protocol):
     and when it asked to be woken. Semi-clairvoyance is the view's type: `HoldView` names the
     stages whose tasks may start and what the job holds. A holding asker's job has no plan.
 
-    `container` is the capacity of one container: named amounts, or a part of the smallest machine.
-    A stage whose tasks need more gets larger containers. `over_estimate`: see `am.demands`.
+    `container` is the capacity of one container: named amounts, a part of the smallest machine, or
+    what so many of the job's tasks need at most (`am.sizes.UNIFORM`). A stage whose tasks need more
+    gets larger containers. `over_estimate`: see `am.demands`.
     """
 
-    container: Mapping[str, float] | float
+    container: Mapping[str, float] | float | str
     over_estimate: float
 
     def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
@@ -58,6 +59,7 @@ ASKERS: dict[str, str] = {
     "static": "am.ask.static:Static",
     "dynamic": "am.ask.dynamic:Dynamic",
     "disposable": "am.ask.disposable:Disposable",
+    "reuse": "am.ask.reuse:Reuse",
 }
 
 

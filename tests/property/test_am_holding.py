@@ -24,7 +24,7 @@ from weft.job import NO_PREFERENCE, Edge, Job, Preference
 from weft.messages import AskType, ContainersAsked, Outcome
 from weft.presets import preset
 
-HOLDING = ["cobra", "static", "dynamic", "disposable"]
+HOLDING = ["cobra", "static", "dynamic", "disposable", "reuse"]
 CALM = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
