@@ -1,5 +1,6 @@
 """Pictures of an analysis: small tables drawn as the thesis drew them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,12 @@ import numpy as np
 
 from lab.analysis.figures import Figure
 
+LABELS: Mapping[str, str] = {
+    "delay_s": "queueing delay, s", "completion_s": "completion time, s", "at_s": "time, s",
+    "job_instances": "instances of the job", "left_machines": "memory left, machines' worth",
+    "size": "time from the first start to the last end", "machines": "machines", "tasks": "tasks",
+}  # fmt: skip
+SHARES: Mapping[str, str] = {"2.1": "share of jobs", "2.2": "share of instances"}
 CELLS_LOG = ("delay_s", "completion_s", "job_instances")
 
 
@@ -26,13 +33,26 @@ def draw(figure: Figure, rows: Any, path: Path) -> None:
 
 
 def _bars(figure: Figure, rows: Any, axes: Any) -> None:
-    axes.bar([str(x) for x in rows[figure.x]], rows[figure.y])
-    axes.set(xlabel=figure.x, ylabel=figure.y)
+    axes.bar([_name(x) for x in rows[figure.x]], rows[figure.y])
+    axes.set(xlabel=_label(figure, figure.x), ylabel=_label(figure, figure.y))
+
+
+def _label(figure: Figure, column: str) -> str:
+    """What a column says, with its unit."""
+    if column == "instances":
+        return "instances on a machine" + (" (from)" if figure.number == "2.12" else "")
+    return SHARES[figure.number] if column == "share" else LABELS[column]
+
+
+def _name(value: object) -> str:
+    """A category: a number without its fraction, a size without the number that orders it."""
+    return f"{value:.0f}" if isinstance(value, int | float) else str(value).partition(": ")[2]
 
 
 def _steps(figure: Figure, rows: Any, axes: Any) -> None:
     axes.step(np.maximum(rows[figure.x], 0.5), rows[figure.y], where="post")
-    axes.set(xlabel=f"{figure.x} (0 at the left)", ylabel=figure.y, xscale="log", ylim=(0, 1))
+    axes.set(xlabel=f"{_label(figure, figure.x)} (0 at the left)", xscale="log", ylim=(0, 1))
+    axes.set_ylabel(_label(figure, figure.y))
 
 
 def _cells(figure: Figure, rows: Any, axes: Any) -> None:
@@ -47,7 +67,8 @@ def _cells(figure: Figure, rows: Any, axes: Any) -> None:
     drawn = axes.scatter(x, np.maximum(y, 0.5), s=size, c=colour, marker="s", linewidths=0)
     if colour is not None:
         axes.figure.colorbar(drawn, ax=axes, label="mean run time, s")
-    axes.set(xlabel=figure.x, ylabel=f"{figure.y} (0 at the bottom)", yscale="log")
+    axes.set(xlabel=_label(figure, figure.x), yscale="log")
+    axes.set_ylabel(f"{_label(figure, figure.y)} (0 at the bottom)")
 
 
 def _matrix(figure: Figure, rows: Any, axes: Any) -> None:
@@ -55,18 +76,21 @@ def _matrix(figure: Figure, rows: Any, axes: Any) -> None:
     grid = np.full((len(names), len(names)), np.nan)
     for a, b, r in zip(rows["a"], rows["b"], rows["r"], strict=True):
         grid[names.index(a), names.index(b)] = grid[names.index(b), names.index(a)] = r
+    shown = [name.replace("_", " ") for name in names]
     axes.imshow(grid, vmin=-1, vmax=1, cmap="RdBu_r")
     for i in range(len(names)):
         for j in range(len(names)):
-            axes.text(j, i, f"{grid[i, j]:.2f}", ha="center", va="center", fontsize=6)
-    axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=7)
-    axes.set_yticks(range(len(names)), names, fontsize=7)
+            text = f"{grid[i, j]:.2f}".replace("-0.00", "0.00").replace("nan", "")
+            dark = "white" if abs(grid[i, j]) > 0.6 else "black"
+            axes.text(j, i, text, ha="center", va="center", fontsize=6, color=dark)
+    axes.set_xticks(range(len(names)), shown, rotation=60, ha="right", fontsize=7)
+    axes.set_yticks(range(len(names)), shown, fontsize=7)
 
 
 def _lines(figure: Figure, rows: Any, axes: Any) -> None:
     for name in figure.y.split(","):
         axes.plot(rows[figure.x], rows[name], label=name, linewidth=0.8)
-    axes.set(xlabel=figure.x, ylabel="share of the cluster", ylim=(0, None))
+    axes.set(xlabel=_label(figure, figure.x), ylabel="share of the cluster", ylim=(0, None))
     axes.legend(frameon=False)
 
 
@@ -74,7 +98,7 @@ def _groups(figure: Figure, rows: Any, axes: Any) -> None:
     for name, part in rows.groupby("of"):
         axes.step(part[figure.x], part[figure.y], where="mid", label=name)
     axes.axvline(0.0, color="grey", linewidth=0.8)
-    axes.set(xlabel="asked for over used, powers of two", ylabel=figure.y)
+    axes.set(xlabel="asked for over used, powers of two", ylabel=_label(figure, figure.y))
     axes.legend(frameon=False)
 
 

@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,14 @@ def test_what_a_trace_lacks_is_said_and_refused(tmp_path: Path) -> None:
     assert sum("refused" in figure for figure in found.values()) == 11
 
 
+def test_what_has_no_correlation_is_null_in_json(tmp_path: Path) -> None:
+    rows = [instance("a", "M1", 0, 10, "m1"), instance("b", "M1", 0, 10, "m1")]
+    path = written(tmp_path / "i.csv", rows)
+    done = CliRunner().invoke(commands, ["analyse", str(path), "--figure", "2.4", "--json"])
+    found = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+    assert [row["r"] for row in found["2.4"]["rows"]] == [None] * 3
+
+
 def test_every_figure_is_written_with_its_picture(tmp_path: Path) -> None:
     small(tmp_path)
     out = tmp_path / "out"
@@ -149,7 +158,13 @@ def test_every_figure_is_written_with_its_picture(tmp_path: Path) -> None:
     assert "refused" not in done.output
     for figure in FIGURES:
         assert (out / f"figure-{figure.number}.csv").read_text().count("\n") >= 2
-        assert (out / f"figure-{figure.number}.svg").read_text().startswith("<?xml")
+        picture = (out / f"figure-{figure.number}.svg").read_text()
+        assert picture.startswith("<?xml")
+        texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture)
+        assert not [text for text in texts if "_" in text or text.startswith("1:")], (
+            "a column's own name"
+        )
+        assert not [text for text in texts if re.fullmatch(r"\d+\.\d{5,}|-0\.00|nan", text)]
 
 
 @pytest.mark.parametrize(
