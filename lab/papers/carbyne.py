@@ -1,4 +1,4 @@
-"""Carbyne (OSDI 2016): figures 4 to 7, 9 to 12, tables 3 and 4."""
+"""Carbyne (OSDI 2016): figures 4 to 7 and 9 to 11, tables 3 and 4; what they share."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from lab.carbyne_study import PERCENTILES, TABLE_3, TABLE_4
+from lab.papers.carbyne_sweeps import FEW, LENDS, ONLINE_JOBS, ONLINE_S, STRICT
+from lab.papers.carbyne_sweeps import FIGURES as SWEEPS
 from lab.papers.page import Figure, Line, Paper, against, bars, near, over, told
 from lab.papers.runs import (
     SCALE,
@@ -19,15 +21,9 @@ from lab.papers.runs import (
 )
 from lab.trials import Rows, Trial
 
+EQUAL = "drf_strict, equal"
 JOBS, NODES = 40, 12  # at once; 48 machines of the paper's 100, divided as the tasks are
-LOADS = {1: 24, 2: 12, 4: 6, 6: 4}  # machines: 24 stand for the paper's 100
-STRICT, EQUAL, LENDS = "drf_strict", "drf_strict, equal", "drf"
 OFFLINE = ("carbyne", "tetris", "sjf", LENDS, STRICT, EQUAL, "drf, p90 containers")
-FEW = ("carbyne", "tetris", LENDS, STRICT)
-SMALL_JOBS, SMALL_NODES = 20, 6  # half of both, for sweeps of many runs
-ERRORS = (-50, -25, 0, 25, 50)
-ALTRUISM = (0.0, 0.25, 0.5, 0.75, 1.0)
-ONLINE_JOBS, ONLINE_S = 60, 20.0  # section 5.1: Poisson, a mean of 20 s
 
 
 def offline(workload: str, nodes: int, schemes: Sequence[str]) -> dict[str, Trial]:
@@ -88,19 +84,64 @@ def factor_lines(paper: Mapping[str, Any], workload: str, rows: Rows) -> list[Li
     lines = []
     for base, column in ((STRICT, 0), (LENDS, 0), ("tetris", 1)):
         for place, p in enumerate(PERCENTILES):
-            ours = against(rows, "carbyne", base, partial(job_factor, p))
-            theirs = f"{paper[workload][place][column]:.2f}"
-            lines.append(Line(f"{workload}, p{p} over {base}", theirs, told(ours, 2)))
-    slower = against(
-        rows, "carbyne", STRICT, lambda b, own: float(100 * np.mean(jct(b) / jct(own) < 0.999))
-    )
-    seven = ("16", "0.62") if paper is TABLE_3 and workload == "TPC-DS" else ("", "")  # figure 7
-    lines.append(
-        Line(f"{workload}, % of jobs slower than under strict DRF", seven[0], told(slower, 0))
-    )
-    worst = against(rows, "carbyne", STRICT, partial(job_factor, 0))
-    lines.append(Line(f"{workload}, the worst job's factor", seven[1], told(worst, 2)))
+            ours, strict, lends = (
+                against(rows, "carbyne", name, partial(job_factor, p))
+                for name in (base, STRICT, LENDS)
+            )
+            theirs = float(paper[workload][place][column])
+            why = ""
+            if base != "tetris" and lends[0] + lends[1] < theirs < strict[0] - strict[1]:
+                why = "the paper's lies between a DRF that lends and one that does not"
+            lines.append(Line(f"{workload}, p{p} over {base}", f"{theirs:.2f}", told(ours, 2), why))
     return lines
+
+
+def slower(below: float, base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
+    """% of the jobs whose factor of improvement is below a number."""
+    return float(100 * np.mean(jct(base) / jct(own) < below))
+
+
+def figure_7(rows: Rows) -> list[Line]:
+    """Which part of the jobs slows down, and by how much."""
+    lines = []
+    for base in (LENDS, STRICT, "tetris"):
+        for what, below, theirs in (
+            ("slower", 0.999, "16"),
+            ("slower than 0.8 x", 0.8, "at most 4"),
+        ):
+            ours = against(rows, "carbyne", base, partial(slower, below))
+            lines.append(Line(f"% of jobs {what}, over {base}", theirs, told(ours, 0)))
+        worst = against(rows, "carbyne", base, partial(job_factor, 0))
+        lines.append(Line(f"the worst job's factor, over {base}", "0.62", told(worst, 2)))
+    return lines
+
+
+def later(rows: Rows) -> list[float]:
+    """Carbyne's completion times over Tetris's at percentiles 1 to 100 of each, over all seeds."""
+    own, base = (np.concatenate([jct(row) for row in rows[name]]) for name in ("carbyne", "tetris"))
+    at = np.arange(1, 101)
+    return [float(r) for r in np.percentile(own, at) / np.percentile(base, at)]
+
+
+def figure_6(rows: Rows) -> list[Line]:
+    """At how many percentiles the distribution of completion times is worse than Tetris's."""
+    found = later(rows)
+    return [
+        Line("percentiles of 100 at which Carbyne is later than Tetris", "2",
+             f"{sum(ratio > 1.0 for ratio in found)}"),
+        Line("by at most, times", "1.1", f"{max(found):.2f}"),
+        Line("the highest percentile at which it is earlier", "98",
+             f"{max(i + 1 for i, ratio in enumerate(found) if ratio < 1.0)}"),
+    ]  # fmt: skip
+
+
+def draw_6(rows: Rows, axes: Any) -> None:
+    """Distributions of completion times over the jobs of all seeds."""
+    for name in ("carbyne", "tetris", "sjf", LENDS, STRICT):
+        found = np.sort(np.concatenate([jct(row) for row in rows[name]]))
+        axes.step(found, np.arange(1, len(found) + 1) / len(found), where="post", label=name)
+    axes.set(xlabel="completion time of a job, s", ylabel="share of jobs", xscale="log")
+    axes.legend(frameon=False)
 
 
 def draw_factors(rows: Rows, axes: Any) -> None:
@@ -114,115 +155,6 @@ def draw_factors(rows: Rows, axes: Any) -> None:
     axes.axvline(1.0, color="grey", linewidth=0.8)
     axes.set(xlabel="factor of improvement of a job", ylabel="share of jobs", xlim=(0, 5))
     axes.legend(frameon=False)
-
-
-def load_cases() -> dict[str, Trial]:
-    """Four sizes of cluster under the same jobs, which come over time."""
-    found: dict[str, Trial] = {}
-    for nodes in LOADS.values():
-        own = trials("TPC-DS", ONLINE_JOBS, nodes, FEW, mean_s=ONLINE_S)
-        found |= {f"{nodes}/{name}": trial for name, trial in own.items()}
-    return found
-
-
-AT_LOADS = {1: "up to 1.57", 2: "1.76 to 1.91", 4: "more than at 2 x", 6: "as at 4 x"}
-
-
-def figure_9(rows: Rows) -> list[Line]:
-    """Gains by load."""
-    lines = []
-    for load, nodes in LOADS.items():
-        for base in (STRICT, LENDS, "tetris"):
-            ours = against(rows, f"{nodes}/carbyne", f"{nodes}/{base}", jct_factor)
-            at_2 = against(rows, f"{LOADS[2]}/carbyne", f"{LOADS[2]}/{base}", jct_factor)
-            why = (
-                ""
-                if load == 1
-                else "not known"
-                if load == 2
-                else (
-                    "agrees"
-                    if np.mean(ours) > np.mean(at_2)
-                    else "does not: the fuller the cluster the less; why is not known"
-                )
-            )
-            lines.append(Line(f"mean JCT over {base}, load {load} x", AT_LOADS[load],
-                              told(ours, 2), why))  # fmt: skip
-        used = over(rows, f"{nodes}/carbyne", lambda row: 100 * row["used"])
-        lines.append(Line(f"used of what is used most, carbyne, load {load} x, %", "",
-                          told(used, 0)))  # fmt: skip
-    return lines
-
-
-def draw_9(rows: Rows, axes: Any) -> None:
-    """Factors by load."""
-    bars(axes, [f"{load} x" for load in LOADS], {
-        f"over {base}": [
-            against(rows, f"{n}/carbyne", f"{n}/{base}", jct_factor) for n in LOADS.values()
-        ]
-        for base in (STRICT, LENDS, "tetris")
-    })  # fmt: skip
-    axes.set(ylabel="mean JCT over Carbyne's", xlabel="load")
-
-
-def error_cases() -> dict[str, Trial]:
-    """Estimates off by as much in all stages."""
-    found: dict[str, Trial] = {}
-    for error in ERRORS:
-        own = trials(
-            "TPC-DS", SMALL_JOBS, SMALL_NODES, ("carbyne", STRICT, "tetris"),
-            error=error / 100 or 1e-9,
-        )  # fmt: skip
-        found |= {f"{name}, {error:+d} %": trial for name, trial in own.items()}
-    return found
-
-
-def figure_10(rows: Rows) -> list[Line]:
-    """Mean JCT over Carbyne's by the error of estimates."""
-    return [
-        Line(f"over {base}, {error:+d} %", "above 1" if base == STRICT else "",
-             told(against(rows, f"carbyne, {error:+d} %", f"{base}, {error:+d} %", jct_factor), 2))
-        for base in (STRICT, "tetris") for error in ERRORS
-    ]  # fmt: skip
-
-
-def draw_10(rows: Rows, axes: Any) -> None:
-    """Factors by error."""
-    bars(axes, [f"{e:+d} %" for e in ERRORS], {
-        f"over {base}": [
-            against(rows, f"carbyne, {e:+d} %", f"{base}, {e:+d} %", jct_factor) for e in ERRORS
-        ]
-        for base in (STRICT, "tetris")
-    })  # fmt: skip
-    axes.set(ylabel="mean JCT over Carbyne's", xlabel="error of estimated demands and durations")
-
-
-def altruism_cases() -> dict[str, Trial]:
-    """Jobs that yield with less than certainty."""
-    found: dict[str, Trial] = {}
-    for part in ALTRUISM:
-        options = {"asker.altruism": part}
-        own = trials("TPC-DS", SMALL_JOBS, SMALL_NODES, ("carbyne",), options=options)
-        found[f"P {part:g}"] = own["carbyne"]
-    return found | trials("TPC-DS", SMALL_JOBS, SMALL_NODES, (STRICT, "tetris"))
-
-
-def figure_11(rows: Rows) -> list[Line]:
-    """Mean JCT over Carbyne's by P(Altruism)."""
-    return [
-        Line(f"over {base}, P(Altruism) {part:g}", "grows with P",
-             told(against(rows, f"P {part:g}", base, jct_factor), 2))
-        for base in (STRICT, "tetris") for part in ALTRUISM
-    ]  # fmt: skip
-
-
-def draw_11(rows: Rows, axes: Any) -> None:
-    """Factors by P(Altruism)."""
-    bars(axes, [f"{p:g}" for p in ALTRUISM], {
-        f"over {base}": [against(rows, f"P {p:g}", base, jct_factor) for p in ALTRUISM]
-        for base in (STRICT, "tetris")
-    })  # fmt: skip
-    axes.set(ylabel="mean JCT over Carbyne's", xlabel="P(Altruism)")
 
 
 def figure_5(rows: Rows) -> list[Line]:
@@ -241,15 +173,20 @@ def figure_5(rows: Rows) -> list[Line]:
     ]  # fmt: skip
 
 
-def _factors(number: str, workload: str, paper: Mapping[str, Any], draws: bool) -> Figure:
+def _factors(number: str, workload: str, study: str, cases: Mapping[str, Trial],
+             paper: Mapping[str, Any], text: str) -> Figure:  # fmt: skip
     return Figure(
-        number, f"factors of improvement by job, {workload}",
-        f"offline/{workload}/{NODES}", offline(workload, NODES, FEW),
-        partial(factor_lines, paper, workload),
-        f"All jobs at once, as in figure 4, on {workload}; the paper's come over time, on its "
-        "cluster (table 3) and simulated (table 4). Figures 6, 7 and 12 are such distributions.",
-        draw_factors if draws else None, 1.5,
+        number, f"factors of improvement by job, {workload}", study, cases,
+        partial(factor_lines, paper, workload), text, None, 1.5,
     )  # fmt: skip
+
+
+ONLINE = trials("TPC-DS", ONLINE_JOBS, NODES, ("carbyne", "tetris", "sjf", LENDS, STRICT),
+                mean_s=ONLINE_S)  # fmt: skip
+AT_ONCE = (
+    "All jobs at once, as in figure 4; the paper's come over time, which shows less (table 3 and "
+    "figure 4 on TPC-DS)."
+)
 
 
 PAPER = Paper(
@@ -261,32 +198,33 @@ Queries of three benchmarks drawn at random, {JOBS} at once where nothing else i
 {NODES} machines stand for {NODES * SCALE}. Everything runs in YARN's pace (1 s heartbeats). What
 the paper calls DRF is YARN's, which conserves work (section 5.2.3: "either due to fairness or work
 conservation mechanisms"); `drf` does, too, and loses less to Carbyne than the paper's. A DRF that
-lends nothing (`drf_strict`, [baselines](../papers.md)) comes to the paper's numbers. It has a name
-of its own here, as it is not what the paper describes. `tetris` weighs remaining work beside
-packing, as its own paper says.
+lends nothing (`drf_strict`, [baselines](../papers.md)) comes to the paper's numbers of figure 4;
+where jobs come over time (figures 5 to 7, table 3) the paper's lie between both. It has a name of
+its own here, as it is not what the paper describes. `tetris` weighs remaining work beside packing,
+as its own paper says.
 """,
     (
         Figure("figure 4", "fairness, completion time and makespan, TPC-DS, all jobs at once",
                f"offline/TPC-DS/{NODES}", offline("TPC-DS", NODES, OFFLINE), figure_4, "", draw_4,
                1.3),
-        Figure("figure 5", "the online case, TPC-DS", f"online/TPC-DS/{NODES}",
-               trials("TPC-DS", ONLINE_JOBS, NODES, ("carbyne", "tetris", "sjf", LENDS, STRICT),
-                      mean_s=ONLINE_S),
+        Figure("figure 5", "the online case, TPC-DS", f"online/TPC-DS/{NODES}", ONLINE,
                figure_5, f"{ONLINE_JOBS} jobs, one every {ONLINE_S:g} s on average.", None, 1.8),
-        _factors("table 3", "TPC-DS", TABLE_3, True),
-        _factors("table 3 b", "TPC-H", TABLE_3, False),
-        _factors("table 3 c", "BigBench", TABLE_3, False),
-        _factors("table 4", "TPC-DS", TABLE_4, False),
-        Figure("figure 9", "gains by load, TPC-DS", "online/TPC-DS", load_cases(), figure_9,
-               f"The jobs of figure 5 on {', '.join(str(n) for n in LOADS.values())} machines. The "
-               "paper's numbers are those of its text; its bars have none.", draw_9, 3.0),
-        Figure("figure 10", "wrong estimates", f"errors/TPC-DS/{SMALL_NODES}", error_cases(),
-               figure_10, f"{SMALL_JOBS} jobs on {SMALL_NODES} machines. "
-               "Demands and durations of all stages are off by as much; memory is shared here like "
-               "the rest, so that no task dies of a wrong estimate.", draw_10, 0.4),
-        Figure("figure 11", "how often jobs are altruistic", f"altruism/TPC-DS/{SMALL_NODES}",
-               altruism_cases(), figure_11, f"{SMALL_JOBS} jobs on {SMALL_NODES} machines.",
-               draw_11, 0.4),
+        Figure("figure 6", "completion times, TPC-DS", f"online/TPC-DS/{NODES}", ONLINE, figure_6,
+               "The runs of figure 5; percentiles over the jobs of all seeds, so no interval.",
+               draw_6, 1.8),
+        Figure("figure 7", "factors of improvement of single jobs, TPC-DS",
+               f"online/TPC-DS/{NODES}", ONLINE, figure_7,
+               "The runs of figure 5. The paper's numbers are over \"different approaches\".",
+               draw_factors, 1.8),
+        _factors("table 3", "TPC-DS", f"online/TPC-DS/{NODES}", ONLINE, TABLE_3,
+                 "The runs of figure 5."),
+        _factors("table 3 b", "TPC-H", f"offline/TPC-H/{NODES}", offline("TPC-H", NODES, FEW),
+                 TABLE_3, AT_ONCE),
+        _factors("table 3 c", "BigBench", f"offline/BigBench/{NODES}",
+                 offline("BigBench", NODES, FEW), TABLE_3, AT_ONCE),
+        _factors("table 4", "TPC-DS", f"online/TPC-DS/{NODES}", ONLINE, TABLE_4,
+                 "The paper's is its simulator's on the jobs of table 3; ours are the same runs."),
+        *SWEEPS,
     ),
     {
         "figures 1, 3": "an illustration of figure 4, and the architecture (ARCHITECTURE.md)",

@@ -163,12 +163,12 @@ def draw_25(rows: Rows, axes: Any) -> None:
 FIGURE_5 = Figure(
     "figure 5", "structure of DAGs, with table 1", "structure", {"drawn": structure}, figure_5,
     f"The paper's are counted on Microsoft's DAGs; ours on {JOBS} a seed that `weft generate "
-    "graphene` draws after them.", None, 1.0,
+    "graphene` draws after them.", None, 1.0, also="table 1",
 )  # fmt: skip
 FIGURE_25 = Figure(
     "figure 25", "builds and requests", "domains", plans(), figure_25,
     f"{DAGS} DAGs a seed of `weft generate builds` and `weft generate requests`, {TASKS[0]} to "
     f"{TASKS[1]} tasks, planned on machines whose number makes the work as long as the critical "
     "path. The section names the parts of such DAGs; their sizes, times and demands are ours.",
-    draw_25, 0.3,
+    draw_25, 0.3, also="section 9",
 )  # fmt: skip

@@ -126,8 +126,8 @@ def text_of(paper: Paper, kept: Kept, pictures: Mapping[str, str]) -> str:
         f"Made by `weft paper {paper.name}` from the runs in `{kept.path.name}` (commits "
         f"{', '.join(commits) or 'unknown'}); numbers are means over seeds 0 to N - 1, ± 95 % "
         "(Student's t). `--figure` makes one of them, `--seeds` says how many. Why: *agrees* where "
-        "the paper's number lies in our interval, however wide, or its bound holds; *not known* "
-        "where not, and no experiment of ours says why.",
+        "the paper's number lies in our interval, however wide, or its bound holds in a part of "
+        "it; *not known* where not, and no experiment of ours says why.",
     ]  # fmt: skip
     for figure in paper.figures:
         if not counts[figure.number]:
@@ -191,10 +191,11 @@ def _agrees(theirs: str, own: str) -> bool | None:
     if said is None or parts is None:
         return None
     paper, mean = (float(each.replace(",", "")) for each in (said[0], parts[1]))
+    half = float(parts[2]) if parts[2] else 0.0
     if bound:
-        return mean >= paper if bound in _AT_LEAST else mean <= paper
+        return mean + half >= paper if bound in _AT_LEAST else mean - half <= paper
     digits = len(said[0].partition(".")[2])
-    spread = float(parts[2]) if parts[2] else 0.5 * 10.0**-digits
+    spread = half if parts[2] else 0.5 * 10.0**-digits
     return abs(mean - paper) <= spread + 1e-9
 
 

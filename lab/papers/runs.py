@@ -19,6 +19,7 @@ SEEN = {"asker.sees": "cpu,memory"}
 SCHEMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "graphene": ("graphene", OVERBOOK),
     "carbyne": ("carbyne", {}),
+    "carbyne_graphene": ("carbyne_graphene", {}),
     "tetris": ("tetris", {}),
     "sjf": ("sjf", {}),
     "tez": ("tez", {}),

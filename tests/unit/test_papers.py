@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from lab.commands_paper import PAPERS, paper_of
+from lab.papers.carbyne import later, slower
+from lab.papers.carbyne_sweeps import most
 from lab.papers.cobra import least_mean_response_s
 from lab.papers.graphene import drawn, gap, in_containers, planned, saved
 from lab.papers.kept import Kept
@@ -144,6 +146,9 @@ def test_the_page_says_paper_ours_and_why(tmp_path: Path) -> None:
         ("above 1", "1.29 ± 0.04", "agrees"),
         ("at most 7", "+16.9 ± 2.3", "not known"),
         ("at most 7", "-0.5 ± 0.8", "agrees"),
+        ("at most 7", "+7.2 ± 2.2", "agrees"),
+        ("at least 50", "40 ± 8", "not known"),
+        ("at least 50", "45 ± 8", "agrees"),
         ("1 / 4 / 13", "0 ± 1 / 4 ± 1 / 9 ± 4", "agrees"),
         ("1 / 4 / 13", "0 ± 1 / 4 ± 1 / 8 ± 4", "not known"),
         ("? / 20 / ?", "12 ± 3 / 19 ± 2 / 21 ± 2", "agrees"),
@@ -159,6 +164,28 @@ def test_a_line_without_a_reason_says_whether_it_lacks_one(
     paper: str, ours: str, said: str
 ) -> None:
     assert verdict(Line("x", paper, ours)) == said
+
+
+def test_factors_of_carbyne_by_job_and_by_percentile() -> None:
+    def row(*times: float) -> dict[str, Any]:
+        return {"jct_s": list(times)}
+
+    rows = {
+        "carbyne": [row(10, 10, 20, 30), row(10, 10, 10, 10)],
+        "drf": [row(10, 20, 10, 30), row(8, 20, 20, 7)],
+        "tetris": [row(5, 10, 20, 40), row(10, 10, 11, 12)],
+    }
+    assert slower(0.999, rows["drf"][0], rows["carbyne"][0]) == 25.0
+    assert slower(0.8, rows["drf"][1], rows["carbyne"][1]) == 25.0
+    pairs = [("carbyne", "drf"), ("carbyne", "tetris")]
+    over_drf = interval([70 / 70, 55 / 40])
+    assert most(rows, pairs) == f"{over_drf[0]:.2f} ± {over_drf[1]:.2f}"
+    found = later(rows)
+    assert len(found) == 100
+    assert found[-1] == 30 / 40
+    own = [10] * 6 + [20, 30]
+    base = [5, 10, 10, 10, 11, 12, 20, 40]
+    assert found[9] == np.percentile(own, 10) / np.percentile(base, 10) > 1
 
 
 def test_figures_are_found_by_number_and_absent_ones_say_why() -> None:
@@ -178,6 +205,9 @@ def test_ranges_of_numbers_are_known_with_and_without_their_word() -> None:
     for words, why in (("1", "one"), ("figure 9", "one"), ("table 2", "one"), ("2.3", "two")):
         with pytest.raises(InputError, match=why):
             page.chosen(words)
+    assert [f.number for f in paper_of("graphene").chosen("21")] == ["table 7"]
+    assert [f.number for f in paper_of("graphene").chosen("9")] == ["figure 25"]
+    assert [f.number for f in paper_of("graphene").chosen("Section 8.4")] == ["figure 23"]
     for words in ("figure 11", "figure 2", "2.5", "table 1"):
         with pytest.raises(InputError, match="it has figure 4"):
             page.chosen(words)
@@ -242,6 +272,9 @@ def test_every_page_can_be_made_from_what_is_kept(name: str, tmp_path: Path) -> 
     assert done.exit_code == 0, done.output
     made = (tmp_path / f"{name}.md").read_text()
     assert made == (HERE / f"{name}.md").read_text(), "the page is not what its rows say"
+    shown = {each.name for each in HERE.glob(f"{name}-*.svg") if f"]({each.name})" in made}
+    assert shown == {each.name for each in HERE.glob(f"{name}-*.svg")}, "pictures of no page"
+    assert shown == {each.name for each in tmp_path.glob("*.svg")}
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is not there")
