@@ -139,7 +139,8 @@ class ResourceManager:
         books = self.books
         books.matching.timer_set = False
         books.rows.compact()
-        before_match(books)
+        if books.must_keep_nodes(books.now):
+            before_match(books)
         match_all(books)
         books.matching.end_pass()
         for attempt in list(books.dirty_attempts.values()):

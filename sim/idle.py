@@ -274,9 +274,9 @@ class IdleBeats:
         """The floor of the pending asks, if room for it is all that may make a beat matter."""
         books = self._books
         assert books is not None
-        if books.rows.gangs and books.matching.gangs_due:
+        if books.must_keep_nodes(self._engine.now):
             return None
-        return None if self._engine.now >= books.matching.reserve_at else books.rows.floor()
+        return books.rows.floor()
 
     def _tighten(self, beat: Beat, floor: Floats) -> None:
         """No room for the floor of the asks; a parked node gains none before it beats."""

@@ -85,7 +85,8 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         drain(books, node)
     if not settings.prompt:
         books.rows.compact()
-        before_match(books)
+        if books.must_keep_nodes(books.now):
+            before_match(books)
         books.matching.begin_pass()
         match_node(books, node)
     elif node.settled_at == AGAIN and books.rows.live:

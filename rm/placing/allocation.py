@@ -117,13 +117,12 @@ def outlook(books: Books, node: Node) -> int:
 
 def heartbeat_outlook(books: Books, node: Node, now: float) -> int:
     """What a heartbeat of a node at `now` could come to, as `outlook`; MAY_GRANT where unsure."""
-    matching = books.matching
     if books.settings.prompt:
         again = books.rows.live > 0 and node.settled_at == AGAIN
         return MAY_GRANT if again else NOTHING_NEW
-    if books.waiting or (books.rows.gangs and matching.gangs_due):
+    if books.waiting or books.must_keep_nodes(now):
         return MAY_GRANT
-    return MAY_GRANT if now >= matching.reserve_at else outlook(books, node)
+    return outlook(books, node)
 
 
 def grant(books: Books, node: Node, placement: Placement) -> None:
@@ -143,7 +142,7 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     node_id, ask_id, stage, scores = node.node_id, ask.ask_id, ask.stage, placement.scores
     first = next_ids(books, attempt, count)
     owe, note = attempt.outbox.put, books.out.append
-    if count > 1 and app.job.master is None and not app.job.unmanaged:
+    if count > 1 and app.job.master is None:
         hold_run(books, first, count, node, attempt, entry, demand)
         owe(first, Container(first, node_id, ask_id, node.boot, count))
         placed = PlacedRun(

@@ -149,6 +149,13 @@ class Books:
         """Whether room on a node would be of use to anybody: a master, or a pending ask."""
         return bool(self.waiting) or self.rows.live > 0
 
+    def must_keep_nodes(self, now: float) -> bool:
+        """Whether a gang may fit, or it is time to look for asks that starve, before a match."""
+        matching = self.matching
+        if self.rows.gangs and matching.gangs_due:
+            return True
+        return now >= matching.reserve_at
+
     def demand_of_master(self, job: Job) -> Vector:
         """What the container of a job's master holds, in the types' order."""
         if job.master is None:
