@@ -1,5 +1,6 @@
 """Tables with numbers that no trace has, and without a column: each is told with file and place."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,27 @@ def test_no_job_file_holds_what_is_no_number(value: float, suffix: str, tmp_path
     with pytest.raises(InputError, match="job 'j': s: holds a number"):
         write_jobs(tmp_path / f"x.{suffix}", [job])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE VIEW vm AS WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) "
+        "SELECT n AS vmId, 1 AS tenantId, 3 AS vmTypeId, 1 AS priority, 0.1 AS starttime, "
+        "0.2 AS endtime FROM t",
+        "CREATE TABLE vm(vmId, tenantId, vmTypeId, priority, starttime, "
+        "endtime AS (length(zeroblob(900000000))))",
+    ],
+)
+def test_a_database_that_works_rows_out_is_refused(made: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE vmType(id,vmTypeId,machineId,core,memory,hdd,ssd,nic)")
+    connection.execute("INSERT INTO vmType VALUES(1, 3, 0, 0.1, 0.1, 0, 0, 0.1)")
+    connection.execute(made)
+    if "TABLE" in made:
+        connection.execute("INSERT INTO vm VALUES(1, 7, 3, 1, 0.5)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(InputError, match="table vm: is no plain table"):
+        next(import_jobs("azure_packing2020", [path], {"jobs_max": "1"}, Imported()))

@@ -5,6 +5,7 @@ Parquet. A virtual machine is a job of one task. What a type takes is said for e
 that hosts it, in parts of that machine: one kind is chosen.
 """
 
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,10 @@ VM = ("vmId", "tenantId", "vmTypeId", "priority", "starttime", "endtime")
 VM_TYPE = ("id", "vmTypeId", "machineId", "core", "memory", "hdd", "ssd", "nic")
 RESOURCES = VM_TYPE[3:]
 SQLITE_MAGIC = b"SQLite format 3\0"
+_PLAIN_TABLE = re.compile(
+    r"(?is)CREATE TABLE(?!.*\b(GENERATED|AS)\b)"
+)  # no view, nothing worked out
+_CELL_BYTES_MAX = 2**20
 _DAY_S = 86400.0
 _DAYS = (-100_000.0, 90.0)  # the times that the trace can have: ends are capped at 90 days
 
@@ -116,6 +121,12 @@ def _sqlite_rows(path: Path, name: str, columns: Sequence[str]) -> Iterator[tupl
     except sqlite3.Error as error:
         raise InputError(str(path), f"cannot be opened by SQLite: {error}") from None
     try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _CELL_BYTES_MAX)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        kind = connection.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (name,))
+        told, made = next(kind, ("", ""))
+        if told and (told != "table" or not _PLAIN_TABLE.match(made or "")):
+            raise InputError(f"{path} table {name}", "is no plain table: what it runs has no bound")
         found = connection.execute(f"SELECT {', '.join(columns)} FROM {name}")
         for number, values in enumerate(found, 1):
             yield f"{path} table {name} row {number}", dict(zip(columns, values, strict=True))
