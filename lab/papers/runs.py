@@ -12,11 +12,12 @@ from lab.study_runs import machines, picked_jobs, simulate, spread
 from lab.trials import Trial
 from sim.reshape import fit, misestimate
 from weft.dag import Floats
+from weft.presets import Preset, choose
 
 SCALE = 4  # divides the tasks of every stage and the machines: a run takes a second
 OVERBOOK = {"matcher.overbook": "r3,r4,r5,r6"}  # disk and network, in and out
 SEEN = {"asker.sees": "cpu,memory"}
-SCHEMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+SCHEMES: Mapping[str, tuple[str | Preset, Mapping[str, Any]]] = {
     "graphene": ("graphene", OVERBOOK),
     "carbyne": ("carbyne", {}),
     "carbyne_graphene": ("carbyne_graphene", {}),
@@ -26,6 +27,7 @@ SCHEMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "tez, cores and memory": ("tez", SEEN),
     "tez, p75 containers": ("tez", {"asker.container": "p75"}),
     "tez, p90 containers": ("tez_p90", {}),
+    "tez, p90 containers kept": (choose("tez", asker="reuse"), {}),
     "tez, largest containers": ("tez", {"asker.container": "largest"}),
     "tez, p90 of cores and memory": ("tez_p90", SEEN),
     "tez_cp": ("tez_cp", {}),
