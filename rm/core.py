@@ -73,9 +73,10 @@ class ResourceManager:
         """Take in one event; the effects are to be done in order."""
         books = self.books
         books.now = now
-        handler = self._handlers.get(type(event))
-        if handler is None:
-            raise UnknownEventError("a resource manager", event)
+        try:
+            handler = self._handlers[type(event)]
+        except KeyError:
+            raise UnknownEventError("a resource manager", event) from None
         handler(books, event)
         if not self._watching:
             self._watch()

@@ -87,10 +87,8 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         books.rows.compact()
         if books.must_keep_nodes(books.now):
             before_match(books)
-        books.matching.begin_pass()
         match_node(books, node)
     elif node.settled_at == AGAIN and books.rows.live:
-        books.matching.begin_pass()
         match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
     if settings.buggify is None or not books.rarely("a node is answered late"):
         answer_node(books, node)

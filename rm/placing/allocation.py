@@ -30,24 +30,27 @@ NOTHING_NEW, NO_ROOM, MAY_GRANT = range(3)  # what a match could come to
 _EARLY: Final = 0.1  # of the interval, that a host's heartbeat may come too early
 
 
-def match_node(books: Books, node: Node) -> None:
-    """Grant what can be granted on one node now."""
+def match_node(books: Books, node: Node, granted: int = 0) -> int:
+    """Grant what can be granted on one node now; `granted` containers were in the same pass.
+
+    Return how many were granted in the pass by then.
+    """
     if node.state is not _RUNNING:
-        return
+        return granted
     if books.waiting:
         _place_masters(books, node)
     expected = outlook(books, node)
     if expected != MAY_GRANT:
         if expected == NO_ROOM:
             node.settled_at = books.matching.version
-        return
+        return granted
     slot, columns, matching = node.slot, books.ledger.nodes, books.matching
     matcher, view, now, settings = books.matcher, books.view, books.now, books.settings
     match, whole = matcher.match(view, slot, now), True
     # whatever fits: a round must end soon
     may_get = min(
         settings.node_containers_max - columns.containers.item(slot),
-        settings.round_grants_max - matching.granted_now,
+        settings.round_grants_max - granted,
     )
     for placement in match.placements:
         copies = placement.copies
@@ -57,13 +60,14 @@ def match_node(books: Books, node: Node) -> None:
             break
         may_get -= copies
         grant(books, node, placement if whole else placement._replace(copies=copies))
-        matching.granted_now += copies
+        granted += copies
     matcher.matched(view, slot, match, now)
     if match.declined:
         _missed(books, node, match.declined)
     node.settled_at = matching.version if match.settled and whole else AGAIN
     if not whole and columns.containers[slot] < settings.node_containers_max:
         matching.cut = True  # the rest comes with the next round
+    return granted
 
 
 def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
@@ -91,12 +95,10 @@ def match_all(books: Books) -> None:
     books.matching.begin_pass()
     slots, start = np.empty(n, np.int64), cursor if cursor < n else 0
     count = _with_room(start, nodes.up, nodes.available, nodes.capacity, floor, books.slack, slots)
+    granted, most = 0, books.settings.round_grants_max
     for slot in slots[:count].tolist():
-        match_node(books, books.node_at[slot])
-        if (
-            books.matching.granted_now >= books.settings.round_grants_max
-            or not books.anything_waits
-        ):
+        granted = match_node(books, books.node_at[slot], granted)
+        if granted >= most or not books.anything_waits:
             break
     books.matching.cursor = (cursor + 1) % n
 

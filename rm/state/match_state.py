@@ -17,8 +17,8 @@ class MatchState:
     """
 
     __slots__ = (
-        "cursor", "cut", "gangs_at", "gangs_rest_s", "granted_now", "matched_at", "reserve_at",
-        "reserved", "timer_set", "version",
+        "cursor", "cut", "gangs_at", "gangs_rest_s", "matched_at", "reserve_at", "reserved",
+        "timer_set", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -26,7 +26,6 @@ class MatchState:
         self.matched_at = -1  # version at the last whole pass over all nodes
         self.timer_set = False  # prompt pace: a pass is about to come
         self.cursor = 0  # node slot where the next pass begins
-        self.granted_now = 0  # containers, at this heartbeat or in this pass
         self.cut = False  # there was more to grant than one pass may
         self.gangs_at = -1  # version at which no gang fitted
         self.gangs_rest_s = 0.0  # until when no nodes are kept for gangs
@@ -38,8 +37,8 @@ class MatchState:
         self.version += 1
 
     def begin_pass(self) -> None:
-        """A pass over all nodes, or a node's heartbeat, begins: nothing is granted in it so far."""
-        self.granted_now, self.cut = 0, False
+        """A pass over all nodes begins: it was not cut short so far."""
+        self.cut = False
 
     def end_pass(self) -> None:
         """A pass over all nodes is done; one that was cut short is not taken for fruitless."""
