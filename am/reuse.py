@@ -22,7 +22,6 @@ from weft.errors import InvariantError
 from weft.ids import ContainerId, NodeId
 from weft.job import NO_PREFERENCE
 from weft.messages import (
-    NODE_ENDED,
     AskType,
     Container,
     ContainerEnd,
@@ -387,7 +386,7 @@ class HoldingWork:
         if pooled is None:
             self.state.unknown_ended(end)
             return
-        if end.outcome is Outcome.LOST and end.exit_code == NODE_ENDED:
+        if end.with_node:
             for held in pooled.tasks.values():
                 self.state.ended_node(held, end.message, now)
         self._lose_tasks(pooled)

@@ -14,7 +14,6 @@ from am.progress import RUNNING
 from am.takeover import Found, Takeover
 from weft.ids import ContainerId
 from weft.messages import (
-    NODE_ENDED,
     Container,
     ContainerEnd,
     ItemAnswer,
@@ -193,7 +192,7 @@ class SingleTasks:
             state.succeeded(held, end.run_s)
         elif held.stopping or not end.outcome.is_task_fault:
             self.progress.give_back(held.stage, held.task)
-            if end.outcome is Outcome.LOST and end.exit_code == NODE_ENDED:
+            if end.with_node:
                 state.ended_node(held, end.message, now)
         else:
             state.failed(held, end)

@@ -21,7 +21,7 @@ from weft.effects import Send, SetTimer
 from weft.facts import AppChanged, AttemptChanged
 from weft.ids import NodeId, attempt_id, attempt_of_container
 from weft.job import Job
-from weft.messages import NODE_ENDED, AttemptStopped, ContainerEnd, Outcome, master_address
+from weft.messages import AttemptStopped, ContainerEnd, Outcome, master_address
 from weft.plain import Json
 from weft.resources import ResourceTypes, Vector
 
@@ -312,8 +312,7 @@ def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:
         stopped = holding.lost and end.outcome in (Outcome.KILLED, Outcome.RELEASED)
         own = end.outcome is not Outcome.LOST and not stopped
         why = f"its master ended: {end.outcome.name}, {text}"
-        ended_node = end.outcome is Outcome.LOST and end.exit_code == NODE_ENDED
-        fail_attempt(books, attempt, why, counts=own, ended_node=ended_node)
+        fail_attempt(books, attempt, why, counts=own, ended_node=end.with_node)
     settle(books, attempt.app)
 
 

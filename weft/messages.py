@@ -210,6 +210,11 @@ class ContainerEnd:
     message: str = ""
     tasks: tuple[int, ...] = ()  # of a run, the first of which is `task`; empty: a single container
 
+    @property
+    def with_node(self) -> bool:
+        """Whether the end of its node took it along."""
+        return self.outcome is Outcome.LOST and self.exit_code == NODE_ENDED
+
 
 def ends_of(end: ContainerEnd) -> tuple[ContainerEnd, ...]:
     """The end of each container of a run; the end itself, if it is of one."""
