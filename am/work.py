@@ -112,7 +112,7 @@ class Work:
         self.state.review = True
 
     def settle(self, now: float) -> float | None:
-        """Decide what needs no word from the manager: what to take over of an earlier attempt."""
+        """Decide what needs no answer from the manager: what to take over of an earlier attempt."""
         if not self.takeover.waiting or not self.state.planned:
             return None
         again_s = self.takeover.step(now)

@@ -21,7 +21,7 @@ SLACK = 1e-9  # relative; sums of floats must not count as contention
 class Work:
     """One running task; it has done `work_s - (end_s - now) * rate` of its work.
 
-    Or `count` like ones that began together, as long as they run at full rate
+    Or `count` identical ones that began together, as long as they run at full rate
     (`Emulation.start_run`).
     """
 

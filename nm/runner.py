@@ -137,7 +137,7 @@ class Runner:
     def start_run(
         self, item: TaskLaunch, now: float, effects: list[Effect], *, known: bool
     ) -> bool:
-        """Start a run of like tasks as one; False, and nothing is done, where it is no plain case:
+        """Start a run of identical tasks as one; False, and nothing done, if it is no plain case:
         then one start after the other says what is to become of each.
         """
         first, count, book, d = item.container_id, len(item.tasks), self.book, self._d

@@ -156,7 +156,7 @@ def wait_for_nodes(client: Client, count: int, state: str = "RUNNING") -> None:
 
 
 def chain(name: str, stages: int, tasks: int, duration_s: float, **fields: Any) -> Job:
-    """Stages of like tasks, each behind a barrier."""
+    """Stages of identical tasks, each behind a barrier."""
     return Job(
         name,
         tuple(

@@ -76,7 +76,7 @@ def write_out_records(path: Path) -> None:
     """Give the records of a module (`weft.record`) an `__init__` that can be compiled.
 
     The one that `dataclass` makes at run time stays interpreted, which makes a record ten times as
-    dear as one of a class whose `__init__` is compiled with it.
+    slow to make as one of a class whose `__init__` is compiled with it.
     """
     tree = ast.parse(path.read_text())
     records = [

@@ -80,7 +80,7 @@ def mark(path: str) -> str:
 
 @cache
 def names(path: str) -> list[str]:
-    """Every line by its text, and by which of the like ones it is."""
+    """Every line by its text, and by which of the identical ones it is."""
     seen: Counter[str] = Counter()
     found = []
     for line in source(path).splitlines():

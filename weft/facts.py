@@ -1,7 +1,7 @@
 """Facts: what a core notes about itself; the only source of logs, metrics and the decision log.
 
 Ids are plain numbers and names, so that a fact is a line of JSON as it stands. Cores note what they
-do with a run of like containers as one fact (`RunFact`); who watches is told of each by itself.
+do with a run of identical containers as one fact (`RunFact`); watchers are told of each by itself.
 """
 
 from weft.ids import AppId, AttemptId, ContainerId, NodeId

@@ -1,4 +1,4 @@
-"""A job: stages of like tasks, joined by edges. What schedulers are told, and what really happens.
+"""A job: stages of similar tasks, joined by edges. What schedulers are told, and what happens.
 
 `weft.jobfile` reads and writes the file format.
 Estimates (`duration_s`, `demand`) are for schedulers; the truth (`actual_*`) is for node managers.
@@ -142,7 +142,7 @@ class Stage:
     prefer: Preference = NO_PREFERENCE
     command: tuple[str, ...] = ()
     label: str = ""  # node label that the tasks need; empty: nodes without a label
-    gang: bool = False  # start all tasks of the stage together or none
+    gang: bool = False  # its tasks are started all at once or not at all
     overrides: tuple[TaskOverride, ...] = ()  # empty, or one per task
 
     def override(self, index: int) -> TaskOverride:

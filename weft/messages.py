@@ -127,7 +127,7 @@ class Preemption(NamedTuple):
 
 @record
 class TaskLaunch:
-    """Task number `task` of a stage, to run in a container; or a run of like ones.
+    """Task number `task` of a stage, to run in a container; or a run of identical ones.
 
     A run starts `tasks` (the first of which is `task`) in as many containers with consecutive ids,
     the first of which is `container_id`. It is what as many orders in a row are (`launches_of`).

@@ -300,7 +300,7 @@ class Ledger:
             )
 
     def free(self, node: int, app: int, demand: Floats, count: int = 1) -> None:
-        """Take the demand of one container back, or of several like ones."""
+        """Take the demand of one container back, or of several identical ones."""
         if not self._free(self._used, node, app, demand, count):
             raise _out_of_bounds(node, app, demand)
 

@@ -1,4 +1,4 @@
-"""The ledger's sums, compiled: one call books or frees like containers everywhere they count."""
+"""The ledger's sums, compiled: one call books or frees identical containers wherever they count."""
 
 from typing import NamedTuple
 
@@ -177,7 +177,7 @@ def _free_one(holders: Holders, node: int, app: int, demand: Floats) -> None:
 
 @kernel
 def add_held(held_s: Floats, demand: Floats, lasted_s: float, count: int) -> None:
-    """Add amounts x s of `count` like containers to `held_s` (d,), one by one, as each rounds."""
+    """Add amounts x s of `count` identical containers to `held_s` (d,), rounding after each."""
     for r in range(held_s.shape[0]):
         more = demand[r] * lasted_s
         for _ in range(count):

@@ -57,7 +57,7 @@ def pack_scores(
 def mean_weighted(pri: Floats, p_score: Floats, pending: Ints) -> float:
     """Mean of priScore x pScore over the rows that fit and demand anything (for the automatic eta).
 
-    A row counts once, however many like tasks it stands for; one without any demand says nothing
+    A row counts once, however many identical tasks it is for; one without any demand says nothing
     about scores.
     """
     total, count = 0.0, 0

@@ -28,7 +28,7 @@ ENDED_SHOWN_MAX = 200
 class Holding:
     """A container in the books; `attempt` None: nobody's, until its node says that it ended.
 
-    Or `count` like ones with consecutive ids, granted at once, of which nothing else is known yet.
+    Or `count` identical ones with consecutive ids, granted at once; nothing else is known of them.
     What holds while it is in the books:
 
     * it is in `Books.holdings`, in its node's and, unless it is nobody's, in its attempt's, under

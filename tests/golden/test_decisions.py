@@ -60,7 +60,7 @@ def cluster(tree: bool) -> ClusterSpec:
 
 
 def stage(rng: np.random.Generator, at: int, plain: bool) -> Stage:
-    """A stage of like tasks; not `plain`: some with a label, a preference, or all or none."""
+    """A stage of identical tasks; not `plain`: some with a label, a preference, or all or none."""
     parents = tuple(
         Edge(f"s{p}", EdgeKind.ONE_TO_ONE if rng.random() < 0.5 else EdgeKind.ALL_TO_ALL)
         for p in sorted({int(rng.integers(0, at)) for _ in range(2)} if at else ())

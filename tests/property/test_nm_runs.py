@@ -1,4 +1,4 @@
-"""A run of like containers on a node is, whatever befalls one of them, what as many orders are."""
+"""A run of identical containers on a node is what as many orders are, whatever befalls one."""
 
 from dataclasses import replace
 from math import inf

@@ -136,7 +136,7 @@ def test_the_remote_penalty_prefers_the_task_whose_input_is_here(matcher: str) -
 
 @pytest.mark.parametrize("matcher", ["tetris", "graphene", "carbyne"])
 def test_the_rack_of_the_input_is_better_than_another_rack(matcher: str) -> None:
-    """Of two like tasks the one whose input is in the node's rack wins, whoever asked first."""
+    """Of two identical tasks the one with its input in the rack wins, whoever asked first."""
     rig = Rig(make_matcher(matcher, {"remote_penalty": 0.8}), FREE)
     rig.add_node("n1", vcores=1.0, rack="r1")
     rig.add_node("near", vcores=0.1, rack="r1")

@@ -106,7 +106,7 @@ class Process:
         return changed
 
     def tell_refused(self, peer: str, message: str, field: str, problem: str, before: int) -> None:
-        """One line on a message that was refused; `before`: like ones that were not told."""
+        """One line on a message that was refused; `before`: similar ones that were not logged."""
         more = {"before": before} if before else {}
         self.log.warning(
             "refused a message", peer=peer, message=message, field=field, problem=problem, **more

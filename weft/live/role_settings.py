@@ -230,7 +230,7 @@ class AmSettings(TapedSettings):
     )
     plan_wait_s: float = Field(120.0, ge=0, description="Without a plan, ask after so long, s.")
     plan_workers: int = Field(
-        1, ge=0, le=64, description="Processes that build dear plans; 0: a thread of this one."
+        1, ge=0, le=64, description="Processes that build expensive plans; 0: a thread of this one."
     )
     plan_limit_s: float = Field(
         30.0, gt=0, description="A planner that could search on stops after so long, s, wall clock."

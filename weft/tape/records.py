@@ -264,7 +264,7 @@ def _same_of(kind: Any) -> Callable[[Any, Any], bool]:
 
 
 def _run_of(kind: Any) -> Callable[[Sequence[Any], int, int], tuple[int, int]] | None:
-    """The function that finds where a run of like containers ends (`RunsColumn`).
+    """The function that finds where a run of identical containers ends (`RunsColumn`).
 
     None for records that are not of a container and a task. Written out field by field: it runs for
     every end of a task.

@@ -168,7 +168,7 @@ def _order_at(order: Effect, place: int) -> Any:
 def _brief(message: Any) -> Any:
     """A message, of its long lists a few.
 
-    Every container of a run is by itself: whether like ones are told of as one depends on who
+    Every container of a run is by itself: whether identical ones are told of as one depends on who
     looked at them meanwhile, and reading is not on a tape.
     """
     kind: type = type(message)

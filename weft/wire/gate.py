@@ -15,7 +15,7 @@ TOLD_EVERY_S = 10.0  # wall clock: a peer's like refusals in between are only co
 TOLD_MAX = 1_000  # (peer, message, field) remembered
 _INDEX = re.compile(r"\[\d+\]")
 
-# Told (peer, message's type, field, what is wrong, how many like ones before were not told).
+# Told (peer, message's type, field, what is wrong, how many similar ones before were not told).
 Tell = Callable[[str, str, str, str, int], None]
 Count = Callable[[str, str], None]  # message's type, field without positions
 

@@ -27,7 +27,7 @@ _UNITS: Mapping[tuple[str, ...], Mapping[str, tuple[str, float]]] = {
 
 
 def load_node_list(path: Path) -> ClusterSpec:
-    """The machines of a list, like ones together; raises InputError naming file and line."""
+    """The machines of a list, identical ones together; raises InputError naming file and line."""
     columns = columns_of(path, (PAI,)) if _headless(path) else columns_of(path)
     form = next((form for form in _UNITS if set(form) <= set(columns)), None)
     if form is None:

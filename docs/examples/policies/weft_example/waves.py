@@ -20,7 +20,7 @@ class Waves:
         left = Counter({lot.stage: self.most for lot in view.lots})
         left.subtract(task.stage for task in view.running)
         rows = []
-        for lot in view.lots:  # the like tasks of a stage
+        for lot in view.lots:  # the identical tasks of a stage
             wanted = min(len(lot.ready), max(left[lot.stage], 0))
             left[lot.stage] -= wanted
             rows.append(Wanted(lot.number, wanted))
