@@ -18,6 +18,7 @@ from weft.effects import (
     Clean,
     ContainersMeasured,
     Effect,
+    Heard,
     NodeExamined,
     NodeSlowed,
     ProcessEnded,
@@ -120,6 +121,7 @@ class NodeManager:
             NodeSlowed: self._on_slowed,
             NodeExamined: self._on_examined,
             StopRequested: self._on_stop_requested,
+            Heard: self._on_heard,
         }
 
     # -- the door ----------------------------------------------------------------------------------
@@ -331,6 +333,10 @@ class NodeManager:
             effects.extend(map(Clean, event.over))
         if event.shutdown:
             self._leave(event.shutdown, now, effects)
+
+    def _on_heard(self, event: Heard, now: float, effects: list[Effect]) -> None:
+        """Heartbeats that would have said nothing were left out, and the manager heard of it."""
+        self._heard_s = max(self._heard_s, event.at_s)
 
     def _set_timers(self, now: float, effects: list[Effect]) -> None:
         next_s = self._runner.emulation.next_end_s

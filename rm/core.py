@@ -15,7 +15,7 @@ from rm.state.invariants import check
 from rm.state.lifecycle import AttemptState
 from weft.cluster import QueueSpec
 from weft.doors import ManagerTold, UnknownEventError
-from weft.effects import ClientRequested, Effect, Recovered, SetTimer, TimerFired
+from weft.effects import ClientRequested, Effect, NodesIdle, Recovered, SetTimer, TimerFired
 from weft.errors import InvariantError
 from weft.facts import Gauge
 from weft.messages import (
@@ -59,6 +59,7 @@ class ResourceManager:
         self._due_s = -1.0  # when the next chosen container has to go, as far as a timer is set
         self._handlers: dict[type, Handler] = {
             NodeHeartbeated: reporting.heartbeat,
+            NodesIdle: reporting.idle,
             ContainersAsked: asking.asked,
             NodeRegistered: registering.register,
             NodeUnregistered: silence.unregister,

@@ -8,7 +8,9 @@ are (`weft.messages`).
 from weft.effects import (
     ClientRequested,
     ContainersMeasured,
+    Heard,
     NodeExamined,
+    NodesIdle,
     NodeSlowed,
     PlanReady,
     ProcessEnded,
@@ -21,7 +23,7 @@ from weft.effects import (
 from weft.errors import InvariantError
 from weft.messages import FromMaster, FromNode, MasterToNode, NodeToMaster, ToMaster, ToNode
 
-ManagerTold = FromNode | FromMaster | ClientRequested | Recovered | TimerFired
+ManagerTold = FromNode | FromMaster | NodesIdle | ClientRequested | Recovered | TimerFired
 MasterTold = ToMaster | NodeToMaster | Started | PlanReady | StopRequested | TimerFired
 NodeTold = (
     ToNode
@@ -32,6 +34,7 @@ NodeTold = (
     | ProcessesFound
     | NodeSlowed
     | NodeExamined
+    | Heard
     | StopRequested
     | TimerFired
 )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from weft.access import TRUSTED, Caller
 from weft.facts import Fact, RunFact
-from weft.ids import AppId, AttemptId, ContainerId
+from weft.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.job import Job
 from weft.messages import Address, MasterLaunch, Outcome, TaskLaunch
 from weft.plain import Options, Table
@@ -107,6 +107,20 @@ class Recovered:
     """The first event of a Resource Manager: the records of the state store, oldest first."""
 
     records: tuple[Table, ...] = ()
+
+
+@record
+class NodesIdle:
+    """Heartbeats of nodes that have nothing to say, as a Resource Manager is told of them."""
+
+    node_ids: tuple[NodeId, ...]
+
+
+@record
+class Heard:
+    """The manager took a node for alive that said nothing at `at_s`, on the node's clock."""
+
+    at_s: float
 
 
 @record

@@ -28,6 +28,7 @@ from weft.cluster import NodeSpec
 from weft.effects import (
     ContainersMeasured,
     FoundProcess,
+    Heard,
     NodeExamined,
     ProcessEnded,
     ProcessesFound,
@@ -40,7 +41,7 @@ from weft.ids import AppId, AttemptId, ContainerId, NodeId, attempt_of_container
 from weft.live.outside import Outside
 from weft.live.process import Process
 from weft.live.role_settings import NmSettings
-from weft.live.shell import Shell
+from weft.live.shell import Core, Shell
 from weft.messages import (
     MANAGER,
     Address,
@@ -55,6 +56,7 @@ from weft.messages import (
 )
 from weft.resources import ResourceTypes
 from weft.wire.gate import Gate
+from weft.wire.idle import IDLE_MAX, IdleHeard, IdleTold
 from weft.wire.lanes import Lane
 from weft.wire.links import tracker_stream
 from weft.wire.server import Server
@@ -63,6 +65,7 @@ from weft.wire.tokens import KeysTold, Shown, TimeTold
 
 FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
 MEASURE_S = 1.0  # wall clock, between looks at what containers use
+IDLE_TOLD_MAX = 1_000  # messages of nodes that say nothing whose answers are waited for
 LACKING_MAX = 2_000  # characters
 LOG_CHUNK = 1 << 18  # bytes of one message
 
@@ -84,8 +87,11 @@ class NodeService(Outside):
         name = settings.node_name or str(settings.first_node)
         self.shell = Shell(
             process.clock, self, meter=process.exposition.meter, checked=settings.check,
-            tape=process.record(f"nm-{name}"),
+            tape=process.record(f"nm-{name}"), leaves_out=_says_nothing,
         )  # fmt: skip
+        self._idle_told: dict[int, tuple[float, Sequence[Address]]] = {}  # by number: when, of whom
+        self._idle_number = 0
+        self._heard: dict[Address, float] = {}  # nodes that were, of which their cores do not know
         self._tokens = NodeTokens(self._holds)
         self._stream = tracker_stream(
             settings.manager,
@@ -287,11 +293,38 @@ class NodeService(Outside):
         for given in batch:
             if isinstance(given, Shown | KeysTold | TimeTold):
                 self._tokens.take(given)
-        told = [one for one in batch if not isinstance(one, Shown | KeysTold | TimeTold)]
+            elif isinstance(given, IdleHeard):
+                self._idle_heard(given)
+        words = Shown | KeysTold | TimeTold | IdleHeard
+        told = [one for one in batch if not isinstance(one, words)]
         for message in self._gate.sift(told, 0, self._settings.manager):
             if isinstance(message, NodeAccepted) and self._processes is not None:
                 self._processes.follow(message.cluster_ts, message.types.names)
-            self.shell.post(node_address(message.node_id), message)
+            self._tell(node_address(message.node_id), message)
+
+    def _tell(self, address: Address, event: Any, *more: Any) -> None:
+        """Tell a node what somebody orders; whether it may obey goes by when it was heard last."""
+        at_s = self._heard.pop(address, None)
+        if at_s is not None:
+            self.shell.post(address, Heard(at_s))
+        self.shell.post(address, event, *more)
+
+    def idle(self, cores: Sequence[Address]) -> None:
+        """Tell the manager of nodes that have nothing to say."""
+        for start in range(0, len(cores), IDLE_MAX):
+            some = cores[start : start + IDLE_MAX]
+            self._idle_number += 1
+            self._idle_told[self._idle_number] = (self._process.clock.now(), some)
+            if len(self._idle_told) > IDLE_TOLD_MAX:
+                del self._idle_told[next(iter(self._idle_told))]
+            names = tuple([address.partition(":")[2] for address in some])
+            self._stream.send([IdleTold(self._idle_number, names)])
+
+    def _idle_heard(self, answer: IdleHeard) -> None:
+        at_s, some = self._idle_told.pop(answer.number, (0.0, ()))
+        self._heard.update(dict.fromkeys(some, at_s))
+        for name in answer.unheard:
+            self._heard.pop(node_address(name), None)
 
     def _dropped(self, lost: int) -> None:
         text = "Messages to peers that are not connected"
@@ -341,7 +374,7 @@ class NodeService(Outside):
         for order in orders:
             self._follow(order.attempt_id, follower)
             asker = master_address(order.attempt_id)
-            self.shell.post(node_address(order.node_id), order, partial(collect, asker), handled)
+            self._tell(node_address(order.node_id), order, partial(collect, asker), handled)
         if orders:
             await done
         if self._processes is not None:
@@ -473,6 +506,11 @@ class NodeService(Outside):
         self._hosted -= 1
         self._metrics.hosted(self._hosted)
         self._metrics.gone(core.partition(":")[2])
+        self._heard.pop(core, None)
+
+
+def _says_nothing(core: Core) -> bool:
+    return isinstance(core, NodeManager) and core.silent
 
 
 def isolation_of(settings: NmSettings, node: str) -> Isolation | None:

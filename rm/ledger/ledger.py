@@ -193,6 +193,10 @@ class Ledger:
         """A node gave a sign of life."""
         self.nodes.w["seen_s"][slot] = now
 
+    def heard_of_all(self, slots: list[int], now: float) -> None:
+        """Nodes gave a sign of life."""
+        self.nodes.w["seen_s"][slots] = now
+
     def forgive(self, pause_s: float, now: float) -> None:
         """Take a pause of the manager from the silence of all nodes."""
         seen_s = self.nodes.w["seen_s"][: self.node_count]

@@ -15,13 +15,13 @@ from rm.containers import (
 )
 from rm.leaving import drain, examine
 from rm.nodes.registering import ask_to_register
-from rm.placing.allocation import match_node
+from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, match_node
 from rm.placing.reserve import before_match
 from rm.state.books import Books
 from rm.state.lifecycle import NodeState
 from rm.state.match_state import AGAIN
 from rm.state.records import ApplicationOver, Node, Spared
-from weft.effects import Send
+from weft.effects import NodesIdle, Send
 from weft.ids import app_of_container, attempt_of_container
 from weft.messages import (
     ContainerEnd,
@@ -81,6 +81,12 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     for number, _ in event.container_use:
         if number not in books.holdings:  # nobody would ever free it
             node.outbox.put(number, number)
+    _match_and_answer(books, node)
+
+
+def _match_and_answer(books: Books, node: Node) -> None:
+    """What every heartbeat gives occasion to, whatever it says."""
+    settings = books.settings
     if node.state is _DRAINING:
         drain(books, node)
     if not settings.prompt:
@@ -92,6 +98,29 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
     if settings.buggify is None or not books.rarely("a node is answered late"):
         answer_node(books, node)
+
+
+def idle(books: Books, event: NodesIdle) -> None:
+    """Heartbeats that say nothing, of many nodes: what each of them would do, one after the other.
+
+    Most would do nothing, and that is known without one (`heartbeat_outlook`, as in the simulator,
+    which leaves such beats out): no order waits, and nothing that is pending could go there.
+    """
+    slots: list[int] = []
+    for name in event.node_ids:
+        node = books.nodes.get(name)
+        if node is None or not node.present:
+            ask_to_register(books, name)
+            continue
+        slots.append(node.slot)
+        if node.state is NodeState.RUNNING and not (node.outbox.owes or node.acks):
+            expected = heartbeat_outlook(books, node, books.now)
+            if expected == NO_ROOM:
+                node.settled_at = books.matching.version
+            if expected != MAY_GRANT:
+                continue
+        _match_and_answer(books, node)
+    books.ledger.heard_of_all(slots, books.now)
 
 
 def _each_of(books: Books, node: Node, end: ContainerEnd) -> Iterable[ContainerEnd]:

@@ -32,6 +32,11 @@ class ManagerMetrics:
         self._yielded: set[ContainerId] = set()  # granted to ALTRUISTIC asks, not ended
         exposition.gauge("weft_leftover_containers", LEFTOVER, 0.0)
 
+    def idle(self, nodes: int) -> None:
+        """Count heartbeats that said nothing, and came many in one message."""
+        text = "Heartbeats of nodes that said nothing, many in one message"
+        self._out.count("weft_idle_heartbeats", text, nodes)
+
     def note(self, fact: Fact, now: float = 0.0) -> None:
         """Take one fact in; `now` is in s on the cluster's clock."""
         out = self._out

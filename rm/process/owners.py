@@ -6,6 +6,7 @@ falls silent. So a registration of another process waits while the first stream 
 go on speaking, the second is refused, and told both addresses.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weft.messages import NodeAnswered, NodeHeartbeated, NodeRegistered
@@ -76,6 +77,16 @@ class Owners:
             )
             return NodeAnswered(message.node_id, 0, shutdown=why)
         return False
+
+    def hear_idle(self, lane: Lane, names: Sequence[str], now_s: float) -> list[str]:
+        """Those of the nodes that are heard on a stream, as `hear` would find."""
+        own = []
+        for name in names:
+            owner = self._of.get(name)
+            if owner is not None and owner.lane is lane:
+                owner.heard_s = now_s
+                own.append(name)
+        return own
 
     def closed(self, lane: Lane) -> None:
         """A stream is gone: its nodes are whose who comes."""

@@ -14,9 +14,10 @@ from rm.process.owners import Owners
 from rm.process.rate import Rate
 from rm.process.trust import Trust
 from weft.access import TRUSTED, Caller, Role
-from weft.effects import ClientRequested
+from weft.effects import ClientRequested, NodesIdle
 from weft.errors import InputError
 from weft.facts import Fact
+from weft.ids import NodeId
 from weft.live.factlines import fact_line
 from weft.live.outside import Outside
 from weft.live.process import Process
@@ -44,6 +45,7 @@ from weft.requests import (
 )
 from weft.wire import rules
 from weft.wire.gate import Gate
+from weft.wire.idle import IdleHeard, IdleTold
 from weft.wire.lanes import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_client_service, add_master_service, add_tracker_service
@@ -144,33 +146,68 @@ class ManagerService(Outside):
             if isinstance(message, Shown):
                 self._trust.show(lane, message, partial(self._gate.refuse, "Token", lane.peer))
                 continue
-            error = rules.problem_of(message, self._d)
-            if error is None and (problem := self._trust.node_problem(lane, message)):
-                error = InputError("node_id", problem)
-                if isinstance(message, NodeHeartbeated) and lane.who.may_be(message.node_id):
-                    # whoever is that node registers again
-                    lane.send((NodeAnswered(message.node_id, 0, resync=True),))
-            if error is None:
-                shown = message.node_id in lane.subjects
-                passes = self._owners.hear(lane, message, now_s, shown=shown)
-                if passes is True:
-                    if isinstance(message, NodeRegistered):
-                        self._trust.bind(lane, message.node_id)
-                    self._learn(node_address(message.node_id), lane)
-                    shell.post(MANAGER, message)
-                elif passes is not False:
-                    lane.send((passes,))
-                    if passes.shutdown:
-                        error = InputError("node_id", passes.shutdown)
-                        self._gate.refuse(type(message).__name__, lane.peer, error)
-                elif isinstance(message, NodeRegistered):
-                    error = InputError("node_id", f"{message.node_id!r} is heard on another stream")
-                    self._gate.refuse(type(message).__name__, lane.peer, error)
+            if isinstance(message, IdleTold):
+                self._from_idle(lane, message, now_s)
                 continue
-            self._gate.refuse(type(message).__name__, lane.peer, error)
-            if isinstance(message, NodeRegistered):  # it would repeat itself for ever
-                refused = f"its registration was refused: {error}"
-                lane.send((NodeAnswered(message.node_id, 0, shutdown=refused),))
+            if self._admits(lane, message, now_s):
+                shell.post(MANAGER, message)
+
+    def _admits(self, lane: Lane, message: Any, now_s: float) -> bool:
+        """Whether a node's message may go to the core; if not, its sender is told what it needs."""
+        error = rules.problem_of(message, self._d)
+        if error is None and (problem := self._trust.node_problem(lane, message)):
+            error = InputError("node_id", problem)
+            if isinstance(message, NodeHeartbeated) and lane.who.may_be(message.node_id):
+                # whoever is that node registers again
+                lane.send((NodeAnswered(message.node_id, 0, resync=True),))
+        if error is None:
+            shown = message.node_id in lane.subjects
+            passes = self._owners.hear(lane, message, now_s, shown=shown)
+            if passes is True:
+                if isinstance(message, NodeRegistered):
+                    self._trust.bind(lane, message.node_id)
+                self._learn(node_address(message.node_id), lane)
+                return True
+            if passes is not False:
+                lane.send((passes,))
+                if passes.shutdown:
+                    error = InputError("node_id", passes.shutdown)
+                    self._gate.refuse(type(message).__name__, lane.peer, error)
+            elif isinstance(message, NodeRegistered):
+                error = InputError("node_id", f"{message.node_id!r} is heard on another stream")
+                self._gate.refuse(type(message).__name__, lane.peer, error)
+            return False
+        self._gate.refuse(type(message).__name__, lane.peer, error)
+        if isinstance(message, NodeRegistered):  # it would repeat itself for ever
+            refused = f"its registration was refused: {error}"
+            lane.send((NodeAnswered(message.node_id, 0, shutdown=refused),))
+        return False
+
+    def _from_idle(self, lane: Lane, told: IdleTold, now_s: float) -> None:
+        """Beats that say nothing, of nodes that are heard on this stream; any other one is told
+        what it would be if it had sent a whole heartbeat, most often to register.
+        """
+        assert self._shell is not None
+        heard = self._owners.hear_idle(lane, told.node_ids, now_s)
+        unheard: list[NodeId] = []
+        if len(heard) < len(told.node_ids):
+            known = set(heard)
+            for name in told.node_ids:
+                if name in known:
+                    continue
+                admitted = self._admits(lane, NodeHeartbeated(name, 0), now_s)
+                (heard if admitted else unheard).append(name)
+
+        def asks_again(_: Address, message: Any) -> bool:
+            if isinstance(message, NodeAnswered) and message.resync:
+                unheard.append(message.node_id)
+            return False
+
+        def answer() -> None:
+            lane.send((IdleHeard(told.number, tuple(unheard)),))
+
+        self._metrics.idle(len(heard))
+        self._shell.post(MANAGER, NodesIdle(tuple(heard)), asks_again, answer)
 
     def _from_masters(self, lane: Lane, batch: list[Any]) -> None:
         shell = self._shell

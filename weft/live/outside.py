@@ -38,6 +38,9 @@ class Outside:
     def note(self, core: Address, fact: Fact, now: float) -> None:
         """A fact worth a log line or a metric."""
 
+    def idle(self, cores: Sequence[Address]) -> None:
+        """The heartbeats of these would say nothing, and were left out (`Shell`, `leaves_out`)."""
+
     def stalled(self, reason: str) -> None:
         """The store takes nothing, for a reason; or, with an empty one, it does again."""
 

@@ -71,6 +71,27 @@ _Entry = tuple[Address, Any, float, Collector | None, Done | None]
 _Out = tuple[Address, Effect, float]  # the core, what it ordered, when
 
 
+class _Beat:
+    """A steady timer on the grid: all that are due at one point share one timer of the loop."""
+
+    __slots__ = ("address", "again", "key", "live", "wall_s")
+
+    def __init__(self, address: Address, key: Hashable, wall_s: float, *, again: bool) -> None:
+        self.address = address
+        self.key = key
+        self.wall_s = wall_s
+        self.again = again  # it was set by its own firing, so that this is its interval
+        self.live = True
+
+    def cancel(self) -> None:
+        """It does not fire."""
+        self.live = False
+
+
+# Whether a core's steady timer may fire without the core: its heartbeat would say nothing.
+LeavesOut = Callable[[Core], bool]
+
+
 class Shell:
     """Drives cores by address. All methods are called on the loop's thread."""
 
@@ -83,8 +104,11 @@ class Shell:
         checked: bool = False,
         exact: bool = False,
         tape: Tape | None = None,
+        leaves_out: LeavesOut | None = None,
     ) -> None:
-        """`checked`: every core checks its books after every event, which is slow.
+        """`leaves_out`: of which cores the steady timers may be left out; `Outside.idle` is told.
+
+        `checked`: every core checks its books after every event, which is slow.
 
         `tape` is told of every event that a core handled.
 
@@ -98,10 +122,12 @@ class Shell:
         self._checked = checked
         self._exact = exact
         self._tape = tape
+        self._leaves_out = leaves_out
+        self._points: dict[float, list[_Beat]] = {}  # of the grid, loop time: what is due then
         self._cores: dict[Address, Core] = {}
         self._mailbox: deque[_Entry] = deque()
         self._wake = asyncio.Event()
-        self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | None]] = {}
+        self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | _Beat | None]] = {}
         self._due: list[tuple[Address, Hashable]] = []  # zero-delay timers of this round
         self._fired: dict[Address, dict[Hashable, float]] = {}  # zero-delay timers, loop time
         self._firing: tuple[Address, Hashable] | None = None  # the timer whose turn it is
@@ -271,8 +297,12 @@ class Shell:
         if key in STEADY:
             at_s = self._due_next(address, key, loop.time(), wall_s)
         if wall_s >= GRID_FROM_S and not self._exact:
-            grid_s = min(wall_s * GRID_SHARE, GRID_S_MAX)
-            at_s = math.ceil(at_s / grid_s) * grid_s
+            at_s = _on_grid(at_s, wall_s)
+            if key in STEADY:
+                again = self._firing == (address, key)
+                beat = timers[key] = _Beat(address, key, wall_s, again=again)
+                self._beat_at(at_s, beat)
+                return
         elif not self._exact:
             at_s += ROUNDED_S
         timers[key] = loop.call_at(at_s, self._fire, address, key)
@@ -284,10 +314,36 @@ class Shell:
         """
         phases, at_s = self._phases[address], now_s + wall_s
         if self._firing == (address, key):
-            due_s = phases[key]
-            at_s = due_s + wall_s * (1 + max(0.0, now_s - due_s) // wall_s)
+            at_s = _next_beat(phases[key], wall_s, now_s)
         phases[key] = at_s
         return at_s
+
+    def _beat_at(self, at_s: float, beat: _Beat) -> None:
+        point = self._points.get(at_s)
+        if point is None:
+            self._points[at_s] = [beat]
+            asyncio.get_running_loop().call_at(at_s, self._fire_point, at_s)
+        else:
+            point.append(beat)
+
+    def _fire_point(self, point_s: float) -> None:
+        """What is due at a point of the grid joins the next round, or is left out and due again."""
+        idle: list[Address] = []
+        now_s = asyncio.get_running_loop().time()
+        for beat in self._points.pop(point_s):
+            if not beat.live:
+                continue
+            address, key = beat.address, beat.key
+            leaves_out = self._leaves_out if beat.again else None
+            if leaves_out is None or not leaves_out(self._cores[address]):
+                self._fire(address, key)
+                continue
+            phases = self._phases[address]
+            phases[key] = at_s = _next_beat(phases[key], beat.wall_s, now_s)
+            self._beat_at(_on_grid(at_s, beat.wall_s), beat)
+            idle.append(address)
+        if idle:
+            self._outside.idle(idle)
 
     def _fire(self, address: Address, key: Hashable) -> None:
         """The timer joins the next round; until then it can still be replaced or cancelled."""
@@ -395,3 +451,14 @@ class Shell:
                 outside.stopped(address, effect.reason)
         if sends:
             outside.send(sends)
+
+
+def _next_beat(due_s: float, wall_s: float, now_s: float) -> float:
+    """Whole intervals after a beat was due, and later than now."""
+    return due_s + wall_s * (1 + max(0.0, now_s - due_s) // wall_s)
+
+
+def _on_grid(at_s: float, wall_s: float) -> float:
+    """The point of the grid from which a timer that lasts so long fires."""
+    grid_s = min(wall_s * GRID_SHARE, GRID_S_MAX)
+    return math.ceil(at_s / grid_s) * grid_s

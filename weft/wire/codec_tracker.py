@@ -31,15 +31,19 @@ from weft.wire.codec_words import (
     encode_uses,
     shown,
 )
+from weft.wire.idle import IDLE_MAX, IdleHeard, IdleTold
 from weft.wire.tokens import KeysTold, Shown, TimeTold
 
 
-def encode_reports(messages: Iterable[FromNode | Shown]) -> pb.TrackerReports:
+def encode_reports(messages: Iterable[FromNode | Shown | IdleTold]) -> pb.TrackerReports:
     """A batch of what nodes say."""
     batch = pb.TrackerReports()
     for message in messages:
         if isinstance(message, Shown):
             batch.tokens.extend(message.tokens)
+            continue
+        if isinstance(message, IdleTold):
+            batch.idle.add(number=message.number, node_ids=message.node_ids)
             continue
         item = batch.items.add()
         if isinstance(message, NodeHeartbeated):
@@ -53,9 +57,19 @@ def encode_reports(messages: Iterable[FromNode | Shown]) -> pb.TrackerReports:
 
 def decode_reports(
     batch: pb.TrackerReports, refuse: Refuse | None = None
-) -> list[FromNode | Shown]:
+) -> list[FromNode | Shown | IdleTold]:
     """A batch of what nodes say; raises CodecError, or tells `refuse` (`decode_each`)."""
-    return [*shown(batch.tokens), *decode_each(batch.items, _decode_report, refuse)]
+    return [
+        *shown(batch.tokens),
+        *decode_each(batch.items, _decode_report, refuse),
+        *decode_each(batch.idle, _decode_idle, refuse),
+    ]
+
+
+def _decode_idle(item: pb.IdleNodes) -> IdleTold:
+    if len(item.node_ids) > IDLE_MAX:
+        raise CodecError(f"{len(item.node_ids)} idle nodes are more than {IDLE_MAX}")
+    return IdleTold(item.number, tuple(item.node_ids))
 
 
 def _decode_report(item: pb.TrackerReport) -> FromNode:
@@ -70,7 +84,7 @@ def _decode_report(item: pb.TrackerReport) -> FromNode:
 
 
 def encode_orders(
-    messages: Iterable[ToNode | Shown | KeysTold | TimeTold],
+    messages: Iterable[ToNode | Shown | KeysTold | TimeTold | IdleHeard],
 ) -> pb.TrackerOrders:
     """A batch of what nodes are told."""
     batch = pb.TrackerOrders()
@@ -84,6 +98,9 @@ def encode_orders(
             continue
         if isinstance(message, TimeTold):
             batch.now_s = message.now_s
+            continue
+        if isinstance(message, IdleHeard):
+            batch.heard.add(number=message.number, unheard=message.unheard)
             continue
         item = batch.items.add()
         if isinstance(message, NodeAnswered):
@@ -106,7 +123,7 @@ def encode_orders(
 
 def decode_orders(
     batch: pb.TrackerOrders, refuse: Refuse | None = None
-) -> list[ToNode | Shown | KeysTold | TimeTold]:
+) -> list[ToNode | Shown | KeysTold | TimeTold | IdleHeard]:
     """A batch of what nodes are told; raises CodecError, or tells `refuse` (`decode_each`)."""
     time = [TimeTold(batch.now_s)] if batch.now_s > 0.0 else []
     return [
@@ -114,6 +131,7 @@ def decode_orders(
         *shown(batch.tokens),
         *_keys(batch.keys),
         *decode_each(batch.items, _decode_order, refuse),
+        *[IdleHeard(one.number, tuple(one.unheard)) for one in batch.heard],
     ]
 
 

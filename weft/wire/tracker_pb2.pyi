@@ -29,25 +29,55 @@ class TrackerReports(_message.Message):
 
     ITEMS_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrackerReport]: ...
     @_builtins.property
     def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """of the nodes that the stream speaks for, told once a stream"""
 
+    @_builtins.property
+    def idle(self) -> _containers.RepeatedCompositeFieldContainer[Global___IdleNodes]: ...
     def __init__(
         self,
         *,
         items: _abc.Iterable[Global___TrackerReport] | None = ...,
         tokens: _abc.Iterable[_builtins.bytes] | None = ...,
+        idle: _abc.Iterable[Global___IdleNodes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle", b"idle", "items", b"items", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrackerReports: _TypeAlias = TrackerReports  # noqa: Y015
+
+@_typing.final
+class IdleNodes(_message.Message):
+    """Heartbeats of nodes that have nothing to say: their names are all there is to them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    NODE_IDS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """of this message on its stream, from 1"""
+    @_builtins.property
+    def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        node_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_ids", b"node_ids", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IdleNodes: _TypeAlias = IdleNodes  # noqa: Y015
 
 @_typing.final
 class TrackerReport(_message.Message):
@@ -89,6 +119,7 @@ class TrackerOrders(_message.Message):
     NOW_S_FIELD_NUMBER: _builtins.int
     CLUSTER_TS_FIELD_NUMBER: _builtins.int
     LIFE_FIELD_NUMBER: _builtins.int
+    HEARD_FIELD_NUMBER: _builtins.int
     now_s: _builtins.float
     """unix, s, when this was sent: by it the node judges when tokens end; 0: not told"""
     cluster_ts: _builtins.int
@@ -105,6 +136,8 @@ class TrackerOrders(_message.Message):
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeKey]:
         """of each node that is named all there are, ascending"""
 
+    @_builtins.property
+    def heard(self) -> _containers.RepeatedCompositeFieldContainer[Global___IdleHeard]: ...
     def __init__(
         self,
         *,
@@ -114,14 +147,42 @@ class TrackerOrders(_message.Message):
         now_s: _builtins.float = ...,
         cluster_ts: _builtins.int = ...,
         life: _builtins.int = ...,
+        heard: _abc.Iterable[Global___IdleHeard] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_ts", b"cluster_ts", "items", b"items", "keys", b"keys", "life", b"life", "now_s", b"now_s", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_ts", b"cluster_ts", "heard", b"heard", "items", b"items", "keys", b"keys", "life", b"life", "now_s", b"now_s", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrackerOrders: _TypeAlias = TrackerOrders  # noqa: Y015
+
+@_typing.final
+class IdleHeard(_message.Message):
+    """Answers IdleNodes: all of them were taken for alive, but for some."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    UNHEARD_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    @_builtins.property
+    def unheard(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """each of them is told to register"""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        unheard: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "unheard", b"unheard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IdleHeard: _TypeAlias = IdleHeard  # noqa: Y015
 
 @_typing.final
 class NodeKey(_message.Message):

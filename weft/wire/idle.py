@@ -1,0 +1,26 @@
+"""Heartbeats of nodes that say nothing, many in one message.
+
+They are words of a stream, not messages of the cores: the process of a Resource Manager makes one
+event of those whose node is heard on that very stream (`weft.effects.NodesIdle`), and answers which
+were heard.
+"""
+
+from typing import NamedTuple
+
+from weft.ids import NodeId
+
+IDLE_MAX = 10_000  # nodes of one message
+
+
+class IdleTold(NamedTuple):
+    """These nodes are alive and say nothing. `number` counts such messages of a stream."""
+
+    number: int
+    node_ids: tuple[NodeId, ...]
+
+
+class IdleHeard(NamedTuple):
+    """The manager took them for alive, but for some, which it has register."""
+
+    number: int
+    unheard: tuple[NodeId, ...] = ()
