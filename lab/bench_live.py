@@ -79,7 +79,8 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
 def many_nodes(nodes: int, quick: bool = False) -> list[Row]:
     """Emulated nodes in one process report every second, idle first, then while tasks of 5 s run.
 
-    Twenty tasks a node in all. `manager_core` and `nodes_core` are CPU s a second of the processes.
+    Twenty tasks a node in all. `manager_core` and `nodes_core` are CPU s a second of the processes,
+    `idle` the part of the heartbeats that said nothing; the quantiles are of the others.
     """
     settings = LocalSettings(cluster=f"{nodes}x4vcores,16384memory_mb", pace="yarn")
     with LocalCluster(settings) as cluster, Client(cluster.address) as client:
@@ -87,7 +88,8 @@ def many_nodes(nodes: int, quick: bool = False) -> list[Row]:
         rows = []
         for what, tasks in (("idle", 0), ("tasks of 5 s", (2 if quick else 20) * nodes)):
             before, began_s = _spent(cluster), time.perf_counter()
-            seen = _histogram(str(cluster.ready["rm"]["metrics"]), "NodeHeartbeated")
+            metrics = str(cluster.ready["rm"]["metrics"])
+            seen, idle = _histogram(metrics, "NodeHeartbeated"), _idle_beats(metrics)
             if tasks:
                 each = max(1, tasks // 10)
                 jobs = [barrier_job(f"load-{i}", 1, each, (), run_s=5.0) for i in range(10)]
@@ -97,16 +99,19 @@ def many_nodes(nodes: int, quick: bool = False) -> list[Row]:
             else:
                 time.sleep(5.0 if quick else 20.0)
             took_s, after = time.perf_counter() - began_s, _spent(cluster)
-            beats = _since(seen, _histogram(str(cluster.ready["rm"]["metrics"]), "NodeHeartbeated"))
+            beats = _since(seen, _histogram(metrics, "NodeHeartbeated"))
+            idle = _idle_beats(metrics) - idle
+            whole = beats[-1][1] if beats else 0.0
             rows.append({
                 "case": f"{nodes:,} nodes at 1 Hz, {what}",
                 "tasks": tasks,
                 "tasks_per_s": round(tasks / took_s),
                 "manager_core": round((after["rm"] - before["rm"]) / took_s, 2),
                 "nodes_core": round((after["nm0"] - before["nm0"]) / took_s, 2),
-                "heartbeats_per_s": round(beats[-1][1] / took_s),
-                "p50_ms": round(_quantile(beats, 0.5) * 1e3, 3),
-                "p99_ms": round(_quantile(beats, 0.99) * 1e3, 3),
+                "heartbeats_per_s": round((whole + idle) / took_s),
+                "idle": round(idle / max(1.0, whole + idle), 3),
+                "p50_ms": round(_quantile(beats, 0.5) * 1e3, 3) if whole else 0.0,
+                "p99_ms": round(_quantile(beats, 0.99) * 1e3, 3) if whole else 0.0,
                 "lost": client.metrics().nodes.get("LOST", 0),
             })  # fmt: skip
         return rows
@@ -178,6 +183,7 @@ def _heartbeats(name: str, watch_s: float) -> Row:
         time.sleep(watch_s)
         running = client.metrics().apps.get("RUNNING", 0)
         histogram = _histogram(str(cluster.ready["rm"]["metrics"]), "NodeHeartbeated")
+        idle = _idle_beats(str(cluster.ready["rm"]["metrics"]))
         ended = client.wait(apps)
     if any(report.final_status != "SUCCEEDED" for report in ended.values()):
         raise WeftError("a job of the heartbeat case did not succeed")
@@ -186,6 +192,7 @@ def _heartbeats(name: str, watch_s: float) -> Row:
         "case": name,
         "running_jobs": running,
         "heartbeats": round(count),
+        "idle": round(idle),
         "p50_ms": round(_quantile(histogram, 0.5) * 1e3, 3),
         "p99_ms": round(_quantile(histogram, 0.99) * 1e3, 3),
     }
@@ -201,6 +208,15 @@ def _steady_job(name: str, run_s: float) -> Job:
             for i in range(10)
         ),
     )
+
+
+def _idle_beats(address: str) -> float:
+    """Heartbeats that said nothing, so far."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+        text = page.read().decode()
+    families = text_string_to_metric_families(text)
+    samples = [sample for family in families for sample in family.samples]
+    return sum(s.value for s in samples if s.name == "weft_idle_heartbeats_total")
 
 
 def _histogram(address: str, event: str) -> list[tuple[float, float]]:

@@ -16,6 +16,7 @@ from nm.process.cgroups import find
 from nm.process.folders import clean_all
 from nm.process.health import RUNNING, examine
 from nm.process.host import ProcessHost
+from nm.process.idling import IdleNodes
 from nm.process.isolation import Isolation, isolation
 from nm.process.leftovers import Strays, adopt, kill_orphans
 from nm.process.limits import DISK, Limits
@@ -56,7 +57,7 @@ from weft.messages import (
 )
 from weft.resources import ResourceTypes
 from weft.wire.gate import Gate
-from weft.wire.idle import IDLE_MAX, IdleHeard, IdleTold
+from weft.wire.idle import IdleHeard
 from weft.wire.lanes import Lane
 from weft.wire.links import tracker_stream
 from weft.wire.server import Server
@@ -65,7 +66,6 @@ from weft.wire.tokens import KeysTold, Shown, TimeTold
 
 FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
 MEASURE_S = 1.0  # wall clock, between looks at what containers use
-IDLE_TOLD_MAX = 1_000  # messages of nodes that say nothing whose answers are waited for
 LACKING_MAX = 2_000  # characters
 LOG_CHUNK = 1 << 18  # bytes of one message
 
@@ -89,9 +89,7 @@ class NodeService(Outside):
             process.clock, self, meter=process.exposition.meter, checked=settings.check,
             tape=process.record(f"nm-{name}"), leaves_out=_says_nothing,
         )  # fmt: skip
-        self._idle_told: dict[int, tuple[float, Sequence[Address]]] = {}  # by number: when, of whom
-        self._idle_number = 0
-        self._heard: dict[Address, float] = {}  # nodes that were, of which their cores do not know
+        self._idle = IdleNodes()
         self._tokens = NodeTokens(self._holds)
         self._stream = tracker_stream(
             settings.manager,
@@ -294,7 +292,7 @@ class NodeService(Outside):
             if isinstance(given, Shown | KeysTold | TimeTold):
                 self._tokens.take(given)
             elif isinstance(given, IdleHeard):
-                self._idle_heard(given)
+                self._idle.hear(given)
         words = Shown | KeysTold | TimeTold | IdleHeard
         told = [one for one in batch if not isinstance(one, words)]
         for message in self._gate.sift(told, 0, self._settings.manager):
@@ -304,27 +302,14 @@ class NodeService(Outside):
 
     def _tell(self, address: Address, event: Any, *more: Any) -> None:
         """Tell a node what somebody orders; whether it may obey goes by when it was heard last."""
-        at_s = self._heard.pop(address, None)
+        at_s = self._idle.news_for(address)
         if at_s is not None:
             self.shell.post(address, Heard(at_s))
         self.shell.post(address, event, *more)
 
     def idle(self, cores: Sequence[Address]) -> None:
         """Tell the manager of nodes that have nothing to say."""
-        for start in range(0, len(cores), IDLE_MAX):
-            some = cores[start : start + IDLE_MAX]
-            self._idle_number += 1
-            self._idle_told[self._idle_number] = (self._process.clock.now(), some)
-            if len(self._idle_told) > IDLE_TOLD_MAX:
-                del self._idle_told[next(iter(self._idle_told))]
-            names = tuple([address.partition(":")[2] for address in some])
-            self._stream.send([IdleTold(self._idle_number, names)])
-
-    def _idle_heard(self, answer: IdleHeard) -> None:
-        at_s, some = self._idle_told.pop(answer.number, (0.0, ()))
-        self._heard.update(dict.fromkeys(some, at_s))
-        for name in answer.unheard:
-            self._heard.pop(node_address(name), None)
+        self._stream.send(list(self._idle.tell(cores, self._process.clock.now())))
 
     def _dropped(self, lost: int) -> None:
         text = "Messages to peers that are not connected"
@@ -506,7 +491,7 @@ class NodeService(Outside):
         self._hosted -= 1
         self._metrics.hosted(self._hosted)
         self._metrics.gone(core.partition(":")[2])
-        self._heard.pop(core, None)
+        self._idle.news_for(core)
 
 
 def _says_nothing(core: Core) -> bool:

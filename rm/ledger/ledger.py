@@ -175,8 +175,11 @@ class Ledger:
         columns = self.nodes.w
         columns["capacity"][slot] = capacity
         columns["available"][slot] = columns["capacity"][slot] - columns["held"][slot]
+        was_up, n = columns["up"].item(slot), self.node_count
         columns["up"][slot] = up
-        n = self.node_count
+        if up and not was_up and slot == n - 1:  # a new one: the same sum, without adding up all
+            self.total = self.total + columns["capacity"][slot]
+            return
         self.total = columns["capacity"][:n][columns["up"][:n]].sum(axis=0)
 
     def describe_node(self, slot: int, rack: int, labels: int) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from rm.process.idling import Hearing
 from rm.process.metrics import ManagerMetrics
 from rm.process.owners import Owners
 from rm.process.rate import Rate
@@ -17,7 +18,6 @@ from weft.access import TRUSTED, Caller, Role
 from weft.effects import ClientRequested, NodesIdle
 from weft.errors import InputError
 from weft.facts import Fact
-from weft.ids import NodeId
 from weft.live.factlines import fact_line
 from weft.live.outside import Outside
 from weft.live.process import Process
@@ -45,7 +45,7 @@ from weft.requests import (
 )
 from weft.wire import rules
 from weft.wire.gate import Gate
-from weft.wire.idle import IdleHeard, IdleTold
+from weft.wire.idle import IdleTold
 from weft.wire.lanes import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_client_service, add_master_service, add_tracker_service
@@ -184,30 +184,17 @@ class ManagerService(Outside):
         return False
 
     def _from_idle(self, lane: Lane, told: IdleTold, now_s: float) -> None:
-        """Beats that say nothing, of nodes that are heard on this stream; any other one is told
-        what it would be if it had sent a whole heartbeat, most often to register.
+        """Beats that say nothing: what is no word of this stream's own nodes is looked at as a
+        whole heartbeat would be.
         """
         assert self._shell is not None
-        heard = self._owners.hear_idle(lane, told.node_ids, now_s)
-        unheard: list[NodeId] = []
-        if len(heard) < len(told.node_ids):
-            known = set(heard)
-            for name in told.node_ids:
-                if name in known:
-                    continue
-                admitted = self._admits(lane, NodeHeartbeated(name, 0), now_s)
-                (heard if admitted else unheard).append(name)
-
-        def asks_again(_: Address, message: Any) -> bool:
-            if isinstance(message, NodeAnswered) and message.resync:
-                unheard.append(message.node_id)
-            return False
-
-        def answer() -> None:
-            lane.send((IdleHeard(told.number, tuple(unheard)),))
-
-        self._metrics.idle(len(heard))
-        self._shell.post(MANAGER, NodesIdle(tuple(heard)), asks_again, answer)
+        hearing = Hearing(
+            lane, told, self._owners.hear_idle(lane, told.node_ids, now_s),
+            lambda name: self._admits(lane, NodeHeartbeated(name, 0), now_s),
+        )  # fmt: skip
+        self._metrics.idle(len(hearing.heard))
+        event = NodesIdle(tuple(hearing.heard))
+        self._shell.post(MANAGER, event, hearing.collect, hearing.answer)
 
     def _from_masters(self, lane: Lane, batch: list[Any]) -> None:
         shell = self._shell

@@ -33,6 +33,9 @@ class Recorded(Outside):
     def __init__(self) -> None:
         self.did: list[Any] = []
 
+    def idle(self, cores: Sequence[str]) -> None:
+        self.did.append(("idle", tuple(cores)))
+
     def send(self, sends: Sequence[tuple[str, Any]]) -> None:
         self.did.extend(("send", to, message) for to, message in sends)
 
@@ -262,3 +265,46 @@ def test_beats_keep_their_phase_however_late_each_of_them_is() -> None:
     late = sorted((at - began[0]) % 0.08 for at in times)
     assert late[len(late) // 2] < 0.02, late  # of a sum of intervals each would be later yet
     assert times[-1] - began[0] > 0.08 * (len(times) + 1)  # beats that were missed are left out
+
+
+def test_beats_that_would_say_nothing_are_left_out_and_keep_their_phase() -> None:
+    """The first beat is the core's own; then it is left out until it has something to say."""
+    outside, silent = Recorded(), True
+    seen: list[float] = []
+    left_out: list[float] = []
+
+    def script(event: Any) -> list[Effect]:
+        if event == "begin":
+            return [SetTimer(0.13, "heartbeat")]  # the first of many nodes' beats comes anywhere
+        if isinstance(event, TimerFired):
+            seen.append(asyncio.get_running_loop().time())
+            return [SetTimer(0.2, "heartbeat")]
+        return []
+
+    async def main() -> None:
+        outside.idle = lambda cores: left_out.append(  # type: ignore[method-assign]
+            asyncio.get_running_loop().time()
+        )
+        shell = Shell(Clock(), outside, leaves_out=lambda core: silent)
+        shell.add("core", Scripted(script))
+        running = asyncio.create_task(shell.run())
+        shell.post("core", "begin")
+        await settle(shell, lambda: len(left_out) >= 4)
+        nonlocal silent
+        silent = False
+        await settle(shell, lambda: len(seen) >= 3)
+        silent = True
+        more = len(left_out) + 2
+        await settle(shell, lambda: len(left_out) >= more)
+        shell.remove("core")
+        gone = len(left_out)
+        await asyncio.sleep(0.5)
+        assert len(left_out) == gone, "whoever is gone beats no more"
+        shell.end()
+        await running
+
+    asyncio.run(main())
+    assert seen[0] < left_out[0] < seen[1]
+    for beat_s in [*left_out, *seen]:  # all of them on one grid, up to what the machine is late
+        off_s = (beat_s - seen[0] + 0.02) % 0.2
+        assert off_s < 0.15, (seen, left_out)

@@ -26,6 +26,7 @@ from weft.effects import (
     TimerFired,
 )
 from weft.facts import facts_of
+from weft.live.beats import GRID_FROM_S, STEADY, Beat, Beats, on_grid
 from weft.live.clock import Clock
 from weft.live.outside import Outside, Store, StoreUnavailableError
 from weft.live.tape import Tape
@@ -35,14 +36,8 @@ _CLIENT = client_address("")
 ROUND_MAX = 500  # events of one round, so that what they caused is sent soon
 # A zero-delay timer fires at once, but not more often than this: under load it gathers more.
 GATHER_S = 0.002
-# Longer timers fire on a grid, up to so much of their delay later: the heartbeats of thousands of
-# nodes in one process share rounds, and so batches on the wire.
-GRID_FROM_S, GRID_SHARE, GRID_S_MAX = 0.1, 0.01, 0.02
 # uvloop rounds to whole milliseconds: a timer that fires early only has to be set again.
 ROUNDED_S = 0.001
-# Timers that recur: one set anew by its own firing counts from when it was due, not from when it
-# was looked at, so that beats keep their phase (phase + n x interval) however late each is.
-STEADY = frozenset({"heartbeat"})
 # Loops take no delay of any length; a core whose timer fires early looks at its clock and waits on.
 STORE_RETRY_S = 0.5  # wall clock, between tries to write to a store that takes nothing
 TIMER_S_MAX = 365 * 86_400.0
@@ -71,27 +66,6 @@ _Entry = tuple[Address, Any, float, Collector | None, Done | None]
 _Out = tuple[Address, Effect, float]  # the core, what it ordered, when
 
 
-class _Beat:
-    """A steady timer on the grid: all that are due at one point share one timer of the loop."""
-
-    __slots__ = ("address", "again", "key", "live", "wall_s")
-
-    def __init__(self, address: Address, key: Hashable, wall_s: float, *, again: bool) -> None:
-        self.address = address
-        self.key = key
-        self.wall_s = wall_s
-        self.again = again  # it was set by its own firing, so that this is its interval
-        self.live = True
-
-    def cancel(self) -> None:
-        """It does not fire."""
-        self.live = False
-
-
-# Whether a core's steady timer may fire without the core: its heartbeat would say nothing.
-LeavesOut = Callable[[Core], bool]
-
-
 class Shell:
     """Drives cores by address. All methods are called on the loop's thread."""
 
@@ -104,7 +78,7 @@ class Shell:
         checked: bool = False,
         exact: bool = False,
         tape: Tape | None = None,
-        leaves_out: LeavesOut | None = None,
+        leaves_out: Callable[[Core], bool] | None = None,
     ) -> None:
         """`leaves_out`: of which cores the steady timers may be left out; `Outside.idle` is told.
 
@@ -122,16 +96,15 @@ class Shell:
         self._checked = checked
         self._exact = exact
         self._tape = tape
-        self._leaves_out = leaves_out
-        self._points: dict[float, list[_Beat]] = {}  # of the grid, loop time: what is due then
         self._cores: dict[Address, Core] = {}
+        self._leaves_out = leaves_out
+        self._beats = Beats(self._fire, self._says_nothing, outside.idle)
         self._mailbox: deque[_Entry] = deque()
         self._wake = asyncio.Event()
-        self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | _Beat | None]] = {}
+        self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | Beat | None]] = {}
         self._due: list[tuple[Address, Hashable]] = []  # zero-delay timers of this round
         self._fired: dict[Address, dict[Hashable, float]] = {}  # zero-delay timers, loop time
         self._firing: tuple[Address, Hashable] | None = None  # the timer whose turn it is
-        self._phases: dict[Address, dict[Hashable, float]] = {}  # when steady ones are due, so, too
         self._held: deque[tuple[list[Mapping[str, Any]], list[_Out]]] = deque()
         self._committing: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
@@ -147,7 +120,6 @@ class Shell:
             self._tape.add(address, made)
         self._timers[address] = {}
         self._fired[address] = {}
-        self._phases[address] = {}
 
     def remove(self, address: Address) -> None:
         """Forget a core with its timers; events for it are dropped from now on."""
@@ -155,7 +127,7 @@ class Shell:
         if self._tape is not None and core is not None:
             self._tape.remove(address)
         self._fired.pop(address, None)
-        self._phases.pop(address, None)
+        self._beats.remove(address)
         for handle in self._timers.pop(address, {}).values():
             if handle is not None:
                 handle.cancel()
@@ -295,55 +267,20 @@ class Shell:
         wall_s = min(self.clock.wall_s(delay_s), TIMER_S_MAX)
         at_s = loop.time() + wall_s
         if key in STEADY:
-            at_s = self._due_next(address, key, loop.time(), wall_s)
-        if wall_s >= GRID_FROM_S and not self._exact:
-            at_s = _on_grid(at_s, wall_s)
-            if key in STEADY:
-                again = self._firing == (address, key)
-                beat = timers[key] = _Beat(address, key, wall_s, again=again)
-                self._beat_at(at_s, beat)
+            again = self._firing == (address, key)
+            at_s = self._beats.due_next(address, key, wall_s, again=again)
+            if wall_s >= GRID_FROM_S and not self._exact:
+                beat = timers[key] = Beat(address, key, wall_s, again=again)
+                self._beats.set(beat, at_s)
                 return
+        if wall_s >= GRID_FROM_S and not self._exact:
+            at_s = on_grid(at_s, wall_s)
         elif not self._exact:
             at_s += ROUNDED_S
         timers[key] = loop.call_at(at_s, self._fire, address, key)
 
-    def _due_next(self, address: Address, key: Hashable, now_s: float, wall_s: float) -> float:
-        """When a steady timer is due: set by its own firing, whole intervals after it was due.
-
-        Intervals that the process slept through are left out.
-        """
-        phases, at_s = self._phases[address], now_s + wall_s
-        if self._firing == (address, key):
-            at_s = _next_beat(phases[key], wall_s, now_s)
-        phases[key] = at_s
-        return at_s
-
-    def _beat_at(self, at_s: float, beat: _Beat) -> None:
-        point = self._points.get(at_s)
-        if point is None:
-            self._points[at_s] = [beat]
-            asyncio.get_running_loop().call_at(at_s, self._fire_point, at_s)
-        else:
-            point.append(beat)
-
-    def _fire_point(self, point_s: float) -> None:
-        """What is due at a point of the grid joins the next round, or is left out and due again."""
-        idle: list[Address] = []
-        now_s = asyncio.get_running_loop().time()
-        for beat in self._points.pop(point_s):
-            if not beat.live:
-                continue
-            address, key = beat.address, beat.key
-            leaves_out = self._leaves_out if beat.again else None
-            if leaves_out is None or not leaves_out(self._cores[address]):
-                self._fire(address, key)
-                continue
-            phases = self._phases[address]
-            phases[key] = at_s = _next_beat(phases[key], beat.wall_s, now_s)
-            self._beat_at(_on_grid(at_s, beat.wall_s), beat)
-            idle.append(address)
-        if idle:
-            self._outside.idle(idle)
+    def _says_nothing(self, address: Address) -> bool:
+        return self._leaves_out is not None and self._leaves_out(self._cores[address])
 
     def _fire(self, address: Address, key: Hashable) -> None:
         """The timer joins the next round; until then it can still be replaced or cancelled."""
@@ -451,14 +388,3 @@ class Shell:
                 outside.stopped(address, effect.reason)
         if sends:
             outside.send(sends)
-
-
-def _next_beat(due_s: float, wall_s: float, now_s: float) -> float:
-    """Whole intervals after a beat was due, and later than now."""
-    return due_s + wall_s * (1 + max(0.0, now_s - due_s) // wall_s)
-
-
-def _on_grid(at_s: float, wall_s: float) -> float:
-    """The point of the grid from which a timer that lasts so long fires."""
-    grid_s = min(wall_s * GRID_SHARE, GRID_S_MAX)
-    return math.ceil(at_s / grid_s) * grid_s

@@ -1,0 +1,43 @@
+"""What the nodes of a process that said nothing are told of having been heard."""
+
+from collections.abc import Iterator, Sequence
+
+from weft.messages import Address, node_address
+from weft.wire.idle import IDLE_MAX, IdleHeard, IdleTold
+
+TOLD_MAX = 1_000  # messages whose answers are waited for
+
+
+class IdleNodes:
+    """Makes messages of nodes that say nothing, and remembers which of them were heard.
+
+    A core need not know before somebody has it do something: whether it may goes by when it was
+    heard last.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._told: dict[int, tuple[float, Sequence[Address]]] = {}  # by number: when, of whom
+        self._heard: dict[Address, float] = {}  # of which the cores do not know
+
+    def tell(self, nodes: Sequence[Address], now: float) -> Iterator[IdleTold]:
+        """The messages that tell of nodes which say nothing `now`, on their clock."""
+        for start in range(0, len(nodes), IDLE_MAX):
+            some = nodes[start : start + IDLE_MAX]
+            self._number += 1
+            self._told[self._number] = (now, some)
+            if len(self._told) > TOLD_MAX:
+                del self._told[next(iter(self._told))]
+            yield IdleTold(self._number, tuple([node.partition(":")[2] for node in some]))
+
+    def hear(self, answer: IdleHeard) -> None:
+        """The manager heard of them, but for some."""
+        at_s, some = self._told.pop(answer.number, (0.0, ()))
+        unheard = {*map(node_address, answer.unheard)}
+        if unheard:
+            some = [node for node in some if node not in unheard]
+        self._heard.update(dict.fromkeys(some, at_s))
+
+    def news_for(self, node: Address) -> float | None:
+        """When a node that its core takes for unheard was heard; None: there is no such news."""
+        return self._heard.pop(node, None)

@@ -1,0 +1,56 @@
+"""Beats of nodes that say nothing, on the wire: many in one message, and what is answered."""
+
+import asyncio
+
+import pytest
+
+from rm.process.owners import Owners
+from weft.messages import NodeHeartbeated, NodeRegistered
+from weft.wire import codec
+from weft.wire import tracker_pb2 as pb
+from weft.wire.codec_words import CodecError
+from weft.wire.idle import IDLE_MAX, IdleHeard, IdleTold
+from weft.wire.lanes import Lane
+
+
+def test_they_survive_the_wire_beside_whole_messages() -> None:
+    said = [NodeHeartbeated("n3", 7), IdleTold(1, ("n1", "n2")), IdleTold(2, ())]
+    bytes_ = codec.encode_node_reports(said).SerializeToString()
+    assert codec.decode_node_reports(pb.TrackerReports.FromString(bytes_)) == said
+    answers = [IdleHeard(1, ("n2",)), IdleHeard(2)]
+    bytes_ = codec.encode_node_orders(answers).SerializeToString()
+    assert codec.decode_node_orders(pb.TrackerOrders.FromString(bytes_)) == answers
+
+
+def test_an_idle_node_costs_a_few_bytes() -> None:
+    names = tuple(f"node-{number:05}" for number in range(1_000))
+    size = len(codec.encode_node_reports([IdleTold(9, names)]).SerializeToString())
+    assert size < 13 * len(names)
+
+
+def test_too_many_in_one_message_are_refused_and_nothing_else() -> None:
+    batch = codec.encode_node_reports([NodeHeartbeated("n1", 1)])
+    batch.idle.add(number=1, node_ids=["n"] * (IDLE_MAX + 1))
+    with pytest.raises(CodecError, match="more than"):
+        codec.decode_node_reports(batch)
+    refused: list[Exception] = []
+    assert codec.decode_node_reports(batch, refused.append) == [NodeHeartbeated("n1", 1)]
+    assert len(refused) == 1
+
+
+def test_only_who_is_heard_on_a_stream_is_idle_on_it() -> None:
+    async def main() -> None:
+        owners, own, other = Owners(3.0), Lane(peer="a"), Lane(peer="b")
+        for name in ("n1", "n2"):
+            assert owners.hear(own, registered(name), 0.0) is True
+        assert owners.hear(other, registered("n3"), 0.0) is True
+        assert owners.hear_idle(own, ("n1", "n2", "n3", "n4"), 5.0) == ["n1", "n2"]
+        # a beat that says nothing keeps a name as any other does
+        assert owners.hear(other, registered("n1", boot=9), 5.1) is False
+        assert owners.hear(other, registered("n3", boot=9), 9.0) is True
+
+    asyncio.run(main())
+
+
+def registered(name: str, boot: int = 1) -> NodeRegistered:
+    return NodeRegistered(name, "127.0.0.1:1", "r", (), {"vcores": 1.0}, boot=boot)
