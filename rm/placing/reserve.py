@@ -46,6 +46,13 @@ def forget_served(books: Books) -> None:
         _clear(books)
 
 
+def look_again(books: Books) -> None:
+    """Look for starving asks as if there had been grants in their wait, and keep nothing."""
+    rows = books.rows
+    _some_wait(rows.pending[: rows.count], rows.since_s, books.now, rows.since_s[: rows.count] + 1)
+    _kinds(books)
+
+
 def patience_s(books: Books) -> float:
     """How long an ask may starve: a mean task time, at least a heartbeat, at most the setting."""
     settings = books.settings

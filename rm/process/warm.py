@@ -9,6 +9,7 @@ from rm.match.candidates import limit_of
 from rm.match.filter_kernels import fits
 from rm.match.protocol import Matcher
 from rm.placing.allocation import match_all
+from rm.placing.reserve import look_again
 from rm.placing.feasible import room_for
 from rm.settings import ManagerSettings
 from weft.cluster import DEFAULT_QUEUES
@@ -67,6 +68,7 @@ def warm(matcher: Matcher, types: ResourceTypes) -> int:
     room_for(books, entry, columns.available)  # what reservations and `explain` ask
     fits(entry.demand, columns.available[0].copy(), columns.capacity[0])
     match_all(books)  # as in prompt pace
+    look_again(books)
     for beat in range(2, 2 + _TASKS):
         tell(NodeHeartbeated(_NODE, beat, ended=_ends(granted)), float(beat))
         matcher.match(books.view, 0, float(beat))  # what lacks room is weighed, if it may be
