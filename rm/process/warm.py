@@ -9,8 +9,8 @@ from rm.match.candidates import limit_of
 from rm.match.filter_kernels import fits
 from rm.match.protocol import Matcher
 from rm.placing.allocation import match_all
-from rm.placing.reserve import look_again
 from rm.placing.feasible import room_for
+from rm.placing.reserve import look_again
 from rm.settings import ManagerSettings
 from weft.cluster import DEFAULT_QUEUES
 from weft.effects import ClientRequested, Recovered, Send
