@@ -301,15 +301,15 @@ def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:
 
     The end of a master's own is the end of its attempt. Whose fault that was decides whether it
     counts: a node that was lost takes its masters along, and one that was told to stop is not to
-    blame either (`Holding.lost`); whatever else ends a master is its own.
+    blame either (`Holding.stop_reason`); whatever else ends a master is its own.
     """
     close(books, holding, end)
     attempt = holding.attempt
     if attempt is None:
         return
     if attempt.master is holding and ATTEMPT.allows(attempt.state, AttemptEvent.FAIL):
-        text = holding.lost or end.message or f"exit code {end.exit_code}"
-        stopped = holding.lost and end.outcome in (Outcome.KILLED, Outcome.RELEASED)
+        text = holding.stop_reason or end.message or f"exit code {end.exit_code}"
+        stopped = holding.stop_reason and end.outcome in (Outcome.KILLED, Outcome.RELEASED)
         own = end.outcome is not Outcome.LOST and not stopped
         why = f"its master ended: {end.outcome.name}, {text}"
         fail_attempt(books, attempt, why, counts=own, ended_node=end.with_node)

@@ -226,11 +226,11 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     number, node, attempt = holding.container_id, holding.node, holding.attempt
     if holding.preempted and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
         end = changed(end, outcome=Outcome.PREEMPTED, message=PREEMPTED)
-    elif holding.lost and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
+    elif holding.stop_reason and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
         # given back by nobody: its master has to hear that it is gone
         outcome = Outcome.LOST if end.outcome is Outcome.RELEASED else Outcome.KILLED
         code = NODE_ENDED if holding.ended_node and outcome is Outcome.LOST else end.exit_code
-        end = changed(end, outcome=outcome, message=holding.lost, exit_code=code)
+        end = changed(end, outcome=outcome, message=holding.stop_reason, exit_code=code)
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, _ENDED))
     del books.holdings.by_id[number], node.holdings.by_id[number]
     if node.runs is not None:
@@ -336,7 +336,7 @@ def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:
     """
     life, epoch = number_of_container(number) >> EPOCH_BITS, books.epoch
     if life == epoch % EPOCHS:
-        return number in node.lost or number in node.emptied
+        return number in node.unconfirmed or number in node.emptied
     if life > epoch and epoch < EPOCHS:
         return False  # no life was ever numbered so
     app = books.apps.get(app_of_container(number))

@@ -51,7 +51,7 @@ def _is_needed(books: Books, node: Node) -> bool:
         return True
     if node.slot in books.claimed or books.ledger.nodes.reserved[node.slot]:
         return True
-    for number in node.lost:  # should it come back with these, it must be known what they are
+    for number in node.unconfirmed:  # it must be known what they are should it come back
         app = books.apps.get(app_of_container(number))
         if app is not None and app.state not in ENDED_APPS:
             return True

@@ -69,7 +69,7 @@ def drain(books: Books, node: Node) -> None:
     if 0 <= node.drain_until_s <= books.now:
         for holding in node.holdings.values():
             if holding.state is not ContainerState.STOPPING:
-                holding.lost = "its node was decommissioned"
+                holding.stop_reason = "its node was decommissioned"
                 order_stop(books, holding)
     if not node.holdings:
         step(books, node, NodeEvent.DRAINED)

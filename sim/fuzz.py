@@ -151,7 +151,7 @@ def leftovers(simulation: Simulation) -> Iterator[str]:
         if not node.present and node.state.name != "DECOMMISSIONED":
             yield f"a node did not come back [{node.node_id}: {node.state.name}]"
         kept[f"orders to a node [{node.node_id}]"] = node.outbox.owes
-        kept[f"lost containers of a node [{node.node_id}]"] = list(node.lost)
+        kept[f"lost containers of a node [{node.node_id}]"] = list(node.unconfirmed)
     for name, core in simulation.node_cores():
         kept[f"containers on a node [{name}]"] = list(core.containers)
         kept[f"reports of a node [{name}]"] = core.owes

@@ -46,9 +46,9 @@ def register(books: Books, event: NodeRegistered) -> None:
     * said again by the process that is present: it lives, and nothing else is new;
     * else it is taken in. What the books have on the node and it does not run ended with its last
       process. What it runs and the books do not know is adopted (after a restart of the manager) or
-      stopped. What was given up in its absence (`Node.lost`) holds its room, for nobody, until the
-      node says that it ended. Then those who waited for the node after a restart are settled: ends
-      that it still owes come with its next heartbeats; a master that it has no more has failed.
+      stopped. What was given up in its absence (`Node.unconfirmed`) holds room, for nobody, until
+      the node says that it ended. Then those who waited for the node after a restart are settled:
+      ends that it still owes come with its next heartbeats; a master that it lost has failed.
     """
     try:
         capacity = books.types.vector(event.capacity, f"node {event.node_id}: capacity")
@@ -79,15 +79,15 @@ def register(books: Books, event: NodeRegistered) -> None:
     running = {item.container_id for item in event.running}
     for holding in list(node.holdings.values()):
         if holding.container_id not in running:
-            holding.lost, holding.ended_node = "its node manager was started anew", True
+            holding.stop_reason, holding.ended_node = "its node manager was started anew", True
             order_stop(books, holding)
     for item in event.running:
         if item.container_id not in node.holdings:
             _adopt(books, node, item)
-    for number, demand in node.lost.items():
+    for number, demand in node.unconfirmed.items():
         if number not in node.holdings:
             _keep_for_nobody(books, node, number, demand)
-    node.lost.clear()
+    node.unconfirmed.clear()
     books.matching.changed()
     _accept(books, node, event.request_id)
     missing = books.missing.get(node.node_id)
@@ -182,7 +182,7 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
         or attempt.state in DEAD
         or attempt.state is AttemptState.FINISHING
         or not _claims(books, node, attempt, item)
-        or number in node.lost
+        or number in node.unconfirmed
         or node.state is NodeState.DECOMMISSIONED  # it was given up, and the master told
     ):
         _keep_for_nobody(books, node, number, item.demand)

@@ -83,14 +83,14 @@ def _gone(books: Books, node: Node, event: NodeEvent, why: str) -> None:
     """A node is given up: what it holds ends as LOST, and is wanted again elsewhere.
 
     It may run all the same (a partition, a long pause). Its room is not given away when it comes
-    back: `Node.lost` remembers it, and the node is told to stop it.
+    back: `Node.unconfirmed` remembers it, and the node is told to stop it.
     """
     node.present = False
     step(books, node, event)
     code = NODE_ENDED if event is NodeEvent.EXPIRED else -1
     for holding in list(node.holdings.values()):
         if not holding.claimed:
-            node.lost[holding.container_id] = holding.vector
+            node.unconfirmed[holding.container_id] = holding.vector
         task = _task_of(holding)
         lost = ContainerEnd(holding.container_id, Outcome.LOST, code, *task, message=why)
         container_ended(books, holding, lost)

@@ -38,7 +38,7 @@ class Holding:
     * `entry` is the ask that it answers; None: a master, or one that a node brought along. Such a
       one is `adopted`, and is booked whatever the capacity;
     * `claimed` ones rest on the node's word alone: should the node be lost, nobody waits for their
-      end, while all others go to `Node.lost`;
+      end, while all others go to `Node.unconfirmed`;
     * `end_s` is when it is expected to end, by the ask's estimate;
     * `lost` says why it was ordered to stop where nobody gave it back: its master then hears of an
       end with that reason, whatever the node calls it.
@@ -54,12 +54,12 @@ class Holding:
         "end_s",
         "ended_node",
         "entry",
-        "lost",
         "node",
         "preempted",
         "stage",
         "started_s",
         "state",
+        "stop_reason",
         "vector",
     )
 
@@ -88,7 +88,7 @@ class Holding:
         self.adopted = False  # its node brought it along
         self.claimed = False  # and nothing else speaks for that it ever ran there
         self.preempted = False  # it was stopped for another queue or application
-        self.lost = ""  # why it was stopped, where that is no fault of its own
+        self.stop_reason = ""  # why it was stopped, where that is no fault of its own
         self.ended_node = False  # its node's process ended under it
 
     def part(self, number: ContainerId) -> "Holding":
@@ -404,7 +404,6 @@ class Node:
         "holdings",
         "labels",
         "lacking",
-        "lost",
         "missed_s",
         "node_id",
         "outbox",
@@ -418,6 +417,7 @@ class Node:
         "speed",
         "state",
         "sure",
+        "unconfirmed",
         "unhealthy",
         "unhealthy_at",
         "use",
@@ -443,7 +443,7 @@ class Node:
         self.sure = False  # it registered for this life of the manager, not by a late copy
         self.speed = 1.0  # how much faster than their estimates tasks run on it
         self.holdings = holdings
-        self.lost: dict[ContainerId, Vector] = {}  # closed in its absence: it may still run them
+        self.unconfirmed: dict[ContainerId, Vector] = {}  # closed in its absence: it may run them
         self.emptied: dict[ContainerId, None] = {}  # reusable ones that ended here, the newest
         self.unhealthy = ""  # why it is not fit for new work, and ...
         self.unhealthy_at = 0  # ... the number of the report that says so
