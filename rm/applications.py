@@ -13,7 +13,7 @@ from rm.state.lifecycle import (
     AppState,
     AttemptEvent,
     AttemptState,
-    ContainerState,
+    RmContainerState,
     reported,
 )
 from rm.state.records import App, ApplicationOver, Attempt, Holding, Holdings
@@ -352,7 +352,7 @@ def _retire(books: Books, attempt: Attempt, why: str, *, keep: bool = False) -> 
             keep
             and attempt.takes_over
             and holding is not attempt.master
-            and holding.state is not ContainerState.ALLOCATED
+            and holding.state is not RmContainerState.ALLOCATED
         ):
             order_spare(books, holding)  # a start that was lost must not hold room for ever
             continue

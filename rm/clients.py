@@ -22,7 +22,7 @@ from rm.placing.gang_room import check_gangs
 from rm.placing.hosting import check_master
 from rm.report import explain, reports
 from rm.state.books import Books
-from rm.state.lifecycle import AppEvent, NodeState, reported
+from rm.state.lifecycle import AppEvent, RmNodeState, reported
 from rm.state.records import App, Node
 from weft.access import Caller
 from weft.effects import ClientRequested, Send
@@ -320,7 +320,7 @@ def _decommission(books: Books, request: DecommissionNode) -> Refused | Done:
     if not isfinite(request.timeout_s):
         raise InputError("timeout_s", f"expected a number, got {request.timeout_s}")
     node = _node(books, request.node_id)
-    if node.state is NodeState.NEW:
+    if node.state is RmNodeState.NEW:
         return Refused("failed_precondition", "node_id", f"{node.node_id} was never in service")
     decommission(books, node, request.timeout_s)
     return Done(node.state.name)

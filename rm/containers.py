@@ -6,7 +6,7 @@ from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import add_held
 from rm.match.protocol import BaseMatcher
 from rm.state.books import Books
-from rm.state.lifecycle import CONTAINER, AttemptState, ContainerEvent, ContainerState
+from rm.state.lifecycle import CONTAINER, AttemptState, ContainerEvent, RmContainerState
 from rm.state.records import App, Attempt, Holding, Node, Spared
 from weft.compiled import steady
 from weft.dag import Floats
@@ -48,7 +48,7 @@ _LIVE: Final = (AttemptState.RUNNING, AttemptState.FINISHING)
 _ALLOCATED: Final = AttemptState.ALLOCATED
 _MASTERLESS: Final = (AttemptState.FAILED, AttemptState.SCHEDULED)
 _add_held = steady(add_held)
-_BEGUN = {event: CONTAINER.next(ContainerState.NEW, event) for event in (_START, _RECOVER)}
+_BEGUN = {event: CONTAINER.next(RmContainerState.NEW, event) for event in (_START, _RECOVER)}
 
 
 @record
@@ -200,7 +200,7 @@ def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
 
 def order_stop(books: Books, holding: Holding) -> None:
     """Owe the node an order to stop a container; its end frees it."""
-    if holding.state is ContainerState.STOPPING:
+    if holding.state is RmContainerState.STOPPING:
         return
     holding.state = CONTAINER.next(holding.state, ContainerEvent.STOP_ORDERED)
     holding.node.outbox.put(holding.container_id, holding.container_id)

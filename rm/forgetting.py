@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from rm.state.books import Books
-from rm.state.lifecycle import ENDED_APPS, NodeState
+from rm.state.lifecycle import ENDED_APPS, RmNodeState
 from rm.state.records import App, Holding, Node
 from weft.ids import app_of_container
 from weft.job import Job, Stage
@@ -20,7 +20,7 @@ ENDED_WHOLE_MAX = 200  # ended applications with all that is known of them
 DIAGNOSTICS_MAX = 300  # characters, of those before
 _NOTHING: Final[dict[Any, Any]] = {}  # of ended applications, which get no more
 _NONE_CLOSED: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=0)
-_GONE: Final = (NodeState.LOST, NodeState.SHUTDOWN)
+_GONE: Final = (RmNodeState.LOST, RmNodeState.SHUTDOWN)
 
 
 def slot_of_forgotten(books: Books) -> int:

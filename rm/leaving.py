@@ -13,7 +13,7 @@ from typing import Final
 
 from rm.containers import order_stop
 from rm.state.books import Books
-from rm.state.lifecycle import LEAVING, NODE, ContainerState, NodeAction, NodeEvent, NodeState
+from rm.state.lifecycle import LEAVING, NODE, NodeAction, NodeEvent, RmContainerState, RmNodeState
 from rm.state.match_state import NEVER
 from rm.state.records import Node
 from weft.effects import SetTimer
@@ -26,10 +26,10 @@ FOR_EVER = -1.0
 
 def decommission(books: Books, node: Node, timeout_s: float) -> None:
     """Take a node out of service; said again, only its time is changed. `timeout_s` < 0: any."""
-    if node.state is NodeState.DECOMMISSIONED:
+    if node.state is RmNodeState.DECOMMISSIONED:
         return
     node.drain_until_s = FOR_EVER if timeout_s < 0 else books.now + timeout_s
-    if node.state is NodeState.DECOMMISSIONING:
+    if node.state is RmNodeState.DECOMMISSIONING:
         _begin_drain(books, node)
     else:
         step(books, node, NodeEvent.DECOMMISSION)
@@ -68,7 +68,7 @@ def drain(books: Books, node: Node) -> None:
         return  # one that has not come back since a restart may run anything
     if 0 <= node.drain_until_s <= books.now:
         for holding in node.holdings.values():
-            if holding.state is not ContainerState.STOPPING:
+            if holding.state is not RmContainerState.STOPPING:
                 holding.stop_reason = "its node was decommissioned"
                 order_stop(books, holding)
     if not node.holdings:
@@ -78,7 +78,7 @@ def drain(books: Books, node: Node) -> None:
 def alarm(books: Books, name: NodeId) -> None:
     """Decommission timeout of a node; timers may fire slightly early."""
     node = books.nodes[name]
-    if node.state is NodeState.DECOMMISSIONING and node.drain_until_s >= 0:
+    if node.state is RmNodeState.DECOMMISSIONING and node.drain_until_s >= 0:
         drain(books, node)
         if books.now < node.drain_until_s:  # timers of hosts may be a little early
             _set_alarm(books, node)
@@ -94,14 +94,14 @@ def step(books: Books, node: Node, event: NodeEvent) -> None:
     """Step a node's life cycle; it is matched, and counts as capacity, while it is RUNNING."""
     before = node.state
     node.state, action = NODE.step(before, event)
-    if before is NodeState.RUNNING:
+    if before is RmNodeState.RUNNING:
         count_class(books, node, -1)
-    if node.state is NodeState.RUNNING:
+    if node.state is RmNodeState.RUNNING:
         count_class(books, node, 1)
         node.settled_at = NEVER
     else:
         books.ledger.reserve([node.slot], 0)  # `rm.placing.reserve` finds the ask another
-    books.ledger.set_node(node.slot, node.capacity, up=node.state is NodeState.RUNNING)
+    books.ledger.set_node(node.slot, node.capacity, up=node.state is RmNodeState.RUNNING)
     books.matching.changed()
     books.note(NodeChanged(node.node_id, node.state.name, node.capacity))
     if action is not None:

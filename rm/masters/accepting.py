@@ -6,8 +6,7 @@ from rm.applications import hands_over, move_app, move_attempt, stop_earlier, wi
 from rm.containers import relay_lost
 from rm.masters.asking import current
 from rm.state.books import Books
-from rm.state.lifecycle import AppEvent, AttemptEvent, AttemptState, NodeState
-from rm.state.lifecycle import ContainerState as Container_
+from rm.state.lifecycle import AppEvent, AttemptEvent, AttemptState, RmContainerState, RmNodeState
 from rm.state.records import Attempt
 from weft.effects import Send
 from weft.ids import ContainerId, NodeId, app_of_container, attempt_of_container
@@ -117,7 +116,7 @@ def _machines(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float
         return tuple(classes.items()), ()
     paced: dict[tuple[Vector, float], int] = {}
     for node in books.nodes.values():
-        if node.state is NodeState.RUNNING:
+        if node.state is RmNodeState.RUNNING:
             key = (node.capacity, node.speed)
             paced[key] = paced.get(key, 0) + 1
     kinds = sorted(paced.items())
@@ -130,7 +129,7 @@ def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
     if books.now - attempt.created_s >= books.settings.takeover_wait_s:
         return False
     earlier = (one for one in attempt.app.attempts if one is not attempt)
-    return any(h.state is Container_.STOPPING for one in earlier for h in one.holdings.once())
+    return any(h.state is RmContainerState.STOPPING for one in earlier for h in one.holdings.once())
 
 
 def _nodes_may_come(books: Books, attempt: Attempt, event: AttemptRegistered) -> bool:
@@ -154,7 +153,7 @@ def _hand_over(attempt: Attempt) -> None:
         if one is attempt:
             continue
         for number, holding in list(one.holdings.items()):
-            if holding.state is not Container_.STOPPING:
+            if holding.state is not RmContainerState.STOPPING:
                 del one.holdings[number]
                 attempt.holdings[number] = holding
                 holding.attempt = attempt
@@ -166,7 +165,7 @@ def _handed_over(attempt: Attempt) -> tuple[Container, ...]:
         Container(number, holding.node.node_id, 0, holding.node.boot)
         for number, holding in attempt.holdings.items()
         if attempt_of_container(number) != attempt.attempt_id
-        and holding.state is not Container_.STOPPING
+        and holding.state is not RmContainerState.STOPPING
     )
 
 

@@ -8,8 +8,7 @@ from rm.applications import DEAD
 from rm.containers import order_stop
 from rm.ledger.asks import AskEntry
 from rm.state.books import Books
-from rm.state.lifecycle import CONTAINER, AttemptState, ContainerEvent
-from rm.state.lifecycle import ContainerState as Container_
+from rm.state.lifecycle import CONTAINER, AttemptState, ContainerEvent, RmContainerState
 from rm.state.records import App, Attempt
 from weft.dag import Floats
 from weft.effects import Send
@@ -35,8 +34,8 @@ from weft.messages import (
 from weft.resources import Vector
 
 _RUNNING: Final = AttemptState.RUNNING
-_UNTOLD: Final = Container_.ALLOCATED
-_TOLD: Final = CONTAINER.next(Container_.ALLOCATED, ContainerEvent.ACQUIRED)
+_UNTOLD: Final = RmContainerState.ALLOCATED
+_TOLD: Final = CONTAINER.next(RmContainerState.ALLOCATED, ContainerEvent.ACQUIRED)
 ASKED_PER_TASK, ASKED_MIN = 2, 1_000  # containers pending: a task, and another copy of it
 OPEN_ASKED = 100_000  # of an open job, of which only its master knows what it needs
 GIVEN_BACK_MAX = 10_000  # by an application, of nodes that have yet to return after a restart

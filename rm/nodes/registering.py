@@ -14,7 +14,7 @@ from rm.containers import (
 from rm.forgetting import rack_of, slot_of_forgotten
 from rm.leaving import count_class, drain, examine, step
 from rm.state.books import Books
-from rm.state.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, NodeState
+from rm.state.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, RmNodeState
 from rm.state.match_state import NEVER
 from rm.state.records import Attempt, Holding, Holdings, Node, Order
 from weft.effects import Send
@@ -108,7 +108,7 @@ def recover_leaving(books: Books, name: NodeId, state: str, until_s: float) -> N
     node = _new_node(books, name)
     books.ledger.heard_of(node.slot, books.now)
     node.drain_until_s = until_s
-    if state == NodeState.DECOMMISSIONING.name:
+    if state == RmNodeState.DECOMMISSIONING.name:
         step(books, node, NodeEvent.RECOVER_DECOMMISSIONING)
     else:
         step(books, node, NodeEvent.RECOVER_DECOMMISSIONED)
@@ -132,7 +132,7 @@ def _new_node(books: Books, name: NodeId) -> Node:
 def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector, mask: int) -> None:
     """Take over what a registration says about the node itself."""
     known = NODE.allows(node.state, NodeEvent.RECONNECTED)
-    if node.state is NodeState.RUNNING:
+    if node.state is RmNodeState.RUNNING:
         count_class(books, node, -1)
     node.state = NODE.next(node.state, NodeEvent.RECONNECTED if known else NodeEvent.REGISTERED)
     node.present = True
@@ -142,7 +142,7 @@ def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector,
     node.settled_at = NEVER
     books.ledger.describe_node(node.slot, rack_of(books, event.rack), mask)
     books.ledger.heard_of(node.slot, books.now)
-    in_service = node.state is NodeState.RUNNING
+    in_service = node.state is RmNodeState.RUNNING
     books.ledger.set_node(node.slot, capacity, up=in_service)
     if in_service:
         count_class(books, node, 1)
@@ -183,7 +183,7 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
         or attempt.state is AttemptState.FINISHING
         or not _claims(books, node, attempt, item)
         or number in node.unconfirmed
-        or node.state is NodeState.DECOMMISSIONED  # it was given up, and the master told
+        or node.state is RmNodeState.DECOMMISSIONED  # it was given up, and the master told
     ):
         _keep_for_nobody(books, node, number, item.demand)
         books.holdings.by_id[number].claimed = not may_have_run(books, node, number)

@@ -18,7 +18,7 @@ from rm.nodes.registering import ask_to_register
 from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, match_node
 from rm.placing.reserve import before_match
 from rm.state.books import Books
-from rm.state.lifecycle import NodeState
+from rm.state.lifecycle import RmNodeState
 from rm.state.match_state import AGAIN
 from rm.state.records import ApplicationOver, Node, Spared
 from weft.effects import NodesIdle, Send
@@ -34,7 +34,7 @@ from weft.messages import (
     node_address,
 )
 
-_DRAINING: Final = NodeState.DECOMMISSIONING
+_DRAINING: Final = RmNodeState.DECOMMISSIONING
 
 
 def heartbeat(books: Books, event: NodeHeartbeated) -> None:
@@ -113,7 +113,7 @@ def idle(books: Books, event: NodesIdle) -> None:
             ask_to_register(books, name)
             continue
         slots.append(node.slot)
-        if node.state is NodeState.RUNNING and not (node.outbox.owes or node.acks):
+        if node.state is RmNodeState.RUNNING and not (node.outbox.owes or node.acks):
             expected = heartbeat_outlook(books, node, books.now)
             if expected == NO_ROOM:
                 node.settled_at = books.matching.version

@@ -6,7 +6,7 @@ from rm.applications import container_ended
 from rm.containers import relay_lost
 from rm.leaving import step
 from rm.state.books import Books
-from rm.state.lifecycle import LEAVING, AttemptState, NodeEvent, NodeState
+from rm.state.lifecycle import LEAVING, AttemptState, NodeEvent, RmNodeState
 from rm.state.records import Attempt, Holding, Node
 from weft.messages import (
     NODE_ENDED,
@@ -37,8 +37,8 @@ def expire(books: Books) -> None:
     for slot in np.flatnonzero(silent).tolist():
         _gone(books, books.node_at[slot], NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
     for node in books.node_at:
-        waited = node.present or node.state is NodeState.DECOMMISSIONING
-        idle = node.state is NodeState.UNHEALTHY or node.state in LEAVING
+        waited = node.present or node.state is RmNodeState.DECOMMISSIONING
+        idle = node.state is RmNodeState.UNHEALTHY or node.state in LEAVING
         if idle and waited and books.now - ledger.nodes.seen_s[node.slot] >= limit:
             _gone(books, node, NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
 

@@ -13,7 +13,7 @@ from rm.match.protocol import Placement
 from rm.placing.gang_room import spoils
 from rm.placing.hosting import hosts
 from rm.state.books import Books
-from rm.state.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, NodeState
+from rm.state.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, RmNodeState
 from rm.state.match_state import AGAIN
 from rm.state.records import Attempt, Node
 from weft.compiled import steady
@@ -24,7 +24,7 @@ from weft.facts import Placed, PlacedRun
 from weft.messages import Container, MasterLaunch
 from weft.resources import TOLERANCE, Vector
 
-_RUNNING: Final = NodeState.RUNNING
+_RUNNING: Final = RmNodeState.RUNNING
 _too_small, _with_room = steady(too_small), steady(with_room)
 NOTHING_NEW, NO_ROOM, MAY_GRANT = range(3)  # what a match could come to
 _EARLY: Final = 0.1  # of the interval, that a host's heartbeat may come too early

@@ -30,7 +30,7 @@ from rm.placing.allocation import kept_for_master, master_fits, masters_may_grow
 from rm.placing.feasible import usable
 from rm.placing.gang_room import pack
 from rm.state.books import Books
-from rm.state.lifecycle import AttemptState, ContainerState
+from rm.state.lifecycle import AttemptState, RmContainerState
 from rm.state.records import Attempt, Holding
 from weft.dag import Floats
 from weft.facts import PreemptionChosen
@@ -104,7 +104,7 @@ class _Round:
         self.budget = books.settings.preemption_round_max  # dominant share of the cluster
         for slot, node in enumerate(books.node_at):
             for holding in node.holdings.values():
-                if holding.state is ContainerState.STOPPING:
+                if holding.state is RmContainerState.STOPPING:
                     self._leaves(holding)
                 elif _may_go(holding):
                     self.victims.setdefault(slot, []).append(holding)

@@ -16,7 +16,7 @@ from rm.match.protocol import Match, Matcher
 from rm.process.remote import RemoteMatcher
 from rm.report.reports import dominant
 from rm.state.books import Books
-from rm.state.lifecycle import AppState, NodeState
+from rm.state.lifecycle import AppState, RmNodeState
 from weft.dag import Floats
 from weft.ids import format_app
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition, base_unit
@@ -140,7 +140,7 @@ def _nodes(books: Books) -> Callable[[], Families]:
     """Nodes in service, and those that are being drained; the series of the others go away."""
     n, columns, now = books.ledger.node_count, books.ledger.nodes, books.now
     units = _by_resource(books)
-    shown = (NodeState.RUNNING, NodeState.UNHEALTHY, NodeState.DECOMMISSIONING)
+    shown = (RmNodeState.RUNNING, RmNodeState.UNHEALTHY, RmNodeState.DECOMMISSIONING)
     up = [node for node in books.node_at if node.state in shown and node.present]
     names = [node.node_id for node in up]
     use = [node.use for node in up]

@@ -14,7 +14,7 @@ from rm.placing import gangs
 from rm.placing.feasible import blocked
 from rm.placing.gang_room import capacity_of, free_of, most_of, pack
 from rm.state.books import Books
-from rm.state.lifecycle import ENDED_APPS, AppState, AttemptState, NodeState, reported
+from rm.state.lifecycle import ENDED_APPS, AppState, AttemptState, RmNodeState, reported
 from rm.state.records import App
 from weft.messages import AskType
 from weft.requests import Explanation, StageExplanation
@@ -129,10 +129,10 @@ def _reasons_of(
     for entry in entries:
         found.merge(_reasons(books, app, entry, answers))
     reasons: Counter[str] = Counter()
-    ill = sum(node.state is NodeState.UNHEALTHY for node in books.node_at)
+    ill = sum(node.state is RmNodeState.UNHEALTHY for node in books.node_at)
     if ill:
         reasons["node is unhealthy"] = ill
-    leaving = sum(node.state is NodeState.DECOMMISSIONING for node in books.node_at)
+    leaving = sum(node.state is RmNodeState.DECOMMISSIONING for node in books.node_at)
     if leaving:
         reasons["node is being decommissioned"] = leaving
     return reasons + found.counts()

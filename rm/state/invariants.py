@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from rm.state.books import Books
-from rm.state.lifecycle import LEAVING, AttemptState, NodeState
+from rm.state.lifecycle import LEAVING, AttemptState, RmNodeState
 from rm.state.records import Node
 from weft.errors import InvariantError
 
@@ -18,17 +18,17 @@ def check(books: Books) -> None:
     classes: Counter[object] = Counter()
     for node in books.node_at:
         _check_node(books, node)
-        if node.state is NodeState.RUNNING:
+        if node.state is RmNodeState.RUNNING:
             classes[node.capacity, int(books.ledger.nodes.labels[node.slot])] += 1
     if classes != books.classes:
         raise InvariantError("the classes of nodes do not count the nodes that are up")
 
 
 def _check_node(books: Books, node: Node) -> None:
-    running, left = node.state is NodeState.RUNNING, node.state is NodeState.DECOMMISSIONED
+    running, left = node.state is RmNodeState.RUNNING, node.state is RmNodeState.DECOMMISSIONED
     if bool(books.ledger.nodes.up[node.slot]) is not running:
         raise InvariantError(f"{node.node_id} is {node.state.name}, but the ledger differs")
-    here = running or node.state is NodeState.UNHEALTHY
+    here = running or node.state is RmNodeState.UNHEALTHY
     if node.state not in LEAVING and node.present is not here:
         raise InvariantError(f"{node.node_id} is {node.state.name}, but present: {node.present}")
     if left and any(held.attempt is not None for _, held in node.holdings.runs()):

@@ -70,7 +70,7 @@ class AttemptEvent(IntEnum):
     KILL = auto()  # its application is killed
 
 
-class ContainerState(IntEnum):
+class RmContainerState(IntEnum):
     """RMContainer."""
 
     NEW = auto()
@@ -96,7 +96,7 @@ class ContainerEvent(IntEnum):
     WAS_KILLED = auto()  # on order, or with its node
 
 
-class NodeState(IntEnum):
+class RmNodeState(IntEnum):
     """RMNode."""
 
     NEW = auto()
@@ -174,76 +174,78 @@ ATTEMPT: Lifecycle[AttemptState, AttemptEvent, Never] = Lifecycle(
     },
 )
 
-_HELD = (ContainerState.ALLOCATED, ContainerState.ACQUIRED, ContainerState.RUNNING)
+_HELD = (RmContainerState.ALLOCATED, RmContainerState.ACQUIRED, RmContainerState.RUNNING)
 
-CONTAINER: Lifecycle[ContainerState, ContainerEvent, Never] = Lifecycle(
+CONTAINER: Lifecycle[RmContainerState, ContainerEvent, Never] = Lifecycle(
     "Container",
-    ContainerState.NEW,
+    RmContainerState.NEW,
     {
-        (ContainerState.NEW, ContainerEvent.START): ContainerState.ALLOCATED,
-        (ContainerState.NEW, ContainerEvent.RECOVER): ContainerState.RUNNING,
-        (ContainerState.ALLOCATED, ContainerEvent.ACQUIRED): ContainerState.ACQUIRED,
-        (ContainerState.ALLOCATED, ContainerEvent.LAUNCH_ORDERED): ContainerState.RUNNING,
-        **{(state, ContainerEvent.STOP_ORDERED): ContainerState.STOPPING for state in _HELD},
+        (RmContainerState.NEW, ContainerEvent.START): RmContainerState.ALLOCATED,
+        (RmContainerState.NEW, ContainerEvent.RECOVER): RmContainerState.RUNNING,
+        (RmContainerState.ALLOCATED, ContainerEvent.ACQUIRED): RmContainerState.ACQUIRED,
+        (RmContainerState.ALLOCATED, ContainerEvent.LAUNCH_ORDERED): RmContainerState.RUNNING,
+        **{(state, ContainerEvent.STOP_ORDERED): RmContainerState.STOPPING for state in _HELD},
         **{
-            (state, ContainerEvent.ENDED): ContainerState.COMPLETED
-            for state in (*_HELD, ContainerState.STOPPING)
+            (state, ContainerEvent.ENDED): RmContainerState.COMPLETED
+            for state in (*_HELD, RmContainerState.STOPPING)
         },
         **{
-            (state, ContainerEvent.GIVEN_BACK): ContainerState.RELEASED
-            for state in (*_HELD, ContainerState.STOPPING)
+            (state, ContainerEvent.GIVEN_BACK): RmContainerState.RELEASED
+            for state in (*_HELD, RmContainerState.STOPPING)
         },
         **{
-            (state, ContainerEvent.WAS_KILLED): ContainerState.KILLED
-            for state in (*_HELD, ContainerState.STOPPING)
+            (state, ContainerEvent.WAS_KILLED): RmContainerState.KILLED
+            for state in (*_HELD, RmContainerState.STOPPING)
         },
     },
 )
 
-LEAVING = (NodeState.DECOMMISSIONING, NodeState.DECOMMISSIONED)
+LEAVING = (RmNodeState.DECOMMISSIONING, RmNodeState.DECOMMISSIONED)
 
-NODE: Lifecycle[NodeState, NodeEvent, NodeAction] = Lifecycle(
+NODE: Lifecycle[RmNodeState, NodeEvent, NodeAction] = Lifecycle(
     "Node",
-    NodeState.NEW,
+    RmNodeState.NEW,
     {
-        (NodeState.NEW, NodeEvent.REGISTERED): NodeState.RUNNING,
-        (NodeState.RUNNING, NodeEvent.RECONNECTED): NodeState.RUNNING,
-        (NodeState.RUNNING, NodeEvent.EXPIRED): NodeState.LOST,
-        (NodeState.RUNNING, NodeEvent.UNREGISTERED): NodeState.SHUTDOWN,
-        (NodeState.RUNNING, NodeEvent.FELL_ILL): NodeState.UNHEALTHY,
-        (NodeState.UNHEALTHY, NodeEvent.RECOVERED): NodeState.RUNNING,
-        (NodeState.UNHEALTHY, NodeEvent.RECONNECTED): NodeState.RUNNING,
-        (NodeState.UNHEALTHY, NodeEvent.EXPIRED): NodeState.LOST,
-        (NodeState.UNHEALTHY, NodeEvent.UNREGISTERED): NodeState.SHUTDOWN,
-        (NodeState.LOST, NodeEvent.REGISTERED): NodeState.RUNNING,
-        (NodeState.SHUTDOWN, NodeEvent.REGISTERED): NodeState.RUNNING,
+        (RmNodeState.NEW, NodeEvent.REGISTERED): RmNodeState.RUNNING,
+        (RmNodeState.RUNNING, NodeEvent.RECONNECTED): RmNodeState.RUNNING,
+        (RmNodeState.RUNNING, NodeEvent.EXPIRED): RmNodeState.LOST,
+        (RmNodeState.RUNNING, NodeEvent.UNREGISTERED): RmNodeState.SHUTDOWN,
+        (RmNodeState.RUNNING, NodeEvent.FELL_ILL): RmNodeState.UNHEALTHY,
+        (RmNodeState.UNHEALTHY, NodeEvent.RECOVERED): RmNodeState.RUNNING,
+        (RmNodeState.UNHEALTHY, NodeEvent.RECONNECTED): RmNodeState.RUNNING,
+        (RmNodeState.UNHEALTHY, NodeEvent.EXPIRED): RmNodeState.LOST,
+        (RmNodeState.UNHEALTHY, NodeEvent.UNREGISTERED): RmNodeState.SHUTDOWN,
+        (RmNodeState.LOST, NodeEvent.REGISTERED): RmNodeState.RUNNING,
+        (RmNodeState.SHUTDOWN, NodeEvent.REGISTERED): RmNodeState.RUNNING,
         **{
-            (state, NodeEvent.DECOMMISSION): (NodeState.DECOMMISSIONING, NodeAction.DRAIN)
-            for state in (NodeState.RUNNING, NodeState.UNHEALTHY)
+            (state, NodeEvent.DECOMMISSION): (RmNodeState.DECOMMISSIONING, NodeAction.DRAIN)
+            for state in (RmNodeState.RUNNING, RmNodeState.UNHEALTHY)
         },
         **{
-            (state, NodeEvent.DECOMMISSION): (NodeState.DECOMMISSIONED, NodeAction.KEEP)
-            for state in (NodeState.LOST, NodeState.SHUTDOWN)
+            (state, NodeEvent.DECOMMISSION): (RmNodeState.DECOMMISSIONED, NodeAction.KEEP)
+            for state in (RmNodeState.LOST, RmNodeState.SHUTDOWN)
         },
         **{
-            (NodeState.DECOMMISSIONING, event): (NodeState.DECOMMISSIONED, NodeAction.KEEP)
+            (RmNodeState.DECOMMISSIONING, event): (RmNodeState.DECOMMISSIONED, NodeAction.KEEP)
             for event in (NodeEvent.DRAINED, NodeEvent.EXPIRED, NodeEvent.UNREGISTERED)
         },
-        (NodeState.DECOMMISSIONING, NodeEvent.RECONNECTED): NodeState.DECOMMISSIONING,
+        (RmNodeState.DECOMMISSIONING, NodeEvent.RECONNECTED): RmNodeState.DECOMMISSIONING,
         **{
-            (NodeState.DECOMMISSIONED, event): NodeState.DECOMMISSIONED
+            (RmNodeState.DECOMMISSIONED, event): RmNodeState.DECOMMISSIONED
             for event in (NodeEvent.RECONNECTED, NodeEvent.EXPIRED, NodeEvent.UNREGISTERED)
         },
         **{
-            (state, NodeEvent.RECOMMISSION): (NodeState.RUNNING, NodeAction.EXAMINE)
+            (state, NodeEvent.RECOMMISSION): (RmNodeState.RUNNING, NodeAction.EXAMINE)
             for state in LEAVING
         },
-        **{(state, NodeEvent.READMIT): (NodeState.SHUTDOWN, NodeAction.KEEP) for state in LEAVING},
-        (NodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONING): (
-            NodeState.DECOMMISSIONING,
+        **{
+            (state, NodeEvent.READMIT): (RmNodeState.SHUTDOWN, NodeAction.KEEP) for state in LEAVING
+        },
+        (RmNodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONING): (
+            RmNodeState.DECOMMISSIONING,
             NodeAction.ALARM,
         ),
-        (NodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONED): NodeState.DECOMMISSIONED,
+        (RmNodeState.NEW, NodeEvent.RECOVER_DECOMMISSIONED): RmNodeState.DECOMMISSIONED,
     },
 )
 

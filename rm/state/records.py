@@ -13,7 +13,7 @@ import numpy as np
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.running import Runs
-from rm.state.lifecycle import AppState, AttemptState, ContainerState, NodeState
+from rm.state.lifecycle import AppState, AttemptState, RmContainerState, RmNodeState
 from rm.state.match_state import NEVER
 from weft.dag import Floats
 from weft.ids import AppId, AttemptId, ContainerId, NodeId
@@ -72,7 +72,7 @@ class Holding:
         demand: Floats,
         vector: Vector,
         now: float,
-        state: ContainerState,
+        state: RmContainerState,
     ) -> None:
         self.container_id = container_id
         self.count = 1
@@ -430,7 +430,7 @@ class Node:
         self.slot = slot
         self.runs: Runs | None = None  # kept once a policy has asked for them
         self.outbox: Outbox[int, Order] = outbox
-        self.state = NodeState.NEW
+        self.state = RmNodeState.NEW
         self.address = ""
         self.rack = ""
         self.labels: tuple[str, ...] = ()

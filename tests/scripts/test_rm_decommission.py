@@ -4,7 +4,7 @@ import pytest
 
 from rm.recovery import compact
 from rm.settings import ManagerSettings
-from rm.state.lifecycle import AppState, NodeState
+from rm.state.lifecycle import AppState, RmNodeState
 from testkit.builders import (
     FakeMaster,
     ask,
@@ -468,5 +468,5 @@ def test_a_placement_never_names_a_node_out_of_service() -> None:
     placed = noted(effects, Placed)
     assert len(placed) == 40
     assert {int(fact.node[1:]) % 2 for fact in placed} == {1}
-    up = [n.state is NodeState.RUNNING for n in rig.manager.books.node_at]
+    up = [n.state is RmNodeState.RUNNING for n in rig.manager.books.node_at]
     assert up == [False, True] * 10
