@@ -83,7 +83,7 @@ def harness_of(
     return harness
 
 
-KEPT = ("_slack", "_room")
+KEPT = ("_slack", "_room", "_line")
 
 
 def snapshot(harness: MatcherHarness) -> list[Any]:
@@ -93,7 +93,8 @@ def snapshot(harness: MatcherHarness) -> list[Any]:
         harness.ledger.users,
         harness.ledger.by_queue,
     )
-    # not what is worked out once, nor arrays that every decision writes on anew
+    # not what is worked out once, arrays that every decision writes on anew, or a tuple of tables
+    # that is kept while they are the same
     own = {k: copy.deepcopy(v) for k, v in vars(harness.matcher).items() if k not in KEPT}
     own["_counters"] = repr(own.get("_counters"))
     rows = {name: column[: harness.rows.count].copy() for name, column in harness.rows.w.items()}
