@@ -22,7 +22,7 @@ from lab.bench_sim import stream
 from lab.calibration import event_us
 from lab.native import ROOT, native_build
 from sim.cluster import Simulation
-from sim.command import quiet_collector
+from sim.process.command import quiet_collector
 from sim.recorder import Recorder
 from sim.settings import SimSettings
 from weft.cluster import cluster_from_text

@@ -19,7 +19,7 @@ import numpy as np
 
 from lab.native import ROOT, native_build
 from sim.cluster import Simulation
-from sim.command import quiet_collector
+from sim.process.command import quiet_collector
 from sim.recorder import Recorder
 from sim.settings import SimSettings
 from weft.cluster import ClusterSpec, cluster_from_text

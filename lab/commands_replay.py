@@ -102,7 +102,7 @@ def _all_replayed(
 
 def _replayed(tape: TapeFile, until_s: float, options: dict[str, Any]) -> dict[str, Any]:
     """One tape through its cores, as plain data."""
-    from sim.command import quiet_collector
+    from sim.process.command import quiet_collector
     from sim.replay import Replay
 
     if tape.says.get("code") != code_digest():
@@ -345,7 +345,7 @@ def _changed(
     same: SimSettings, scheduler: Preset, options: Mapping[str, str], cluster: ClusterSpec
 ) -> SimSettings:
     """The recorded settings with what is set anew."""
-    from sim.command import read_options
+    from sim.process.command import read_options
 
     policy, roles = read_options(options, scheduler, cluster)
     return replace(

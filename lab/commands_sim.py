@@ -69,7 +69,7 @@ def simulate(
 ) -> None:
     """Run a workload on a cluster in virtual time."""
     chosen = split_settings(options)
-    from sim.command import main_simulate  # numba and all: only when it is called
+    from sim.process.command import main_simulate  # numba and all: only when it is called
     from sim.request import Request
 
     request = Request(workload=workload, format=format_, options=chosen, **rest)
@@ -155,7 +155,7 @@ def _unfinished(states: dict[str, int]) -> str:
 
 
 def _short(summary: dict[str, Any]) -> dict[str, Any]:
-    from sim.outputs import SERIES
+    from sim.process.outputs import SERIES
 
     return {key: value for key, value in summary.items() if key not in SERIES}
 

@@ -13,7 +13,7 @@ from am.plan.bounds.bounds import bounds_of
 from am.plan.registry import planner_parameters
 from lab.commands_plan import run_planner
 from lab.plan_file import plan_data
-from sim.command import simulated
+from sim.process.command import simulated
 from sim.request import Request
 from sim.results import job_rows, node_rows, stage_rows, task_rows
 from weft.cluster import ClusterSpec, cluster_from_dict

@@ -9,8 +9,8 @@ from typing import Any
 
 from rm.making import ManagerParts
 from sim import whatif
-from sim.command import simulated
 from sim.played import Played, Watched, of_simulation, of_tapes
+from sim.process.command import simulated
 from sim.request import Request
 from weft.errors import InputError, WeftError
 from weft.live.tapefile import TapeFile, find_tapes

@@ -21,10 +21,10 @@ from am.plan.validate import violations
 from rm.ledger.view import View
 from rm.match.protocol import Match, Matcher
 from sim.cluster import Simulation
-from sim.gang_walk import gang_walk
+from sim.process.gang_walk import gang_walk
+from sim.process.walk import jobs_of, walk
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from sim.walk import jobs_of, walk
 from weft.cluster import cluster_from_dict
 from weft.dag import Machines, dag_of_job
 from weft.job import Job, Stage

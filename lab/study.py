@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sim.command import main_simulate
-from sim.outputs import SERIES
-from sim.provenance import KEYS
+from sim.process.command import main_simulate
+from sim.process.outputs import SERIES
+from sim.process.provenance import KEYS
 from sim.request import Request
 from weft.errors import InputError, WeftError
 from weft.workloads.documents import load_document

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sim.cluster import Simulation
-from sim.command import quiet_collector
+from sim.process.command import quiet_collector
 from sim.recorder import Recorder
 from sim.results import Run, dominant_shares, jain_index, jct_s, makespan_s, utilisation
 from sim.settings import SimSettings

@@ -7,8 +7,8 @@ import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
-from sim.gang_walk import gang_walk
-from sim.walk import SCHEDULERS, walk
+from sim.process.gang_walk import gang_walk
+from sim.process.walk import SCHEDULERS, walk
 
 
 def main(arguments: list[str]) -> None:

@@ -20,7 +20,6 @@ FOLDERS = (
     "weft.wire", "lab",
 )  # fmt: skip
 PARAMETERS_MAX = 8  # of a kernel
-WORLDLY = {"sim/__main__.py", "sim/command.py", "sim/outputs.py", "sim/walk.py", "sim/gang_walk.py"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -38,7 +37,7 @@ class Source(NamedTuple):
         parts = self.name.split("/")
         if parts[0] == "lab" or "process" in parts or parts[-1] == "__main__.py":
             return False
-        return not (parts[0] == "weft" and parts[1] in FACES) and self.name not in WORLDLY
+        return not (parts[0] == "weft" and parts[1] in FACES)
 
     @property
     def is_kernel(self) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rm.placing.gang_room import Need, pack
-from sim.gang_walk import gang_walk
+from sim.process.gang_walk import gang_walk
 from weft.presets import PRESETS
 
 

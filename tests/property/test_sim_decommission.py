@@ -6,9 +6,9 @@ import pytest
 
 from sim.cluster import Simulation
 from sim.faults import FaultKind, Faults, faults_from_dict, random_faults
+from sim.process.walk import CLUSTER, HORIZON_S, JOBS
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from sim.walk import CLUSTER, HORIZON_S, JOBS
 from weft.cluster import cluster_from_text
 from weft.errors import InputError
 from weft.facts import AttemptChanged, NodeChanged, TaskStarted, TaskStopped

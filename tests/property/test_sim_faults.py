@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.walk import walk
+from sim.process.walk import walk
 
 GROUPS, EACH = 8, 25
 

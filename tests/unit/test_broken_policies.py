@@ -7,7 +7,7 @@ import pytest
 
 from am.ask.registry import asker
 from am.plan.registry import planner
-from sim.command import main_simulate
+from sim.process.command import main_simulate
 from sim.request import Request
 from weft.errors import InputError, PolicyError
 from weft.job import Job, Stage

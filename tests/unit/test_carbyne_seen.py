@@ -9,7 +9,7 @@ from lab.report import write_report
 from rm.process.metrics import ManagerMetrics
 from rm.settings import ManagerSettings
 from sim.cluster import Simulation
-from sim.outputs import summarise, write_run
+from sim.process.outputs import summarise, write_run
 from sim.recorder import Recorder
 from sim.results import Run
 from sim.settings import SimSettings

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from lab.comparing import gains, read_run
 from lab.plots import interval
 from lab.report import write_report
-from sim.command import main_simulate
+from sim.process.command import main_simulate
 from sim.request import Request
 from weft.client.cli import weft
 

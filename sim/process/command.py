@@ -14,8 +14,8 @@ from nm.settings import NodeSettings
 from rm.match.registry import matcher_row
 from sim.cluster import Simulation
 from sim.faults import NO_FAULTS, Faults, faults_from_dict, random_faults
-from sim.outputs import summarise, write_run
-from sim.provenance import described
+from sim.process.outputs import summarise, write_run
+from sim.process.provenance import described
 from sim.recorder import Recorder
 from sim.request import Request
 from sim.reshape import fit, misestimate, parse_error, with_arrivals, with_load
