@@ -99,10 +99,13 @@ class NodeManager:
         self._expiry_s = inf
         self._heard_s = 0.0  # when the newest report was sent that the manager answered
         self._probe = (0, 0.0)  # a report whose answer is waited for: number, when it was sent
-        self._heartbeat_s = 0.0
+        self._heartbeat_s = self._beat_s = 0.0  # as told; as the timer that is set has it
         self._beating = False
         self._prompt = False
-        self._unhealthy = self._told_health = ""  # why the host is not fit for work; as last told
+        self._unhealthy = ""  # why the host is not fit for work
+        self._told_health: str | None = ""  # as the manager has it; None: nobody can say
+        # as said since the report, or in the registration, of a number
+        self._said_health: tuple[float, str | None] = (inf, "")
         self._reporting = False  # a zero-delay report is on its way
         self._timer_s = inf  # when the TASKS timer fires
         self._early = False  # it fired, and nothing was due
@@ -159,9 +162,10 @@ class NodeManager:
         box = self._outbox
         return (
             self.state is _RUNNING
-            and not (box.owes or self._acks or self._runner.reusable)
+            and not (box.owes or self._acks or self._runner.metered)
             and (not self._settings.report_use or self._runner.use() == self._use)
             and self._told_health == self._unhealthy
+            and self._beat_s == self._heartbeat_s
         )
 
     @property
@@ -207,7 +211,11 @@ class NodeManager:
             self._boot, self._life, self._token, self._request[0], self._unhealthy, self._lacking,
             self._settings.speed,
         )  # fmt: skip
-        self._told_health = self._unhealthy
+        number, said = self._request[0], self._unhealthy
+        again = self.state is NodeState.REGISTERING and self._said_health[0] == number
+        # of a registration that is repeated the manager may have taken any copy
+        same = not again or self._said_health[1] == said
+        self._said_health = (number, said if same else None)
         effects.append(Send(MANAGER, message))
         effects.append(SetTimer(self._settings.register_retry_s, REGISTER))
 
@@ -236,6 +244,8 @@ class NodeManager:
         self._life = self._runner.life = event.life or self._life
         self._heard_s, self._probe = max(self._heard_s, self._request[1]), (0, 0.0)
         self._expiry_s = event.expiry_s or inf
+        if self.state is not _RUNNING:
+            self._told_health, self._said_health = self._said_health[1], (inf, "")
         self._step(NodeEvent.ACCEPTED, effects)
         self._prompt = event.prompt
         self._heartbeat_s = event.heartbeat_s
@@ -245,7 +255,7 @@ class NodeManager:
             self._runner.size(event.types, capacity, now)
             self._use = (0.0,) * len(event.types)
         if not self._beating:
-            self._beating = True
+            self._beating, self._beat_s = True, self._heartbeat_s
             effects.append(SetTimer(self._heartbeat_s * float(self._rng.random()), HEARTBEAT))
 
     def _on_timer(self, event: TimerFired, now: float, effects: list[Effect]) -> None:
@@ -258,6 +268,7 @@ class NodeManager:
                 self._beat(now, effects, periodic=False)
         elif event.key == HEARTBEAT:
             self._beat(now, effects, periodic=True)
+            self._beat_s = self._heartbeat_s
             effects.append(SetTimer(self._heartbeat_s, HEARTBEAT))
         elif event.key == REGISTER and self.state is NodeState.REGISTERING:
             self._register(effects)
@@ -288,8 +299,16 @@ class NodeManager:
         beat = NodeHeartbeated(
             self.node_id, number, acks, ended, tasks_ended, use, container_use, self._unhealthy
         )
-        self._told_health = self._unhealthy
+        self._say_health(number)
         effects.append(Send(MANAGER, beat))
+
+    def _say_health(self, number: int) -> None:
+        """A report says how the host is; it may be lost, so the manager knows once it answers."""
+        since, said = self._said_health
+        if self._settings.lossless:
+            self._told_health = self._unhealthy
+        elif self._unhealthy != (self._told_health if since == inf else said):
+            self._told_health, self._said_health = None, (number, self._unhealthy)
 
     def _on_answer(self, event: NodeAnswered, now: float, effects: list[Effect]) -> None:
         """Orders of the manager, if it is the one that this node registered with.
@@ -314,6 +333,8 @@ class NodeManager:
             self._outbox.acknowledge(event.acks)
             if self._probe[0] in event.acks:
                 self._heard_s, self._probe = self._probe[1], (0, 0.0)
+            if max(event.acks) >= self._said_health[0] and self.state is _RUNNING:
+                self._told_health, self._said_health = self._said_health[1], (inf, "")
         if event.next_heartbeat_s:
             self._heartbeat_s = event.next_heartbeat_s
         if (

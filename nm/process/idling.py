@@ -6,6 +6,7 @@ from weft.messages import Address, node_address
 from weft.wire.idle import IDLE_MAX, IdleHeard, IdleTold
 
 TOLD_MAX = 1_000  # messages whose answers are waited for
+WAITING_MAX = 1_000  # messages that wait to be written: the manager takes no more just now
 
 
 class IdleNodes:
@@ -20,8 +21,14 @@ class IdleNodes:
         self._told: dict[int, tuple[float, Sequence[Address]]] = {}  # by number: when, of whom
         self._heard: dict[Address, float] = {}  # of which the cores do not know
 
-    def tell(self, nodes: Sequence[Address], now: float) -> Iterator[IdleTold]:
-        """The messages that tell of nodes which say nothing `now`, on their clock."""
+    def tell(self, nodes: Sequence[Address], now: float, waiting: int = 0) -> Iterator[IdleTold]:
+        """The messages that tell of nodes which say nothing `now`, on their clock.
+
+        None while so many are `waiting` that this would fill the memory: each has hundreds of
+        names, and the next beat says the same.
+        """
+        if waiting > WAITING_MAX:
+            return
         for start in range(0, len(nodes), IDLE_MAX):
             some = nodes[start : start + IDLE_MAX]
             self._number += 1

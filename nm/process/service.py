@@ -309,7 +309,8 @@ class NodeService(Outside):
 
     def idle(self, cores: Sequence[Address]) -> None:
         """Tell the manager of nodes that have nothing to say."""
-        self._stream.send(list(self._idle.tell(cores, self._process.clock.now())))
+        now, waiting = self._process.clock.now(), self._stream.waiting
+        self._stream.send(list(self._idle.tell(cores, now, waiting)))
 
     def _dropped(self, lost: int) -> None:
         text = "Messages to peers that are not connected"

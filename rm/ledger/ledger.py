@@ -177,7 +177,8 @@ class Ledger:
         columns["available"][slot] = columns["capacity"][slot] - columns["held"][slot]
         was_up, n = columns["up"].item(slot), self.node_count
         columns["up"][slot] = up
-        if up and not was_up and slot == n - 1:  # a new one: the same sum, without adding up all
+        # a new one: the same sum, without adding up all; of one column NumPy sums by pairs
+        if up and not was_up and slot == n - 1 and len(self.types) > 1:
             self.total = self.total + columns["capacity"][slot]
             return
         self.total = columns["capacity"][:n][columns["up"][:n]].sum(axis=0)

@@ -79,11 +79,15 @@ class Owners:
         return False
 
     def hear_idle(self, lane: Lane, names: Sequence[str], now_s: float) -> list[str]:
-        """Those of the nodes that are heard on a stream, as `hear` would find."""
-        own = []
+        """Those of the nodes that are heard on a stream, as `hear` would find.
+
+        A stream that may speak for a node no more, as another one showed its token, does not keep
+        the node by it.
+        """
+        own, subjects = [], lane.subjects
         for name in names:
             owner = self._of.get(name)
-            if owner is not None and owner.lane is lane:
+            if owner is not None and owner.lane is lane and name in subjects:
                 owner.heard_s = now_s
                 own.append(name)
         return own

@@ -15,6 +15,7 @@ from testkit.builders import TWO_TYPES, ask
 from weft.cluster import QueueSpec
 from weft.dag import Floats
 from weft.errors import InvariantError
+from weft.resources import ResourceTypes
 
 TREE = QueueTree(
     QueueSpec(
@@ -22,6 +23,7 @@ TREE = QueueTree(
         children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5, children=(QueueSpec("c", 1.0),))),
     )
 )
+ONE_TYPE = ResourceTypes(TWO_TYPES.types[:1])
 LEAVES = [TREE.leaf("a"), TREE.leaf("c")]
 SIZES = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.5])
 PLACES = st.integers(0, 3)
@@ -155,3 +157,20 @@ TestRows = Rows.TestCase
 TestBooks.settings = TestRows.settings = settings(
     max_examples=40, stateful_step_count=40, deadline=None
 )
+
+
+@pytest.mark.parametrize("types", [ONE_TYPE, TWO_TYPES], ids=["one", "two"])
+def test_the_total_is_the_sum_of_the_nodes_that_are_up_to_the_last_bit(
+    types: ResourceTypes,
+) -> None:
+    rng = np.random.default_rng(1)
+    ledger = Ledger(types, TREE)
+    for _ in range(600):
+        slot = int(rng.integers(ledger.node_count + 1)) if rng.random() < 0.3 else ledger.node_count
+        if slot == ledger.node_count:
+            ledger.add_node()
+        elif rng.random() < 0.3:
+            ledger.clear_node(slot)  # it may become another one's
+        ledger.set_node(slot, tuple(rng.random(len(types)) * 100), up=rng.random() < 0.9)
+        nodes, n = ledger.nodes, ledger.node_count
+        assert (ledger.total == nodes.capacity[:n][nodes.up[:n]].sum(axis=0)).all()

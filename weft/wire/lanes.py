@@ -172,6 +172,11 @@ class Stream:
         self._lane = Lane(on_drop)
         self.up = False
 
+    @property
+    def waiting(self) -> int:
+        """How many messages wait to be written."""
+        return self._lane.waiting
+
     def send(self, messages: Iterable[Any]) -> None:
         """Queue messages for the server."""
         self._lane.send(messages)
