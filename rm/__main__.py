@@ -36,7 +36,7 @@ def make_manager(settings: RmSettings, cluster_ts: int) -> ResourceManager:
 
 
 def parts_of(settings: RmSettings, cluster_ts: int) -> ManagerParts:
-    """What the core is made with; raises InputError for an unknown name."""
+    """Return what the core is made with; raises InputError for an unknown name."""
     types, queues = _cluster(settings.cluster)
     chosen = _chosen(settings)
     return ManagerParts(

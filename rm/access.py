@@ -11,7 +11,9 @@ from weft.requests import ClientRequest, MoveApplication, Refused, SubmitApplica
 
 
 def problem(books: Books, request: ClientRequest, caller: Caller) -> Refused | None:
-    """Why this caller may not ask this; None: it may. What names nothing that is there passes."""
+    """Return why this caller may not ask this, None where it may.
+    A request that names nothing known passes.
+    """
     if caller.everything:
         return None
     kind, user = type(request).__name__, caller.user
@@ -32,19 +34,19 @@ def problem(books: Books, request: ClientRequest, caller: Caller) -> Refused | N
 
 
 def stands(books: Books, app: App, user: str) -> Who:
-    """How a user stands to an application."""
+    """Return how a user stands to an application."""
     if app.job.user == user:
         return Who.OWNER
     return Who.QUEUE_ADMIN if administers(books, app.queue, user) else Who.OTHER
 
 
 def administers(books: Books, queue: int, user: str) -> bool:
-    """Whether a user may administer a queue."""
+    """Return whether a user may administer a queue."""
     return any(_names(books.queues.administer[at], user) for at in books.queues.chains[queue])
 
 
 def sees(books: Books, app: App, caller: Caller) -> bool:
-    """Whether a caller may know of an application."""
+    """Return whether a caller may know of an application."""
     return caller.everything or stands(books, app, caller.user) is not Who.OTHER
 
 

@@ -63,7 +63,7 @@ def open_app(books: Books, app: App) -> None:
 
 
 def work_of(types: ResourceTypes, job: Job) -> Vector:
-    """Declared demand x duration over all tasks of a job, absolute; in the types' order."""
+    """Return declared demand x duration over all tasks of a job, absolute; in the types' order."""
     total = dict.fromkeys(types.names, 0.0)
     for stage in job.stages:
         for index in range(stage.tasks) if stage.overrides else (0,):
@@ -120,7 +120,8 @@ def persist_attempt(books: Books, attempt: Attempt, node: NodeId) -> None:
 def fail_attempt(
     books: Books, attempt: Attempt, why: str, *, counts: bool = True, ended_node: bool = False
 ) -> None:
-    """The master is lost: stop what it left, and try again unless it failed too often.
+    """Fail an attempt whose master is lost: stop what it left and start another,
+    unless too many failed.
 
     `counts`: False where the node was lost and the master with it, which is no failure of its own
     (YARN's RMAppAttempt.shouldCountTowardsMaxAttemptRetry). `ended_node`: the node ended; where
@@ -164,7 +165,8 @@ def fail_attempt(
 
 
 def hands_over(books: Books, app: App) -> bool:
-    """Whether containers of a lost attempt may go on (YARN's keep-containers, of Weft's masters).
+    """Return whether containers of a lost attempt may go on (YARN's keep-containers,
+    of Weft's masters).
 
     A master that a job brings along does not know what runs in them.
     """
@@ -180,14 +182,14 @@ def stop_earlier(books: Books, app: App) -> None:
 
 
 def attempts_max(books: Books, job: Job) -> int:
-    """How many attempts may fail: the job may lower the manager's limit, never raise it."""
+    """Return how many attempts may fail: the job may lower the manager's limit, never raise it."""
     most = books.settings.max_attempts
     asked = 0 if job.master is None else job.master.max_attempts
     return min(asked, most) if asked else most
 
 
 def finish_attempt(books: Books, attempt: Attempt, status: str, diagnostics: str) -> None:
-    """The master reported the end of its job; its own container ends by itself."""
+    """End an attempt and its application as its master reported; its container ends by itself."""
     move_attempt(books, attempt, AttemptEvent.UNREGISTERED, diagnostics)
     _retire(books, attempt, "")
     end_app(books, attempt.app, AppEvent.ATTEMPT_UNREGISTERED, status, diagnostics)
@@ -238,7 +240,7 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
 
 
 def held_until_now(books: Books, app: App) -> list[float]:
-    """Amount x s of all that an application held so far, masters included; in the types' order."""
+    """Return amount x s that an application held so far, masters included; in the types' order."""
     held_s: list[float] = app.held_s.tolist()
     for attempt in app.attempts:
         for holding in attempt.holdings.once():
@@ -249,7 +251,7 @@ def held_until_now(books: Books, app: App) -> list[float]:
 
 
 def settle(books: Books, app: App) -> None:
-    """When the last container of an ended application is gone, it leaves the ledger.
+    """Take an ended application out of the ledger once its last container is gone.
 
     Called after whatever may have been the last thing that it waited for, so no caller has to know
     whether it was. The matcher is told while the slot is still this application's, as its own
@@ -290,14 +292,14 @@ def _clean_up(books: Books, app: App) -> None:
 
 
 def run_ended(books: Books, run: Holding, end: ContainerEnd) -> None:
-    """Every container of a run ended alike: as if their ends had come one after the other."""
+    """Book that every container of a run ended alike, as if one after the other."""
     close_run(books, run, end)
     assert run.attempt is not None
     settle(books, run.attempt.app)
 
 
 def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:
-    """A container's end reached the manager.
+    """Book the end of a container; where it was the master's, its attempt fails.
 
     The end of a master's own is the end of its attempt. Whose fault that was decides whether it
     counts: a node that was lost takes its masters along, and one that was told to stop is not to
@@ -336,7 +338,8 @@ def withdraw(books: Books, attempt: Attempt) -> None:
 
 
 def _retire(books: Books, attempt: Attempt, why: str, *, keep: bool = False) -> None:
-    """An attempt is over: withdraw, tell its master (if stopped), stop its containers.
+    """Withdraw the asks of an attempt that is over, tell its master if it is stopped,
+    stop its containers.
 
     `keep`: those that its master was told of may run tasks, and go on for the next attempt. Where
     masters of its kind do not take them over, they would only be in the next one's way.

@@ -154,7 +154,7 @@ def _submit(books: Books, request: SubmitApplication) -> Refused | ApplicationAc
 
 
 def _full(books: Books, queue: int, user: str, left: int = -1) -> str:
-    """Why a queue takes no more applications, of anybody or of this user; empty: it does.
+    """Return why a queue takes no more applications, of anybody or of this user; empty: it does.
 
     What an application that leaves the queue `left` is in already takes it whatever their number.
     """
@@ -171,7 +171,7 @@ def _full(books: Books, queue: int, user: str, left: int = -1) -> str:
 
 
 def _check_fits(books: Books, job: Job) -> None:
-    """Every task must fit on some node that is up; without nodes anything may come."""
+    """Raise unless every task fits on some node that is up; without nodes, any job passes."""
     for name in job.resources:
         books.types.vector({name: 0.0}, "resources")
     if job.master is not None:
@@ -198,7 +198,7 @@ def _check_fits(books: Books, job: Job) -> None:
 
 
 def _check_recording(books: Books, recording: Recording) -> None:
-    """All that a recorded master waits for must be possible: it would wait without end."""
+    """Raise unless all that a recorded master waits for is possible: it would wait without end."""
     place = "master.recorded.requests"
     if len(recording.requests) > ASKS_MIN:
         text = f"{len(recording.requests)} are more than the {ASKS_MIN} that an open job may have"

@@ -69,7 +69,7 @@ def count_master(books: Books, queue: int, demand: Floats) -> None:
 
 
 def move_masters(books: Books, app: App, queue: int) -> None:
-    """An application goes to another leaf queue: what its masters hold goes with it."""
+    """Move what the masters of an application hold to another leaf queue."""
     for attempt in app.attempts:
         if attempt.master is not None and attempt.master.container_id in books.holdings:
             count_master(books, app.queue, -attempt.master.demand)
@@ -77,7 +77,7 @@ def move_masters(books: Books, app: App, queue: int) -> None:
 
 
 def full_of_masters(books: Books, attempt: Attempt) -> int:
-    """The queue whose masters hold all that they may (`max_am_share`), -1: none. One may run."""
+    """Return the queue whose masters hold all they may (max_am_share), -1 if none; one may run."""
     tree = books.queues
     for at in tree.chains[attempt.app.queue]:
         share, held = float(tree.max_am_share[at]), books.masters[at]
@@ -90,7 +90,7 @@ def full_of_masters(books: Books, attempt: Attempt) -> int:
 
 
 def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:
-    """The first of `count` ids in a row that no life of the manager used before.
+    """Return the first of `count` ids in a row that no life of the manager used before.
 
     Number 1 is the first master's. Ids that a node only says it runs are passed over.
     """
@@ -154,7 +154,7 @@ def hold_run(
 
 
 def is_end_of(run: Holding, end: ContainerEnd) -> bool:
-    """Whether an end is that of every container of a run, and of no others."""
+    """Return whether an end is that of every container of a run, and of no others."""
     return (
         run.count > 1
         and run.count == len(end.tasks)
@@ -166,7 +166,7 @@ def is_end_of(run: Holding, end: ContainerEnd) -> bool:
 
 
 def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
-    """Every container of a run ended alike: what `close` does with each."""
+    """Close a run whose containers all ended alike: what `close` does with each."""
     first, count, node, attempt = run.container_id, run.count, run.node, run.attempt
     assert attempt is not None
     app, slot, demand = attempt.app, attempt.app.slot, run.demand
@@ -214,7 +214,7 @@ def order_spare(books: Books, holding: Holding) -> None:
 
 
 def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
-    """A container ended: free it, journal what it finished, relay its end.
+    """Close a container that ended: free it, journal what it finished, relay its end.
 
     What its node says of the end is not always the whole truth: a node cannot know that it stopped
     a container for another queue, or because it was itself taken out of service. Such an end is
@@ -273,14 +273,14 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
 
 
 def _remember_emptied(node: Node, number: ContainerId) -> None:
-    """A container ended without a task: those that ended in it before may be told again yet."""
+    """Remember a container that ended without a task: ends of tasks in it may still be repeated."""
     node.emptied[number] = None
     if len(node.emptied) > EMPTIED_MAX:
         del node.emptied[next(iter(node.emptied))]
 
 
 def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
-    """Relay the end of a task in a reusable container: the node's own word may be lost.
+    """Relay the end of a task in a reusable container, as the node's own message may be lost.
 
     The node tells the master directly as well, a heartbeat sooner, and once. Whichever word comes
     second is known by its container, stage, task and try, and changes nothing.
@@ -309,7 +309,7 @@ def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
 def late_success(
     books: Books, node: Node, end: ContainerEnd, holding: Holding | None = None
 ) -> None:
-    """A task succeeded in a container that was given up: it counts if the task is still open.
+    """Count a success in a container that was given up, if the task is still open.
 
     Its node was cut off, or its master was replaced; whoever runs the job now is told, so that the
     task is not run once more for nothing. `holding`: the container, if it is in the books; it must
@@ -328,7 +328,8 @@ def late_success(
 
 
 def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:
-    """Whether a container that is booked nowhere can have run on a node, for all that is known.
+    """Return whether a container that is booked nowhere may have run on a node,
+    by all that is known.
 
     What this life of the manager granted is in its books until its node says that it ended, or
     else was given up with the node. Of what an earlier life granted the journal has the attempts,
@@ -348,9 +349,7 @@ def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:
 
 
 def refuse_end(books: Books, node: Node, end: ContainerEnd) -> None:
-    """A node told the end of what cannot have run there: nothing follows but a word, now and
-    then, to the operator.
-    """
+    """Refuse the end of a container that cannot have run there; tell the operator at times."""
     books.refused_ends += 1
     if books.now - node.refused_s < REFUSED_EVERY_S:
         return
@@ -361,7 +360,7 @@ def refuse_end(books: Books, node: Node, end: ContainerEnd) -> None:
 
 
 def is_open(app: App, stage: int, task: int) -> bool:
-    """Whether an application has such a task, and its success would be news."""
+    """Return whether an application has such a task, and its success would be news."""
     if not 0 <= stage < min(len(app.finished), len(app.job.stages)):
         return False  # of no task, or the application is over
     if not 0 <= task < app.job.stages[stage].tasks or app.final_status != "UNDEFINED":
@@ -370,7 +369,8 @@ def is_open(app: App, stage: int, task: int) -> bool:
 
 
 def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool:
-    """A task finished: a later attempt, or a restarted manager, must know; False if it is known.
+    """Journal a finished task for later attempts and restarted managers;
+    return False if it was known.
 
     The first end counts, whichever copy of the task it is of and however it came here. It is
     durable before the master hears of it, so no master ever builds on what could be forgotten.

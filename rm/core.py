@@ -116,7 +116,7 @@ class ResourceManager:
             raise InvariantError(f"nobody set the timer {event.key!r}")
 
     def _look(self) -> None:
-        """One round of preemption; another comes when the first of those chosen has to go."""
+        """Make one round of preemption; the next comes when the first of those chosen has to go."""
         books = self.books
         self._opened, self._claim_set = books.rows.opened, False
         preempt.look(books)
@@ -126,11 +126,11 @@ class ResourceManager:
             books.out.append(SetTimer(max(0.0, due_s - books.now), DUE))
 
     def _preempt(self) -> None:
-        """The next round of preemption comes after an interval, whatever happens meanwhile."""
+        """Set the timer of the next round of preemption."""
         self.books.out.append(SetTimer(self.books.settings.preemption_interval_s, PREEMPT))
 
     def _arm(self) -> None:
-        """In prompt pace: collect what arrives together, then match and push the answers."""
+        """Set a timer (prompt pace) that collects what arrives together before matching."""
         books = self.books
         work = books.matching.pass_due and books.anything_waits
         if work or books.dirty_attempts or books.dirty_nodes:
@@ -165,7 +165,8 @@ class ResourceManager:
         self.books.out.append(SetTimer(self._watch_s, LIVENESS))
 
     def _forgive(self) -> bool:
-        """Whether a look comes far too late: it finds a manager that was paused, not silent nodes.
+        """Return whether a check comes far too late: the manager was paused,
+        the nodes were not silent.
 
         Nobody's time ran while the manager's stood, and nobody is judged before the next look, by
         when what waits to be heard was heard.

@@ -24,7 +24,7 @@ _GONE: Final = (RmNodeState.LOST, RmNodeState.SHUTDOWN)
 
 
 def slot_of_forgotten(books: Books) -> int:
-    """The slot of the node that is gone for longest and needed by nobody; -1 for none.
+    """Return the slot of the node that is gone for longest and needed by nobody; -1 for none.
 
     Only where more than `gone_nodes_max` nodes are gone: until then they are shown in listings.
     The node itself is forgotten; should it come back it is a new one.
@@ -66,7 +66,7 @@ def _forget(books: Books, node: Node) -> None:
 
 
 def rack_of(books: Books, name: str) -> int:
-    """The number of a rack; a new one takes the place of one without nodes once there are many."""
+    """Return the number of a rack; where there are many, a new one replaces one without nodes."""
     names = books.view.rack_names
     if name in names:
         return names.index(name)

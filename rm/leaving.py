@@ -44,7 +44,7 @@ def recommission(books: Books, node: Node) -> None:
 
 
 def examine(books: Books, node: Node, unhealthy: str) -> None:
-    """What a node says of its health: an ill one gets nothing new, what it runs goes on."""
+    """Note what a node says of its health: an ill one gets nothing new, what it runs goes on."""
     node.unhealthy = unhealthy
     event = NodeEvent.FELL_ILL if unhealthy else NodeEvent.RECOVERED
     if NODE.allows(node.state, event):
@@ -63,7 +63,7 @@ def _return(books: Books, node: Node) -> None:
 
 
 def drain(books: Books, node: Node) -> None:
-    """See how far a node that is being decommissioned is."""
+    """Look how far a decommissioning node is: stop what is left in time, end when it is empty."""
     if not NODE.allows(node.state, NodeEvent.DRAINED) or not node.present:
         return  # one that has not come back since a restart may run anything
     if 0 <= node.drain_until_s <= books.now:
@@ -76,7 +76,7 @@ def drain(books: Books, node: Node) -> None:
 
 
 def alarm(books: Books, name: NodeId) -> None:
-    """Decommission timeout of a node; timers may fire slightly early."""
+    """Handle the decommission timeout of a node; timers may fire slightly early."""
     node = books.nodes[name]
     if node.state is RmNodeState.DECOMMISSIONING and node.drain_until_s >= 0:
         drain(books, node)

@@ -27,7 +27,7 @@ def limit(books: Books, app: App) -> None:
 
 
 def alarm(books: Books, number: AppId) -> None:
-    """Lifetime timeout of an application; timers may fire slightly early."""
+    """Handle the lifetime timeout of an application; timers may fire slightly early."""
     app = books.apps.get(number)
     if app is None or app.state in OVER:
         return

@@ -25,7 +25,7 @@ class ManagerParts:
     seed: int
 
     def make(self) -> ResourceManager:
-        """A new manager; raises InputError for an unknown matcher or parameter."""
+        """Return a new manager; raises InputError for an unknown matcher or parameter."""
         return ResourceManager(
             self.cluster_ts,
             self.types,

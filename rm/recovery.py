@@ -55,7 +55,7 @@ _FINAL = {
 
 
 def recover(books: Books, event: Recovered) -> None:
-    """The first event: applications come back; masters and nodes will register again."""
+    """Handle the first event: applications come back; masters and nodes will register again."""
     books.started_s = books.now
     records = compact(event.records)
     books.epoch = sum(int(r.get("count", 1)) for r in records if r["kind"] == "start")
@@ -77,7 +77,7 @@ def recover(books: Books, event: Recovered) -> None:
 
 
 def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
-    """The same knowledge in fewer records: pure, and compacting again changes nothing.
+    """Return the same knowledge in fewer records; pure, and compacting again changes nothing.
 
     Of ended applications the journal goes, and the oldest beyond `apps_max` go altogether.
     """
@@ -149,7 +149,7 @@ _LISTED = ("name", "queue", "user", "priority", "kind", "tags")
 
 
 def _shortened(record: Record) -> Record:
-    """An application's record as `rm.forgetting.shorten` leaves the application."""
+    """Return an application's record as `rm.forgetting.shorten` leaves the application."""
     job = record["job"]
     counts = [stage["tasks"] for stage in job["stages"]]
     tasks = sum(len(count) if isinstance(count, list) else int(count) for count in counts)
@@ -215,7 +215,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
 
 
 def _refused(books: Books, number: int, why: str) -> Record:
-    """The end of an application whose job breaks a rule of this version."""
+    """Return the end of an application whose job breaks a rule of this version."""
     text = f"its job is refused: {why}"
     books.note(Remark("warning", f"application {number} was ended", (("reason", text),)))
     return {
@@ -241,7 +241,8 @@ def _recover_ended(books: Books, app: App, record: Record) -> None:
 
 
 def _held_by_finished(books: Books, app: App) -> list[float]:
-    """What the journal proves that an application held so far: its finished tasks, s x amount.
+    """Return what the journal proves that an application held so far: its finished tasks,
+    s x amount.
 
     What its master, failed tries and containers under way held before a restart is not known.
     """

@@ -45,7 +45,7 @@ class AskEntry:
         return self.ask.strict and bool(self.ask.nodes or self.ask.racks)
 
     def admits(self, node: str, rack: str) -> bool:
-        """Whether it may go to a node, as far as it names places."""
+        """Return whether it may go to a node, as far as it names places."""
         return not self.strict or node in self.ask.nodes or rack in self.ask.racks
 
     @property
@@ -138,8 +138,8 @@ class AskRows(Columns):
         self._floor_stale = True
 
     def take(self, entry: AskEntry, count: int, now: float) -> None:
-        """`count` containers of an ask were granted: its patience begins anew, and the row goes
-        with the last one.
+        """Book that `count` containers were granted: the locality wait begins anew,
+        the last one closes the row.
         """
         entry.granted += count
         row, left, columns = entry.row, entry.pending, self.w
@@ -150,7 +150,7 @@ class AskRows(Columns):
             self.close(entry)
 
     def close(self, entry: AskEntry) -> None:
-        """Nothing of the ask is pending any more."""
+        """Close the row of an ask of which nothing is pending any more."""
         row = entry.row
         self._forget_preference(entry)
         self.gangs -= int(self.gang[row])
@@ -162,12 +162,12 @@ class AskRows(Columns):
         self._floor_stale = True
 
     def let_go_by(self, rows: Iterable[int]) -> None:
-        """Rows declined an opportunity for a nearer one."""
+        """Count one more opportunity that rows declined for a nearer node."""
         for row in rows:
             self.w["missed"][row] += 1
 
     def relabel(self, bit_of: Callable[[str], int]) -> None:
-        """Labels have other bits now."""
+        """Set the labels' bits of all rows anew."""
         for entry in self.entries:
             if entry is not None:
                 self.w["label"][entry.row] = bit_of(entry.ask.label)
@@ -183,7 +183,7 @@ class AskRows(Columns):
         self.w["gang"][rows] = before
 
     def set_aside(self, row: int) -> int:
-        """Show a row as if nothing of it were pending; answers what `put_back` is to have."""
+        """Show a row as if nothing of it were pending; return what `put_back` needs."""
         pending = int(self.pending[row])
         self.w["pending"][row] = 0
         return pending
@@ -206,7 +206,7 @@ class AskRows(Columns):
                 entry.row = row
 
     def floor(self) -> Floats:
-        """The least that any pending container needs of each resource, shape (d,).
+        """Return the least that any pending container needs of each resource, shape (d,).
 
         The same object for as long as the amounts stay, so that others may remember it.
         """
@@ -217,7 +217,8 @@ class AskRows(Columns):
         return self._floor
 
     def levels(self, node: str, rack: str) -> Ints:
-        """How near each row's input is to a node: NODE_LOCAL (or no matter), RACK_LOCAL, REMOTE.
+        """Return how near each row's input is to a node: NODE_LOCAL (or no preference), RACK_LOCAL,
+        REMOTE.
 
         An ask that prefers racks only is as near as can be on any node of them.
         """
@@ -232,7 +233,7 @@ class AskRows(Columns):
         return levels
 
     def labels(self, node: str, rack: str) -> Ints:
-        """The label that each row needs on a node: one that no node has where it may not go."""
+        """Return the label that each row needs on a node; where it is barred, one that none has."""
         labels = self.label.copy()
         for entry in self.strict.values():
             if not entry.admits(node, rack):

@@ -17,7 +17,7 @@ def _least(r: int, count: int, pending: Ints, demand: Floats) -> float:
 
 @making_kernel
 def floor_of(count: int, pending: Ints, demand: Floats) -> Floats:
-    """The least of each resource over rows with something pending, shape (d,); infinite: none."""
+    """Return the least of each resource over rows with something pending (d,); infinite if none."""
     out = np.empty(demand.shape[1])
     for r in range(out.shape[0]):
         out[r] = _least(r, count, pending, demand)
@@ -26,7 +26,7 @@ def floor_of(count: int, pending: Ints, demand: Floats) -> Floats:
 
 @kernel
 def is_floor(floor: Floats, count: int, pending: Ints, demand: Floats) -> bool:
-    """Whether `floor_of` would answer just that."""
+    """Return whether `floor_of` would return just that."""
     same = True
     for r in range(floor.shape[0]):
         same = same and floor[r] == _least(r, count, pending, demand)

@@ -163,7 +163,7 @@ class Ledger:
     # -- nodes -------------------------------------------------------------------------------------
 
     def add_node(self) -> int:
-        """A slot for a node that was never seen before."""
+        """Return a slot for a node that was never seen before."""
         slot = self.node_count
         self.node_count += 1
         self.nodes.grow_to(self.node_count)
@@ -171,7 +171,7 @@ class Ledger:
         return slot
 
     def set_node(self, slot: int, capacity: Vector, up: bool) -> None:
-        """A node came, changed its capacity or left."""
+        """Set a node's capacity and whether it is in service."""
         columns = self.nodes.w
         columns["capacity"][slot] = capacity
         columns["available"][slot] = columns["capacity"][slot] - columns["held"][slot]
@@ -184,21 +184,21 @@ class Ledger:
         self.total = columns["capacity"][:n][columns["up"][:n]].sum(axis=0)
 
     def describe_node(self, slot: int, rack: int, labels: int) -> None:
-        """What a node says of itself: the number of its rack, its labels' bits."""
+        """Set the number of a node's rack and the bits of its labels, as it reported them."""
         self.nodes.w["rack"][slot], self.nodes.w["labels"][slot] = rack, labels
 
     def clear_node(self, slot: int) -> None:
-        """A node that is forgotten left: its slot may become another one's."""
+        """Clear the slot of a node that is forgotten, so that another may have it."""
         for name in ("held", "containers", "labels", "rack", "reserved"):
             self.nodes.w[name][slot] = 0
         self.set_node(slot, (0.0,) * len(self.types), up=False)
 
     def heard_of(self, slot: int, now: float) -> None:
-        """A node gave a sign of life."""
+        """Note that a node was heard at `now`."""
         self.nodes.w["seen_s"][slot] = now
 
     def heard_of_all(self, slots: list[int], now: float) -> None:
-        """Nodes gave a sign of life."""
+        """Note that nodes were heard at `now`."""
         self.nodes.w["seen_s"][slots] = now
 
     def forgive(self, pause_s: float, now: float) -> None:
@@ -211,7 +211,7 @@ class Ledger:
         self.nodes.w["reserved"][slots] = serial
 
     def unreserve(self, slots: Iterable[int], serial: int) -> bool:
-        """Free those of the nodes that are kept for an ask; answers whether there were any."""
+        """Free those of the nodes that are reserved for an ask; return whether there were any."""
         kept = [slot for slot in slots if self.nodes.reserved[slot] == serial]
         self.nodes.w["reserved"][kept] = 0
         return bool(kept)
@@ -231,7 +231,7 @@ class Ledger:
     def open_app(
         self, queue: int, user: str, priority: int, order: int, work: Vector | None = None
     ) -> int:
-        """A slot for an application that was accepted; `work` is demand x duration of its tasks."""
+        """Return a slot for a new application; `work` is demand x duration of its tasks."""
         if self._free_apps:
             slot = self._free_apps.pop()
         else:
@@ -249,7 +249,7 @@ class Ledger:
         return slot
 
     def close_app(self, slot: int) -> None:
-        """The application left with all its containers."""
+        """Close an application's slot; raises InvariantError if it still holds or asks."""
         if self.apps.containers[slot] or self.apps.pending[slot]:
             raise InvariantError(f"application slot {slot} is closed but still holds or asks")
         self._leave(slot)
@@ -266,24 +266,24 @@ class Ledger:
         self._shift(slot, held, count, pending)
 
     def set_priority(self, slot: int, priority: int) -> None:
-        """Larger goes first."""
+        """Set an application's priority; larger goes first."""
         self.apps.w["priority"][slot] = priority
 
     def set_work_left(self, slot: int, work: float, path_s: float) -> None:
-        """What a master says is left of its job: work that has not started, the longest path."""
+        """Set what a master says is left of its job: work not started, the longest path (s)."""
         self.apps.w["remaining"][slot], self.apps.w["path"][slot] = work, path_s
 
     def no_work_left(self, slot: int) -> None:
-        """Nothing is left to start, as far as anybody knows."""
+        """Set the work left of an application to 0."""
         self.apps.w["remaining"][slot] = 0.0
 
     def note_grant(self, slot: int, count: int, now: float) -> None:
-        """An application was granted `count` of the containers that it asked for."""
+        """Note that an application was granted `count` of the containers that it asked for."""
         self.apps.w["granted_s"][slot] = now
         self._await(slot, -count)
 
     def add_pending(self, slot: int, count: int) -> None:
-        """Containers asked for (or granted, or withdrawn: negative)."""
+        """Add containers that were asked for; negative for those granted or withdrawn."""
         self._await(slot, count)
 
     # -- containers --------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class Ledger:
             raise _out_of_bounds(node, app, demand)
 
     def _grown(self) -> None:
-        """A table may have moved: bind the kernels to what they change.
+        """Bind the kernels to the arrays anew where a table has grown and moved.
 
         A table that grows is another array, while machine code that was bound to the old one would
         go on writing there, unseen. So whoever adds a slot calls this before anything is booked.

@@ -12,7 +12,7 @@ from weft.resources import TOLERANCE
 
 @kernel
 def too_small(node: int, available: Floats, capacity: Floats, least: Floats, slack: Floats) -> bool:
-    """Whether a node has less room than the least that any container needs, overbooked or not."""
+    """Return whether a node has less room than the least that any container needs."""
     for r in range(least.shape[0]):
         if available[node, r] < least[r] - (slack[r] + TOLERANCE) * capacity[node, r]:
             return True
@@ -38,8 +38,8 @@ def with_room(
 
 @kernel
 def some_wait(pending: Ints, since_s: Floats, before_s: float, granted_s: Floats) -> bool:
-    """Whether a pending row (rows,) waits since `before_s` or longer, and something was granted to
-    an application (slots,) in its wait.
+    """Return whether a pending row (rows,) waits since `before_s` or longer, and something was
+    granted to an application (slots,) in its wait.
     """
     newest_s = -np.inf
     for app in range(granted_s.shape[0]):
@@ -93,7 +93,7 @@ class Used(NamedTuple):
 
 @inner_kernel
 def _in_use(holders: Holders, used: Used, node: int, app: int, demand: Floats) -> bool:
-    """Whether both slots are in use: compiled code would write anywhere else as well."""
+    """Return whether both slots are in use: compiled code would otherwise write out of bounds."""
     if demand.shape[0] != holders.capacity.shape[1]:
         return False
     return 0 <= node < used.nodes and -1 <= app < used.apps

@@ -88,7 +88,7 @@ class QueueTree:
         return len(self.paths)
 
     def leaf(self, name: str, place: str = "queue") -> int:
-        """The slot of a leaf queue by name or path; raises InputError naming the known ones."""
+        """Return a leaf queue's slot by name or path; raises InputError naming the known ones."""
         slot = self._leaves.get(name)
         if slot is not None:
             return slot

@@ -19,7 +19,7 @@ class Runs:
         self.demand: Floats = np.zeros((8, d))
 
     def add(self, first: ContainerId, copies: int, end_s: float, demand: Floats) -> None:
-        """Containers `first`, `first + 1`, ... of one demand began."""
+        """Add the containers `first`, `first + 1`, ... of one demand, which began to run."""
         if self.count + copies > len(self.ids):
             room = max(2 * len(self.ids), self.count + copies)
             self.ids = np.resize(self.ids, room)
@@ -29,5 +29,5 @@ class Runs:
         self.count += copies
 
     def drop(self, container: ContainerId) -> None:
-        """A container ended."""
+        """Remove a container that ended."""
         self.count -= remove(container, self.count, self.ids, self.end_s, self.demand)

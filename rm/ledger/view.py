@@ -67,22 +67,22 @@ class View:
         return self._ledger.app_slots
 
     def levels(self, node: int) -> Ints:
-        """NODE_LOCAL, RACK_LOCAL or REMOTE by row, for a node; NODE_LOCAL without preference."""
+        """Return NODE_LOCAL (also without preference), RACK_LOCAL or REMOTE by row, for a node."""
         if not self.rows.preferring:
             return self.rows.remote[: self.rows.count]
         rack = self.rack_names[int(self.nodes.rack[node])]
         return self.rows.levels(self.node_names[node], rack)
 
     def labels(self, node: int) -> Ints:
-        """The label that each row needs on a node, by row; rows that must not go there need one
-        that no node has.
+        """Return the label that each row needs on a node, by row;
+        rows that must not go there need one that no node has.
         """
         if not self.rows.strict:
             return self.rows.label
         return self.rows.labels(self.node_names[node], self.rack_names[int(self.nodes.rack[node])])
 
     def banned(self, node: int) -> Bools:
-        """By application slot: which must not use a node (their masters' black lists)."""
+        """Return by application slot which must not use a node (their masters' black lists)."""
         if len(self._nobody) < self._ledger.app_slots:
             self._nobody = np.zeros(2 * self.app_slots, dtype=np.bool_)
             self._nobody.flags.writeable = False
@@ -96,7 +96,7 @@ class View:
     # -- for the core only -------------------------------------------------------------------------
 
     def forget(self, node: int) -> None:
-        """A node slot is another node's from now on."""
+        """Drop what is kept of a node slot that becomes another node's."""
         self._banned.pop(node, None)
 
     def ban(self, node: int, app: int, on: bool) -> None:

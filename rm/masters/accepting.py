@@ -24,7 +24,7 @@ _RUNNING: Final = AttemptState.RUNNING
 
 
 def register(books: Books, event: AttemptRegistered) -> None:
-    """A master is up (or says so again): tell it its job and what is already done.
+    """Register a master that is up (or repeats itself): tell it its job and what is already done.
 
     The answer may be lost and the message doubled, so every step may be taken twice:
 
@@ -91,7 +91,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
 def _wait_for_held(
     books: Books, attempt: Attempt, held: tuple[tuple[ContainerId, NodeId], ...]
 ) -> None:
-    """What a master of before the manager's restart says to hold, by node: its nodes will tell."""
+    """Await what a master of before the manager's restart holds, until its nodes report it."""
     app = attempt.app
     for number, node_id in held:
         if app_of_container(number) != app.app_id:
@@ -106,8 +106,8 @@ def _wait_for_held(
 
 
 def _machines(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float, ...]]:
-    """The nodes in service as a master's planner sees them: capacities with their counts, and the
-    speed of each where any has one of its own.
+    """Return the nodes in service as a master's planner sees them: capacities with their counts,
+    and the speed of each where any has one of its own.
     """
     classes: dict[Vector, int] = {}
     if not books.unlike:
@@ -125,7 +125,7 @@ def _machines(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float
 
 
 def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
-    """Whether containers that are being stopped may still finish tasks, so that waiting pays."""
+    """Return whether containers that are being stopped may still finish tasks: waiting pays."""
     if books.now - attempt.created_s >= books.settings.takeover_wait_s:
         return False
     earlier = (one for one in attempt.app.attempts if one is not attempt)
@@ -133,7 +133,8 @@ def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
 
 
 def _nodes_may_come(books: Books, attempt: Attempt, event: AttemptRegistered) -> bool:
-    """Whether nodes may still be on their way back with what earlier attempts ran or finished.
+    """Return whether nodes may still be on their way back
+    with what earlier attempts ran or finished.
 
     A manager that started anew knows no container of before, until its node tells (YARN waits as
     well: yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms).
@@ -148,7 +149,7 @@ def _nodes_may_come(books: Books, attempt: Attempt, event: AttemptRegistered) ->
 
 
 def _hand_over(attempt: Attempt) -> None:
-    """What earlier attempts left running is this one's from now on."""
+    """Hand over to an attempt what earlier attempts left running."""
     for one in attempt.app.attempts:
         if one is attempt:
             continue
@@ -160,7 +161,7 @@ def _hand_over(attempt: Attempt) -> None:
 
 
 def _handed_over(attempt: Attempt) -> tuple[Container, ...]:
-    """The containers that an attempt has of earlier ones."""
+    """Return the containers that an attempt has from earlier ones."""
     return tuple(
         Container(number, holding.node.node_id, 0, holding.node.boot)
         for number, holding in attempt.holdings.items()
@@ -172,7 +173,7 @@ def _handed_over(attempt: Attempt) -> tuple[Container, ...]:
 def _racks_of_preferred(
     books: Books, job: Job, held: tuple[Container, ...]
 ) -> tuple[tuple[NodeId, str], ...]:
-    """The racks of all nodes that a job's stages prefer, or that it has containers on.
+    """Return the racks of all nodes that a job's stages prefer, or that it has containers on.
 
     Nothing while there is one rack.
     """

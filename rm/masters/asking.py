@@ -44,7 +44,7 @@ _SAY_AGAIN = 8  # answers after which share and headroom are told although uncha
 
 
 def asked(books: Books, event: ContainersAsked) -> None:
-    """A master's heartbeat: asks, releases, acknowledgements; it is always answered."""
+    """Handle a master's heartbeat (asks, releases, acknowledgements); it is always answered."""
     attempt = current(books, event.attempt_id)
     if attempt is None:
         return
@@ -80,7 +80,7 @@ def asked(books: Books, event: ContainersAsked) -> None:
 
 
 def _given_back_early(books: Books, app: App, number: ContainerId) -> None:
-    """A master gives back what an earlier life granted; its node may not have returned yet."""
+    """Note a container of an earlier life that a master gives back before its node returned."""
     if app_of_container(number) != app.app_id or not granted_before(number, books.epoch):
         return
     app.given_back[number] = None
@@ -133,7 +133,7 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
 
 
 def _told(attempt: Attempt, item: Container) -> None:
-    """A master hears of a container, or of a run of them."""
+    """Mark a container, or a run of them, as known to its master."""
     run = attempt.holdings.peek(item.container_id)
     if run is not None and (run.container_id, run.count) == (item.container_id, item.count):
         if run.state is _UNTOLD:
@@ -146,7 +146,7 @@ def _told(attempt: Attempt, item: Container) -> None:
 
 
 def current(books: Books, number: AttemptId) -> Attempt | None:
-    """The attempt, if it is its application's current one and not over; else it is told to stop."""
+    """Return the attempt if it is its application's current one; else have it stopped."""
     app = books.apps.get(app_of_attempt(number))
     attempt = None if app is None else app.attempt
     if attempt is not None and attempt.attempt_id == number:
@@ -197,7 +197,7 @@ def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
 
 
 def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None) -> str:
-    """What is wrong with an ask, seen with its job; empty: nothing.
+    """Return what is wrong with an ask, seen with its job; empty: nothing.
 
     What is pending is at most a container for each task of the job and one more copy of each.
     """
@@ -222,12 +222,12 @@ def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None
 
 
 def _at_least(books: Books, demand: Vector) -> Floats:
-    """A demand in the books: one of nothing takes the least that a container may have."""
+    """Return a demand as an array; one of nothing takes the least that a container may have."""
     return np.array(demand if any(demand) else books.least, dtype=np.float64)
 
 
 def _racks(books: Books, ask: Ask) -> tuple[str, ...]:
-    """Preferred racks: those named, and those of the preferred nodes."""
+    """Return the preferred racks: those named, and those of the preferred nodes."""
     if not ask.nodes:
         return ask.racks
     near = [books.nodes[name].rack for name in ask.nodes if name in books.nodes]

@@ -11,7 +11,7 @@ from weft.messages import AttemptFinished, AttemptUnregistered, master_address
 
 
 def finished(books: Books, event: AttemptFinished) -> None:
-    """A master is done; told again, it is answered again."""
+    """Finish the attempt whose master is done; a repeated message is answered again."""
     app = books.apps.get(app_of_attempt(event.attempt_id))
     attempt = None if app is None else app.attempt
     if attempt is not None and attempt.attempt_id == event.attempt_id:
@@ -29,7 +29,7 @@ def finished(books: Books, event: AttemptFinished) -> None:
 
 
 def expire(books: Books) -> None:
-    """Masters that were silent for too long have failed."""
+    """Fail the masters that were silent for too long."""
     limit = books.settings.master_expiry_s
     if books.rarely("masters expire early"):
         limit /= 2
@@ -50,7 +50,7 @@ def expire(books: Books) -> None:
 
 
 def forgive(books: Books, pause_s: float) -> None:
-    """The manager was paused: that time counts for nobody's silence."""
+    """Count a pause of the manager as nobody's silence: shift the masters' last signs of life."""
     for app in books.app_at:
         if app is not None and app.attempt is not None:
             app.attempt.seen_s = min(app.attempt.seen_s + pause_s, books.now)

@@ -100,7 +100,7 @@ def describe(
 
 @kernel
 def _keep(row: int, kept: Ints, count: int, pri_score: Floats, serial: Ints) -> int:
-    """Insert a row among the most preferred ones, as many as `kept` holds; answers how many."""
+    """Insert a row among the most preferred, as many as `kept` holds; return how many there are."""
     at = count
     while at > 0:
         other = kept[at - 1]
@@ -119,7 +119,7 @@ def _keep(row: int, kept: Ints, count: int, pri_score: Floats, serial: Ints) -> 
 
 @making_kernel
 def over(amounts: Floats, by: Floats) -> Floats:
-    """Amounts (n, d) over capacities (d,), 0 where that is 0; shape (n, d)."""
+    """Return amounts (n, d) over capacities (d,), 0 where that is 0; shape (n, d)."""
     out = np.zeros(amounts.shape)
     for i in range(amounts.shape[0]):
         for r in range(by.shape[0]):
@@ -141,8 +141,8 @@ def mean_of_busy(remaining: Floats, active: Bools, pending: Ints) -> float:
 
 @making_kernel
 def weights_of(queue: Ints, counts: Bools, capacity: Floats) -> Floats:
-    """By application slot: its queue's capacity over those of its applications that count, scaled
-    to a mean of 1; 0 for those that do not.
+    """Return by application slot its queue's capacity over those of its applications that count,
+    scaled to a mean of 1; 0 for those that do not.
     """
     out = np.zeros(queue.shape[0])
     many = np.zeros(capacity.shape[0])
@@ -162,7 +162,7 @@ def weights_of(queue: Ints, counts: Bools, capacity: Floats) -> Floats:
 
 @making_kernel
 def largest_over(amounts: Floats, by: Floats) -> Floats:
-    """The dominant share of each row of amounts (n, d) over capacities (d,), shape (n,)."""
+    """Return the dominant share of each row of amounts (n, d) over capacities (d,), shape (n,)."""
     out = np.zeros(amounts.shape[0])
     for i in range(amounts.shape[0]):
         for r in range(by.shape[0]):
@@ -173,7 +173,7 @@ def largest_over(amounts: Floats, by: Floats) -> Floats:
 
 @making_kernel
 def summed_up(amounts: Floats, active: Bools, queue: Ints, parent: Ints) -> Floats:
-    """The sum of amounts (slots,) of active applications over each queue and all below it."""
+    """Return the sum of amounts (slots,) of active applications over each queue and those below."""
     out = np.zeros(parent.shape[0])
     for slot in range(amounts.shape[0]):
         at = queue[slot] if active[slot] else -1
@@ -185,7 +185,7 @@ def summed_up(amounts: Floats, active: Bools, queue: Ints, parent: Ints) -> Floa
 
 @making_kernel
 def wanted_of(held: Floats, pending: Ints, demand: Floats, app: Ints) -> Floats:
-    """What each application holds and asks for together, absolute, shape (slots, d)."""
+    """Return what each application holds and asks for together, absolute, shape (slots, d)."""
     out = held.copy()
     for row in range(pending.shape[0]):
         if pending[row] > 0:
@@ -198,7 +198,7 @@ def wanted_of(held: Floats, pending: Ints, demand: Floats, app: Ints) -> Floats:
 def next_is_one(
     pri: Floats, of: Ints, pending: Ints, app: Ints, pri_score: Floats, slots: int
 ) -> Floats:
-    """priScore (k,) of rows of applications `of` over the largest of each one's pending rows."""
+    """Return priScore (k,) of rows of applications `of` over the largest of each one's pending."""
     top = np.zeros(slots)
     for row in range(pending.shape[0]):
         if pending[row] > 0:

@@ -31,8 +31,8 @@ _over = steady(over)
 def candidates(
     view: View, node: int, beyond: Floats = NONE, extra_most: int = 0
 ) -> Candidates:  # fmt: skip
-    """Rows that may use a node and fit there, and at most `extra_most` that would with `beyond`
-    (d,) x capacity more room.
+    """Return the rows that may use a node and fit there,
+    and at most `extra_most` that would with `beyond` (d,) x capacity more room.
 
     All preconditions are applied: label, black list, reservation, gang. A policy may use the arrays
     as working copies; the next call for the same view may write on them.
@@ -89,7 +89,7 @@ class _Room:
 
 @cache
 def _nobody(d: int) -> Candidates:
-    """No candidates."""
+    """Return no candidates, with all arrays empty."""
     none, amounts = np.empty(0), np.empty((0, d))
     return Candidates(
         _NO_ROWS, 0, amounts, amounts, none, none, _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS,
@@ -98,7 +98,7 @@ def _nobody(d: int) -> Candidates:
 
 
 def _levels(view: View, node: int) -> Ints:
-    """How near each row's input is; in a cluster of one rack that rack is no nearer than others."""
+    """Return how near each row's input is; a cluster's only rack is no nearer than others."""
     levels = view.levels(node)
     if len(view.rack_names) < 2:
         levels = np.where(levels == RACK_LOCAL, REMOTE, levels)
@@ -167,7 +167,7 @@ def limit_of(view: View, app: int, demand: Floats) -> int:
 
 
 def shares_of(amounts: Floats, by: Floats) -> Floats:
-    """Amounts over a capacity, 0 where that is 0."""
+    """Return amounts over a capacity, 0 where that is 0."""
     return np.divide(amounts, by, out=np.zeros_like(amounts), where=by > 0)
 
 
@@ -211,12 +211,12 @@ def collect(pick: Callable[[Picks, int], int], terms: int) -> Picks:
 
 
 def longer(values: NDArray[Number]) -> NDArray[Number]:
-    """A copy with twice the room, shape (2 n, ...)."""
+    """Return a copy with twice the room, shape (2 n, ...)."""
     return np.concatenate((values, np.empty_like(values)))
 
 
 def placements(rows: Ints, picks: Picks, names: tuple[str, ...]) -> list[Placement]:
-    """One placement per run of picks of the same row, with the first pick's terms."""
+    """Return one placement per run of picks of the same row, with the first pick's terms."""
     if not len(picks.candidate):
         return []
     return placed(rows[picks.candidate].tolist(), picks.terms.tolist(), names)
@@ -225,7 +225,7 @@ def placements(rows: Ints, picks: Picks, names: tuple[str, ...]) -> list[Placeme
 def placed(
     chosen: list[int], terms: Sequence[Sequence[float]], names: tuple[str, ...]
 ) -> list[Placement]:
-    """As `placements`, of the rows that were picked one after the other, with their terms."""
+    """Return what `placements` does, of rows picked one after the other, with their terms."""
     found: list[Placement] = []
     start, count = 0, len(chosen)
     for after in range(1, count + 1):

@@ -61,5 +61,5 @@ class CapacityMatcher(BaseMatcher):
 
 
 def _room_for(queues: int) -> tuple[Scratch, Ints]:
-    """Arrays for decisions to write on, and for what they pick."""
+    """Return arrays for decisions to write on, and for what they pick."""
     return Scratch(np.empty(queues, np.int64), np.empty(queues)), np.empty(FEW, np.int64)

@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
 @kernel
 def _before(a: int, b: int, found: Candidates, priority: Ints, order: Ints) -> bool:
-    """The line's order, then nearness, then the earlier ask."""
+    """Return whether `a` goes before `b`: the line's order, then nearness, then the earlier ask."""
     first = turn(a, b, found.app, found.pri, priority, order)
     if first != 0:
         return first < 0

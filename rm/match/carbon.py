@@ -37,15 +37,15 @@ class Trace:
     values: tuple[float, ...]
 
     def slot(self, now: float) -> int:
-        """The number of the slot at a time, from 0 on."""
+        """Return the number of the slot at a time, from 0 on."""
         return int(max(0.0, now) // self.step_s)
 
     def at(self, now: float) -> float:
-        """The intensity at a time."""
+        """Return the intensity at a time."""
         return self.values[self.slot(now) % len(self.values)]
 
     def outlook(self, now: float, look: int) -> tuple[float, float]:
-        """L and U: the least and the most of so many slots from that of `now` on."""
+        """Return L and U: the least and the most of `look` slots from that of `now` on."""
         first, n = self.slot(now), len(self.values)
         seen = [self.values[(first + i) % n] for i in range(min(look, n))]
         return min(seen), max(seen)
@@ -82,7 +82,7 @@ def trace_of(text: str) -> Trace:
 
 
 def thresholds(k: int, low: float, high: float) -> list[float]:
-    """Phi_1..Phi_k of the k-search between L and U, falling; all are U where L = U.
+    """Return Phi_1..Phi_k of the k-search between L and U, falling; all are U where L = U.
 
     Phi_i = U (1 - (1 - x) (1 + x / k)^(i - 1)), where x = 1 / alpha makes Phi_(k + 1) = L.
     """
@@ -98,7 +98,7 @@ def thresholds(k: int, low: float, high: float) -> list[float]:
 
 
 def quota(machines: int, least: int, intensity: float, low: float, high: float) -> int:
-    """CAP's r(t): how many of K machines may be used now, B of them whatever comes."""
+    """Return CAP's r(t): how many of K machines may be used now, at least B of them."""
     more = machines - least
     if more <= 0:
         return machines
@@ -106,7 +106,7 @@ def quota(machines: int, least: int, intensity: float, low: float, high: float) 
 
 
 def psi(importance: Floats, gamma: float, low: float, high: float) -> Floats:
-    """Psi_gamma(r), the most carbon intensity at which a task of importance r starts."""
+    """Return Psi_gamma(r), the most carbon intensity at which a task of importance r starts."""
     base = gamma * low + (1 - gamma) * high
     part = (np.exp(gamma * importance) - 1) / (exp(gamma) - 1)
     return np.asarray(base + (high - base) * part)
@@ -135,11 +135,11 @@ class CarbonMatcher(BaseMatcher):
         self._now = 0.0  # of the last decision that was booked
 
     def match(self, view: View, node: int, now: float) -> Match:
-        """What the matcher inside grants of what may start now."""
+        """Return what the matcher inside grants of what may start now."""
         return self._held_to(view, node, now, self.inner.match)
 
     def would_match(self, view: View, node: int, now: float) -> Match:
-        """The same, not measured."""
+        """Return what `match` would, without metering."""
         return self._held_to(view, node, now, self.inner.would_match)
 
     def _held_to(
@@ -156,7 +156,7 @@ class CarbonMatcher(BaseMatcher):
     # -- PCAPS -------------------------------------------------------------------------------------
 
     def deferred(self, view: View, now: float) -> set[int]:
-        """The rows that wait for cleaner electricity; none where no task runs."""
+        """Return the rows that wait for cleaner electricity; none where no task runs."""
         settings, rows = self.settings, view.rows
         intensity = settings.trace.at(now)
         low, high = settings.trace.outlook(now, settings.look)
@@ -173,7 +173,7 @@ class CarbonMatcher(BaseMatcher):
     # -- CAP ---------------------------------------------------------------------------------------
 
     def part(self, view: View, now: float) -> float:
-        """The part of the cluster that may be held now."""
+        """Return the part of the cluster that may be held now."""
         settings, all_of_it = self.settings, float(view.total.sum())
         slot = settings.trace.slot(now)
         if self._told[:2] != (slot, all_of_it):
@@ -205,7 +205,7 @@ class CarbonMatcher(BaseMatcher):
     # -- as the matcher inside ---------------------------------------------------------------------
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Held back, or as the matcher inside says."""
+        """Return that the row is held back, or what the matcher inside says."""
         now = self._now
         if self.settings.policy == "pcaps" and row in self.deferred(view, now):
             return f"waits for cleaner electricity: {self.settings.trace.at(now):g} g CO2/kWh now"
@@ -235,26 +235,26 @@ class CarbonMatcher(BaseMatcher):
         self.inner.app_left(view, app, now)
 
     def slack(self, view: View) -> Floats:
-        """As inside."""
+        """Return the slack of the matcher inside."""
         return self.inner.slack(view)
 
     def shares(self, view: View, now: float) -> Floats:
-        """As inside: what holds once the electricity is clean."""
+        """Return the shares of the matcher inside: what holds once the electricity is clean."""
         return self.inner.shares(view, now)
 
     def deficits(self, view: View) -> Floats:
-        """As inside."""
+        """Return the deficits of the matcher inside."""
         return self.inner.deficits(view)
 
 
 def _busy(view: View) -> bool:
-    """Whether any application runs more than its master."""
+    """Return whether any application runs more than its master."""
     apps, n = view.apps, view.app_slots
     return bool((apps.containers[:n][apps.active[:n]] > 1).any())
 
 
 def _within(placements: Sequence[Placement], view: View, room: Floats) -> list[Placement]:
-    """The first of the placements that together stay within `room` (d,), absolute."""
+    """Return the first of the placements that together stay within `room` (d,), absolute."""
     kept: list[Placement] = []
     left = room.copy()
     for placement in placements:

@@ -53,7 +53,7 @@ class CarbyneMatcher(BaseMatcher):
         self._told: tuple[bytes, Floats] = (b"", np.zeros((0, 0)))
 
     def match(self, view: View, node: int, now: float) -> Match:
-        """DEFAULT asks first, then the leftover."""
+        """Return placements of DEFAULT asks first, then of ALTRUISTIC ones in what is left over."""
         found = candidates(view, node)
         if not len(found.rows):
             return NOTHING
@@ -79,7 +79,7 @@ class CarbyneMatcher(BaseMatcher):
         return Match(answer + self._packed(view, found, gate))
 
     def _leftover(self, view: View, found: Candidates, line: Line, knobs: Carbyne) -> Line:
-        """Whose turn it is in what DEFAULT asks, which were served by `line`, leave."""
+        """Return the line for what is left over by DEFAULT asks, which were served by `line`."""
         remaining = view.apps.remaining[: view.app_slots].copy()
         if knobs.leftover == LEAST_SHARE:
             return line
@@ -89,7 +89,9 @@ class CarbyneMatcher(BaseMatcher):
         return line._replace(queues=ANYBODY, key=key)
 
     def _packed(self, view: View, found: Candidates, gate: Gate) -> list[Placement]:
-        """Efficiency before completion time: the best aligned ALTRUISTIC task of anybody."""
+        """Return placements of the best aligned ALTRUISTIC tasks:
+        efficiency before completion time.
+        """
         n = view.app_slots
         rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
         fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)  # nobody's share or work counts
@@ -98,7 +100,7 @@ class CarbyneMatcher(BaseMatcher):
         return placements(rest.rows, spare, ("alignment", "work"))
 
     def shares(self, view: View, now: float) -> Floats:
-        """DRF shares of whole jobs, told to every master."""
+        """Return DRF shares of whole jobs, which every master is told."""
         apps, n = view.apps, view.app_slots
         parts = apps.active[:n], apps.order[:n], apps.queue[:n], view.queues.capacity, view.total
         key = b"".join(part.tobytes() for part in parts)
@@ -107,7 +109,7 @@ class CarbyneMatcher(BaseMatcher):
         return self._told[1]
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """It only takes leftover, or others have a smaller dominant share by weight."""
+        """Return that it only takes leftover, or that others have a smaller dominant share."""
         if view.rows.kind[row] == AskType.ALTRUISTIC:
             return "it only takes what asks that must run leave over"
         by_app = _largest_over(view.apps.held[: view.app_slots], view.total)

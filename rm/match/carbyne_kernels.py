@@ -23,8 +23,8 @@ class Carbyne(NamedTuple):
 
 @kernel
 def split(found: Candidates, kind: Ints, must: Ints, spare: Ints, step: Floats) -> int:
-    """Divide what is pending: DEFAULT rows' into `must`, ALTRUISTIC ones' into `spare` (k,); fill
-    `step` (k,) with dominant demands. Return how many ALTRUISTIC rows there are.
+    """Return divide what is pending: DEFAULT rows' into `must`, ALTRUISTIC ones' into `spare` (k,);
+    fill `step` (k,) with dominant demands. Return how many ALTRUISTIC rows there are.
 
     `kind` is of all rows.
     """

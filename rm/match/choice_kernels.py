@@ -126,7 +126,7 @@ def show_open(
 
 @kernel
 def _queue_use(gate: Gate, app: int) -> float:
-    """What the queue of an application holds over its guarantee, at most 10; 0 where alone."""
+    """Return what an application's queue holds over its guarantee, at most 10; 0 where alone."""
     if not gate.moves or not gate.several:
         return 0.0
     queue = gate.queue[app]
@@ -137,7 +137,7 @@ def _queue_use(gate: Gate, app: int) -> float:
 
 @kernel
 def _place_in_line(rank: Ints, value: Floats, i: int) -> float:
-    """The part of the candidates that may be picked which were submitted before one of them."""
+    """Return the part of the candidates that may be picked and were submitted before one."""
     before, others = 0, 0
     for j in range(rank.shape[0]):
         if value[j] > 0.0 and j != i:

@@ -61,7 +61,7 @@ class Choices:
         return self.found.rows
 
     def features(self) -> Floats:
-        """What each candidate looks like now, shape (k, len(FEATURES)); 0 where not `open`."""
+        """Return what each candidate looks like, shape (k, len(FEATURES)); 0 where not `open`."""
         view, out = self._view, np.empty((len(self), len(FEATURES)))
         apps = view.apps
         known = Applications(
@@ -72,8 +72,8 @@ class Choices:
         return out
 
     def shown(self, most: int, largest: float) -> tuple[Shown, Mask, Ints]:
-        """The first `most` candidates that may be picked, as fixed shapes: their features, shape
-        (most, len(FEATURES)), cut off at `largest`; 1 where there is one; and their numbers.
+        """Return the first `most` candidates that may be picked, as fixed shapes: their features,
+        shape (most, len(FEATURES)), cut off at `largest`; 1 where there is one; and their numbers.
         """
         out, mask = np.zeros((most, len(FEATURES)), np.float32), np.zeros(most, np.int8)
         numbers = np.zeros(most, np.int64)

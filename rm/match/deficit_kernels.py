@@ -42,7 +42,7 @@ def neediest(deficit: Floats, share: Floats, here: Bools) -> int:
 
 @kernel
 def book_deficit(deficit: Floats, share: Floats, group: int, factor: float) -> None:
-    """Figure 15 line 28: every counter grows by factor x share, the own one falls by factor."""
+    """Raise every counter by factor x share and lower the own one by factor (figure 15 line 28)."""
     for g in range(deficit.shape[0]):
         deficit[g] += factor * share[g]
     deficit[group] -= factor
@@ -127,14 +127,14 @@ class Parties(NamedTuple):
 
 @inner_kernel
 def busy(who: Parties, group: int) -> bool:
-    """Whether a group has something pending."""
+    """Return whether a group has something pending."""
     return bool(who.able[group] and who.waiting[group] > 0)
 
 
 @inner_kernel
 def _may_use(asks: Asks, place: Place, row: int) -> bool:
-    """Whether a row may use a node and an empty one could hold it, whatever is there now and whom
-    it is kept for.
+    """Return whether a row may use a node and an empty one could hold it,
+    regardless of what runs there and of reservations.
     """
     banned = place.banned[asks.app[row]]
     off = kept_off(asks.label[row], asks.serial[row], place.labels, 0, banned)
@@ -225,7 +225,7 @@ def book_on_node(
 
 @kernel
 def _placeable(asks: Asks, group_of: Ints, group: int, nodes: Site, up: Bools) -> bool:
-    """Whether any node in service could hold anything that a group has pending."""
+    """Return whether any node in service could hold anything that a group has pending."""
     for row in range(asks.size):
         if asks.pending[row] <= 0 or group_of[asks.app[row]] != group:
             continue

@@ -14,7 +14,7 @@ from weft.dag import Ints
 
 @kernel
 def waits(level: int, missed: int, node_delay: int, rack_delay: int) -> bool:
-    """Whether a row of nearness `level` (0: local) goes on waiting for a nearer node."""
+    """Return whether a row of nearness `level` (0: local) goes on waiting for a nearer node."""
     patience = 0
     if level >= 1:
         patience += node_delay
@@ -25,7 +25,7 @@ def waits(level: int, missed: int, node_delay: int, rack_delay: int) -> bool:
 
 @making_kernel
 def waiting_rows(rows: Ints, level: Ints, missed: Ints, node_delay: int, rack_delay: int) -> Ints:
-    """1 for each of `rows` that goes on waiting for a nearer node, else 0; shape (k,)."""
+    """Return 1 for each of `rows` that goes on waiting for a nearer node, else 0; shape (k,)."""
     out = np.zeros(rows.shape[0], dtype=np.int64)
     for i in range(rows.shape[0]):
         row = rows[i]
@@ -34,7 +34,7 @@ def waiting_rows(rows: Ints, level: Ints, missed: Ints, node_delay: int, rack_de
 
 
 def delays(view: View, node_delay: int, rack_delay: int) -> tuple[int, int]:
-    """Both delays, at most one opportunity on each node that is up (YARN's rule); 0 unasked for."""
+    """Return both delays, at most one opportunity on each node in service (YARN's rule)."""
     if not view.rows.preferring:
         return 0, 0
     up: Bools = view.nodes.up[: view.node_count]

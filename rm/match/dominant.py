@@ -15,13 +15,13 @@ from weft.dag import Floats
 
 
 def weights(view: View, counts: Bools) -> Floats:
-    """By application slot: its part of the queue's capacity among those that count, mean 1."""
+    """Return each slot's part of its queue's capacity among those that count, mean 1."""
     n = view.app_slots
     return weights_of(view.apps.queue[:n], counts, view.queues.capacity)
 
 
 def drf_shares_of(view: View) -> Floats:
-    """DRF shares by application slot, absolute, shape (slots, d); zeros for inactive ones."""
+    """Return DRF shares by application slot, absolute, shape (slots, d); zeros for inactive."""
     n, rows = view.app_slots, view.rows.count
     demand = wanted_of(
         view.apps.held[:n], view.rows.pending[:rows], view.rows.demand, view.rows.app
@@ -41,7 +41,7 @@ def drf_shares_of(view: View) -> Floats:
 
 
 def entitlements_of(view: View) -> Floats:
-    """Closed-form DRF of whole jobs: absolute, shape (slots, d); zeros for inactive ones.
+    """Return closed-form DRF of whole jobs: absolute, shape (slots, d); zeros for inactive ones.
 
     A job's demand vector is that of all its work, so what it may count on changes only when a job
     comes or goes, and not with what it happens to run or to ask for: T_k's invariant in theorem 3.1
@@ -62,7 +62,7 @@ def entitlements_of(view: View) -> Floats:
 
 
 def equal_shares_of(view: View) -> Floats:
-    """Equal parts of every resource for all that are active, by the weight of their queues:
+    """Return equal parts of every resource for all that are active, by the weight of their queues:
     absolute, shape (slots, d); zeros for inactive ones.
     """
     active = view.apps.active[: view.app_slots]

@@ -56,8 +56,8 @@ class DrfMatcher(BaseMatcher):
         return Match(placements(found.rows, picks, ("dominant_share",)))
 
     def _most(self, view: View, found: Candidates, share: Floats, step: Floats) -> Floats:
-        """The dominant share that each application may hold, (slots,): its own, and in any case
-        one container.
+        """Return the dominant share that each application may hold, (slots,): its own,
+        and in any case one container.
         """
         most = _largest_over(self._strict(view), view.total)
         alone = view.apps.containers[: view.app_slots] <= TASKLESS
@@ -66,7 +66,7 @@ class DrfMatcher(BaseMatcher):
         return np.where(alone, np.maximum(most, first), most)
 
     def _strict(self, view: View) -> Floats:
-        """What each application may hold, absolute, shape (slots, d)."""
+        """Return what each application may hold, absolute, shape (slots, d)."""
         apps, n = view.apps, view.app_slots
         parts = apps.active[:n], apps.order[:n], apps.queue[:n], view.queues.capacity, view.total
         key = b"".join(part.tobytes() for part in parts)
@@ -75,13 +75,15 @@ class DrfMatcher(BaseMatcher):
         return self._told[1]
 
     def shares(self, view: View, now: float) -> Floats:
-        """The closed form over what applications hold and ask; unused parts are filled up. Where
-        nothing is lent: the strict shares.
+        """Return the closed form over what applications hold and ask; unused parts are filled up.
+        Where nothing is lent: the strict shares.
         """
         return drf_shares_of(view) if self.lend else self._strict(view)
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Others have a smaller dominant share and something pending, or its share is full."""
+        """Return that others with something pending have a smaller share,
+        or that its share is full.
+        """
         if not self.lend:
             app = int(view.rows.app[row])
             own = _largest_over(self._strict(view)[app : app + 1], view.total)[0]

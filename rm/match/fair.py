@@ -48,13 +48,13 @@ class FairMatcher(BaseMatcher):
         return Match(answer, declined, settled=not declined)
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Others hold fewer containers and have something pending."""
+        """Return that others hold fewer containers and have something pending."""
         by_app, by_queue = _held(view)
         return behind(view, int(view.rows.app[row]), by_queue, by_app, "hold fewer containers")
 
 
 def _held(view: View) -> tuple[Floats, Floats]:
-    """Containers without masters by application slot, and by queue with all below it."""
+    """Return containers without masters by application slot, and by queue with all below it."""
     n = view.app_slots
     held = np.maximum(view.apps.containers[:n] - MASTER, 0.0)
     return held, _summed_up(held, view.apps.active, view.apps.queue, view.queues.parent)

@@ -23,7 +23,7 @@ class DrfShares:
 
 
 def drf_closed_form(total: Floats, demand: Floats, weight: Floats | None = None) -> DrfShares:
-    """x = 1 / max_r sum_i w_i d_ir; A_ir = w_i x d_ir C_r (docs/rules.md, rule 64).
+    """Return x = 1 / max_r sum_i w_i d_ir and A_ir = w_i x d_ir C_r (docs/rules.md, rule 64).
 
     `demand` has shape (jobs, d): any vector in the direction of the job's demand.
     """
@@ -39,7 +39,8 @@ def drf_closed_form(total: Floats, demand: Floats, weight: Floats | None = None)
 def drf_progressive(
     total: Floats, demand: Floats, weight: Floats | None = None, cap: Floats | None = None
 ) -> DrfShares:
-    """Progressive filling: for zero demands, and for jobs that need less than their share.
+    """Return DRF shares by progressive filling: for zero demands,
+    and for jobs that need less than their share.
 
     All jobs' dominant shares grow at the pace of their weights; a job stops when a resource that it
     demands is used up, or at `cap` (jobs,): the dominant share that it can use at most.
@@ -67,7 +68,7 @@ def drf_progressive(
 
 
 def normalised_demand(total: Floats, demand: Floats) -> Floats:
-    """d_ir / C_r scaled so that each job's largest is 1; rows of zeros stay; shape (jobs, d)."""
+    """Return d_ir / C_r scaled so that each job's largest is 1; rows of zeros stay; (jobs, d)."""
     share = np.divide(
         np.asarray(demand, dtype=np.float64),
         total,

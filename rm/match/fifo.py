@@ -77,13 +77,13 @@ class FifoMatcher(BaseMatcher):
 
 
 def _room_for(rows: int, d: int) -> tuple[Scratch, Ints]:
-    """Arrays for decisions to write on, and for what they pick."""
+    """Return arrays for decisions to write on, and for what they pick."""
     scratch = Scratch(np.empty(rows, np.int64), np.empty(d), np.empty(d), np.empty(rows))
     return scratch, np.empty((FEW, 2), np.int64)
 
 
 def _behind(view: View) -> Bools:
-    """By application slot: whether one before it in the line has tasks that did not start."""
+    """Return by application slot whether one before it in the line has tasks that did not start."""
     apps, n = view.apps, view.app_slots
     waits = apps.active[:n] & ((apps.remaining[:n] > 0) | (apps.pending[:n] > 0))
     line = np.lexsort((apps.order[:n], -apps.priority[:n]))

@@ -114,8 +114,8 @@ def _compete(line: Line, place: Place, scratch: Scratch) -> None:
 
 @kernel
 def _head(line: Line, place: Place, scratch: Scratch) -> int:
-    """The first row in the line, -1 where there is none; `scratch.value` as `_compete` and
-    guarantees left it, where the gate keeps guarantees.
+    """Return the first row in the line, -1 where there is none; `scratch.value` is as `_compete`
+    and guarantees left it, where the gate keeps guarantees.
     """
     asks, keeps, value, left = line.asks, line.gate.keeps, scratch.value, scratch.left
     # as `line_kernels.turn`, then the smaller serial, against the head's own values
@@ -144,7 +144,7 @@ def _head(line: Line, place: Place, scratch: Scratch) -> int:
 
 @kernel
 def _stands(line: Line, place: Place, row: int, scratch: Scratch) -> bool:
-    """Whether a row is in the line for a node: it may use it, and no limit holds it back."""
+    """Return whether a row is in the line for a node: it may use it, and no limit holds it back."""
     asks, work = line.asks, scratch.work
     if scratch.left[row] <= 0 or asks.gang[row] or row_kept_off(asks, place, row) != OPEN:
         return False

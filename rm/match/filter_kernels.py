@@ -100,7 +100,7 @@ def _lacks(need: float, room: float, capacity: float) -> bool:
 
 @kernel
 def fits(demand: Floats, room: Floats, capacity: Floats) -> bool:
-    """Whether a demand (d,) fits into `room` (d,) on a node of `capacity` (d,)."""
+    """Return whether a demand (d,) fits into `room` (d,) on a node of `capacity` (d,)."""
     for r in range(demand.shape[0]):  # noqa: SIM110 (a loop compiles to less)
         if _lacks(demand[r], room[r], capacity[r]):
             return False
@@ -118,7 +118,7 @@ def lacking(demand: Floats, room: Floats, capacity: Floats) -> int:
 
 @inner_kernel
 def fits_share(need: Floats, free: Floats) -> bool:
-    """Whether a demand (d,) fits into what is free (d,), both over the node's capacity."""
+    """Return whether a demand (d,) fits into what is free (d,), both over the node's capacity."""
     lacks = 0
     for r in range(free.shape[0]):
         if need[r] > 0.0 and need[r] > free[r] + TOLERANCE:
@@ -128,7 +128,7 @@ def fits_share(need: Floats, free: Floats) -> bool:
 
 @kernel
 def allowed(label: int, labels: int) -> bool:
-    """Whether a node with `labels` (bits) takes an ask for `label` (a bit; 0: for none)."""
+    """Return whether a node with `labels` (bits) takes an ask for `label` (a bit; 0: for none)."""
     return labels & label != 0 if label != 0 else labels == 0
 
 
@@ -181,7 +181,7 @@ def blocked_on(want: Want, nodes: Nodes, reason: Ints, lacks: Ints) -> None:
 
 @kernel
 def copies(demand: Floats, available: Floats, capacity: Floats, most: int) -> int:
-    """How many containers of a demand fit into `available` together, at most `most`."""
+    """Return how many containers of a demand fit into `available` together, at most `most`."""
     count = most
     for r in range(available.shape[0]):
         if demand[r] > 0:

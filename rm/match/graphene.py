@@ -106,7 +106,7 @@ class GrapheneMatcher(BaseMatcher):
     # -- the decision ------------------------------------------------------------------------------
 
     def match(self, view: View, node: int, now: float) -> Match:
-        """Snapshot, filter, score, place (figure 15)."""
+        """Return the placements of one decision: snapshot, filter, score, place (figure 15)."""
         beyond = self._beyond(view)
         full = self.overbook_rows if self._may_overbook and view.nodes.containers[node] else 0
         found = candidates(view, node, beyond, full)
@@ -142,7 +142,7 @@ class GrapheneMatcher(BaseMatcher):
         return Match(answer, settled=settled, observed=(seen, mean_work))
 
     def _among_pending(self, view: View, found: Candidates) -> Floats:
-        """priScore over the application's best pending one, so that its next task scores 1.
+        """Return priScore over the application's best pending one, so that its next task scores 1.
 
         By all of a job's tasks, what a young job starts with beats what an old job ends with; jobs
         advance in lockstep and all end late. The order inside each job stays (docs/simulation.md).
@@ -154,7 +154,7 @@ class GrapheneMatcher(BaseMatcher):
         )  # fmt: skip
 
     def _eta(self, mean_work: float) -> Eta:
-        """How the next decision finds its eta."""
+        """Return how the next decision finds its eta."""
         fixed = self.eta_fixed if self.eta_fixed >= 0 else 0.0 if self.eta_m == 0 else -1.0
         return Eta(fixed, self.eta_m, self._score, self._work, self._weight(), mean_work)
 
@@ -174,7 +174,7 @@ class GrapheneMatcher(BaseMatcher):
             self._decisions += 1
 
     def _bundle(self, found: Candidates, over: Floats) -> tuple[Candidates, Floats]:
-        """What enters the bundle, and when it ends: the best rows by preferred order."""
+        """Return what enters the bundle, and when it ends: the best rows by preferred order."""
         order = np.lexsort((found.rank, -found.pri))
         if self.bundle_enter == "first":  # the most preferred row of each application
             _, first = np.unique(found.app[order], return_index=True)
@@ -191,7 +191,7 @@ class GrapheneMatcher(BaseMatcher):
         return self.kappa * (max(float(view.total[0]), 1.0) if self.unit == SLOTS else 1.0)
 
     def _groups(self, view: View) -> tuple[Parties, Floats]:
-        """The groups, and what each holds (groups, d)."""
+        """Return the groups, and what each holds (groups, d)."""
         if self.by_app:
             n, apps = view.app_slots, view.apps
             who = Parties(
@@ -206,11 +206,11 @@ class GrapheneMatcher(BaseMatcher):
         return who, by_queue.held[: len(tree)]
 
     def _alone(self, view: View) -> bool:
-        """Whether there is one group only, so that counters stay 0 and bind nobody."""
+        """Return whether there is one group only, so that counters stay 0 and bind nobody."""
         return view.queues.lone and not self.by_app
 
     def _state(self, view: View, node: int) -> Groups:
-        """The groups that take part in what is placed on a node."""
+        """Return the groups that take part in what is placed on a node."""
         if self._alone(view):
             groups, d = len(view.queues.paths), len(view.total)
             (deficit, share), _ = self._room_of(groups, d)
@@ -226,7 +226,7 @@ class GrapheneMatcher(BaseMatcher):
         return state
 
     def _room_of(self, groups: int, d: int) -> tuple[tuple[Floats, Floats], BookingScratch]:
-        """Arrays by group to write on: of a decision (groups,), and of a booking."""
+        """Return arrays by group to write on: of a decision (groups,), and of a booking."""
         if self._room[1].normal.shape != (groups,) or self._room[1].work.shape != (2, d):
             deficit, share, normal = np.empty((3, groups))
             active = np.empty(groups, np.bool_)
@@ -234,11 +234,11 @@ class GrapheneMatcher(BaseMatcher):
         return self._room
 
     def slack(self, view: View) -> Floats:
-        """Overbookable resources may go up to the limit."""
+        """Return how far beyond capacity overbookable resources may go."""
         return self._beyond(view)
 
     def deficits(self, view: View) -> Floats:
-        """Counters by queue slot; zeros when the groups are applications."""
+        """Return counters by queue slot; zeros when the groups are applications."""
         if self.by_app or len(self._counters) != len(view.queues.paths):
             return np.zeros(len(view.queues.paths))
         return self._counters
@@ -262,7 +262,7 @@ class GrapheneMatcher(BaseMatcher):
         )  # fmt: skip
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """A group that is owed more than the bound allows goes first."""
+        """Return the group that goes first as it is owed more than the bound allows, if any."""
         state = self._state(view, node)
         rows = candidates(view, node).rows
         group_of = self._groups(view)[0].group_of
@@ -275,18 +275,18 @@ class GrapheneMatcher(BaseMatcher):
         return f"held by fairness: {owed} is owed more than the bound"
 
     def app_joined(self, view: View, app: int, now: float) -> None:
-        """A new application starts at 0, whoever had its slot before."""
+        """Start a new application's counter at 0, whoever had its slot before."""
         if self.by_app:
             self._grow(view.app_slots)
             self._leave(view, app)
 
     def app_left(self, view: View, app: int, now: float) -> None:
-        """A departing application's counter is spread over the rest."""
+        """Spread a departing application's counter over the rest."""
         if self.by_app and app < len(self._counters):
             self._leave(view, app)
 
     def _leave(self, view: View, app: int) -> None:
-        """Spread a counter over those with something pending, or over all that are there."""
+        """Spread a counter over those with something pending, or over all that are active."""
         n, apps = len(self._counters), view.apps
         if self._counters[app] == 0.0:
             return
@@ -297,7 +297,7 @@ class GrapheneMatcher(BaseMatcher):
         self._counters[:] = 0.0  # nobody is left that is owed anything
 
     def _grow(self, groups: int) -> None:
-        """New groups start at 0."""
+        """Add counters of 0 for new groups."""
         missing = groups - len(self._counters)
         if missing > 0:
             self._counters = np.concatenate((self._counters, np.zeros(missing)))
@@ -314,7 +314,7 @@ class GrapheneMatcher(BaseMatcher):
     def _weigh_overbooking(
         self, view: View, node: int, found: Candidates, over: Floats, now: float
     ) -> None:
-        """oScore of the rows that do not fit, into `over`: s, or relative to the duration."""
+        """Write oScore of the rows that do not fit into `over`: s, or relative to the duration."""
         n, nodes = view.node_count, view.nodes
         demand = view.rows.demand[found.rows[found.fit :]]
         waiting = Waiting(demand, found.duration[found.fit :], np.full(len(demand), np.inf))

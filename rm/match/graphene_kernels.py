@@ -151,7 +151,7 @@ def eligible(
 def _best(
     found: Candidates, value: Floats, remaining: Floats, eta: float, group: Ints, only: int
 ) -> int:
-    """The eligible row with the highest perfScore, of one group where `only` >= 0; -1: none."""
+    """Return the eligible row with the highest perfScore, of group `only` if >= 0; -1 if none."""
     best, best_score = -1, -np.inf
     for i in range(value.shape[0]):
         if value[i] < 0.0 or (only >= 0 and group[i] != only):

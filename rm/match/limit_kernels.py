@@ -74,7 +74,7 @@ def held_back(gate: Gate, app: int, work: Floats) -> int:
 
 @kernel
 def admits(gate: Gate, app: int, work: Floats) -> bool:
-    """Whether its queues and its user may hold an application's demand, `work` (d,) over C."""
+    """Return whether its queues and user may hold an application's demand, `work` (d,) over C."""
     return held_back(gate, app, work) == ADMITTED
 
 
@@ -103,7 +103,8 @@ def used(gate: Gate, queue: int) -> float:
 
 @kernel
 def keep_guarantees(gate: Gate, app: Ints, value: Floats) -> None:
-    """Where the gate `keeps`, set `value` (k,) of rows to -1 that must wait for other queues.
+    """Set `value` (k,) of rows to -1 that must wait for other queues,
+    where the gate keeps guarantees.
 
     A row competes with `value` >= 0; `app` (k,) is its application slot. Of the queues with the
     same parent that have rows competing, those below their guarantee go first, at every level.
@@ -173,8 +174,8 @@ def next_queue(gate: Gate, best: Ints, rank: Ints, share: Floats) -> int:
 def guarantees(
     slots: int, active: Bools, app_queue: Ints, apps: Ints, capacity: Floats, total: Floats
 ) -> Floats:
-    """What each application slot may count on: its leaf queue's guarantee, split among the active
-    applications there; shape (slots, d).
+    """Return what each application slot may count on: its leaf queue's guarantee, split among the
+    active applications there; shape (slots, d).
     """
     out = np.zeros((slots, total.shape[0]))
     for slot in range(slots):
@@ -188,7 +189,7 @@ def guarantees(
 
 @making_kernel
 def headroom(leaf: int, total: Floats, held: Floats, most: Floats, parent: Ints) -> Floats:
-    """What the cluster and the limits of a leaf queue and of those above it leave, shape (d,)."""
+    """Return what the cluster and the limits of a leaf queue and its ancestors leave, (d,)."""
     out = np.empty(total.shape[0])
     for r in range(total.shape[0]):
         left = total[r] - held[0, r]

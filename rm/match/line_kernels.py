@@ -6,7 +6,8 @@ from weft.dag import Floats, Ints
 
 @inner_kernel
 def turn(a: int, b: int, app: Ints, pri_score: Floats, priority: Ints, order: Ints) -> int:
-    """Below 0 where row `a` goes before row `b`, above 0 the other way round, 0 side by side.
+    """Return below 0 where row `a` goes before row `b`, above 0 the other way round,
+    0 where they are equal.
 
     The larger priority goes first, then the earlier application, then the larger priScore.
     """

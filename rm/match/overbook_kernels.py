@@ -18,7 +18,7 @@ from weft.dag import Floats
 
 @making_kernel
 def fluid_ends(remaining: Floats, demand: Floats, capacity: Floats, count: int) -> Floats:
-    """Completion times, s from now, of the first `count` tasks, shape (count,).
+    """Return completion times, s from now, of the first `count` tasks, shape (count,).
 
     `remaining` (k,) is run time left on an uncontended node, s; `demand` (k, d); `capacity` (d,).
     """
@@ -62,7 +62,7 @@ def _slowdown(demand: Floats, total: Floats, capacity: Floats) -> float:
 
 @making_kernel
 def _room_for_one(remaining: Floats, demand: Floats, count: int) -> tuple[Floats, Floats]:
-    """Demands (count + 1, d) and run times left (count + 1,) with an empty last place."""
+    """Return demands (count + 1, d) and run times left (count + 1,) with an empty last place."""
     many = np.empty((count + 1, demand.shape[1]))
     left = np.empty(count + 1)
     for task in range(count):

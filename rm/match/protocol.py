@@ -65,37 +65,37 @@ class Matcher(Protocol):
     strict: bool  # nothing ever goes before the head of the line
 
     def match(self, view: View, node: int, now: float) -> Match:
-        """What to grant on a node now; changes nothing."""
+        """Return what to grant on a node now, without changing anything."""
 
     def would_match(self, view: View, node: int, now: float) -> Match:
-        """As `match`, for somebody who only wants to know; it is not measured."""
+        """Return what `match` would, for a caller that only wants to know; it is not metered."""
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
-        """A placement was booked (`placement.row` may be empty by now)."""
+        """Learn that a placement was booked (`placement.row` may be empty by now)."""
 
     def matched(self, view: View, node: int, match: Match, now: float) -> None:
-        """An answer of `match` was booked whole."""
+        """Learn that all of an answer of `match` was booked."""
 
     def ended(self, view: View, node: int, app: int, demand: Floats, now: float) -> None:
-        """A container of an application slot ended and was freed."""
+        """Learn that a container of an application slot ended and was freed."""
 
     def app_joined(self, view: View, app: int, now: float) -> None:
-        """A new application has a slot (perhaps one used before)."""
+        """Learn that a new application has a slot (perhaps one used before)."""
 
     def app_left(self, view: View, app: int, now: float) -> None:
-        """An application is about to leave its slot."""
+        """Learn that an application is about to leave its slot."""
 
     def slack(self, view: View) -> Floats:
-        """How far beyond its capacity a node may be filled, over capacity, shape (d,)."""
+        """Return how far beyond its capacity a node may be filled, over capacity, shape (d,)."""
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Why a row that fits on a node and was not picked waits, in few words; "": outscored."""
+        """Return in few words why a row that fits a node was not picked; "": it was outscored."""
 
     def shares(self, view: View, now: float) -> Floats:
-        """What each application may count on now, absolute, shape (app_slots, d)."""
+        """Return what each application may count on now, absolute, shape (app_slots, d)."""
 
     def deficits(self, view: View) -> Floats:
-        """The deficit counter of each queue, shape (queues,); zeros where there is none."""
+        """Return the deficit counter of each queue, shape (queues,); zeros where there is none."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # those of other packages
@@ -106,43 +106,43 @@ class BaseMatcher:
     strict = False
 
     def match(self, view: View, node: int, now: float) -> Match:
-        """What to grant on a node now; every policy has its own."""
+        """Return what to grant on a node now; every policy has its own."""
         raise NotImplementedError
 
     def would_match(self, view: View, node: int, now: float) -> Match:
-        """The same question."""
+        """Return what `match` does: without metering they are the same."""
         return self.match(view, node, now)
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
-        """Nothing to remember."""
+        """Do nothing: this policy keeps no state."""
 
     def matched(self, view: View, node: int, match: Match, now: float) -> None:
-        """Nothing to remember."""
+        """Do nothing: this policy keeps no state."""
 
     def ended(self, view: View, node: int, app: int, demand: Floats, now: float) -> None:
-        """Nothing to remember."""
+        """Do nothing: this policy keeps no state."""
 
     def app_joined(self, view: View, app: int, now: float) -> None:
-        """Nothing to remember."""
+        """Do nothing: this policy keeps no state."""
 
     def app_left(self, view: View, app: int, now: float) -> None:
-        """Nothing to remember."""
+        """Do nothing: this policy keeps no state."""
 
     def slack(self, view: View) -> Floats:
-        """No overbooking."""
+        """Return zeros: no overbooking."""
         return np.zeros(len(view.types))
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Nothing but the order of the asks."""
+        """Return "": only the order of the asks decides."""
         return ""
 
     def shares(self, view: View, now: float) -> Floats:
-        """Capacity of the leaf queue x C / active applications in it."""
+        """Return the capacity of the leaf queue x C / active applications in it."""
         apps, tree = view.apps, view.queues
         return guarantees(
             view.app_slots, apps.active, apps.queue, view.by_queue.apps, tree.capacity, view.total
         )
 
     def deficits(self, view: View) -> Floats:
-        """No counters."""
+        """Return zeros: no counters."""
         return np.zeros(len(view.queues))

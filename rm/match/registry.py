@@ -166,7 +166,7 @@ CARBON: dict[str, Parameter] = {
 
 
 def matcher_row(name: str) -> Row:
-    """The row of a matcher; raises InputError naming the known ones."""
+    """Return the row of a matcher; raises InputError naming the known ones."""
     if name in MATCHERS:
         return MATCHERS[name]
     if not plugins.is_outside(plugins.MATCHERS, name):
@@ -195,7 +195,7 @@ def make_matcher(name: str, parameters: Options | None = None) -> Matcher:
 
 
 def _around(inner: Matcher, told: Arguments) -> Matcher:
-    """A matcher that heeds the carbon intensity."""
+    """Return a matcher that heeds the carbon intensity."""
     from rm.match.carbon import CarbonMatcher, CarbonSettings, trace_of
 
     trace = trace_of(told["carbon"])
@@ -211,7 +211,7 @@ def _around(inner: Matcher, told: Arguments) -> Matcher:
 def matcher_parameters(
     name: str, parameters: Options | None = None
 ) -> dict[str, float | int | bool | str]:
-    """Every parameter of a matcher with its value; raises InputError for an unknown one."""
+    """Return every parameter of a matcher with its value; raises InputError for an unknown one."""
     row = matcher_row(name)
     given = parameters or {}
     taken = dict(row.parameters)

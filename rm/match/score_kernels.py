@@ -70,7 +70,7 @@ def mean_weighted(pri: Floats, p_score: Floats, pending: Ints) -> float:
 
 @kernel
 def largest(values: Floats) -> float:
-    """The largest of amounts, at least 0."""
+    """Return the largest of amounts, at least 0."""
     top = 0.0
     for r in range(values.shape[0]):
         top = max(top, values[r])
@@ -79,7 +79,7 @@ def largest(values: Floats) -> float:
 
 @kernel
 def sum_of(values: Floats) -> float:
-    """The L1 norm of amounts."""
+    """Return the L1 norm of amounts."""
     total = 0.0
     for r in range(values.shape[0]):
         total += values[r]
@@ -95,7 +95,7 @@ def fill_part(demand: Floats, total: Floats, out: Floats) -> None:
 
 @making_kernel
 def tops(values: Floats) -> Floats:
-    """The largest of each row of amounts (k, d), at least 0; shape (k,)."""
+    """Return the largest of each row of amounts (k, d), at least 0; shape (k,)."""
     out = np.empty(values.shape[0])
     for i in range(values.shape[0]):
         out[i] = largest(values[i])

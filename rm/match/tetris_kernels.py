@@ -83,7 +83,7 @@ def _admit(found: Candidates, gate: Gate, left: Ints, p: Floats) -> None:
 def _best(
     found: Candidates, p: Floats, remaining: Floats, held: Floats, epsilon: float, ceiling: float
 ) -> int:
-    """The competing row with the highest score, of applications under the ceiling; -1: none."""
+    """Return the competing row with the highest score under the ceiling; -1 if none."""
     app, rank = found.app, found.rank
     best, best_score = -1, -np.inf
     for i in range(p.shape[0]):
@@ -114,7 +114,7 @@ def _place(found: Candidates, best: int, remaining: Floats, held: Floats, gate: 
 def _share_ceiling(
     found: Candidates, p: Floats, held: Floats, knob: float, scratch: Scratch
 ) -> float:  # fmt: skip
-    """The largest dominant share among the applications that the fairness knob lets compete."""
+    """Return the largest dominant share of the applications that the knob lets compete."""
     if knob <= 0.0:
         return np.inf
     seen, shares = scratch.seen, scratch.shares
@@ -134,7 +134,7 @@ def _share_ceiling(
 
 @kernel
 def _nth(values: Floats, n: int, k: int) -> float:
-    """The k-th smallest (from 0) of the first `n` values, which change places (Hoare's select)."""
+    """Return the k-th smallest (from 0) of the first `n` values; permutes them (Hoare's select)."""
     low, high = 0, n - 1
     while low < high:
         pivot = values[(low + high) // 2]

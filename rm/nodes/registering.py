@@ -35,7 +35,7 @@ from weft.resources import Vector
 
 
 def register(books: Books, event: NodeRegistered) -> None:
-    """A node is up; what it runs is adopted, or stopped where nobody wants it.
+    """Register a node that is up; adopt what it runs, or stop it where nobody wants it.
 
     A registration may be old, doubled or of a process that is gone, so it is taken in steps, each
     of which may end the matter:
@@ -104,7 +104,7 @@ def register(books: Books, event: NodeRegistered) -> None:
 
 
 def recover_leaving(books: Books, name: NodeId, state: str, until_s: float) -> None:
-    """A node was out of service before the manager's restart, and still is."""
+    """Restore a node that was out of service before the manager's restart, and still is."""
     node = _new_node(books, name)
     books.ledger.heard_of(node.slot, books.now)
     node.drain_until_s = until_s
@@ -168,7 +168,7 @@ def ask_to_register(books: Books, name: NodeId, token: int = 0) -> None:
 
 
 def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
-    """A container that the node carries and the books do not know: taken over or stopped."""
+    """Adopt or stop a container that the node runs and the books do not know."""
     number = item.container_id
     held = books.holdings.get(number)
     if held is not None:  # on another node: an impossible double is nobody's here
@@ -204,8 +204,8 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
 
 
 def _claims(books: Books, node: Node, attempt: Attempt, item: RunningContainer) -> bool:
-    """Whether a container that a node brings along is an attempt's own, or an earlier one's that
-    it took over (it said so) or may yet take over.
+    """Return whether a container that a node brings along is an attempt's own, or an earlier one's
+    that it took over (it said so) or may yet take over.
     """
     number, owner = item.container_id, attempt_of_container(item.container_id)
     if not may_have_run(books, node, number):

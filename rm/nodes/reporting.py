@@ -38,7 +38,7 @@ _DRAINING: Final = RmNodeState.DECOMMISSIONING
 
 
 def heartbeat(books: Books, event: NodeHeartbeated) -> None:
-    """A node's report: ends first, then a match on what is free, then the answer.
+    """Handle a node's report: ends first, then a match on what is free, then the answer.
 
     The order matters. Acknowledgements come first, so that no order is said again in the answer
     that the node has just confirmed. Ends come before the match, as what they free is matched in
@@ -85,7 +85,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
 
 
 def _match_and_answer(books: Books, node: Node) -> None:
-    """What every heartbeat gives occasion to, whatever it says."""
+    """Do what every heartbeat gives occasion to: drain, match, answer."""
     settings = books.settings
     if node.state is _DRAINING:
         drain(books, node)
@@ -101,7 +101,8 @@ def _match_and_answer(books: Books, node: Node) -> None:
 
 
 def idle(books: Books, event: NodesIdle) -> None:
-    """Heartbeats that say nothing, of many nodes: what each of them would do, one after the other.
+    """Handle heartbeats that say nothing, of many nodes: do what each of them would,
+    one after the other.
 
     Most would do nothing, and that is known without one (`heartbeat_outlook`, as in the simulator,
     which leaves such beats out): no order waits, and nothing that is pending could go there.
@@ -162,7 +163,7 @@ def _ended(books: Books, node: Node, end: ContainerEnd) -> None:
 
 
 def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
-    """A container ended before this manager knew of it; its master, if recovered, is told."""
+    """Handle the end of a container that this manager did not know; tell a recovered master."""
     claimed = books.missing.get(node.node_id, {}).pop(end.container_id, None)
     app = books.apps.get(app_of_container(end.container_id))
     attempt = None if app is None else app.attempt

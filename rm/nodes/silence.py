@@ -17,14 +17,14 @@ from weft.messages import (
 
 
 def unregister(books: Books, event: NodeUnregistered) -> None:
-    """A node leaves on purpose."""
+    """Give up a node that leaves on purpose."""
     node = books.nodes.get(event.node_id)
     if node is not None and node.present:
         _gone(books, node, NodeEvent.UNREGISTERED, "its node left")
 
 
 def expire(books: Books) -> None:
-    """Nodes that were silent for too long are lost, with all that ran there."""
+    """Give up the nodes that were silent for too long, with all that ran there."""
     ledger, limit = books.ledger, books.settings.node_expiry_s
     if books.rarely("nodes expire early"):
         limit /= 2
@@ -44,12 +44,12 @@ def expire(books: Books) -> None:
 
 
 def _none_lives(attempts: list[Attempt]) -> bool:
-    """Whether nobody waits for the masters of these attempts any more."""
+    """Return whether nobody waits for the masters of these attempts any more."""
     return all(a.state is not AttemptState.ALLOCATED for a in attempts)
 
 
 def forgive(books: Books, pause_s: float) -> None:
-    """The manager was paused: that time counts for nobody's silence."""
+    """Count a pause of the manager as nobody's silence: shift the nodes' last signs of life."""
     books.ledger.forgive(pause_s, books.now)
     for missing in books.missing.values():
         for number, (attempt, since_s) in missing.items():
@@ -57,7 +57,8 @@ def forgive(books: Books, pause_s: float) -> None:
 
 
 def _give_up_missing(books: Books, limit_s: float) -> None:
-    """What masters held before a restart is lost when its node is back without it, or not back.
+    """Give up what masters held before a restart and its node is back without,
+    or is not back in time.
 
     A node that is back gets the time to send the ends that it owes again, should they be lost.
     """
@@ -80,7 +81,7 @@ def _give_up_missing(books: Books, limit_s: float) -> None:
 
 
 def _gone(books: Books, node: Node, event: NodeEvent, why: str) -> None:
-    """A node is given up: what it holds ends as LOST, and is wanted again elsewhere.
+    """Give up a node: what it holds ends as LOST, and is wanted again elsewhere.
 
     It may run all the same (a partition, a long pause). Its room is not given away when it comes
     back: `Node.unconfirmed` remembers it, and the node is told to stop it.
@@ -97,5 +98,5 @@ def _gone(books: Books, node: Node, event: NodeEvent, why: str) -> None:
 
 
 def _task_of(holding: Holding) -> tuple[int, int]:
-    """What the manager knows of a lost container's task: its stage, not its number."""
+    """Return what the manager knows of a lost container's task: its stage, not its number."""
     return holding.stage, -1

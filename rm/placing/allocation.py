@@ -71,7 +71,8 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
 
 
 def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
-    """Asks let a node go by for a nearer one: counted once a heartbeat interval and node.
+    """Count declined opportunities of asks that wait for a nearer node,
+    once a heartbeat interval and node.
 
     Else delay scheduling, which counts opportunities where it means time, would be over at once in
     prompt pace, where a node may be matched at any event.
@@ -83,7 +84,7 @@ def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
 
 
 def match_all(books: Books) -> None:
-    """One pass over all nodes with room, each time from another one on."""
+    """Match all nodes with room in one pass, which each time begins at another node."""
     ledger = books.ledger
     n = ledger.node_count
     if n == 0 or not books.anything_waits:
@@ -104,7 +105,7 @@ def match_all(books: Books) -> None:
 
 
 def outlook(books: Books, node: Node) -> int:
-    """What matching a node in service now could come to, masters apart.
+    """Return what matching a node in service now could come to, masters apart.
 
     NOTHING_NEW: nothing is pending, or nothing changed since it was matched in vain; NO_ROOM: for
     the least that is pending; else MAY_GRANT.
@@ -118,7 +119,7 @@ def outlook(books: Books, node: Node) -> int:
 
 
 def heartbeat_outlook(books: Books, node: Node, now: float) -> int:
-    """What a heartbeat of a node at `now` could come to, as `outlook`; MAY_GRANT where unsure."""
+    """Return what a heartbeat of a node could come to, as `outlook`; MAY_GRANT where unsure."""
     if books.settings.prompt:
         again = books.rows.live > 0 and node.settled_at == AGAIN
         return MAY_GRANT if again else NOTHING_NEW
@@ -166,7 +167,7 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
 
 
 def _place_masters(books: Books, node: Node) -> None:
-    """Masters go before other asks, spread over the nodes, up to their share of the cluster."""
+    """Place waiting masters before other asks, spread over nodes, up to their cluster share."""
     columns, slot = books.ledger.nodes, node.slot
     kept = columns.reserved.item(slot)
     if kept > 0:
@@ -187,7 +188,7 @@ def _place_masters(books: Books, node: Node) -> None:
 
 
 def may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
-    """Whether a node is one for an attempt's master: nothing failed there, no gang needs it all."""
+    """Return whether a node suits an attempt's master: nothing failed there, no gang needs it."""
     avoid = attempt.avoid if len(attempt.avoid) <= books.settings.master_avoids_max * up else ()
     if node.node_id in avoid or spoils(books, attempt.app, node):
         return False
@@ -197,7 +198,7 @@ def may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
 
 
 def _within_limits(books: Books, attempt: Attempt) -> bool:
-    """Whether its queues and its user may hold a master more; who holds nothing may start one."""
+    """Return whether queues and user may hold another master; who holds nothing may start one."""
     ledger, slot = books.ledger, attempt.app.slot
     full = limit_of(books.view, slot, attempt.demand)
     if full == ADMITTED:
@@ -208,12 +209,13 @@ def _within_limits(books: Books, attempt: Attempt) -> bool:
 
 
 def kept_for_master(attempt: Attempt) -> int:
-    """What a node is reserved for that is kept for a master: below 0, as asks count from 1."""
+    """Return the serial of a node reserved for a master: negative, asks' count from 1."""
     return -attempt.attempt_id
 
 
 def _next_master(books: Books, node: Node, room: Floats, up: int, kept: int = 0) -> Attempt | None:
-    """The first waiting master that may go to a node with `room`; `kept`: that it is kept for.
+    """Return the first waiting master that may go to a node with `room`;
+    `kept` is the node's reservation.
 
     Weft's own masters are all of one size, so where one does not fit, none does; those that jobs
     bring along differ, and a large one does not hold up the rest.
@@ -237,7 +239,7 @@ def _next_master(books: Books, node: Node, room: Floats, up: int, kept: int = 0)
 
 
 def master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> bool:
-    """Whether a master may go to a node that has `room`: a label that it names must be there."""
+    """Return whether a master may go to a node with `room`; a label that it names must be there."""
     spec = attempt.app.job.master
     if spec is not None and spec.label:
         able = spec.label in node.labels
@@ -247,7 +249,7 @@ def master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> boo
 
 
 def masters_may_grow(books: Books, attempt: Attempt) -> bool:
-    """Masters together stay under their share, but one may always run."""
+    """Return whether masters together stay under their share; one may always run."""
     held = books.masters[0]
     if not held.any():
         return True

@@ -74,7 +74,7 @@ def labelled(books: Books, label: str) -> Bools:
 
 
 def fits_a_class(books: Books, demand: Vector, label: str) -> bool:
-    """Whether a demand with a label fits on any node in service, were it empty."""
+    """Return whether a demand with a label fits on any node in service, were it empty."""
     bit, need = books.label_bit(label), np.array(demand)
     for vector, labels in books.classes:
         if allowed(bit, labels) and fits_empty(need, vector):
@@ -83,7 +83,7 @@ def fits_a_class(books: Books, demand: Vector, label: str) -> bool:
 
 
 def fits_empty(demand: Floats, vector: Vector) -> bool:
-    """Whether a demand (d,) fits on an empty node."""
+    """Return whether a demand (d,) fits on an empty node."""
     capacity = np.array(vector)
     return fits(demand, capacity, capacity)
 

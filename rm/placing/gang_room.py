@@ -40,7 +40,7 @@ class Need(NamedTuple):
         return np.asarray(self.wanted @ self.demand)
 
     def on(self, nodes: Bools) -> "Need":
-        """The same, on a part of the nodes (n,)."""
+        """Return the same need, on a part of the nodes (n,)."""
         return self._replace(usable=self.usable & nodes)
 
 
@@ -72,7 +72,7 @@ def check_gangs(books: Books, job: Job, queue: int) -> None:
 
 
 def spoils(books: Books, app: App, node: Node) -> bool:
-    """Whether the application's master, on this node, would be in the way of its own gangs."""
+    """Return whether the application's master on this node would obstruct its own gangs."""
     needs = [_need_of_stage(books, s) for s in app.job.stages if s.gang and s.tasks]
     if not needs:
         return False
@@ -82,7 +82,7 @@ def spoils(books: Books, app: App, node: Node) -> bool:
 
 
 def _classes_left_room(books: Books, needs: Sequence[Need]) -> Iterator[NodeClass]:
-    """Classes of nodes on which a master leaves room for each of the needs, cluster else empty."""
+    """Yield classes of nodes on which a master leaves room for each need in an empty cluster."""
     capacity, master = capacity_of(books), books.master_demand
     for key in hosts(books):
         slot = next(
@@ -100,7 +100,7 @@ def _classes_left_room(books: Books, needs: Sequence[Need]) -> Iterator[NodeClas
 
 
 def _need_of_stage(books: Books, stage: Stage) -> Need:
-    """What all tasks of a stage need together, on the nodes that are up."""
+    """Return what all tasks of a stage need together, on the nodes that are up."""
     n = books.ledger.node_count
     counts: dict[tuple[float, ...], int] = {}
     for index in range(stage.tasks) if stage.overrides else (0,):
@@ -116,7 +116,7 @@ def _need_of_stage(books: Books, stage: Stage) -> Need:
 
 
 def _check_queue(books: Books, queue: int, demand: Floats, place: str, stage: Stage) -> None:
-    """Beside its master, a gang must stay within what its queues and its user may hold."""
+    """Raise unless a gang stays, with its master, within its queues' and its user's limits."""
     tree, total = books.queues, books.ledger.total
     for at in tree.chains[queue]:
         most = np.full(len(total), np.inf)
@@ -137,7 +137,8 @@ def _check_queue(books: Books, queue: int, demand: Floats, place: str, stage: St
 
 
 def pack(need: Need, free: Floats, capacity: Floats) -> Ints | None:
-    """How many of each row go on each node, shape (k, n), so that all fit; None: no way was found.
+    """Return how many of each row go on each node, shape (k, n), so that all fit;
+    None if no way was found.
 
     Exact for one row. Several are tried largest first, by several measures of large, on the
     emptiest nodes first and on the fullest ones.
@@ -182,14 +183,14 @@ def _place(
 
 
 def _room(demand: Floats, free: Floats, capacity: Floats, most: int) -> Ints:
-    """How many containers of a demand fit on each node, at most so many."""
+    """Return how many containers of a demand fit on each node, at most `most`."""
     count = np.full(len(free), most, dtype=np.int64)
     copies_on(demand, free, capacity, count)
     return count
 
 
 def _may_fit(need: Need, free: Floats, capacity: Floats) -> bool:
-    """A quick look: enough of each resource in sum, and room for every row by itself."""
+    """Return by a quick check whether all may fit: in sum, and every row by itself."""
     some = need.usable.any(axis=0)
     room = (np.maximum(free, 0.0) + TOLERANCE * capacity)[some].sum(axis=0)
     if (need.total > room).any():
@@ -202,7 +203,7 @@ def _may_fit(need: Need, free: Floats, capacity: Floats) -> bool:
 
 
 def most_of(need: Need, capacity: Floats) -> int:
-    """How many of the containers could be placed on empty nodes at once, by one try."""
+    """Return how many of the containers could be placed on empty nodes at once, by one try."""
     scale = np.where(capacity.max(axis=0) > 0, capacity.max(axis=0), 1.0)
     order = np.argsort(-(need.demand / scale).max(axis=1), kind="stable").tolist()
     placed = int(_place(need, order, capacity, capacity, scale, True).sum())
@@ -213,18 +214,18 @@ def most_of(need: Need, capacity: Floats) -> int:
 
 
 def free_of(books: Books) -> Floats:
-    """What each node has left, shape (n, d)."""
+    """Return what each node has left, shape (n, d)."""
     n = books.ledger.node_count
     return np.asarray(np.maximum(books.ledger.nodes.available[:n], 0.0))
 
 
 def capacity_of(books: Books) -> Floats:
-    """What each node has, shape (n, d)."""
+    """Return what each node has, shape (n, d)."""
     return np.asarray(books.ledger.nodes.capacity[: books.ledger.node_count])
 
 
 def distances(books: Books, nodes: Sequence[str], racks: Sequence[str]) -> Ints:
-    """NODE_LOCAL, RACK_LOCAL or REMOTE of each node for a preference, shape (n,)."""
+    """Return NODE_LOCAL, RACK_LOCAL or REMOTE of each node for a preference, shape (n,)."""
     n = books.ledger.node_count
     if not nodes and not racks:
         return np.full(n, NODE_LOCAL, dtype=np.int64)

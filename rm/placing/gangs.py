@@ -31,7 +31,7 @@ class Gang(NamedTuple):
 
     @property
     def serial(self) -> int:
-        """What its reservation goes by."""
+        """Return the number that its reservation goes by."""
         return min(entry.serial for entry in self.entries)
 
 
@@ -58,7 +58,7 @@ def start(books: Books) -> list[int]:
 
 
 def waiting(books: Books) -> list[Gang]:
-    """Gangs that wait: larger priority first, then the earlier application, then stage."""
+    """Return the gangs that wait by larger priority, then the earlier application, then stage."""
     rows, apps = books.rows, books.ledger.apps
     found: dict[tuple[int, int], list[AskEntry]] = {}
     for row in np.flatnonzero(rows.gang[: rows.count]).tolist():
@@ -70,13 +70,13 @@ def waiting(books: Books) -> list[Gang]:
 
 
 def of_entry(books: Books, entry: AskEntry) -> Gang:
-    """The gang that a pending ask belongs to."""
+    """Return the gang that a pending ask belongs to."""
     key = (entry.app, entry.ask.stage)
     return next(g for g in waiting(books) if (g.app, g.entries[0].ask.stage) == key)
 
 
 def need_of(books: Books, gang: Gang) -> Need:
-    """What a waiting gang needs; it may use nodes that are free for all or kept for it."""
+    """Return what a waiting gang needs; it may use nodes that are free or reserved for it."""
     asks = [entry.ask for entry in gang.entries]
     return Need(
         np.array([entry.demand for entry in gang.entries]),
@@ -87,7 +87,7 @@ def need_of(books: Books, gang: Gang) -> Need:
 
 
 def within_limits(books: Books, app: int, demand: Floats) -> bool:
-    """Whether the queues and the user of an application slot may hold a demand (d,) more."""
+    """Return whether the queues and the user of an application slot may hold a demand (d,) more."""
     return limit_of(books.view, app, demand) == ADMITTED
 
 
@@ -95,7 +95,7 @@ def within_limits(books: Books, app: int, demand: Floats) -> bool:
 
 
 def reserve(books: Books) -> None:
-    """The gang that waited longest though others behind it were served gets its nodes kept.
+    """Reserve nodes for the gang that waited longest while others behind it were served.
 
     One gang at a time: what is kept for it suffices once it is empty, so no other gang has to give
     way for it to start.
@@ -127,7 +127,7 @@ def keep(books: Books, serial: int, slots: list[int]) -> None:
 
 
 def drains(books: Books, slots: list[int]) -> bool:
-    """Whether something runs on nodes that are kept which is expected to end."""
+    """Return whether something runs on reserved nodes which is expected to end."""
     return any(
         holding.entry is not None and holding.end_s > books.now
         for slot in slots
@@ -136,20 +136,21 @@ def drains(books: Books, slots: list[int]) -> bool:
 
 
 def reservations(books: Books) -> int:
-    """How many gangs have nodes kept for them."""
+    """Return how many gangs have nodes reserved for them."""
     if not books.matching.reserved or not books.rows.gangs:
         return 0
     return sum(gang.serial in books.matching.reserved for gang in waiting(books))
 
 
 def nodes_max(books: Books) -> int:
-    """How many nodes may be kept for gangs at a time."""
+    """Return how many nodes may be reserved for gangs at a time."""
     up = int(books.ledger.nodes.up[: books.ledger.node_count].sum())
     return max(1, int(books.settings.gang_nodes_max * up + TOLERANCE))
 
 
 def nodes_for(books: Books, gang: Gang, need: Need) -> list[int]:
-    """Few nodes that could hold the gang once they are empty; none where the cluster could not.
+    """Return few nodes that could hold the gang once they are empty;
+    none where the cluster could not.
 
     First those that are nearly empty already; if they are too many, the largest.
     """
@@ -176,12 +177,12 @@ def nodes_for(books: Books, gang: Gang, need: Need) -> list[int]:
 
 
 def since_s(books: Books, gang: Gang) -> float:
-    """Since when all of it waits."""
+    """Return since when all of it waits."""
     return max(float(books.rows.since_s[entry.row]) for entry in gang.entries)
 
 
 def _shortest(need: Need, order: Ints, empty: Floats, capacity: Floats) -> list[int]:
-    """The shortest beginning of an order of nodes that could hold all, by bisection."""
+    """Return the shortest beginning of an order of nodes that could hold all, by bisection."""
     low, high, found = 1, len(order), []
     while low <= high:
         middle = (low + high) // 2
@@ -196,7 +197,7 @@ def _shortest(need: Need, order: Ints, empty: Floats, capacity: Floats) -> list[
 
 
 def _passed_over(books: Books, gang: Gang) -> bool:
-    """Whether others that stand behind it were served since it waits.
+    """Return whether others that stand behind it were served since it waits.
 
     Others are its application's own other asks, later ones of no higher priority in its queue, and
     those of queues that use more of their guarantee.

@@ -13,7 +13,7 @@ NodeClass = tuple[Vector, int]  # capacity and labels, as `Books.classes` counts
 
 
 def hosts(books: Books) -> list[NodeClass]:
-    """The classes of nodes in service that masters go to."""
+    """Return the classes of nodes in service that masters go to."""
     room = [key for key in books.classes if fits_empty(books.master_demand, key[0])]
     return [key for key in room if not key[1]] or room
 

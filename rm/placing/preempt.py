@@ -42,7 +42,7 @@ _NODES_MAX = 64  # that it looks at for one ask
 
 
 def look(books: Books) -> None:
-    """One round: choose what has to go, tell, keep the nodes, and stop what was told in time."""
+    """Make one round: choose victims, tell, reserve nodes, and stop those told in time."""
     round_ = _Round(books)
     round_.choose()
     _spare(books, round_)
@@ -57,7 +57,7 @@ def look(books: Books) -> None:
 
 
 def _spare(books: Books, round_: "_Round") -> None:
-    """Containers that nobody needs any more stay, and those that ended are forgotten."""
+    """Unmark containers that need not go any more, and those that ended."""
     for number in [n for n in books.marks if n not in round_.chosen]:
         del books.marks[number]
 
@@ -173,12 +173,12 @@ class _Round:
                 yield entry
 
     def _below(self, entry: AskEntry) -> bool:
-        """Whether its queue holds less than it is guaranteed."""
+        """Return whether its queue holds less than it is guaranteed."""
         leaf = int(self.books.ledger.apps.queue[entry.app])
         return self.books.settings.preemption and self._used(leaf) < 1.0 - TOLERANCE
 
     def _outranks(self, entry: AskEntry) -> bool:
-        """Whether priority inside the queue counts, and others hold something there."""
+        """Return whether priority inside the queue counts, and others hold something there."""
         apps, n = self.books.ledger.apps, self.books.ledger.app_slots
         if not self.books.settings.preemption_intra_queue:
             return False
@@ -235,7 +235,7 @@ class _Round:
         return count
 
     def _way(self, slot: int, entry: AskEntry) -> list[Holding] | None:
-        """The containers of a node that have to go for one more to fit, if it can be made to."""
+        """Return the containers of a node that must go for one more to fit; None if it cannot."""
         lack = entry.demand - self.free[slot] - TOLERANCE * self._capacity()[slot]
         taken: list[Holding] = []
         held: dict[int, Floats] = {}
@@ -252,7 +252,9 @@ class _Round:
         return taken
 
     def _allowed(self, holding: Holding, entry: AskEntry, held: dict[int, Floats]) -> bool:
-        """Whether a container may be taken for an ask; `held` follows what one node gives up."""
+        """Return whether a container may be taken for an ask;
+        `held` follows what the node gives up.
+        """
         books = self.books
         assert holding.attempt is not None
         own, apps = holding.attempt.app, books.ledger.apps
@@ -274,7 +276,7 @@ class _Round:
         return True
 
     def _serve_gang(self, entry: AskEntry) -> None:
-        """A gang gets nodes on which it could start as a whole, once what may go has gone."""
+        """Choose what has to go so that a gang can start as a whole, and reserve its nodes."""
         books = self.books
         gang = gangs.of_entry(books, entry)
         need = gangs.need_of(books, gang)
@@ -332,8 +334,8 @@ class _Round:
         return fits(demand, self.free[slot], self._capacity()[slot])
 
     def _most(self, entry: AskEntry) -> int:
-        """How many containers of an ask its queue may claim: up to its guarantee, or any number
-        where it outranks others of its queue.
+        """Return how many containers of an ask its queue may claim: up to its guarantee, or any
+        number where it outranks others of its queue.
         """
         if self._outranks(entry):
             return entry.pending
@@ -354,17 +356,17 @@ class _Round:
         return np.asarray(self.books.ledger.nodes.capacity[: self.books.ledger.node_count])
 
     def _used(self, leaf: int) -> float:
-        """What a queue holds over its guarantee."""
+        """Return what a queue holds over its guarantee."""
         capacity = max(float(self.books.queues.capacity[leaf]), 1e-9)
         return float((self.held[leaf] / self.total).max()) / capacity
 
     def _cost(self, holdings: list[Holding]) -> float:
-        """What goes that was not chosen before, as a dominant share of the cluster."""
+        """Return what goes that was not chosen before, as a dominant share of the cluster."""
         fresh = [h.demand for h in holdings if h.container_id not in self.books.marks]
         return float((np.sum(fresh, axis=0) / self.total).max()) if fresh else 0.0
 
     def _last(self, holding: Holding) -> tuple[object, ...]:
-        """The most preemptable containers of a node first."""
+        """Return the sort key that has the most preemptable containers of a node first."""
         assert holding.attempt is not None
         app = holding.attempt.app
         gang = holding.entry is not None and holding.entry.ask.gang

@@ -54,14 +54,14 @@ def look_again(books: Books) -> None:
 
 
 def patience_s(books: Books) -> float:
-    """How long an ask may starve: a mean task time, at least a heartbeat, at most the setting."""
+    """Return how long an ask may starve: a mean task time, within a heartbeat and the setting."""
     settings = books.settings
     most = settings.reserve_after_s
     return min(most, max(books.pace.mean_s, settings.heartbeat_s)) if books.pace.count else most
 
 
 def _reserve(books: Books) -> None:
-    """The longest-waiting ask that fits nowhere, though it is owed room, gets a node.
+    """Reserve a node for the longest-waiting ask that fits nowhere, though it is owed room.
 
     On a full cluster most asks wait, so what is cheap to know is asked first: who is owed room by
     its queue or its size, then whose turn it is on an empty node of each kind.
@@ -82,7 +82,7 @@ def _reserve(books: Books) -> None:
 
 
 def _some_may_be_owed(books: Books) -> bool:
-    """Whether `_soonest_owed` could find a node at all: not in one strict line."""
+    """Return whether `_soonest_owed` could find a node at all: not in one strict line."""
     return books.queues.several or not books.matcher.strict
 
 
@@ -116,7 +116,7 @@ class _Look:
 
     @property
     def _seen(self) -> tuple[float, Floats, Floats]:
-        """When something was granted last, the largest node, the most that is free on any (d,)."""
+        """Return when something was granted last, the largest node, the most free on any (d,)."""
         if self._extremes is None:
             ledger = self._books.ledger
             nodes, n = ledger.nodes, ledger.node_count
@@ -127,7 +127,7 @@ class _Look:
         return self._extremes
 
     def may_be_owed(self, entry: AskEntry) -> bool:
-        """Whether room may be owed: the queue is below its guarantee, or no two fit on a node."""
+        """Return whether room may be owed: its queue is below its guarantee, or no two fit."""
         leaf = int(self._books.ledger.apps.queue[entry.app])
         kind = (leaf, entry.demand.tobytes())
         if kind not in self._owed:
@@ -135,7 +135,7 @@ class _Look:
         return self._owed[kind]
 
     def starved(self, entry: AskEntry) -> bool:
-        """Whether it fits nowhere, though containers were granted in its wait."""
+        """Return whether it fits nowhere, though containers were granted in its wait."""
         granted_s, _, most = self._seen
         if not granted_s > self._books.rows.since_s[entry.row]:
             return False
@@ -161,7 +161,7 @@ class _Look:
 
 
 def _late(books: Books) -> list[AskEntry]:
-    """Asks that waited too long and have no node kept, the longest-waiting first, at most a few."""
+    """Return a few asks that waited too long without a node reserved, the longest first."""
     rows = books.rows
     count = rows.count
     since = rows.since_s[:count]
@@ -173,7 +173,7 @@ def _late(books: Books) -> list[AskEntry]:
 
 
 def _late_at(books: Books, row: int) -> AskEntry | None:
-    """The ask of a row, if `_late` has it."""
+    """Return the ask of a row, if `_late` has it."""
     rows = books.rows
     if row < 0 or rows.since_s.item(row) > books.now - patience_s(books):
         return None
@@ -201,7 +201,7 @@ def _reserve_in_turn(books: Books, look: _Look) -> None:
 
 
 def _kinds(books: Books) -> list[int]:
-    """A node slot of each kind in service (capacity and labels), a few: the ones with most room."""
+    """Return a node slot of each kind in service (capacity and labels): those with most room."""
     columns, n = books.ledger.nodes, books.ledger.node_count
     if len(books.classes) == 1:
         slot = _roomiest(columns.up[:n], columns.reserved, columns.available)
@@ -217,7 +217,7 @@ def _kinds(books: Books) -> list[int]:
 
 
 def _soonest_owed(books: Books, entry: AskEntry) -> int:
-    """The node that can hold an ask soonest, if the ask is owed it; -1: none, or not owed.
+    """Return the node that can hold an ask soonest, if the ask is owed it; -1: none, or not owed.
 
     Owed is what stays within its queue's guarantee while other queues are served. A large ask (no
     two fit on a node) is also owed what its application may count on, and its first task as long
@@ -244,13 +244,13 @@ def _soonest_owed(books: Books, entry: AskEntry) -> int:
 
 
 def _fits(amounts: Floats, demand: Floats, limit: Floats) -> bool:
-    """Whether amounts (d,) stay within a limit (d,) in all that is demanded."""
+    """Return whether amounts (d,) stay within a limit (d,) in all that is demanded."""
     rows = zip(amounts.tolist(), demand.tolist(), limit.tolist(), strict=True)  # of a few each
     return all(a <= most * (1 + TOLERANCE) + TOLERANCE for a, need, most in rows if need > 0)
 
 
 def _first_in_turn(books: Books, slot: int) -> int:
-    """The row that the policy would serve first on a node, were it empty; -1: none.
+    """Return the row that the policy would serve first on a node, were it empty; -1: none.
 
     Asks that have a node kept already do not take part.
     """
@@ -268,7 +268,8 @@ def _first_in_turn(books: Books, slot: int) -> int:
 
 
 def _soonest(books: Books, entry: AskEntry, able: Ints) -> int:
-    """The node that can hold the ask soonest, as its containers are expected to end; -1: none.
+    """Return the node that can hold the ask soonest, as its containers are expected to end; -1:
+    none.
 
     Of the nodes that lack the least, a few are looked at.
     """
@@ -291,7 +292,7 @@ def _soonest(books: Books, entry: AskEntry, able: Ints) -> int:
 
 
 def _nearest(entry: AskEntry, free: Floats, able: Ints) -> list[int]:
-    """Node slots that could hold the ask, those that lack the least first."""
+    """Return node slots that could hold the ask, those that lack the least first."""
     need = np.where(entry.demand > 0, entry.demand, 1.0)
     ratio = np.where(entry.demand > 0, free / need, np.inf).min(axis=1, initial=np.inf)
     order = np.lexsort((np.arange(len(able)), -ratio))

@@ -29,7 +29,7 @@ class Durable:
         self._synced_s = 0.0
 
     def read(self) -> tuple[str, int]:
-        """The journal's identity and its durable bytes; ("", 0) where there is no mark.
+        """Return the journal's identity and its durable bytes; ("", 0) where there is no mark.
 
         Raises WeftError where the mark itself is damaged.
         """
@@ -47,7 +47,7 @@ class Durable:
         )
 
     def write(self, identity: str, size: int) -> None:
-        """So much of a journal is durable; what the disk does not take is told by no mark."""
+        """Write how much of a journal is durable; disk errors are ignored (no mark, no claim)."""
         rest = f"{identity} {size:016d}\n".encode("ascii")
         now_s = time.monotonic()
         with contextlib.suppress(OSError):

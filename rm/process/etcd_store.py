@@ -54,7 +54,7 @@ class Tail(NamedTuple):
 
     @property
     def value(self) -> bytes:
-        """As it is written, every time with another nonce."""
+        """Return what is written, every time with another nonce."""
         return f"{self.generation} {self.segments} {secrets.token_hex(8)}".encode()
 
 
@@ -105,7 +105,7 @@ class EtcdJournal:
     # -- what is beside the journal ----------------------------------------------------------------
 
     def cluster_ts(self, fresh: int) -> int:
-        """The start of the cluster, ms since the epoch: `fresh` at first, then always that."""
+        """Return the cluster's start, ms since the epoch: `fresh` at first, then always that."""
         text = str(fresh).encode()
         when = [self._leads, created(self._ts_key, 0)]
         answer = self._etcd.transact(when, [put(self._ts_key, text)], [get(self._ts_key)])
@@ -121,7 +121,7 @@ class EtcdJournal:
         return int(found)
 
     def saved_keys(self) -> dict[str, Any] | None:
-        """The keys of tokens as plain data; None: there are none. Raises WeftError for damage."""
+        """Return the keys of tokens as plain data, None if there are none; WeftError for damage."""
         found, _ = self._etcd.get(self._keys_key)
         if found is None:
             return None
@@ -144,7 +144,7 @@ class EtcdJournal:
     # -- the journal -------------------------------------------------------------------------------
 
     def read(self) -> list[Record]:
-        """Every durable record, oldest first; compacts the journal on the way.
+        """Return every durable record, oldest first; compacts the journal on the way.
 
         Raises WeftError for damage, EtcdAwayError where etcd does not answer.
         """
@@ -193,7 +193,7 @@ class EtcdJournal:
             self._shrink()
 
     def close(self) -> None:
-        """Nothing is open but the connection, which is another's."""
+        """Do nothing: the connection is another's to close."""
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class EtcdJournal:
             self._size += len(part)
 
     def _look(self) -> Tail:
-        """The tail as it is written now; the next change is made on this one."""
+        """Return the tail as it is written now; the next change is made on this one."""
         found, _ = self._etcd.get(self._tail_key)
         self._value = NO_TAIL if found is None else bytes(found.value)
         try:
@@ -300,7 +300,7 @@ class EtcdJournal:
             _log.error("the journal is not compacted, and will not be read again", why=str(error))
 
     def _records(self) -> list[Record]:
-        """All records that hold; raises WeftError for damage."""
+        """Return all records that hold; raises WeftError for damage."""
         data = b"".join(self._segments())
         self._size, self._next = len(data), 0
         self.dropped = ""
@@ -377,10 +377,10 @@ class EtcdJournal:
 
 
 def fresh_generation(number: int) -> str:
-    """The name of a generation that nobody used."""
+    """Return a name for a generation that nobody used."""
     return f"{number:08x}-{secrets.token_hex(4)}"
 
 
 def parts(data: bytes) -> Iterable[bytes]:
-    """Bytes in parts that fit a request each."""
+    """Return bytes in parts that fit a request each."""
     return (data[at : at + REQUEST_BYTES_MAX] for at in range(0, len(data), REQUEST_BYTES_MAX))

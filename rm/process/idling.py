@@ -27,7 +27,7 @@ class Hearing:
                     (self.heard if admits(name) else self._unheard).append(name)
 
     def collect(self, to: Address, message: Any) -> bool:
-        """Whoever is asked to register was not heard: the manager does not know it, or gave it up.
+        """Note a node that is asked to register: the manager does not know it, so it was not heard.
 
         A collector (`Shell.post`) that takes nothing.
         """

@@ -131,13 +131,13 @@ def _by_resource(books: Books) -> list[tuple[Labels, float]]:
 
 
 def _spread(labels: Labels, amounts: Any, units: list[tuple[Labels, float]]) -> Series:
-    """One series a resource, in base units."""
+    """Return one series a resource, in base units."""
     pairs = zip(units, amounts, strict=False)
     return {(*labels, *unit): float(amount) * factor for (unit, factor), amount in pairs}
 
 
 def _nodes(books: Books) -> Callable[[], Families]:
-    """Nodes in service, and those that are being drained; the series of the others go away."""
+    """Return the source of nodes' series: those in service or being drained."""
     n, columns, now = books.ledger.node_count, books.ledger.nodes, books.now
     units = _by_resource(books)
     shown = (RmNodeState.RUNNING, RmNodeState.UNHEALTHY, RmNodeState.DECOMMISSIONING)
@@ -188,7 +188,7 @@ def _nodes(books: Books) -> Callable[[], Families]:
 
 
 def _queues(books: Books) -> Callable[[], Families]:
-    """Every queue with all below it; queues come and go with a restart only."""
+    """Return the source of queues' series: every queue with all below it."""
     tree, columns, units = books.queues, books.ledger.by_queue, _by_resource(books)
     size, total, asks = len(tree), books.ledger.total.copy(), books.rows
     held, pending = columns.held[:size].copy(), columns.pending[:size].copy()
@@ -236,7 +236,7 @@ def _queues(books: Books) -> Callable[[], Families]:
 
 
 def _apps(books: Books) -> Callable[[], Families]:
-    """Applications that have not ended, by YARN's id; the series of the others go away."""
+    """Return the source of applications' series: those that have not ended, by YARN's id."""
     columns, cluster_ts, now = books.ledger.apps, books.cluster_ts, books.now
     live = [app for app in books.app_at if app is not None]
     rows = [

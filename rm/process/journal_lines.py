@@ -38,14 +38,14 @@ NO_LINE = Line(-1, -1, {})
 
 
 def line_of(number: int, record: Record, place: int = 0) -> bytes:
-    """The line of a record; `place` is its position in its batch."""
+    """Return the line of a record; `place` is its position in its batch."""
     named = f"{number}+{place}" if place else str(number)
     text = f"{named} {json.dumps(record, separators=(',', ':'))}".encode()
     return b"%08x %b\n" % (zlib.crc32(text), text)
 
 
 def parsed(line: bytes) -> Line:
-    """A line without its newline; `NO_LINE` where it does not fit its checksum."""
+    """Return a parsed line without its newline; `NO_LINE` where it does not fit its checksum."""
     try:
         if line[8:9] != b" " or b"%08x" % zlib.crc32(line[9:]) != line[:8]:
             return NO_LINE
@@ -60,7 +60,7 @@ def parsed(line: bytes) -> Line:
 
 
 def sound(data: bytes) -> Sound:
-    """The records from the beginning on, each in its place."""
+    """Return the records from the beginning on, each in its place."""
     records: list[Record] = []
     size = 0
     for line in data.split(b"\n")[:-1]:
@@ -73,7 +73,7 @@ def sound(data: bytes) -> Sound:
 
 
 def problem_of(data: bytes, kept: Sound) -> str:
-    """Why what follows the sound records cannot be what a crash left; empty: it can."""
+    """Return why what follows the sound records cannot be what a crash left; empty: it can."""
     place, number = kept.size, len(kept.records)
     *lines, last = data[place:].split(b"\n")
     for position, line in enumerate(lines):
@@ -92,7 +92,7 @@ def problem_of(data: bytes, kept: Sound) -> str:
 
 
 def _left_out(data: bytes, first: int, end: int, written: int) -> bool:
-    """Whether data[first:end] has zeros: whole sectors, also from `written` on, or to the end."""
+    """Return whether data[first:end] has zeros: whole sectors, from `written` on, or to the end."""
     runs = list(_ZEROS.finditer(data, first, end))
     for run in runs:
         if run.end() == len(data):

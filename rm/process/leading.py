@@ -45,7 +45,7 @@ class Standing(Enum):
 
 
 def now_s() -> float:
-    """A clock that nobody sets and that counts while the machine sleeps, s."""
+    """Return a clock that nobody sets and that counts while the machine sleeps, s."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -100,7 +100,7 @@ class Leadership:
 
     @property
     def suspended_s(self) -> float:
-        """For how long it has not led for certain, s."""
+        """Return for how long it has not led for certain, s."""
         return max(0.0, now_s() - self._until_s)
 
     # -- life --------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Leadership:
         self._until_s = began_s + min(self._lease_s, left_s) * (1 - MARGIN)
 
     def _away(self, why: str) -> float:
-        """etcd does not answer: nobody can be told that they lead, this one neither."""
+        """Return etcd does not answer: nobody can be told that they lead, this one neither."""
         if self.standing is Standing.LEADER and now_s() >= self._until_s:
             self._set(Standing.SUSPENDED, why)
         elif self.standing is not Standing.LEADER:

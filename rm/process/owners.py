@@ -48,7 +48,7 @@ class Owners:
     def hear(
         self, lane: Lane, message: Any, now_s: float, *, shown: bool = True
     ) -> NodeAnswered | bool:
-        """Whether a message of a node may pass; an answer: it may not, and that is why.
+        """Return whether a message of a node may pass; where it may not, the answer that says why.
 
         `now_s`: monotonic wall clock. `shown`: the stream showed the node's token.
         """
@@ -79,7 +79,7 @@ class Owners:
         return False
 
     def hear_idle(self, lane: Lane, names: Sequence[str], now_s: float) -> list[str]:
-        """Those of the nodes that are heard on a stream, as `hear` would find.
+        """Return those of the nodes that are heard on a stream, as `hear` would find.
 
         A stream that may speak for a node no more, as another one showed its token, does not keep
         the node by it.
@@ -93,7 +93,7 @@ class Owners:
         return own
 
     def closed(self, lane: Lane) -> None:
-        """A stream is gone: its nodes are whose who comes."""
+        """Release the nodes of a stream that is gone to whichever stream they come on next."""
         for name in self._on.pop(lane, ()):
             if self._of[name].lane is lane:
                 del self._of[name]

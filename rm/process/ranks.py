@@ -25,7 +25,7 @@ END_S = 3.0  # one that stepped down and has not ended by then is ended
 
 
 def etcd_settings(settings: RmSettings) -> EtcdSettings | None:
-    """Where the shared store is; None: there is none. Raises InputError naming the setting."""
+    """Return where the shared store is, None if nowhere; raises InputError naming the setting."""
     if not settings.store:
         return None
     return settings_of(
@@ -73,7 +73,7 @@ class Ranks:
         return self.serves and self.leadership.may_answer
 
     def refusal(self) -> tuple[str, str]:
-        """Why nothing is answered here, and the leader's address."""
+        """Return why nothing is answered here, and the leader's address."""
         standing, leader = self.leadership.standing, self._leader
         if standing is Standing.STANDBY:
             return f"{self.address} stands by: {self.leadership.reason}", leader
@@ -83,7 +83,7 @@ class Ranks:
         return f"{self.address} cannot say whether it leads: {why}", ""
 
     def report(self) -> ManagerReport:
-        """What it says of itself."""
+        """Return what it says of itself."""
         now = self.leadership
         leads = now.standing in (Standing.LEADER, Standing.SUSPENDED)
         reason = now.reason
@@ -101,13 +101,13 @@ class Ranks:
     # -- life --------------------------------------------------------------------------------------
 
     def listens(self, address: str) -> None:
-        """Know where this manager listens."""
+        """Note where this manager listens."""
         self._listens = address
         self.address = self._advertise or address
 
     @property
     def places(self) -> dict[str, str]:
-        """Where it listens, by the flag that says so."""
+        """Return where it listens, by the flag that says so."""
         return {"--port": self._listens, "--metrics-port": self._process.metrics_address}
 
     def start(self) -> None:
@@ -123,7 +123,7 @@ class Ranks:
         await self._elected.wait()
 
     def take_over(self, fresh_ts: int, rotate_s: float) -> tuple[EtcdJournal, int, Keys, Save]:
-        """The journal, the cluster's start and the keys; called on a thread, once it leads.
+        """Return the journal, the cluster's start and the keys; called on a thread, once it leads.
 
         Raises LeadershipLostError where it leads no longer.
         """
@@ -137,7 +137,7 @@ class Ranks:
                 self._wait()
 
     def read(self, journal: EtcdJournal) -> list[Record]:
-        """Every record; as `take_over`."""
+        """Return every record, read on a thread as in `take_over`."""
         while True:
             try:
                 return journal.read()
@@ -145,7 +145,7 @@ class Ranks:
                 self._wait()
 
     def _unsure(self) -> str:
-        """Why nothing may be written now; empty: it may."""
+        """Return why nothing may be written now; empty: it may."""
         if self.may_order:
             return ""
         return self.leadership.reason or "nobody can say whether this manager leads"

@@ -111,28 +111,28 @@ class ManagerService(Outside):
         add_master_service(server, self._from_masters, self._closed, gate, lambda: self._stamp)
 
     def attach(self, shell: Shell, trust: Trust) -> None:
-        """From now on what arrives goes to the core; before, it is dropped."""
+        """Send what arrives from now on to the core; before, it is dropped."""
         self._trust = trust
         self._shell = shell
 
     def user_of(self, text: str) -> tuple[Role, str]:
-        """Whose token a user's is; raises InputError."""
+        """Return the role and name of a user's token; raises InputError."""
         if self._trust is _NOBODY:
             raise InputError("token", "cannot be checked here: another Resource Manager leads")
         return self._trust.keys.true_user(text, time.time())
 
     @property
     def life(self) -> int:
-        """Of this manager, once it serves; the first being 1."""
+        """Return the number of this manager's life once it serves, the first being 1."""
         return self._stamp[1]
 
     @property
     def refusing(self) -> str:
-        """Why nothing new is accepted; empty: it is."""
+        """Return why nothing new is accepted; empty: it is."""
         return self._refusing or self._suspended
 
     def suspend(self, reason: str) -> None:
-        """Accept nothing, for a reason; or, with an empty one, again."""
+        """Accept nothing new for a reason, or everything again where it is empty."""
         self._suspended = reason
 
     # -- in ----------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class ManagerService(Outside):
                 shell.post(MANAGER, message)
 
     def _admits(self, lane: Lane, message: Any, now_s: float) -> bool:
-        """Whether a node's message may go to the core; if not, its sender is told what it needs."""
+        """Return whether a node's message may go to the core; else say what its sender lacks."""
         error = rules.problem_of(message, self._d)
         if error is None and (problem := self._trust.node_problem(lane, message)):
             error = InputError("node_id", problem)
@@ -184,8 +184,8 @@ class ManagerService(Outside):
         return False
 
     def _from_idle(self, lane: Lane, told: IdleTold, now_s: float) -> None:
-        """Beats that say nothing: what is no word of this stream's own nodes is looked at as a
-        whole heartbeat would be.
+        """Post idle beats; for nodes not yet of this stream,
+        check each as a whole heartbeat would be.
         """
         assert self._shell is not None
         hearing = Hearing(
@@ -221,7 +221,7 @@ class ManagerService(Outside):
         self._behind.setdefault(lane, set()).add(address)
 
     def _forget(self, address: Address) -> None:
-        """A master that is gone for good; should it speak again, its route is learned again."""
+        """Forget the route to a master that is gone for good; it would be learned again."""
         lane = self._routes.pop(address, None)
         if lane is not None:
             self._behind.get(lane, set()).discard(address)
@@ -263,7 +263,7 @@ class ManagerService(Outside):
             self._reading.discard(address)
 
     async def watch(self, after: int = 0) -> AsyncIterator[tuple[int, list[str]]]:
-        """Batches of facts as JSON, each with the number of its first, from now on.
+        """Yield batches of facts as JSON, each with the number of its first, from now on.
 
         `after`: the kept facts with larger numbers come first; 0: none. Raises InputError for one
         watcher too many, and for one that reads more slowly than facts come.
@@ -296,7 +296,7 @@ class ManagerService(Outside):
     # -- out ---------------------------------------------------------------------------------------
 
     def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
-        """Group by stream, so that a round's messages to one process leave in one batch."""
+        """Send messages grouped by stream: a round's messages to one process leave in one batch."""
         self._process.flush()
         if not self._stamp[1]:  # what this life says comes after its start was persisted
             self._stamp = self._trust.stamp
@@ -334,7 +334,7 @@ class ManagerService(Outside):
                 watcher.put(line)
 
     def stalled(self, reason: str) -> None:
-        """The journal takes nothing: what would change something is refused until it does."""
+        """Refuse changes while the journal takes nothing; an empty reason ends it."""
         self._refusing = reason
         text = "1 while the state cannot be written and submissions are refused"
         self._process.exposition.gauge("weft_store_stalled", text, float(bool(reason)))
@@ -348,11 +348,11 @@ class ManagerService(Outside):
             self._process.log.info("the state can be written again")
 
     def may_pass(self, to: Address) -> bool:
-        """The answers to reads."""
+        """Return whether a message answers a read: it may leave before the journal is written."""
         return to in self._reading
 
     def failed(self, core: Address, error: Exception) -> None:
-        """A manager whose books may be wrong must not go on: the journal brings it back."""
+        """End the process: with books that may be wrong it must not go on; the journal restores."""
         self._process.log.error("the core failed", exc_info=error)
         self._process.end(error)
 
@@ -379,7 +379,7 @@ class _Watcher:
         self._wake.set()
 
     async def take(self) -> tuple[int, list[str]]:
-        """The number of the first fact, and the facts."""
+        """Return the number of the first fact, and the facts."""
         if self._kept:
             first, count = self._next, min(len(self._kept), BATCH_MAX)
             self._next += count

@@ -73,7 +73,7 @@ class State:
 
 
 def from_folder(settings: RmSettings, now_ms: int) -> State:
-    """The state in the folder of the settings, or an empty one that nothing keeps."""
+    """Return the state in the folder of the settings, or an empty one that nothing keeps."""
     folder = settings.state_dir
     journal = None if folder is None else Journal(Path(folder), compact)
     cluster_ts = now_ms if journal is None else journal.cluster_ts(now_ms)

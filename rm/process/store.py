@@ -63,7 +63,8 @@ class Journal:
         self.dropped = ""  # what `read` left out, if anything
 
     def cluster_ts(self, fresh: int) -> int:
-        """The start of the cluster, ms since the epoch: `fresh` the first time, then always that.
+        """Return the start of the cluster, ms since the epoch: `fresh` the first time,
+        then always that.
 
         Ids of applications keep their names over restarts.
         """
@@ -88,7 +89,8 @@ class Journal:
         return fresh
 
     def read(self) -> list[Record]:
-        """Every durable record, oldest first; compacts the file on the way where there is room.
+        """Return every durable record, oldest first;
+        compacts the file on the way where there is room.
 
         Raises WeftError for a line that is no record or not in its place: the file was damaged.
         """
@@ -198,7 +200,7 @@ class Journal:
         return StoreUnavailableError(f"cannot write {self._path}: {error.strerror}")
 
     def _records(self) -> tuple[list[Record], bool]:
-        """All records, and whether the version is an earlier one; raises WeftError for damage."""
+        """Return all records, and whether the version is an earlier one; WeftError for damage."""
         try:
             data = self._path.read_bytes()
         except OSError as error:
@@ -291,7 +293,7 @@ class Journal:
 
 
 def header_of(name: str) -> bytes:
-    """The first line of a journal: its version, and a name of its own."""
+    """Return the first line of a journal: its version, and a name of its own."""
     return line_of(0, {_HEADER: VERSION, _NAME: name})
 
 
@@ -313,7 +315,7 @@ def _only_ours(path: Path, mode: int) -> None:
 
 
 def _lock(path: Path) -> int:
-    """Two managers on one journal would destroy it."""
+    """Lock the journal, as two managers on one would destroy it; return the open file."""
     import fcntl
 
     try:

@@ -40,7 +40,7 @@ Save = Callable[[Keys], str]
 
 
 def shared_keys(journal: EtcdJournal, rotate_s: float) -> tuple[Keys, Save]:
-    """The keys that managers share, or new ones, and how to keep them; raises WeftError.
+    """Return the keys that managers share, or new ones, and how to keep them; raises WeftError.
 
     To keep them answers why that cannot be done now.
     """
@@ -68,7 +68,7 @@ def shared_keys(journal: EtcdJournal, rotate_s: float) -> tuple[Keys, Save]:
 
 
 def open_keys(folder: Path | None, rotate_s: float) -> tuple[Keys, Save]:
-    """The keys in a state folder, or new ones, and how to keep them; raises InputError.
+    """Return the keys in a state folder, or new ones, and how to keep them; raises InputError.
 
     To keep them answers why that cannot be done now (a full disk); empty: they are kept. Keys that
     are not hold all the same, until the manager ends.
@@ -134,7 +134,7 @@ class Trust:
     # -- asking ------------------------------------------------------------------------------------
 
     def show(self, lane: Lane, shown: Shown, refuse: Callable[[InputError], None]) -> None:
-        """A stream shows tokens: from now on it may speak for what they name."""
+        """Let a stream that shows tokens speak for what they name from now on."""
         for token in shown.tokens:
             try:
                 claim = self.keys.true(token, time.time())
@@ -147,7 +147,7 @@ class Trust:
                 refuse(error)
 
     def attempt_problem(self, lane: Lane, attempt: AttemptId) -> str:
-        """Why a stream may not speak for an attempt; empty: it may.
+        """Return why a stream may not speak for an attempt; empty: it may.
 
         For a master that its job brought along speaks the gateway. An attempt of no application is
         told so by the core.
@@ -162,7 +162,7 @@ class Trust:
         return f"no token of attempt {attempt} was shown"
 
     def node_problem(self, lane: Lane, message: Any) -> str:
-        """Why a stream may not speak for a message's node; empty: it may, or may register it."""
+        """Return why a stream may not speak for a message's node; empty: it may (register)."""
         name, who = message.node_id, lane.who
         if name in lane.subjects:
             return ""
@@ -177,7 +177,7 @@ class Trust:
         return ""
 
     def bind(self, lane: Lane, name: NodeId) -> None:
-        """From now on this stream, and no other, speaks for a node."""
+        """Let this stream, and no other, speak for a node from now on."""
         old = self._bound.get(name)
         if old is not None:
             old.subjects.pop(name, None)
@@ -195,7 +195,7 @@ class Trust:
     # -- giving ------------------------------------------------------------------------------------
 
     def along(self, message: Any) -> list[Shown | KeysTold]:
-        """What goes before a message on its stream."""
+        """Return what goes before a message on its stream."""
         now_s = time.time()
         if isinstance(message, ContainersGranted):
             granted = [(c.container_id, c.node_id) for c in containers_of(message.containers)]
@@ -214,14 +214,16 @@ class Trust:
     def _of_containers(
         self, held: list[tuple[ContainerId, NodeId]], attempt: AttemptId
     ) -> list[Shown | KeysTold]:
-        """Tokens of containers for an attempt, which may not be the one they were granted to."""
+        """Return tokens of containers for an attempt, perhaps not the one they were granted to."""
         now_s, sign = time.time(), self.keys.container
         if not held:
             return []
         return [Shown(tuple(sign(n, node, now_s, attempt=attempt) for n, node in held))]
 
     def _held(self, attempt: AttemptId) -> list[tuple[ContainerId, NodeId]]:
-        """What the application of an attempt holds, with the nodes; of one that is over nothing."""
+        """Return what the application of an attempt holds, with nodes;
+        nothing for one that is over.
+        """
         app = self._books.apps.get(app_of_attempt(attempt))
         if app is None or app.attempt is None or app.attempt.attempt_id != attempt:
             return []
@@ -237,11 +239,11 @@ class Trust:
         return [sign(one.container_id, one.node_id, now_s, Kind.LOG) for one in reports]
 
     def of_node(self, node: NodeId) -> list[Shown | KeysTold]:
-        """A node's token and keys."""
+        """Return a node's token and keys."""
         return [Shown((self.keys.node(node, time.time()),)), self.keys.of_node(node)]
 
     def renewed(self, address: Address) -> list[Shown | KeysTold]:
-        """What a node or master is given when there is a new key."""
+        """Return what a node or master is given when there is a new key."""
         kind, _, name = address.partition(":")
         if kind == "node":
             return self.of_node(name)

@@ -35,7 +35,7 @@ _NODE, _TASKS = "warm", 3
 
 
 def warm(matcher: Matcher, types: ResourceTypes) -> int:
-    """Run a job of three tasks through a manager of its own; answers how many were granted.
+    """Run a job of three tasks through a manager of its own; return how many were granted.
 
     Pass a throwaway `matcher`: its state is modified. Costs the loading of the kernels from
     the disk, or their compilation where nothing was kept.

@@ -25,7 +25,7 @@ _LOOK_MAX = 256  # nodes with room for which the matcher is asked, each ask and 
 
 
 def application(books: Books, app: App) -> Explanation:
-    """The reasons of each pending stage, and of each that was never asked for.
+    """Return the reasons of each pending stage, and of each that was never asked for.
 
     The answer is worked out anew from the rules that decide (`filter_kernels`, the gate, and the
     matcher itself), not kept while deciding: what stood in the way at the last match is not what
@@ -102,12 +102,12 @@ class _Found:
         self.texts: dict[str, int] = {}
 
     def tell(self, mask: np.ndarray | int, step: int, text: str) -> None:
-        """The nodes of `mask` have this reason."""
+        """Set this reason for the nodes of `mask`."""
         self.step[mask] = step
         self.why[mask] = self.texts.setdefault(text, len(self.texts))
 
     def merge(self, other: "_Found") -> None:
-        """Where `other` came further, its reason holds."""
+        """Take the reasons of `other` where it came further."""
         numbers = [self.texts.setdefault(text, len(self.texts)) for text in other.texts]
         if numbers:
             further = other.step > self.step
@@ -115,7 +115,7 @@ class _Found:
             self.step[further] = other.step[further]
 
     def counts(self) -> Counter[str]:
-        """Nodes by reason."""
+        """Return how many nodes have each reason."""
         told = self.why[self.step >= 0]
         nodes = np.bincount(told, minlength=len(self.texts)).tolist()
         return Counter({text: n for text, n in zip(self.texts, nodes, strict=True) if n})
@@ -124,7 +124,7 @@ class _Found:
 def _reasons_of(
     books: Books, app: App, entries: list[AskEntry], answers: dict[int, Match]
 ) -> Counter[str]:
-    """One reason a node: that of the ask of the stage that came furthest there."""
+    """Return one reason a node: that of the ask of the stage that came furthest there."""
     found = _Found(books.ledger.node_count)
     for entry in entries:
         found.merge(_reasons(books, app, entry, answers))
@@ -139,7 +139,7 @@ def _reasons_of(
 
 
 def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match]) -> _Found:
-    """One reason a node, the first that holds in the order of the filter."""
+    """Return one reason a node, the first that holds in the order of the filter."""
     columns, n = books.ledger.nodes, books.ledger.node_count
     found = _Found(n)
     reason, lacks = blocked(books, entry, columns.available)
@@ -160,8 +160,8 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
 
 
 def why_not_on(books: Books, slot: int, entry: AskEntry) -> str:
-    """What keeps a pending ask off a node slot, as `application` says it; "": nothing did, it was
-    outscored or its turn had not come.
+    """Return what keeps a pending ask off a node slot, as `application` says it; "": nothing did,
+    it was outscored or its turn had not come.
     """
     found = _reason_on(books, slot, entry)
     if found:
@@ -172,7 +172,7 @@ def why_not_on(books: Books, slot: int, entry: AskEntry) -> str:
 
 
 def _reason_on(books: Books, slot: int, entry: AskEntry) -> str:
-    """What the filter says of one node, "" where it is open to the ask."""
+    """Return what the filter says of one node, "" where it is open to the ask."""
     if entry.ask.gang:
         return "waiting for room for the whole gang"
     reason, lacks = blocked(books, entry, books.ledger.nodes.available)
@@ -180,13 +180,13 @@ def _reason_on(books: Books, slot: int, entry: AskEntry) -> str:
 
 
 def _said(books: Books, entry: AskEntry, reason: int, lacks: int) -> str:
-    """A reason of the filter in words; "" for OPEN, and for a node that is not in service."""
+    """Return a reason of the filter in words; "" for OPEN, and for a node not in service."""
     label = f"without label {entry.ask.label}" if entry.ask.label else "has a label"
     return WORDS.get(reason, "").format(label=label, resource=books.types.names[lacks])
 
 
 def _of_gang(books: Books, entry: AskEntry) -> Counter[str]:
-    """Why a gang waits: one reason for all of it, over the nodes in service."""
+    """Return why a gang waits: one reason for all of it, over the nodes in service."""
     gang = gangs.of_entry(books, entry)
     need, capacity = gangs.need_of(books, gang), capacity_of(books)
     size, up = int(need.wanted.sum()), int(books.ledger.nodes.up[: books.ledger.node_count].sum())
@@ -206,7 +206,7 @@ def _of_gang(books: Books, entry: AskEntry) -> Counter[str]:
 
 
 def _of_match(books: Books, slot: int, entry: AskEntry, answers: dict[int, Match]) -> str:
-    """What the matcher would do on a node now; it is asked as a heartbeat would ask it."""
+    """Return what the matcher would do on a node now; it is asked as a heartbeat would ask it."""
     answer = answers.get(slot)
     if answer is None:
         answer = answers[slot] = books.matcher.would_match(books.view, slot, books.now)
@@ -227,7 +227,7 @@ def _of_match(books: Books, slot: int, entry: AskEntry, answers: dict[int, Match
 
 
 def _limit(books: Books, app: App, entry: AskEntry) -> str:
-    """Which limit of its queues or user the ask would pass, if any."""
+    """Return which limit of its queues or user the ask would pass, if any."""
     full = limit_of(books.view, app.slot, entry.demand)
     if full == ADMITTED:
         return ""

@@ -22,7 +22,7 @@ def page(
     key: Callable[[Item], str],
     limit: int = 0,
 ) -> Page[Report]:
-    """Reports of the first items, as many as fit; `next` is the key of the last, if more follow."""
+    """Return reports of the first items that fit; `next` is the last one's key if more follow."""
     most = min(limit or ITEMS_MAX, ITEMS_MAX)
     found: list[Report] = []
     size, last = 0, ""
@@ -39,7 +39,7 @@ def page(
 
 
 def weight(report: ApplicationReport | NodeReport | ContainerReport) -> int:
-    """The most bytes that a report may take on the wire."""
+    """Return the most bytes that a report may take on the wire."""
     texts: tuple[str, ...]
     if isinstance(report, ApplicationReport):
         texts = (
@@ -57,7 +57,7 @@ def weight(report: ApplicationReport | NodeReport | ContainerReport) -> int:
 
 
 def number_of(token: str, below: int = 2**63) -> int:
-    """The number in a token; raises InputError where there is none, or one never given out."""
+    """Return the number in a token; raises InputError for none, or one never given out."""
     # int() takes more: " 1_0", "+1", digits of other scripts
     if re.fullmatch(r"0|[1-9][0-9]{0,18}", token) and int(token) < below:
         return int(token)

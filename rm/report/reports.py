@@ -42,7 +42,7 @@ HELD, ENDED = "h", "e"  # what the token of a page of containers begins with
 
 
 def application(books: Books, app: App, *, stages: bool = False) -> ApplicationReport:
-    """One application's report."""
+    """Return the report of one application."""
     attempt, ledger = app.attempt, books.ledger
     held = app.slot >= 0
     amounts = ledger.apps.held[app.slot].tolist() if held else [0.0] * len(books.types)
@@ -81,7 +81,7 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
 
 
 def pending_by_stage(app: App) -> dict[int, int]:
-    """Containers asked for and not granted, by stage position."""
+    """Return containers asked for and not granted, by stage position."""
     pending: Counter[int] = Counter()
     if app.attempt is not None:
         for entry in app.attempt.entries.values():
@@ -108,7 +108,8 @@ def _stages(app: App) -> tuple[StageReport, ...]:
 def applications(
     books: Books, request: ListApplications, caller: Caller = TRUSTED
 ) -> Page[ApplicationReport]:
-    """A page of the applications that match: the newest not listed yet, in order of submission.
+    """Return a page of the applications that match: the newest not listed yet,
+    in order of submission.
 
     It tells a caller of no application that it may not see.
     """
@@ -137,7 +138,7 @@ def applications(
 
 
 def nodes(books: Books, request: ListNodes) -> Page[NodeReport]:
-    """A page of the nodes in the given states, in order of their slots."""
+    """Return a page of the nodes in the given states, in order of their slots."""
     columns, names = books.ledger.nodes, books.types.mapping
 
     def report(node: Node) -> NodeReport:
@@ -166,12 +167,12 @@ def nodes(books: Books, request: ListNodes) -> Page[NodeReport]:
 
 
 def dominant(held: Floats, total: Floats) -> float:
-    """The largest share of any resource."""
+    """Return the largest share of any resource."""
     return float((held / np.where(total > 0, total, np.inf)).max(initial=0.0))
 
 
 def queue(books: Books, slot: int) -> QueueReport:
-    """A queue's report with all below it."""
+    """Return a queue's report with all below it."""
     counts = Counter(
         (above, app.state is AppState.RUNNING)
         for app in books.app_at
@@ -203,13 +204,13 @@ def _queue(
 
 
 def _most_apps(books: Books, slot: int) -> int:
-    """How many applications a queue takes that have not ended; 0: any number."""
+    """Return how many applications that have not ended a queue takes; 0: any number."""
     leaf = books.settings.queue_apps_max if books.queues.is_leaf[slot] else 0
     return int(books.queues.max_applications[slot]) or leaf
 
 
 def metrics(books: Books) -> ClusterMetrics:
-    """Counts over the whole cluster."""
+    """Return counts over the whole cluster."""
     names, columns = books.types.mapping, books.ledger.nodes
     n = books.ledger.node_count
     up = columns.up[:n]
@@ -231,7 +232,7 @@ def metrics(books: Books) -> ClusterMetrics:
 
 
 def containers(books: Books, app: App, request: ListContainers) -> Page[ContainerReport]:
-    """A page of an application's containers: those held, then the last ended, the newest first."""
+    """Return a page of an application's containers: held ones, then ended ones, newest first."""
     held = sorted(number for attempt in app.attempts for number in attempt.holdings)
     ended = _ended_last(app)
     which, last = request.page[:1], request.page[1:]
@@ -258,7 +259,7 @@ def containers(books: Books, app: App, request: ListContainers) -> Page[Containe
 
 
 def _ended_last(app: App) -> list[tuple[Holding, ContainerEnd, float]]:
-    """The containers that ended last, each by itself, the newest first."""
+    """Return the containers that ended last, each by itself, the newest first."""
     rows: list[tuple[Holding, ContainerEnd, float]] = []
     for holding, end, ended_s in reversed(app.closed):
         for one in reversed(ends_of(end)):

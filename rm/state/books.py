@@ -46,7 +46,7 @@ class Pace:
         self.count = 0
 
     def note(self, duration_s: float, count: int) -> None:
-        """`count` identical containers were granted."""
+        """Learn that `count` identical containers of an estimated duration were granted."""
         seen = self.count
         self.count = seen = (seen if seen < 100 else 100) + count
         self.mean_s += count / seen * (duration_s - self.mean_s)
@@ -133,13 +133,13 @@ class Books:
         self._rooms_at = -1
 
     def owe_node(self, node: Node) -> None:
-        """Its next answer has something for a node."""
+        """Note that the next answer to a node has something for it."""
         self.dirty_nodes[node.node_id] = node
         if self.on_owed is not None:
             self.on_owed(node.node_id)
 
     def owe_attempt(self, attempt: Attempt) -> None:
-        """Its next answer has something for a master."""
+        """Note that the next answer to a master has something for it."""
         self.dirty_attempts[attempt.attempt_id] = attempt
         if self.on_owed is not None:
             self.on_owed(attempt.attempt_id)
@@ -150,14 +150,14 @@ class Books:
         return bool(self.waiting) or self.rows.live > 0
 
     def must_keep_nodes(self, now: float) -> bool:
-        """Whether a gang may fit, or it is time to look for asks that starve, before a match."""
+        """Return whether a gang may fit, or it is time to look for starving asks."""
         matching = self.matching
         if self.rows.gangs and matching.gangs_due:
             return True
         return now >= matching.reserve_at
 
     def demand_of_master(self, job: Job) -> Vector:
-        """What the container of a job's master holds, in the types' order."""
+        """Return what the container of a job's master holds, in the types' order."""
         if job.master is None:
             return self.master_vector
         vector = self.types.vector(job.master.demand)
@@ -175,7 +175,7 @@ class Books:
             self.records.append(record)
 
     def rarely(self, point: str) -> bool:
-        """Whether the fault search wants a rare path taken here."""
+        """Return whether the fault search wants a rare path taken here."""
         buggify = self.settings.buggify
         return buggify is not None and buggify(point)
 
@@ -193,17 +193,17 @@ class Books:
         return out
 
     def outbox(self) -> Outbox[Any, Any]:
-        """An outbox whose numbers were never used by an earlier life of the manager."""
+        """Return an outbox whose numbers were never used by an earlier life of the manager."""
         settings = self.settings
         first = first_number(self.epoch)
         return Outbox(settings.resend_after_s, first, lossless=settings.lossless)
 
     def label_bit(self, label: str) -> int:
-        """The bit that an ask's label needs, 0 for none; one that no node ever had uses up none."""
+        """Return the bit that an ask's label needs, 0 for none; unknown labels take no bit."""
         return self.labels.get(label, UNKNOWN_LABEL)
 
     def label_mask(self, labels: tuple[str, ...]) -> int:
-        """The bits of a node's labels together; raises InputError beyond 62 labels on all nodes."""
+        """Return the bits of a node's labels; raises InputError beyond 62 labels on all nodes."""
         fresh = [label for label in dict.fromkeys(labels) if label not in self.labels]
         if fresh:
             if len(self.labels) - 1 + len(fresh) > LABELS_MAX:
@@ -227,11 +227,11 @@ class Books:
                 del self.labels[label]
 
     def _relabel(self) -> None:
-        """Pending asks follow a change of the labels' bits."""
+        """Update pending asks after a change of the labels' bits."""
         self.rows.relabel(self.label_bit)
 
     def share_of(self, app: App) -> Vector:
-        """What an application may count on now."""
+        """Return what an application may count on now."""
         if self._shares[0] != self.matching.version:
             self._shares = (self.matching.version, self.matcher.shares(self.view, self.now))
         shares = self._shares[1]
@@ -240,7 +240,7 @@ class Books:
         return tuple(shares[app.slot].tolist())
 
     def headroom_of(self, app: App) -> Vector:
-        """What its queue's limits and the cluster leave an application."""
+        """Return what its queue's limits and the cluster leave an application."""
         if self._rooms_at != self.matching.version:
             self._rooms_at = self.matching.version
             self._rooms.clear()
@@ -254,7 +254,7 @@ class Books:
         return room
 
     def _runs(self, slot: int) -> Runs:
-        """What runs on a node; most policies never ask, so it is kept from the first time on."""
+        """Return what runs on a node, kept from the first call on (most policies never ask)."""
         node = self.node_at[slot]
         runs = node.runs
         if runs is None:
@@ -265,7 +265,7 @@ class Books:
 
 
 def _least(types: ResourceTypes, wanted: Mapping[str, float]) -> Vector:
-    """The least that a container may have, in the cluster's types; never nothing."""
+    """Return the least that a container may have, in the cluster's types; never nothing."""
     least = types.vector({name: amount for name, amount in wanted.items() if name in types.names})
     return least if any(least) else (LEAST,) + (0.0,) * (len(types) - 1)
 

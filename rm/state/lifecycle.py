@@ -256,5 +256,5 @@ REPORTED = {AppState.FINISHING: "FINISHED", AppState.KILLING: "KILLED"}
 
 
 def reported(state: AppState) -> str:
-    """The state that clients are told: what is decided and stored is final for them."""
+    """Return the state that clients are told: what is decided and stored is final for them."""
     return REPORTED.get(state, state.name)

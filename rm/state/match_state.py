@@ -33,15 +33,15 @@ class MatchState:
         self.reserve_at = 0.0  # when to look for starving asks next
 
     def changed(self) -> None:
-        """Something may be placed that could not be before."""
+        """Note that something may be placed that could not be before."""
         self.version += 1
 
     def begin_pass(self) -> None:
-        """A pass over all nodes begins: it was not cut short so far."""
+        """Begin a pass over all nodes, not cut short so far."""
         self.cut = False
 
     def end_pass(self) -> None:
-        """A pass over all nodes is done; one that was cut short is not taken for fruitless."""
+        """End a pass over all nodes; one that was cut short does not count as fruitless."""
         self.matched_at = -1 if self.cut else self.version
 
     @property

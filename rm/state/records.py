@@ -92,7 +92,7 @@ class Holding:
         self.ended_node = False  # its node's process ended under it
 
     def part(self, number: ContainerId) -> "Holding":
-        """One container of a run."""
+        """Return one container of a run."""
         one = Holding(
             number, self.node, self.attempt, self.entry, self.demand, self.vector, self.started_s,
             self.state,
@@ -128,7 +128,7 @@ class Holdings:
         return iter(self.by_id)
 
     def keys(self) -> KeysView[ContainerId]:
-        """The ids."""
+        """Return the ids."""
         return self.by_id.keys()
 
     def __setitem__(self, number: ContainerId, holding: Holding) -> None:
@@ -149,19 +149,19 @@ class Holdings:
             del held[number]
 
     def peek(self, number: ContainerId) -> Holding | None:
-        """A container, or the run that it is part of."""
+        """Return a container, or the run that it is part of."""
         return self.by_id.get(number)
 
     def runs(self) -> ItemsView[ContainerId, Holding]:
-        """Every id with what `peek` finds."""
+        """Return every id with what `peek` finds."""
         return self.by_id.items()
 
     def once(self) -> Iterable[Holding]:
-        """Every container, or run of them, once: for those who only look."""
+        """Return every container, or run of them, once: for callers that only look."""
         return dict.fromkeys(self.by_id.values())
 
     def get(self, number: ContainerId) -> Holding | None:
-        """A container by itself."""
+        """Return a container by itself."""
         held = self.by_id.get(number)
         if held is not None and held.count > 1:
             self._take_apart(held)
@@ -176,12 +176,12 @@ class Holdings:
         return held
 
     def values(self) -> ValuesView[Holding]:
-        """Every container by itself."""
+        """Return every container by itself."""
         self._take_all_apart()
         return self.by_id.values()
 
     def items(self) -> ItemsView[ContainerId, Holding]:
-        """Every container by itself, with its id."""
+        """Return every container by itself, with its id."""
         self._take_all_apart()
         return self.by_id.items()
 
