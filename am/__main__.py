@@ -59,7 +59,7 @@ async def single(settings: AmSettings) -> None:
 
 
 def _token(file: Path) -> bytes:
-    """The attempt's token; its file is for nobody else, and goes. Raises InputError."""
+    """Return the attempt's token and delete its file, a secret. Raises InputError."""
     try:
         token = file.read_bytes()
         file.unlink()

@@ -103,7 +103,7 @@ class AskBook:
         self._outbox.put(BLACKLIST, nodes)
 
     def received(self, response_id: int, acks: tuple[int, ...]) -> None:
-        """A response arrived: acknowledge it, and forget the requests that it acknowledges."""
+        """Acknowledge a response, and forget the requests that it acknowledges."""
         if self._lossless:
             return
         self._acks.append(response_id)
@@ -111,7 +111,7 @@ class AskBook:
             self._outbox.acknowledge(acks)
 
     def restart(self) -> None:
-        """The manager forgot everything: every row begins again under a new id."""
+        """Ask for every row again under a new id, as a restarted manager knows none."""
         rows, self.rows = self.rows, {}
         self._dirty.clear()
         self._acks.clear()
@@ -133,7 +133,7 @@ class AskBook:
         remaining_work: float,
         remaining_path_s: float,
     ) -> ContainersAsked:
-        """The next request: changed asks, releases, acknowledgements; also the heartbeat."""
+        """Return the next request: changed asks, releases, acknowledgements; also the heartbeat."""
         put = self._outbox.put
         self._whole_gangs()
         for row in self._dirty.values():
@@ -163,7 +163,7 @@ class AskBook:
         )  # fmt: skip
 
     def _whole_gangs(self) -> None:
-        """A gang's asks are told in one message, so that the manager never sees a part of it."""
+        """Mark all asks of a changed gang, so that the manager hears of it in one message."""
         stages = {row.lot.stage for row in self._dirty.values() if row.lot.gang}
         if not stages:
             return
@@ -172,7 +172,7 @@ class AskBook:
                 self._dirty[ask_id] = row
 
     def check(self) -> None:
-        """Rows and lots agree; raises InvariantError."""
+        """Raise InvariantError unless rows and lots agree."""
         for ask_id, row in self.rows.items():
             if row.ask_id != ask_id or row.wanted < 0 or row.granted < 0:
                 raise InvariantError(f"ask {ask_id} is broken")

@@ -120,7 +120,7 @@ class ApplicationMaster:
             self._work.check()
 
     def history_record(self) -> Mapping[str, Mapping[str, float]]:
-        """What this run adds to the history of its job's key (`am.estimates.merge_history`)."""
+        """Return what this run adds to its job's history key (`am.estimates.merge_history`)."""
         return self._work.state.estimates.record() if self._work is not None else {}
 
     # -- registering and planning ------------------------------------------------------------------
@@ -181,7 +181,7 @@ class ApplicationMaster:
         self._out.append(SetTimer(self._heartbeat_s, HEARTBEAT))
 
     def _accepted_again(self, event: AttemptAccepted, now: float) -> None:
-        """The manager restarted and took the attempt back; it journalled what was finished."""
+        """Go on after a restart of the manager, which took the attempt back and tells its ends."""
         work = self._work
         if work is None:
             return
@@ -238,7 +238,7 @@ class ApplicationMaster:
             self._out.append(SetTimer(delay_s, WAKE))
 
     def _containers_granted(self, event: ContainersGranted, now: float) -> None:
-        """The manager's answer to a request, in both paces.
+        """Handle the manager's answer to a request, in both paces.
 
         `resync` says that the manager does not know this attempt's asks: it restarted. The answer
         is to register anew, once, whichever copy of that word comes first; while that lasts nothing

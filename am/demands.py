@@ -28,7 +28,7 @@ class Demands:
         self._seen: dict[int, tuple[int, Vector]] = {}  # tasks measured, the most of each resource
 
     def of(self, lot: Lot) -> Vector:
-        """What one task of a lot is believed to need, absolute."""
+        """Return what one task of a lot is believed to need, absolute."""
         if self._over <= 0:
             return lot.demand
         found = self._believed.get(lot.number)
@@ -54,6 +54,6 @@ class Demands:
             self._believed[lot.number] = found
 
     def too_little(self, lot: Lot) -> None:
-        """A task ran out of memory: begin again with the over-estimate."""
+        """Return to the over-estimate for a lot of which a task ran out of memory."""
         self._believed.pop(lot.number, None)
         self._seen.pop(lot.number, None)

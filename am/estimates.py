@@ -82,15 +82,15 @@ class Estimates:
         self._spent.append(factor * weight)
 
     def _growth(self, input_mb: float) -> float:
-        """How much more input this run has than the past one; 1 where either is unknown."""
+        """Return how much more input this run has than the past one; 1 where either is unknown."""
         return self._job.input_mb / input_mb if input_mb > 0 and self._job.input_mb > 0 else 1.0
 
     def known(self, stage: int) -> bool:
-        """Whether anything but the deliberate over-estimate is known of a stage."""
+        """Return whether anything but the deliberate over-estimate is known of a stage."""
         return self._weight[stage] > 0
 
     def duration_s(self, stage: int) -> float:
-        """The believed mean duration of a stage's tasks."""
+        """Return the believed mean duration of a stage's tasks."""
         return self.base_s[stage] * self.factor[stage]
 
     def observe(self, stage: int, declared_s: float, run_s: float) -> bool:
@@ -110,7 +110,7 @@ class Estimates:
         return True
 
     def applied(self) -> Job:
-        """The job as a planner should see it: believed durations where they differ."""
+        """Return the job as a planner should see it: believed durations where they differ."""
         stages = []
         for position, stage in enumerate(self._job.stages):
             factor = self.factor[position]
@@ -126,7 +126,7 @@ class Estimates:
         return replace(self._job, stages=tuple(stages))
 
     def record(self) -> dict[str, dict[str, float]]:
-        """What this run adds to the history of its key, as plain data by stage name."""
+        """Return what this run adds to the history of its key, as plain data by stage name."""
         return {
             stage.name: {
                 "run_s": self.runs_s[position] / self.finished[position],
@@ -139,7 +139,7 @@ class Estimates:
 
 
 def merge_history(history: History, key: str, record: Table) -> Json:
-    """The history with one more run of a key; the newest run counts for half."""
+    """Return the history with one more run of a key; the newest run counts for half."""
     merged = {name: {s: dict(p) for s, p in past.items()} for name, past in history.items()}
     stages = merged.setdefault(key, {})
     for name, seen in record.items():

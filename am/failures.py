@@ -35,7 +35,7 @@ class NodeFailures:
         return len(self._bad) > self._share_max * self._nodes
 
     def count(self, node: NodeId) -> bool:
-        """One more failed task on a node; True when the nodes that are avoided change by it."""
+        """Count a failed task on a node; return True when the avoided nodes change by it."""
         failures = self._counts[node] = self._counts.get(node, 0) + 1
         if failures < self._failures_max or node in self._bad:
             return False
@@ -44,7 +44,7 @@ class NodeFailures:
         return not ignored and (not self.ignored or len(self._bad) > 1)
 
     def failures_on(self, node: NodeId) -> int:
-        """Failed tasks of a node so far."""
+        """Return how many tasks failed on a node so far."""
         return self._counts.get(node, 0)
 
 
@@ -66,7 +66,7 @@ class Refusals:
         return self.count >= REFUSED_MIN and now - self._since_s >= self._patience_s
 
     def why(self, node: NodeId, error: str, now: float) -> str:
-        """Why a job failed that could start nothing, in one line."""
+        """Return why a job failed that could start nothing, in one line."""
         return (
             f"nothing could be started for {now - self._since_s:.0f} s: {self.count} starts in a "
             f"row were refused, the last by {node} ({error})"
@@ -83,14 +83,14 @@ class NodeEnds:
         self._ends: dict[tuple[int, int], list[NodeId]] = {}
 
     def count(self, stage: int, task: int, node: NodeId) -> tuple[NodeId, ...]:
-        """One more; answers the nodes when they are too many."""
+        """Count one more node that ended under a task; return the nodes when they are too many."""
         nodes = self._ends.setdefault((stage, task), [])
         nodes.append(node)
         return tuple(nodes) if 0 < self._most <= len(nodes) else ()
 
 
 def blame(stage: str, task: int, nodes: tuple[NodeId, ...], text: str) -> str:
-    """Why a job failed whose task took its nodes along, in one line."""
+    """Return why a job failed whose task took its nodes along, in one line."""
     return (
         f"stage {stage!r} task {task} ended with its node {len(nodes)} times "
         f"({', '.join(nodes)}), which it may have caused; the last: {text}"
@@ -100,7 +100,7 @@ def blame(stage: str, task: int, nodes: tuple[NodeId, ...], text: str) -> str:
 def diagnose(
     stage: str, task: int, attempts: int, node: NodeId, outcome: Outcome, exit_code: int, text: str
 ) -> str:
-    """Why a job failed, in one line: stage, task, attempts, the last exit code and message."""
+    """Return why a job failed, in one line: stage, task, attempts, last exit code and message."""
     how = "out of memory, " if outcome is Outcome.OUT_OF_MEMORY else ""
     detail = f": {text}" if text else ""
     return (

@@ -25,11 +25,11 @@ class Gangs:
         self._book = book
 
     def awaits_parents(self, lot: Lot) -> bool:
-        """Whether the lot is part of a gang of which some task cannot start yet."""
+        """Return whether the lot is part of a gang of which some task cannot start yet."""
         return lot.gang and WAITING in self._progress.stages[lot.stage].state
 
     def hold_back(self) -> None:
-        """Before an asker looks: a gang is shown whole, or not while some of it cannot start."""
+        """Show askers a gang whole, or not at all while some of it cannot start."""
         changed = self._progress.changed
         for position in self.stages:
             stage = self._progress.stages[position]
@@ -67,7 +67,7 @@ class Gangs:
         avoided: Collection[NodeId],
         ended: Collection[ContainerId],
     ) -> set[int]:
-        """Stages of which not every granted container can be used: then none of them is."""
+        """Return stages of which not every granted container can be used: then none of them is."""
         found: set[int] = set()
         for container in containers:
             row = self._book.rows.get(container.ask_id)

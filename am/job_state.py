@@ -88,7 +88,7 @@ class JobState:
         self.judge()
 
     def follow_share(self, share: Vector) -> None:
-        """The job's share changed."""
+        """Take a changed share; askers that follow it look again."""
         if share and share != self.share:
             self.share = share
             self.review = self.review or self.follows_share
@@ -99,15 +99,15 @@ class JobState:
             self.book.blacklist(tuple(sorted(self.nodes.avoided)))
 
     def judge(self) -> None:
-        """The job has succeeded once every task has."""
+        """Decide that the job has succeeded once every task has."""
         if self.progress.done and self.verdict is None:
             self.verdict = (True, "")
 
     # -- containers that come to nothing -----------------------------------------------------------
 
     def refused(self, node: NodeId, error: str, now: float) -> None:
-        """A node that has less room than the manager believes, or that takes no tokens, is as bad
-        as one that fails tasks. Where no node takes them there is no end but this.
+        """Count a node that has less room than the manager believes, or that takes no tokens, like
+        one that fails tasks. Where no node takes them, the job fails.
         """
         untrusting = error.startswith(NO_TOKEN)
         if untrusting and self.refusals.one_more(now) and self.verdict is None:
@@ -125,7 +125,7 @@ class JobState:
         self.notes.append(Remark("warning", text))
 
     def give_up(self, held: Held) -> None:
-        """A container that never runs its task; the task is ready again."""
+        """Give up a container that never runs its task; the task is ready again."""
         self.launcher.unanswered.pop(held.key, None)
         del self.launcher.held[held.key]
         self.book.release(held.container_id)
@@ -135,7 +135,7 @@ class JobState:
     # -- ends of tasks -----------------------------------------------------------------------------
 
     def succeeded(self, held: Held, run_s: float) -> None:
-        """A task is done: others of its stage are expected to last as it did."""
+        """Finish a task; others of its stage are then expected to last as it did."""
         stage, task = held.stage, held.task
         if task in stage.copies:
             self._stop_copies(stage, task)
@@ -156,7 +156,7 @@ class JobState:
         self.progress.rescale(stage, self.estimates.factor[lot.stage] - factor)
 
     def failed(self, held: Held, end: ContainerEnd) -> None:
-        """A task failed of itself: it is tried again, elsewhere if need be, until it was often."""
+        """Count a task's own failure; it is tried again, elsewhere if need be, up to a limit."""
         stage, task = held.stage, held.task
         self.progress.failed += 1
         failures = stage.failures[task] = stage.failures.get(task, 0) + 1
@@ -171,7 +171,8 @@ class JobState:
             self.verdict = (False, why)
 
     def ended_node(self, held: Held, why: str, now: float) -> None:
-        """The node that ran a task ended: after too many the task is taken for the cause.
+        """Count the end of the node that ran a task:
+        after too many the task is taken for the cause.
 
         One that had run for long is not: nodes end now and then.
         """
@@ -184,7 +185,7 @@ class JobState:
             self.verdict = (False, blame(name, held.task, nodes, why))
 
     def unknown_ended(self, end: ContainerEnd) -> None:
-        """A doubled end, one that overtook its grant, or one of an earlier attempt's tasks."""
+        """Handle an unknown container's end: doubled, before its grant, or an earlier attempt's."""
         attempt = attempt_of_container(end.container_id)
         if end.outcome is Outcome.SUCCEEDED and end.stage >= 0 and end.container_id in self.seen:
             # its node was thought to be lost, and came back with it
@@ -200,14 +201,14 @@ class JobState:
             self.finish_early(FinishedTask(end.stage, end.task, end.run_s))
 
     def finish_early(self, done: FinishedTask) -> None:
-        """A task is done that was to run, or runs: nothing more of it needs to."""
+        """Finish a task that runs or was still to run: its copies are stopped."""
         if not self.progress.finish_early(done.stage, done.task):
             return
         self._stop_copies(self.progress.stages[done.stage], done.task)
         self.judge()
 
     def _stop_copies(self, stage: StageProgress, task: int) -> None:
-        """The first copy to finish wins; the others are stopped.
+        """Stop all other copies of a task once the first has finished.
 
         But for those in a reusable container (`Held.size`), where no task can be stopped alone:
         what runs twice there runs to its end.

@@ -94,7 +94,7 @@ class Truth:
         reusable: Vector = (),
         tasks: tuple[int, ...] = (),
     ) -> TaskLaunch:
-        """The order for one task; `remote` when its preferred nodes do not include the node.
+        """Return the order for one task; `remote` when its preferred nodes do not include the node.
 
         `reusable`: what the container holds, when it outlives the task. `tasks`: of a run, which
         only plain ones make.
@@ -130,7 +130,7 @@ class Order:
         self.tasks = [held.task]
 
     def takes(self, held: Held) -> bool:
-        """Whether another task is one more of these."""
+        """Return whether another task is one more of these."""
         first = self.held
         return (
             held.container_id == first.container_id + len(self.tasks)
@@ -231,7 +231,7 @@ class Launcher:
         self.asked[container_id] = (node, now)
 
     def answered(self, container_id: ContainerId) -> None:
-        """A node answered for a container as a whole."""
+        """Note that a node answered for a container as a whole."""
         self.stopped.pop(container_id, None)
         self.asked.pop(container_id, None)
 

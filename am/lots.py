@@ -76,7 +76,7 @@ class Lot:
         self.declared_s: float | Sequence[float] = 0.0  # of each task, or by task number
 
     def declared_of(self, task: int) -> float:
-        """The declared duration of a task of the lot, s."""
+        """Return the declared duration of a task of the lot, s."""
         own = self.declared_s
         return own if isinstance(own, float) else own[task]
 
@@ -104,7 +104,7 @@ def build_lots(
     base_s: Sequence[float],
     limits: LotLimits,
 ) -> list[list[Lot]]:
-    """The lots of every stage, numbered; without a plan, breadth first by hop count."""
+    """Return the lots of every stage, numbered; without a plan, breadth first by hop count."""
     levels = max(1, min(limits.levels_per_stage, limits.levels_per_job // len(job.stages)))
     rank = None if plan is None else _ranks(plan.order)
     fallback = level_scores(job) if plan is None else []
@@ -133,7 +133,7 @@ def build_lots(
 
 
 def level_scores(job: Job) -> list[float]:
-    """priScore by stage of plain breadth first order (docs/rules.md, rule 68): hop count first."""
+    """Return priScore by stage of breadth first order (docs/rules.md, rule 68): hop count first."""
     hops = [0] * len(job.stages)
     for position in job.topological_order():
         hops[position] = max((hops[p] + 1 for p, _ in job.parents_of(position)), default=0)
@@ -153,7 +153,7 @@ def _declared(stage: Stage, base_s: float) -> float | list[float]:
 
 
 def _groups(stage: Stage, types: ResourceTypes) -> dict[tuple[Vector, Preference], Sequence[int]]:
-    """Tasks of a stage by demand and preference."""
+    """Return the tasks of a stage by demand and preference."""
     if not stage.overrides:
         return {(types.vector(stage.demand), stage.prefer): range(stage.tasks)}
     groups: dict[tuple[Vector, Preference], list[int]] = {}
@@ -168,7 +168,7 @@ def _groups(stage: Stage, types: ResourceTypes) -> dict[tuple[Vector, Preference
 
 
 def _ranks(order: Ints) -> Ints:
-    """The position of every task in the preferred order."""
+    """Return the position of every task in the preferred order."""
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     return rank

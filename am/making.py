@@ -28,7 +28,7 @@ class MasterParts:
         history: History,
         dress: Callable[[Asker | HoldAsker], Asker | HoldAsker] | None = None,
     ) -> ApplicationMaster:
-        """A new master; `dress` may wrap its asker, whose decisions it must not change."""
+        """Return a new master; `dress` may wrap its asker, whose decisions it must not change."""
         decider = asker(self.asker, self.asker_options)
         return ApplicationMaster(
             self.attempt_id,

@@ -78,7 +78,7 @@ class StageProgress:
         return self.finished == self.tasks
 
     def place_of(self, task: int) -> tuple[Lot, int]:
-        """The lot and rank of a task."""
+        """Return the lot and rank of a task."""
         if self.lot_of is None or self.rank_of is None:
             return self.lots[0], task
         return self.lot_of[task], self.rank_of[task]
@@ -201,7 +201,7 @@ class Progress:
         return max(self.work, 0.0) if unstarted else 0.0
 
     def rescale(self, stage: StageProgress, change: float) -> None:
-        """The belief about a stage's durations changed by so much of the declared ones."""
+        """Apply a change of the belief about a stage's durations, in parts of the declared ones."""
         self.work += change * stage.work
 
     def mark(self, lot: Lot) -> None:
@@ -266,7 +266,7 @@ class Progress:
         return tasks
 
     def begin(self, stage: StageProgress, tasks: Collection[int]) -> None:
-        """Tasks that are ready run already, in containers of an earlier attempt."""
+        """Begin tasks that are ready and run already, in containers of an earlier attempt."""
         lots: dict[int, Lot] = {}
         for task in tasks:
             stage.state[task] = RUNNING
@@ -282,7 +282,7 @@ class Progress:
         self.changed.update(lots)
 
     def give_back(self, stage: StageProgress, task: int) -> None:
-        """A running copy ended without success: the task is ready again unless one still runs."""
+        """Return a task to ready whose copy ended without success, unless another copy runs."""
         if stage.state[task] != RUNNING:
             return
         if task in stage.copies:
@@ -319,7 +319,7 @@ class Progress:
         self.changed[lot.number] = lot
 
     def finish(self, stage: StageProgress, task: int) -> bool:
-        """A running task succeeded; False when it was done already."""
+        """Finish a running task; return False when it was done already."""
         if stage.state[task] != RUNNING:
             return False
         if task in stage.copies:
@@ -331,7 +331,7 @@ class Progress:
         return True
 
     def finish_run(self, stage: StageProgress, tasks: Sequence[int]) -> None:
-        """Running tasks without copies succeeded."""
+        """Finish running tasks without copies."""
         count, state = len(tasks), stage.state
         for task in tasks:
             state[task] = DONE
@@ -347,7 +347,7 @@ class Progress:
             self._completed(stage)
 
     def finish_early(self, position: int, task: int) -> bool:
-        """A task that this attempt did not start is done (an earlier attempt's); False if known."""
+        """Finish a task that this attempt did not start; return False if that was known."""
         if not (0 <= position < len(self.stages) and 0 <= task < self.stages[position].tasks):
             return False
         stage = self.stages[position]
@@ -376,7 +376,7 @@ class Progress:
             self._completed(stage)
 
     def _pass_on(self, stage: StageProgress, task: int) -> None:
-        """A task is done: what waits for it alone, and not for its whole stage, waits no more."""
+        """Release what waits for this task alone, and not for its whole stage."""
         for child in stage.chain_children:
             children = one_to_one_children(stage.tasks, self.stages[child].tasks, task)
             self._advance(self.stages[child], children)
@@ -393,7 +393,7 @@ class Progress:
                 self._open(child)
 
     def _open(self, stage: StageProgress) -> None:
-        """Nothing blocks the whole stage any more."""
+        """Make the tasks of a stage ready once nothing blocks it as a whole."""
         state, missing = stage.state, stage.missing
         if missing is None and not stage.finished and not any(state):
             stage.state = bytearray([READY]) * stage.tasks
@@ -411,7 +411,7 @@ class Progress:
                 self.changed[lot.number] = lot
 
     def _advance(self, child: StageProgress, children: Sequence[int]) -> None:
-        """A parent task of these tasks, over an edge that is no barrier, is done."""
+        """Count down the parents of these tasks over an edge that is no barrier."""
         missing = child.missing
         if missing is None:
             return
@@ -429,7 +429,7 @@ class Progress:
     # -- the books ---------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Counters, heaps and states agree; raises InvariantError."""
+        """Raise InvariantError unless counters, heaps and states agree."""
         for stage in self.stages:
             _check_stage(stage)
         if self.finished != sum(stage.finished for stage in self.stages):

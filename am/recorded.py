@@ -113,11 +113,11 @@ class RecordedLauncher:
         self._starts.append(number)
 
     def answered(self, number: ContainerId) -> None:
-        """Its node has the order."""
+        """Note that a container's node has the order."""
         self._unanswered.pop(number, None)
 
     def drop(self, number: ContainerId) -> Running | None:
-        """It is held no longer; None: it was not."""
+        """Forget a container and return it; None: it was not held."""
         self._unanswered.pop(number, None)
         return self.held.pop(number, None)
 
@@ -161,7 +161,7 @@ class Book:
         self._acks: list[int] = []
 
     def row(self, ask_id: int) -> Row | None:
-        """The request of an ask id; None: of an earlier life of the manager."""
+        """Return the request of an ask id; None for an earlier life of the manager."""
         place = ask_id - self._first
         return self.rows[place] if 0 <= place < len(self.rows) else None
 
@@ -181,13 +181,13 @@ class Book:
         self.outbox.put(number, number)
 
     def received(self, response_id: int, acks: tuple[int, ...]) -> None:
-        """A response arrived."""
+        """Note a response and what it acknowledges."""
         if not self._lossless:
             self._acks.append(response_id)
             self.outbox.acknowledge(acks)
 
     def restart(self) -> None:
-        """The manager forgot everything: what is outstanding is asked for under new ids."""
+        """Ask under new ids for what is outstanding, as a restarted manager knows nothing."""
         self.outbox.clear()
         self._acks.clear()
         self._first += len(self.rows)
@@ -197,7 +197,7 @@ class Book:
                 self.say(row)
 
     def take(self, now: float) -> tuple[int, tuple[int, ...], list[Ask], list[ContainerId]]:
-        """The next request's number, acknowledgements, asks and releases."""
+        """Return the next request's number, acknowledgements, asks and releases."""
         number, items = self.outbox.take(now)
         acks, self._acks = tuple(self._acks), []
         asks = [item for item in items if isinstance(item, Ask)]
@@ -214,7 +214,7 @@ class NoEstimates:
     """Nothing is estimated, so nothing is learned."""
 
     def record(self) -> Mapping[str, Mapping[str, float]]:
-        """What this run adds to a history."""
+        """Return nothing: a recorded master estimates nothing."""
         return {}
 
 
@@ -229,10 +229,10 @@ class RecordedState:
         self.estimates = NoEstimates()
 
     def follow_share(self, share: Vector) -> None:
-        """What the job may count on is nothing to a recorded master."""
+        """Do nothing: a recorded master ignores its share."""
 
     def finish_early(self, done: FinishedTask) -> None:
-        """An open job has no tasks."""
+        """Do nothing: an open job has no tasks."""
 
 
 class RecordedWork:
@@ -263,7 +263,7 @@ class RecordedWork:
     # -- time --------------------------------------------------------------------------------------
 
     def adopt(self, plan: Plan | None) -> None:
-        """There is nothing to plan."""
+        """Do nothing: there is nothing to plan."""
 
     def settle(self, now: float) -> float | None:
         """Say what is due; answers when the next is, s from now."""
@@ -290,10 +290,10 @@ class RecordedWork:
         return max(0.0, min(due) - now) if due else None
 
     def wake(self) -> None:
-        """Something is due: `settle` sees what."""
+        """Do nothing: `settle` sees what is due."""
 
     def consult(self, now: float) -> float | None:
-        """Nothing is decided."""
+        """Return None: there is nothing to decide."""
         return None
 
     # -- the manager -------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class RecordedWork:
         return not (self._news or self.book.outbox.owes or self.launcher.waits)
 
     def message(self, now: float) -> ContainersAsked:
-        """The next request; also the heartbeat."""
+        """Return the next request; it is also the heartbeat."""
         self._news = False
         number, acks, asks, releases = self.book.take(now)
         told = self._now_told
@@ -319,11 +319,11 @@ class RecordedWork:
         )  # fmt: skip
 
     def restart(self, now: float) -> None:
-        """The manager restarted and knows no ask any more."""
+        """Ask again, as a restarted manager knows no ask."""
         self.book.restart()
 
     def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
-        """The containers held, with their nodes."""
+        """Return the containers held, with their nodes."""
         return tuple((number, one.node) for number, one in self.launcher.held.items())
 
     # -- containers --------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ class RecordedWork:
             self.launcher.start(number, running, now)
 
     def start_answered(self, event: StartAnswered, now: float) -> None:
-        """What was refused is wanted elsewhere."""
+        """Want elsewhere what was refused."""
         for item in event.items:
             for number in range(item.container_id, item.container_id + item.count):
                 self.launcher.answered(number)
@@ -355,13 +355,13 @@ class RecordedWork:
                     self._lost(number)
 
     def tasks_ended(self, event: TasksEnded, now: float) -> None:
-        """Ends inside reusable containers: none are held here."""
+        """Do nothing: no reusable containers are held here."""
 
     def preempted(self, notices: tuple[Preemption, ...]) -> None:
-        """Containers are about to be taken back: they are wanted again once they are."""
+        """Do nothing: containers that are taken back are wanted again once they end."""
 
     def ended(self, end: ContainerEnd, now: float) -> None:
-        """A container ended."""
+        """Handle the end of a container, or of a run of them."""
         for one in ends_of(end):
             self._seen.add(one.container_id)
             if one.outcome is not Outcome.SUCCEEDED:
@@ -372,7 +372,7 @@ class RecordedWork:
                 self._ended_s = now
 
     def _lost(self, number: ContainerId) -> None:
-        """It was not held to its end: another one is wanted for as long."""
+        """Want another container for as long, as this one was not held to its end."""
         running = self.launcher.drop(number)
         if running is None:
             return
@@ -387,7 +387,7 @@ class RecordedWork:
         self.launcher.stop_all()
 
     def speculate(self, now: float) -> None:
-        """No second copies."""
+        """Do nothing: there are no second copies."""
 
     def check(self) -> None:
         """Raise InvariantError where the counts contradict each other."""

@@ -30,7 +30,7 @@ class RemainingPath:
         self._value = 0.0
 
     def longest_s(self, stages: Sequence[StageProgress], factor: Sequence[float]) -> float:
-        """The longest remaining path, s; `factor` is belief over declaration, by stage."""
+        """Return the longest remaining path, s; `factor` is belief over declaration, by stage."""
         key = (sum(stage.complete for stage in stages), *factor)
         if key != self._key:
             self._key = key

@@ -75,13 +75,13 @@ class HoldingWork:
         self.state.adopt(None)
 
     def consult(self, now: float) -> float | None:
-        """Nothing is asked for but what `settle` decided."""
+        """Return None: nothing is asked for but what `settle` decided."""
         return None
 
     # -- deciding ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """The asker's time has come."""
+        """Have `settle` consult the asker, whose time has come."""
         self._due = True
 
     def settle(self, now: float) -> float | None:
@@ -225,7 +225,7 @@ class HoldingWork:
         return self.book.silent and not (self.launcher.waits or self._due)
 
     def message(self, now: float) -> ContainersAsked:
-        """The next request; remaining work and path are of the available stages only."""
+        """Return the next request; remaining work and path are of the available stages only."""
         progress, factor = self.progress, self.estimates.factor
         path_s = max(
             (self.estimates.duration_s(lot.stage) for lot in self._waiting.values()),
@@ -242,7 +242,7 @@ class HoldingWork:
         )
 
     def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
-        """The containers held, with their nodes."""
+        """Return the containers held, with their nodes."""
         pooled = tuple((pooled.container_id, pooled.node) for pooled in self.pool.values())
         waiting = [one.container for one in self.takeover.kept.values()]
         waiting += self.takeover.waiting.values()
@@ -250,13 +250,14 @@ class HoldingWork:
         return (*pooled, *alone, *((one.container_id, one.node_id) for one in waiting))
 
     def _alone(self) -> list[Held]:
-        """Tasks of gangs: each has a container of its own, as all of a gang starts at once."""
+        """Return tasks of gangs: each has its own container, as all of a gang start at once."""
         if not self.gangs.stages:
             return []
         return [held for held in self.launcher.held.values() if not held.size]
 
     def restart(self, now: float) -> None:
-        """The manager restarted; containers that no node was seen to run are given up.
+        """Ask again after a restart of the manager;
+        give up containers that no node was seen to run.
 
         So are those that were given back before, as that may not have been heard. And ends of tasks
         may have been lost on their way through the manager: the nodes know them.
@@ -317,7 +318,7 @@ class HoldingWork:
             self._due = True
 
     def start_answered(self, event: StartAnswered, now: float) -> None:
-        """What was answered runs; a container that refuses is given up."""
+        """Note what a node runs; give up a container that it refuses."""
         self.progress.now = now
         if self.gangs.stages or self.takeover.waiting:
             self.single.start_answered(event, now)
@@ -341,7 +342,7 @@ class HoldingWork:
     # -- ends --------------------------------------------------------------------------------------
 
     def tasks_ended(self, event: TasksEnded, now: float) -> None:
-        """Ends of tasks, and the use of their containers."""
+        """Handle ends of tasks, and the use of their containers."""
         self.progress.now = now
         for use in event.container_use:
             pooled = self.pool.get(use.container_id)
@@ -352,7 +353,7 @@ class HoldingWork:
             self._task_ended(end, now)
 
     def ended(self, end: ContainerEnd, now: float) -> None:
-        """A container ended, or a run of them: tasks of a gang."""
+        """Handle the end of a container, or of a run of them (tasks of a gang)."""
         if end.tasks:
             self.progress.now = now  # when what waited for them became ready
             self._due = True
@@ -361,7 +362,7 @@ class HoldingWork:
                 self._container_ended(one, now)
 
     def _container_ended(self, end: ContainerEnd, now: float) -> None:
-        """A container ended, or one of its tasks if the end names it."""
+        """Handle the end of a container, or of one of its tasks if the end names it."""
         self.progress.now = now
         if end.container_id in self.launcher.held:  # of a gang
             self.single.ended(end, now)
@@ -424,7 +425,7 @@ class HoldingWork:
             self.progress.give_back(held.stage, held.task)
 
     def preempted(self, notices: tuple[Preemption, ...]) -> None:
-        """No task begins in a container that goes, and one that is idle goes at once."""
+        """Start no task in a container that is taken back; one that is idle goes at once."""
         for notice in notices:
             pooled = self.pool.get(notice.container_id)
             if pooled is not None:
@@ -432,7 +433,7 @@ class HoldingWork:
                 self._due = True
 
     def speculate(self, now: float) -> None:
-        """No copies: a task in a pool cannot be stopped alone, so one could not win."""
+        """Do nothing: a task in a pool cannot be stopped alone, so no copy could win."""
 
     def stop_all(self) -> None:
         """Order the end of every container."""

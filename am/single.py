@@ -26,7 +26,7 @@ _SUCCEEDED: Final = Outcome.SUCCEEDED
 
 
 def _answered(item: ItemAnswer, waiting: Mapping[Hashable, Held]) -> Iterable[Hashable]:
-    """The containers that an answer is for, at most as many as wait for one."""
+    """Return the containers that an answer is for, at most as many as wait for one."""
     numbers = range(item.container_id, item.container_id + item.count)
     if item.count > len(waiting) + 1:
         return [key for key in waiting if isinstance(key, int) and key in numbers]
@@ -118,7 +118,7 @@ class SingleTasks:
         return True
 
     def granted_late(self, container_id: ContainerId, ask_id: int) -> None:
-        """A doubled grant, or one that its own end overtook: then another is wanted."""
+        """Want another container where a grant is doubled or its own end overtook it."""
         if container_id not in self.state.ended_first:
             return
         self.state.ended_first.discard(container_id)
@@ -127,7 +127,7 @@ class SingleTasks:
             self.progress.mark(row.lot)
 
     def _other_lot(self, lot: Lot) -> Lot:
-        """Another lot of the stage that the container serves as well; the same if there is none."""
+        """Return another lot of the stage that the container serves as well; the same if none."""
         for other in self.progress.stages[lot.stage].lots:
             if other.ready and other.demand == lot.demand:
                 self.progress.mark(other)  # less is wanted there now
@@ -137,7 +137,7 @@ class SingleTasks:
     # -- what nodes answer -------------------------------------------------------------------------
 
     def start_answered(self, event: StartAnswered, now: float) -> None:
-        """What was refused runs elsewhere."""
+        """Run elsewhere what was refused; follow tasks of containers that are taken over."""
         state = self.state
         if self.takeover.waiting and state.planned:
             found = self.takeover.answered(event)
@@ -159,12 +159,12 @@ class SingleTasks:
                     state.refusals.count = 0
 
     def taken_over(self) -> None:
-        """The asker looks again once nothing is left to be taken over."""
+        """Have the asker look again once nothing is left to be taken over."""
         if not self.takeover.waiting:
             self.state.review = True
 
     def _begin(self, found: Found, now: float) -> None:
-        """Tasks, by stage, that already run in containers of an earlier attempt are followed."""
+        """Follow tasks, by stage, that already run in containers of an earlier attempt."""
         for position, tasks in found.items():
             stage = self.progress.stages[position]
             self.progress.begin(stage, [task for _, task in tasks])
@@ -178,7 +178,7 @@ class SingleTasks:
     # -- ends --------------------------------------------------------------------------------------
 
     def ended(self, end: ContainerEnd, now: float) -> None:
-        """A container ended; ends are counted once."""
+        """Handle a container's end; each is counted once."""
         state = self.state
         if self.takeover.waiting:
             self.takeover.ended(end.container_id)
@@ -200,8 +200,8 @@ class SingleTasks:
             state.review = True
 
     def run_succeeded(self, end: ContainerEnd) -> bool:
-        """Like tasks ended alike: what `ended` does with each; False, and nothing is done, where
-        one of them is not what it was granted for, or has copies.
+        """Finish identical tasks that ended alike, as `ended` would each; return False, and do
+        nothing, where one of them is not what it was granted for, or has copies.
         """
         first, tasks, all_held = end.container_id, end.tasks, self.launcher.held
         held = all_held.get(first)

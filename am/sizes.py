@@ -15,7 +15,7 @@ UNIFORM: Mapping[str, float] = {"task": 0.0, "p75": 0.75, "p90": 0.9, "largest":
 
 
 def totals(machines: Machines, types: int) -> Vector:
-    """C: the capacity of all machines together; zeros where there is none (all nodes lost)."""
+    """Return C, the capacity of all machines together; zeros where all nodes are lost."""
     return tuple(
         float(sum(capacity[r] * count for capacity, count in machines)) for r in range(types)
     )
@@ -50,7 +50,7 @@ def size_containers(
 
 
 def pool_size(option: Wanted, job: Job, types: ResourceTypes, machines: Machines) -> Vector:
-    """The size of containers that a job keeps: as `container_size`, or uniform (`UNIFORM`).
+    """Return the size of containers that a job keeps: as `container_size`, or uniform (`UNIFORM`).
 
     Zeros, so that each task's own size decides, where no machine could hold a uniform one.
     """
@@ -63,7 +63,7 @@ def pool_size(option: Wanted, job: Job, types: ResourceTypes, machines: Machines
 def container_size(
     option: Mapping[str, float] | float | str, types: ResourceTypes, machines: Machines
 ) -> Vector:
-    """A container's capacity: named amounts, or a part in (0, 1] of the smallest machine."""
+    """Return a container's size: named amounts, or a part in (0, 1] of the smallest machine."""
     if isinstance(option, Mapping):
         amounts = {n: read_amount(a, f"asker.container.{n}") for n, a in option.items()}
         return types.vector(amounts, "asker.container")
@@ -78,7 +78,7 @@ def container_size(
 
 
 def pool_max(size: Vector, machines: Machines) -> int:
-    """|P|: how many containers of a size the machines hold together; at least 1."""
+    """Return |P|: how many containers of a size the machines hold together; at least 1."""
     count = 0
     for capacity, machines_alike in machines:
         ratios = [c / s for c, s in zip(capacity, size, strict=True) if s > 0]
@@ -87,12 +87,12 @@ def pool_max(size: Vector, machines: Machines) -> int:
 
 
 def at_least(size: Vector, demand: Vector) -> Vector:
-    """The elementwise larger of both."""
+    """Return the elementwise larger of both."""
     return tuple(max(s, d) for s, d in zip(size, demand, strict=True))
 
 
 def uniform_size(choice: str, job: Job, types: ResourceTypes) -> Vector:
-    """One container size for all tasks of a job, absolute, shape (d,); zeros for `task`.
+    """Return one container size for all tasks of a job, absolute, shape (d,); zeros for `task`.
 
     Of every resource the least amount that so many of the tasks need at most (`UNIFORM`): Hive on
     Tez has one container size for all vertices of a query.
@@ -117,7 +117,7 @@ def uniform_size(choice: str, job: Job, types: ResourceTypes) -> Vector:
 
 
 def _ranked(amounts: list[tuple[float, int]], rank: int) -> float:
-    """The amount at a rank, from 1, among amounts that occur so many times each."""
+    """Return the amount at a rank, from 1, among amounts with so many occurrences each."""
     passed = 0
     for amount, count in sorted(amounts):
         passed += count
@@ -127,7 +127,7 @@ def _ranked(amounts: list[tuple[float, int]], rank: int) -> float:
 
 
 def seen_of(size: Vector, names: Sequence[str], types: ResourceTypes) -> Vector:
-    """A container's size as it is asked for by a master that sees these resources only."""
+    """Return a container's size as asked for by a master that sees only these resources."""
     for name in names:
         if name not in types.names:
             known = ", ".join(types.names)
@@ -139,7 +139,7 @@ def seen_of(size: Vector, names: Sequence[str], types: ResourceTypes) -> Vector:
 
 
 def held_by_some(size: Vector, machines: Machines) -> bool:
-    """Whether a machine can hold a container of this size, when empty."""
+    """Return whether a machine can hold a container of this size, when empty."""
     return any(
         all(s <= c * (1 + TOLERANCE) for s, c in zip(size, capacity, strict=True))
         for capacity, count in machines

@@ -61,7 +61,7 @@ class Takeover:
         return None
 
     def answered(self, event: StartAnswered) -> Found:
-        """A node says what runs in its containers. Return the tasks to follow, by stage."""
+        """Take a node's answer about its containers; return the tasks to follow, by stage."""
         found: dict[int, list[tuple[Container, int]]] = {}
         taken: set[tuple[int, int]] = set()
         for container_id, told in self._told(event.items).items():
@@ -75,7 +75,7 @@ class Takeover:
         return found
 
     def _told(self, items: Iterable[ItemAnswer]) -> Mapping[ContainerId, list[ItemAnswer]]:
-        """What is said of containers that are waited for."""
+        """Return what is said of containers that are waited for."""
         told: dict[ContainerId, list[ItemAnswer]] = {}
         for item in items:
             if item.container_id in self.waiting:
@@ -83,12 +83,12 @@ class Takeover:
         return told
 
     def _may_run(self, told: Sequence[ItemAnswer], stage: int, task: int) -> bool:
-        """Whether a container is one for a single task, and that one is still to be run."""
+        """Return whether a container is for a single task that is still to be run."""
         reusable = any(item.granted for item in told)  # an asker of another kind left it
         return not reusable and self.state_of(stage, task) == READY
 
     def ended(self, container_id: ContainerId) -> None:
-        """A container's end was told."""
+        """Forget a container that ended."""
         self.refused.discard(container_id)
         if self.waiting.pop(container_id, None) is not None:
             self._launcher.answered(container_id)
@@ -101,7 +101,7 @@ class Takeover:
         self._launcher.answered(container_id)
 
     def state_of(self, stage: int, task: int) -> int:
-        """How far a task is; -1: there is none."""
+        """Return how far a task is; -1 if there is none."""
         stages = self._progress.stages
         if not (0 <= stage < len(stages) and 0 <= task < stages[stage].tasks):
             return -1
@@ -160,16 +160,16 @@ class PoolTakeover(Takeover):
         return stage in self._gangs and super()._may_run(told, stage, task)
 
     def knows(self, container_id: ContainerId) -> bool:
-        """Whether it is to be decided what becomes of a container."""
+        """Return whether it is still to be decided what becomes of a container."""
         return container_id in self.waiting or container_id in self.kept
 
     def task_ended(self, container_id: ContainerId, key: TaskTry) -> None:
-        """The end of a task in such a container was told; the answer may be older, and late."""
+        """Note the end of a task in such a container: the node's answer may be older, and late."""
         if self.knows(container_id):
             self._ended.add((container_id, key))
 
     def ended(self, container_id: ContainerId) -> None:
-        """A container's end was told."""
+        """Forget a container that ended."""
         super().ended(container_id)
         self.kept.pop(container_id, None)
 

@@ -98,7 +98,7 @@ class Work:
         )
 
     def message(self, now: float) -> ContainersAsked:
-        """The next request; also the heartbeat."""
+        """Return the next request; it is also the heartbeat."""
         progress, estimates = self.progress, self.state.estimates
         work = self._told_work = progress.remaining_work
         done = progress.finished / max(progress.tasks, 1)
@@ -108,7 +108,7 @@ class Work:
         )
 
     def wake(self) -> None:
-        """The asker's time has come."""
+        """Have the asker look again, as its time has come."""
         self.state.review = True
 
     def settle(self, now: float) -> float | None:
@@ -157,14 +157,14 @@ class Work:
         )
 
     def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
-        """The containers held, with their nodes."""
+        """Return the containers held, with their nodes."""
         own = tuple((held.container_id, held.node) for held in self.launcher.held.values())
         return own + tuple(
             (one.container_id, one.node_id) for one in self.takeover.waiting.values()
         )
 
     def restart(self, now: float) -> None:
-        """The manager restarted and knows no ask, release or blacklist any more.
+        """Ask, release and black-list again, as a restarted manager knows nothing of it.
 
         Nor does it know of containers that their node had not started by then: those are given up.
         """
@@ -183,24 +183,24 @@ class Work:
     # -- what comes --------------------------------------------------------------------------------
 
     def take(self, containers: tuple[Container, ...], now: float) -> None:
-        """Containers were granted."""
+        """Use containers that were granted."""
         self.single.take(containers, now)
 
     def start_answered(self, event: StartAnswered, now: float) -> None:
-        """A node answers orders to start."""
+        """Handle a node's answer to orders to start."""
         self.single.start_answered(event, now)
 
     def ended(self, end: ContainerEnd, now: float) -> None:
-        """A container ended, or a run of them."""
+        """Handle the end of a container, or of a run of them."""
         if not end.tasks or not self.single.run_succeeded(end):
             for one in ends_of(end):
                 self.single.ended(one, now)
 
     def tasks_ended(self, event: TasksEnded, now: float) -> None:
-        """Ends inside reusable containers: none are held here."""
+        """Do nothing: no reusable containers are held here."""
 
     def preempted(self, notices: tuple[Preemption, ...]) -> None:
-        """Containers are about to be taken back: what runs there has until then to end."""
+        """Do nothing: what runs in containers that are taken back has until then to end."""
 
     def stop_all(self) -> None:
         """Order the end of everything that runs."""
@@ -209,7 +209,7 @@ class Work:
     # -- stragglers --------------------------------------------------------------------------------
 
     def speculate(self, now: float) -> None:
-        """Near the end of a stage, want a second copy of what runs much longer than expected."""
+        """Want a second copy of what runs much longer than expected, near the end of a stage."""
         progress, settings = self.progress, self.state.settings
         if not settings.speculate:
             return
@@ -246,7 +246,7 @@ class Work:
 
 
 def _check_running(held: Iterable[Held], progress: Progress) -> None:
-    """A running task has a container (as many as copies), and no other task has one."""
+    """Raise unless running tasks have containers (one a copy) and no other task has one."""
     copies: dict[tuple[int, int], int] = {}
     for one in held:
         key = (one.lot.stage, one.task)

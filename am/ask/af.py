@@ -17,7 +17,7 @@ class AfSettings(NamedTuple):
 
 
 def request_of(desire: float) -> int:
-    """Whole containers for a real desire."""
+    """Return whole containers for a real desire."""
     return math.ceil(desire - 1e-9)
 
 
@@ -30,7 +30,7 @@ def next_desire(
     most: float = math.inf,
     whole: bool = True,
 ) -> tuple[float, str]:
-    """The desire for the next period, within [1, `most`], and the case of the last one.
+    """Return the desire for the next period, within [1, `most`], and the case of the last one.
 
     `whole`: containers are whole, so a period is deprived when fewer than `ceil(desire)` were held;
     otherwise as printed, when fewer than `desire` were. Inefficiency is tested first, strictly.

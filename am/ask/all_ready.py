@@ -25,5 +25,5 @@ class AllReady:
         self.sees = tuple(name.strip() for name in sees.split(",") if name.strip())
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
-        """One row per changed lot."""
+        """Return one row per changed lot."""
         return Wish([Wanted(lot.number, len(lot.ready)) for lot in view.changed.values()])

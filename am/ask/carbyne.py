@@ -57,7 +57,8 @@ def schedule(
     within_s: float = np.inf,
     promise: float = 1.0,
 ) -> Intra:
-    """Lines 16 to 24 of pseudocode 1 for one job. Tasks due within `slack_s` must start now.
+    """Return one job's schedule by lines 16 to 24 of pseudocode 1;
+    tasks due within `slack_s` start now.
 
     The job is to end within `promise` x the smaller of T_k and `within_s`. Where that is before
     T_k, every task is due that much earlier, and those that are late already must start.
@@ -104,7 +105,7 @@ def _justified(remaining: Remaining, start: Floats, pool: Floats, t_k: float) ->
 
 
 def pool_level(share: Vector, capacity: Vector) -> tuple[float, Vector]:
-    """The dominant share, and the pool that it is worth: that part of every resource.
+    """Return the dominant share, and the pool that it is worth: that part of every resource.
 
     DRF holds a job to its largest share only. Inside A_k itself, whose other parts follow the mean
     of the job's demands, a stage that differs from the mean would look longer than DRF makes it.
@@ -166,7 +167,7 @@ class Carbyne:
         self._left = 0  # tasks that had not started then
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
-        """Must-start tasks and the rest, by lot; wakes when the next one falls due."""
+        """Return must-start tasks and the rest, by lot; wake when the next one falls due."""
         if self._altruism == 0.0:
             return Wish([Wanted(lot.number, len(lot.ready)) for lot in view.changed.values()])
         intra = self._schedule(view, now)
@@ -214,13 +215,13 @@ class Carbyne:
         return self._intra
 
     def _within_s(self, level: float, now: float) -> float:
-        """How much of the promise is left, s; longer by as much as the share fell."""
+        """Return how much of the promise is left, s; longer by as much as the share fell."""
         if level <= 0.0 or self._level <= 0.0:
             return np.inf
         return max(0.0, self._ends_s - now) * max(1.0, self._level / level)
 
     def _holds(self, known: Known, now: float) -> bool:
-        """Whether the last schedule is near enough to what is known now."""
+        """Return whether the last schedule is near enough to what is known now."""
         if now - self._at_s >= self._refresh_s or not self._known or known[2] != self._known[2]:
             return False
         return all(

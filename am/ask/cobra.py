@@ -104,7 +104,7 @@ class Cobra:
         return HoldWish(target, filling.start, back, max(min(waits), 1e-6))
 
     def _feed_back(self, view: HoldView) -> None:
-        """Algorithm 1 at the end of a period."""
+        """Adapt the desire at the end of a period (algorithm 1)."""
         self.desire, self.case = next_desire(
             self.desire, len(view.containers), self._utilisation(view), bool(view.waiting),
             self._af, view.pool_max,
@@ -113,7 +113,7 @@ class Cobra:
         self._used = self._held = None
 
     def _utilisation(self, view: HoldView) -> float:
-        """Used over allocated in the period, the largest of the resources; measured if possible."""
+        """Return used over allocated in the period, the largest of the resources; best measured."""
         used, held = np.zeros(len(view.size)), np.zeros(len(view.size))
         unknown = _Seen((0.0,) * len(view.size), 0)
         before = {c.container_id: self._seen.get(c.container_id, unknown) for c in view.containers}
@@ -129,7 +129,7 @@ class Cobra:
         return float(max((u / h for u, h in zip(used, held, strict=True) if h > 0), default=0.0))
 
     def _account(self, now: float) -> None:
-        """Expected use up to now, for node managers that measure nothing."""
+        """Add the expected use up to now, for node managers that measure nothing."""
         if self._rate is not None:
             lasted = now - self._at_s
             used, held = self._rate[0] * lasted, self._rate[1] * lasted
@@ -138,7 +138,7 @@ class Cobra:
         self._at_s = now
 
     def _observe(self, view: HoldView) -> None:
-        """What is used and held from now on, as far as is known before the tasks start."""
+        """Note what is used and held from now on, as far as is known before the tasks start."""
         held = np.zeros(len(view.size))
         free = np.zeros(len(view.size))
         for c in view.containers:

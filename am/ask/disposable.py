@@ -20,5 +20,5 @@ class Disposable:
         self.container = container
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
-        """One row per changed lot."""
+        """Return one row per changed lot."""
         return Wish([Wanted(lot.number, len(lot.ready)) for lot in view.changed.values()])

@@ -65,7 +65,7 @@ class Dynamic:
         return self._due_s - now
 
     def _needed(self, view: HoldView, filling: Filling) -> int:
-        """Containers that the tasks left would fill."""
+        """Return containers that the tasks left would fill."""
         totals = [0.0] * len(view.size)
         counts = {task.key: task.tasks for task in filling.left}
         for task in view.waiting:

@@ -7,7 +7,7 @@ from am.ask.view import ContainerView, HoldView, LotView
 
 
 def parts(amounts: Sequence[float], size: Sequence[float]) -> tuple[float, ...]:
-    """Amounts as parts of a container; a resource that it lacks is never free."""
+    """Return amounts as parts of a container; a resource that it lacks is never free."""
     return tuple(
         (a / s if s > 0 else (0.0 if a <= 0 else 2.0)) for a, s in zip(amounts, size, strict=True)
     )
@@ -21,7 +21,7 @@ def waiting_of(
     unknown_wait_s: float,
     fixed: bool = False,
 ) -> list[Waiting]:
-    """The waiting tasks in parts of one container size.
+    """Return the waiting tasks in parts of one container size.
 
     While a duration is unknown the threshold is `unknown_wait_s` (docs/rules.md, rule 57).
     """
@@ -42,7 +42,7 @@ def waiting_of(
 
 
 def _racks_of(lot: LotView, racks: Mapping[str, str]) -> tuple[str, ...]:
-    """The preferred racks: those named, and those of the preferred nodes."""
+    """Return the preferred racks: those named, and those of the preferred nodes."""
     if not (racks and lot.nodes):
         return lot.racks
     near = (racks[node] for node in lot.nodes if node in racks)
@@ -105,7 +105,7 @@ class Filling:
         self.left = self._waiting(view, view.size, taken)
 
     def wakes_in_s(self) -> float | None:
-        """When a task left may go further away from its input."""
+        """Return when a task left may go further away from its input."""
         return next_threshold_s(self.left)
 
     def _waiting(
@@ -117,12 +117,12 @@ class Filling:
 
 
 def _nonzero(spot: Spot, size: Sequence[float]) -> Spot:
-    """Only resources that the container has: the others would look as if nothing were free."""
+    """Return only the resources that the container has: the others would seem never to be free."""
     return spot._replace(free=tuple(f for f, s in zip(spot.free, size, strict=True) if s > 0))
 
 
 def _drop_missing(tasks: Sequence[Waiting], size: Sequence[float]) -> list[Waiting]:
-    """The same for needs; a task that needs what the container lacks never fits."""
+    """Return the tasks without resources that the container lacks; what needs them never fits."""
     kept = []
     for task in tasks:
         lacks = any(n > 0 and s <= 0 for n, s in zip(task.need, size, strict=True))
@@ -133,13 +133,13 @@ def _drop_missing(tasks: Sequence[Waiting], size: Sequence[float]) -> list[Waiti
 
 
 def idle_containers(view: HoldView, used: set[int]) -> list[ContainerView]:
-    """Containers without a task, the longest idle first."""
+    """Return containers without a task, the longest idle first."""
     idle = [c for c in view.containers if not c.busy and c.container_id not in used]
     return sorted(idle, key=lambda c: (c.idle_since_s, c.container_id))
 
 
 def useless(view: HoldView, idle: Sequence[ContainerView]) -> list[int]:
-    """Idle containers that are too small for every waiting task."""
+    """Return idle containers that are too small for every waiting task."""
     if not view.waiting:
         return []
     return [
@@ -148,7 +148,7 @@ def useless(view: HoldView, idle: Sequence[ContainerView]) -> list[int]:
 
 
 def surplus(view: HoldView, filling: Filling) -> list[int]:
-    """Idle containers that all waiting tasks together do not need (figure 2(c))."""
+    """Return idle containers that all waiting tasks together do not need (figure 2(c))."""
     rest = [c for c in view.containers if c.container_id not in filling.used]
     free = [parts(c.free, c.size) for c in rest]
     idle = [not c.busy for c in rest]

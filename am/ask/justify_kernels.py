@@ -14,7 +14,7 @@ from weft.dag import Floats, Ints
 
 @inner_kernel
 def _deadline(shape: Shape, latest: Floats, earliest: Floats, task: int, horizon: float) -> float:
-    """When a task must have ended: its first child's start; `earliest` is by stage."""
+    """Return when a task must have ended: its first child's start; `earliest` is by stage."""
     links = shape.links
     stage = links.stage[task]
     deadline = horizon
@@ -68,7 +68,7 @@ def _add(times: Floats, use: Floats, size: int, need: Floats, begin: float, end:
 def _latest(
     times: Floats, use: Floats, size: int, need: Floats, room: Floats, length: float, end: float
 ) -> float:
-    """The latest start at which a demand has room for its whole length; -1 for none."""
+    """Return the latest start at which a demand has room for its whole length; -1 for none."""
     k = size - 1
     while k > 0 and times[k] >= end - TOLERANCE:
         k -= 1
@@ -97,7 +97,7 @@ def justify(
     capacity: Floats,
     horizon: float,
 ) -> Floats:
-    """The latest starts, shape (n,); nan where not in `order`, -1 where there was no room."""
+    """Return the latest starts, shape (n,); nan where not in `order`, -1 where there is no room."""
     n, d = len(duration), len(capacity)
     latest = np.full(n, np.nan)
     earliest = np.full(len(shape.links.first) - 1, np.inf)

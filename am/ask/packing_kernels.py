@@ -89,7 +89,7 @@ def _queue(shape: Shape, run: Run, count: int, live: int) -> int:
 def _fits(
     need: Floats, pool: Pool, now: float, duration: float
 ) -> bool:  # fmt: skip
-    """Whether a demand fits now and beside what is held later, as long as it lasts."""
+    """Return whether a demand fits now and beside what is held later, as long as it lasts."""
     for r in range(len(need)):
         if need[r] > pool.free[r] + pool.tiny[r]:
             return False
@@ -105,7 +105,7 @@ def _fits(
 def _choose(
     shape: Shape, run: Run, live: int, by_rank: bool, pool: Pool, now: float, reverse: bool
 ) -> int:  # fmt: skip
-    """The place in `live` of the best lot that fits now, -1 for none.
+    """Return the place in `live` of the best lot that fits now, -1 for none.
 
     Tetris: the largest dot product of demand and free, both per capacity. By rank: the earliest in
     the preferred order (the latest, reversed).
@@ -135,7 +135,7 @@ def _choose(
 
 @making_kernel
 def _summed(held: Floats) -> Floats:
-    """What is held at each time by all that is held from then or from earlier on, (times, d)."""
+    """Return what is held at each time by all that is held from then or earlier on, (times, d)."""
     used = held.copy()
     for j in range(1, held.shape[0]):
         used[j] += used[j - 1]

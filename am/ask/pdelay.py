@@ -32,14 +32,14 @@ class Spot(NamedTuple):
 
 
 def fits(need: Sequence[float], free: Sequence[float]) -> bool:
-    """Whether a need fits in what is free."""
+    """Return whether a need fits in what is free."""
     return all(n <= f + TINY for n, f in zip(need, free, strict=True))
 
 
 def assign(
     spot: Spot, tasks: Sequence[Waiting], delta: float
 ) -> tuple[list[tuple[int, str]], tuple[float, ...]]:
-    """Tasks for a container in the order of choice, as (key, level), and what stays free.
+    """Return tasks for a container in the order of choice, as (key, level), and what stays free.
 
     Tasks without a preference are local everywhere. Within a branch the longest waiting task is
     taken, ties in the given order; after every choice the branches begin anew.
@@ -80,7 +80,7 @@ def _longest(tasks: Sequence[Waiting]) -> Waiting:
 
 
 def next_threshold_s(tasks: Sequence[Waiting]) -> float | None:
-    """How long until a waiting task may go further away; None when none will."""
+    """Return how long until a waiting task may go further away; None when none will."""
     left = [
         bound - task.wait_s
         for task in tasks
@@ -94,7 +94,7 @@ def next_threshold_s(tasks: Sequence[Waiting]) -> float | None:
 def empty_after_packing(
     free: Sequence[tuple[float, ...]], idle: Sequence[bool], tasks: Sequence[Waiting]
 ) -> list[int]:
-    """Idle containers that stay empty when all waiting tasks are packed first-fit.
+    """Return idle containers that stay empty when all waiting tasks are packed first-fit.
 
     Busy containers are filled first, so that as many as possible stay empty (surplus release).
     """

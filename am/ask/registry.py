@@ -28,7 +28,7 @@ class Asker(Protocol):
     follows_share: bool
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
-        """The wanted number of containers of each kind for the lots that it names."""
+        """Return the wanted number of containers of each kind for the lots that it names."""
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class HoldAsker(Protocol):
     over_estimate: float
 
     def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
-        """The wanted number of containers, tasks to start, containers to give back."""
+        """Return the wanted number of containers, tasks to start, containers to give back."""
 
 
 # name -> "module:class", imported on first use so that a command starts fast
@@ -79,7 +79,7 @@ def asker(name: str, options: Options | None = None) -> Asker | HoldAsker:
 
 
 def asker_parameters(name: str, options: Options) -> Arguments:
-    """Every parameter of an asker with its value; raises InputError for an unknown one."""
+    """Return every parameter of an asker with its value; raises InputError for an unknown one."""
     asker(name, options)
     factory = _factory(name)
     return known_parameters(factory) | read_parameters(factory, options, f"asker.{name}")

@@ -18,7 +18,7 @@ OVERDUE_SHARE = 0.05  # of its expected duration that a task which overran is gi
 
 
 def shape_of(view: JobView) -> Shape:
-    """The unchanging part: stages, lots and links."""
+    """Return the unchanging part of a job: stages, lots and links."""
     lots, sizes = view.lots, [len(states) for states in view.states]
     first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     kind = np.empty(first[-1], np.int64)
@@ -47,7 +47,7 @@ def shape_of(view: JobView) -> Shape:
 
 
 def _links(view: JobView, first: Ints, listing: Ints) -> Links:
-    """A job's edges; those that are neither barriers nor lists of pairs are one_to_one."""
+    """Return a job's edges; those that are neither barriers nor lists of pairs are one_to_one."""
     barriers: list[tuple[int, int]] = []
     pairs: list[Ends] = []
     for child, parents in enumerate(view.parents):
@@ -61,7 +61,7 @@ def _links(view: JobView, first: Ints, listing: Ints) -> Links:
 
 
 def _task_pairs(view: JobView, parent: int, child: int) -> Ends:
-    """Parent and child tasks of an edge that is no barrier, counted within their stages."""
+    """Return parent and child tasks of an edge that is no barrier, counted within their stages."""
     listed = view.pairs.get((parent, child))
     if listed is None:
         return one_to_one_pairs(len(view.states[parent]), len(view.states[child]))
@@ -77,7 +77,7 @@ def _depths(view: JobView) -> Ints:
 
 
 def declared_s(view: JobView) -> Floats:
-    """The declared duration of every task, in the order of `Shape`."""
+    """Return the declared duration of every task, in the order of `Shape`."""
     first = np.concatenate(([0], np.cumsum([len(states) for states in view.states])))
     declared = np.empty(first[-1])
     for lot in view.lots:
@@ -87,7 +87,7 @@ def declared_s(view: JobView) -> Floats:
 
 
 def states_of(view: JobView) -> NDArray[np.uint8]:
-    """The state of every task, in the order of `Shape`."""
+    """Return the state of every task, in the order of `Shape`."""
     return np.concatenate([np.frombuffer(bytes(s), np.uint8) for s in view.states])
 
 
@@ -110,7 +110,7 @@ class Remaining:
         self.residual = np.maximum(expected - (now - began), OVERDUE_SHARE * expected)
 
     def run(self, reverse: bool) -> Run:
-        """Fresh counters for one packing."""
+        """Return fresh counters for one packing."""
         shape, n = self.shape, len(self.states)
         lots = len(shape.need)
         duration = self.duration.copy()
@@ -130,7 +130,8 @@ class Remaining:
         )
 
     def held(self, horizon_s: float, most: int = 64) -> Held:
-        """What running tasks hold, seen backwards from `horizon_s`: times ascending, demands.
+        """Return what running tasks hold, seen backwards from `horizon_s`: times ascending,
+        demands.
 
         More than `most` different ends are rounded up, so that less is taken for free.
         """
@@ -148,7 +149,7 @@ class Remaining:
         return Held(horizon_s - distinct[::-1], np.ascontiguousarray(held[::-1]))
 
     def release_s(self) -> Floats:
-        """When the running parents of each task end, at the earliest; 0 without any."""
+        """Return when the running parents of each task end, at the earliest; 0 without any."""
         links = self.shape.links
         until = np.zeros(len(self.states))
         until[self.running] = self.residual
@@ -165,7 +166,7 @@ class Remaining:
 
 
 def pool_of(share: Vector, capacity: Vector, need: Floats, todo: Ints) -> Floats:
-    """The share as one pool, with room for each task that is left on its own."""
+    """Return the share as one pool, with room for each task that is left on its own."""
     pool = np.array(share if share else capacity, dtype=np.float64)
     if len(todo):
         pool = np.maximum(pool, need[np.unique(todo)].max(axis=0))

@@ -23,7 +23,7 @@ class LotView(Protocol):
 
     @property
     def demand(self) -> Vector:
-        """What one task is expected to hold."""
+        """Demand that one task is expected to hold."""
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
@@ -39,14 +39,14 @@ class LotView(Protocol):
 
     @property
     def ready(self) -> Sequence[int]:
-        """One entry per task that may start now (a heap of ranks)."""
+        """Ranks of the tasks that may start now, one entry each (a heap)."""
 
     @property
     def tasks(self) -> Sequence[int]:
         """Task numbers in the plan's order."""
 
     def declared_of(self, task: int) -> float:
-        """The declared duration of a task, s; the belief is that times the stage's factor."""
+        """Return the declared duration of a task, s; the belief is it times the stage's factor."""
 
     @property
     def unstarted(self) -> int:
@@ -110,19 +110,19 @@ class ContainerView(Protocol):
 
     @property
     def container_id(self) -> int:
-        """Its id."""
+        """Id of the container."""
 
     @property
     def node(self) -> NodeId:
-        """Where it is."""
+        """Node that the container is on."""
 
     @property
     def size(self) -> Vector:
-        """What it holds in the scheduler's books, absolute."""
+        """Amounts that it holds in the scheduler's books, absolute."""
 
     @property
     def free(self) -> Sequence[float]:
-        """What its tasks are not expected to use, absolute."""
+        """Amounts that its tasks are not expected to use, absolute."""
 
     @property
     def busy(self) -> int:
@@ -130,7 +130,7 @@ class ContainerView(Protocol):
 
     @property
     def idle_since_s(self) -> float:
-        """When its last task ended, or it was granted."""
+        """Time when its last task ended, or it was granted, s."""
 
     @property
     def use_sum(self) -> Sequence[float]:
@@ -138,7 +138,7 @@ class ContainerView(Protocol):
 
     @property
     def use_count(self) -> int:
-        """How many samples were summed."""
+        """Number of samples that were summed."""
 
 
 class WaitingTasks(NamedTuple):

@@ -18,7 +18,7 @@ Labels = NDArray[np.int8]
 
 
 def space_of(room: Ints, breakpoints: int) -> Space:
-    """An empty space: `room` (m, d) units by machine; the pool begins with so many breakpoints."""
+    """Return an empty space: `room` (m, d) units by machine; the pool begins with `breakpoints`."""
     machines, resources = room.shape
     differs = np.any(room[1:] != room[:-1], axis=1)
     low = np.concatenate([[0], np.flatnonzero(differs) + 1]).astype(np.int64)
@@ -44,7 +44,7 @@ def space_of(room: Ints, breakpoints: int) -> Space:
 
 
 def grown(space: Space) -> Space:
-    """The same space with twice the pool, empty: what an overflow asks for."""
+    """Return the same space with twice the pool, empty, as after an overflow."""
     larger = space._replace(
         times=np.zeros(2 * len(space.times), np.int64),
         free=np.zeros((2 * len(space.times), space.free.shape[1]), np.int64),
@@ -54,7 +54,7 @@ def grown(space: Space) -> Space:
 
 
 def scratch_of(part: Part) -> Scratch:
-    """The working memory to place one part's tasks."""
+    """Return the working memory to place one part's tasks."""
     tasks, stages = len(part.links.stage), len(part.links.first) - 1
 
     def ints(*shape: int) -> Ints:

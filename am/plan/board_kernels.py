@@ -99,7 +99,7 @@ def undo(space: Space, level: int) -> None:
 
 @inner_kernel
 def locate(times: Ints, low: int, high: int, time: int) -> int:
-    """The last pool index in [low, high) whose breakpoint is not after `time`."""
+    """Return the last pool index in [low, high) whose breakpoint is not after `time`."""
     while high - low > 1:
         middle = (low + high) // 2
         if times[middle] <= time:
@@ -111,7 +111,7 @@ def locate(times: Ints, low: int, high: int, time: int) -> int:
 
 @inner_kernel
 def holds(free: Ints, row: int, demand: Ints) -> bool:
-    """Whether one more task fits beside what a row of a profile leaves free."""
+    """Return whether one more task fits beside what a row of a profile leaves free."""
     for r in range(len(demand)):  # noqa: SIM110 (compiled)
         if free[row, r] < demand[r]:
             return False
@@ -120,7 +120,7 @@ def holds(free: Ints, row: int, demand: Ints) -> bool:
 
 @inner_kernel
 def fit_forward(space: Space, segment: int, earliest: int, length: int, demand: Ints) -> int:
-    """The earliest start >= `earliest` of a task on a machine of a segment, holes included."""
+    """Return the earliest start >= `earliest` of a task on a machine of a segment, with holes."""
     times, free = space.times, space.free
     low = space.table[OFFSET, segment]
     high = low + space.table[LENGTH, segment]
@@ -140,7 +140,7 @@ def fit_forward(space: Space, segment: int, earliest: int, length: int, demand: 
 
 @inner_kernel
 def fit_backward(space: Space, segment: int, latest: int, length: int, demand: Ints) -> int:
-    """The latest end <= `latest` of a task on a machine of a segment, holes included."""
+    """Return the latest end <= `latest` of a task on a machine of a segment, with holes."""
     times, free = space.times, space.free
     low = space.table[OFFSET, segment]
     high = low + space.table[LENGTH, segment]
@@ -158,7 +158,7 @@ def fit_backward(space: Space, segment: int, latest: int, length: int, demand: I
 
 @inner_kernel
 def room_at(space: Space, segment: int, start: int, end: int, demand: Ints, wanted: int) -> int:
-    """How many equal tasks fit on one machine of a segment in [start, end), at most `wanted`."""
+    """Return how many equal tasks fit a machine of a segment in [start, end), at most `wanted`."""
     times, free = space.times, space.free
     low = space.table[OFFSET, segment]
     high = low + space.table[LENGTH, segment]

@@ -59,7 +59,7 @@ def _implied(
 
 
 def _labels(dag: Dag, dependencies: Dependencies) -> Ints:
-    """A label for each task, 0 to n - 1, children below parents, shape (n,)."""
+    """Return a label for each task, 0 to n - 1, children below parents, shape (n,)."""
     blocks = _Blocks(dag, dependencies)
     label = np.full(dag.tasks, -1, dtype=np.int64)
     waiting = [len(children) for children in blocks.children]
@@ -89,7 +89,7 @@ def _labels(dag: Dag, dependencies: Dependencies) -> Ints:
 
 
 def _joined(several: list[Ranges]) -> Ranges:
-    """One falling list of ranges, neighbours joined, that sorts as its labels do by dictionary."""
+    """Return one falling list of ranges, neighbours joined, that sorts as its labels do."""
     joined: list[list[int]] = []
     for high, minus_low in sorted({r for ranges in several for r in ranges}, reverse=True):
         if joined and high == joined[-1][0] - 1:

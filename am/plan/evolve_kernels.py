@@ -121,7 +121,7 @@ class Luck(NamedTuple):
 def insert_all(
     desk: Desk, view: Part, sign: int, first: int, last: int, keys: Ints, brood: Brood
 ) -> int:
-    """Schedules for the rows [first, last) of `keys` (rows, n), into `brood`.
+    """Write schedules for the rows [first, last) of `keys` (rows, n) into `brood`.
 
     `sign` -1 pushes to the right; `view` is then the reversed part. Starts are from 0. Returns the
     row that it stopped at: less than `last` where the pool of the space was too small.

@@ -83,7 +83,7 @@ class ExactModel:
         )
 
     def _rounded(self) -> int:
-        """1 where durations were rounded up to ticks, 0 where ticks are exact."""
+        """Return 1 where durations were rounded up to ticks, 0 where ticks are exact."""
         exact = np.abs(self._ticks * self._tick_s - self._dag.duration_s)
         return int(exact.max(initial=0.0) > 1e-9 * self._tick_s)
 
@@ -117,7 +117,7 @@ class ExactModel:
         self._add_total()
 
     def _add_total(self) -> None:
-        """All machines as one: redundant, but it lets the solver see the work."""
+        """Add all machines as one: redundant, but it lets the solver see the work."""
         need, room = self._need, self._room
         if self._machines.count == 1:
             return
@@ -159,7 +159,7 @@ class ExactModel:
 
 
 def _whole_ticks(duration_s: Floats, horizon_s: float, ticks_max: int) -> tuple[float, Ints]:
-    """A tick and the durations in ticks, exact for decimal fractions, else rounded up.
+    """Return a tick and the durations in ticks, exact for decimal fractions, else rounded up.
 
     The horizon has at most `ticks_max` of them.
     """
@@ -177,7 +177,7 @@ def _whole_ticks(duration_s: Floats, horizon_s: float, ticks_max: int) -> tuple[
 
 
 def _whole_units(demand: Floats, capacity: Floats) -> tuple[Ints, Ints]:
-    """Demands and capacities in whole units of each resource.
+    """Return demands and capacities in whole units of each resource.
 
     Exact and as few as possible for decimal fractions, else a billion to the largest machine.
     """
@@ -194,7 +194,7 @@ def _whole_units(demand: Floats, capacity: Floats) -> tuple[Ints, Ints]:
 
 
 def _decimal(amounts: Floats) -> Ints | None:
-    """Amounts as multiples of their common unit, if they have few decimals."""
+    """Return amounts as multiples of their common unit, if they have few decimals."""
     for digits in range(9):
         scaled = amounts * 10.0**digits
         whole = np.round(scaled)
@@ -205,7 +205,7 @@ def _decimal(amounts: Floats) -> Ints | None:
 
 
 def _equal_before(capacity: Floats) -> list[int]:
-    """How many machines of equal capacity come before each one."""
+    """Return how many machines of equal capacity come before each one."""
     seen: dict[bytes, int] = {}
     before = []
     for row in capacity:

@@ -16,12 +16,12 @@ from weft.plan import Plan, plan_of_starts
 
 
 def parameters(options: Options) -> Arguments:
-    """Every option with its value; raises InputError for an unknown or wrong one."""
+    """Return every option with its value; raises InputError for an unknown or wrong one."""
     return asdict(read_options(options))
 
 
 def plan(request: PlanRequest) -> Plan:
-    """The most compact schedule found; raises InputError for bad options or a task too large."""
+    """Return the most compact schedule found; raises InputError for bad options or large tasks."""
     options = read_options(request.options)
     grid, parts, pieces = prepared_parts(request)
     start = np.zeros(request.dag.tasks, np.int64)

@@ -71,7 +71,7 @@ class _Best:
 
 
 def parameters(options: Options) -> Arguments:
-    """Every option with its value; raises InputError for an unknown or wrong one."""
+    """Return every option with its value; raises InputError for an unknown or wrong one."""
     search = asdict(read_options(options, also=("iterations",)))
     return search | {"iterations": _iterations(options)}
 
@@ -84,7 +84,7 @@ def _iterations(options: Options) -> int:
 
 
 def plan(request: PlanRequest) -> Plan:
-    """The most compact schedule found; raises InputError for bad options or a task too large."""
+    """Return the most compact schedule found; raises InputError for bad options or large tasks."""
     options = read_options(request.options, also=("iterations",))
     iterations = _iterations(request.options)
     grid, parts, pieces = prepared_parts(request)
@@ -124,7 +124,7 @@ def _tell(bests: list[_Best], request: PlanRequest) -> None:
 
 
 def _first(prepared: PreparedPart, request: PlanRequest, options: SearchOptions) -> _Best:
-    """Graphene's own answer for a part, as `graphene` would give it."""
+    """Return Graphene's own answer for a part, as `graphene` would give it."""
     found = search(prepared, request, options, also=_ALSO)
     bound = -1
     spans = None
@@ -183,7 +183,7 @@ def _improve(
 
 
 def _from_planner(best: _Best, request: PlanRequest, name: str) -> bool:
-    """Keys from another planner's starts, on the DAG and mirrored in time."""
+    """Add keys of another planner's starts, also mirrored in time; return False: none is proven."""
     if best.proven:
         return False
     dag = best.prepared.dag
@@ -210,7 +210,7 @@ def _bred(best: _Best, request: PlanRequest, insertions: int) -> Iterator[bool]:
 
 
 def _reversed(dag: Dag) -> Dag:
-    """The DAG with every edge turned round."""
+    """Return the DAG with every edge turned round."""
     edges = tuple(
         StageEdge(dependency.child, dependency.parent, Link.ALL)
         if dependency.pairs is None

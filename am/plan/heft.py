@@ -34,7 +34,7 @@ class HeftOptions:
 
 
 def parameters(given: Options) -> Arguments:
-    """Every parameter with its value; raises InputError for an unknown or wrong one."""
+    """Return every parameter with its value; raises InputError for an unknown or wrong one."""
     return {"transfer_s": _options(given).transfer_s}
 
 
@@ -69,7 +69,7 @@ def schedule(
 
 
 def upward_ranks(dependencies: Dependencies, mean_s: Floats, waits: Waits) -> Floats:
-    """rank_u (equation 5), shape (n,), s, of mean costs (n,) and of waits by pair of stages."""
+    """Return rank_u (equation 5), shape (n,), s, of mean costs (n,) and waits by stage pair."""
     path = np.zeros(dependencies.tasks)
     place = {stage: at for at, stage in enumerate(dependencies.order or ())}
     last_first = sorted(
@@ -104,8 +104,8 @@ def _relax(
 
 
 def timed(found: Plan, dag: Dag, machines: Machines) -> Plan:
-    """A plan that was made for machines of equal speed as it would run on unlike ones: every task
-    on its machine as early as the order of the plan's starts allows.
+    """Return a plan made for machines of equal speed as it would run on unlike ones: every task on
+    its machine as early as the order of the plan's starts allows.
     """
     dependencies = dependencies_of(dag)
     order = np.lexsort((np.arange(dag.tasks), levels(dependencies), found.start_s))
@@ -150,7 +150,7 @@ def _insert(
 
 
 def _wants(dag: Dag, dependencies: Dependencies, cost: Floats, waits: Waits) -> Wants:
-    """The tasks and their sources: single parents over pairs, whole stages over barriers."""
+    """Return the tasks and their sources: single parents over pairs, whole stages over barriers."""
     n = dag.tasks
     rows, sources, wait = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
     for dependency in dependencies.dependencies:

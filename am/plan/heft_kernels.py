@@ -45,7 +45,7 @@ class Wants(NamedTuple):
 
 @inner_kernel
 def _ready(wants: Wants, row: int, machine: int) -> float:
-    """When the sources of a row are there on a machine."""
+    """Return when the sources of a row are there on a machine."""
     latest = 0.0
     for place in range(wants.at[row], wants.at[row + 1]):
         source = wants.source[place]
@@ -61,8 +61,8 @@ def _ready(wants: Wants, row: int, machine: int) -> float:
 def _earliest(
     chains: Chains, machine: int, need: Floats, ready_s: float, lasts_s: float, before_s: float
 ) -> float:
-    """The first start from `ready_s` on at which a demand fits for so long; infinite: none before
-    `before_s`.
+    """Return the first start from `ready_s` on at which a demand fits for so long;
+    infinite if none before `before_s`.
     """
     capacity = chains.capacity[machine]
     start = ready_s
@@ -83,7 +83,7 @@ def _earliest(
 
 @inner_kernel
 def _cut(chains: Chains, machine: int, time: float) -> int:
-    """The segment of a machine that begins at a time, made where none does."""
+    """Return the segment of a machine that begins at a time, made where none does."""
     segment = chains.head[machine]
     while chains.after[segment] >= 0 and chains.time[chains.after[segment]] <= time:
         segment = chains.after[segment]

@@ -50,7 +50,7 @@ class Links(NamedTuple):
     child: Ints
 
     def reversed(self) -> "Links":
-        """The same edges with time running backwards; `listing` stays."""
+        """Return the same edges with time running backwards; `listing` stays."""
         return self._replace(
             before_at=self.after_at,
             before=self.after,
@@ -63,7 +63,7 @@ class Links(NamedTuple):
         )
 
     def waits(self, todo: Flags) -> Waits:
-        """What tasks wait for where those of `todo` (n,) have not ended."""
+        """Return what tasks wait for where those of `todo` (n,) have not ended."""
         ended = np.concatenate(([0], np.cumsum(todo)))[self.first]
         left = np.diff(ended)
         missing = _sums(todo[self.parent], self.parent_at)
@@ -72,8 +72,8 @@ class Links(NamedTuple):
 
 
 def links_of(first: Ints, barriers: Ends, pairs: Ends, listing: Ints | None = None) -> Links:
-    """The links of stages whose tasks begin at `first` (s + 1,); `barriers` are between stages,
-    `pairs` between tasks.
+    """Return the links of stages whose tasks begin at `first` (s + 1,);
+    `barriers` are between stages, `pairs` between tasks.
     """
     stages, tasks = len(first) - 1, int(first[-1])
     return Links(
@@ -88,20 +88,20 @@ def links_of(first: Ints, barriers: Ends, pairs: Ends, listing: Ints | None = No
 
 
 def barrier_ends(stages: Sequence[tuple[int, int]]) -> Ends:
-    """The ends of edges between stages, given as (parent, child)."""
+    """Return the ends of edges between stages, given as (parent, child)."""
     ends = np.array(stages, dtype=np.int64).reshape(-1, 2)
     return ends[:, 0], ends[:, 1]
 
 
 def joined(several: Sequence[Ends]) -> Ends:
-    """The ends of all edges, in the order given."""
+    """Return the ends of all edges, in the order given."""
     none = np.zeros(0, np.int64)
     parents, children = ([ends[side] for ends in several] for side in (0, 1))
     return np.concatenate([none, *parents]), np.concatenate([none, *children])
 
 
 def _grouped(owner: Ints, value: Ints, owners: int) -> tuple[Ints, Ints]:
-    """Values by owner: where each owner's begin, and the values in the order given."""
+    """Return values by owner: where each owner's begin, and the values in the order given."""
     at = np.zeros(owners + 1, np.int64)
     if not len(owner):
         return at, np.zeros(0, np.int64)
@@ -112,7 +112,7 @@ def _grouped(owner: Ints, value: Ints, owners: int) -> tuple[Ints, Ints]:
 
 
 def _sums(values: Flags, at: Ints) -> Ints:
-    """How many of each owner's values are true."""
+    """Return how many of each owner's values are true."""
     if not len(values):
         return np.zeros(len(at) - 1, np.int64)
     return np.diff(np.concatenate(([0], np.cumsum(values)))[at])

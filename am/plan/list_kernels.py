@@ -57,7 +57,7 @@ class Tried(NamedTuple):
 
 @inner_kernel
 def fits(need: Floats, free: Floats, capacity: Floats) -> bool:
-    """Whether a demand fits what is free, within rounding."""
+    """Return whether a demand fits what is free, within rounding."""
     for r in range(len(need)):  # noqa: SIM110 (compiled)
         if need[r] > free[r] + 1e-9 * capacity[r]:
             return False
@@ -134,7 +134,7 @@ def _begin(flow: Flow, run: Running, task: int, j: int, now: float, size: int) -
 
 @inner_kernel
 def _search(flow: Flow, run: Running, tried: Tried, kind: int, count: int) -> int:
-    """The first machine that fits a class, or -1; machines passed over are not tried again."""
+    """Return the first machine that fits a class, or -1; machines passed over are not retried."""
     need, free = flow.need[kind], run.free
     if tried.full[kind]:  # nothing fitted before this event: only the freed machines are news
         while tried.from_freed[kind] < count:
@@ -153,7 +153,7 @@ def _search(flow: Flow, run: Running, tried: Tried, kind: int, count: int) -> in
 
 @inner_kernel
 def _first_class(flow: Flow, failed: Flags) -> int:
-    """The class with the first ready task in order, of those that have not failed; -1 for none."""
+    """Return the class with the first ready task in order that has not failed; -1 for none."""
     best, chosen = len(flow.order), -1
     for kind in range(len(failed)):
         if flow.heap_size[kind] > 0 and not failed[kind]:
@@ -192,7 +192,7 @@ def _start_all(
 
 @making_kernel
 def _running(flow: Flow) -> Running:
-    """Room for a run in which nothing has started."""
+    """Return the state of a run in which nothing has started."""
     n = len(flow.duration)
     ends, tasks = np.empty(n), np.empty(n, np.int64)
     return Running(flow.capacity.copy(), ends, tasks, np.empty(n, np.int64), np.empty(n, np.int64))
@@ -200,7 +200,7 @@ def _running(flow: Flow) -> Running:
 
 @making_kernel
 def run_in_order(flow: Flow, tolerance: float) -> float:
-    """At every event scan the ready tasks in order and start all that fit, lowest machine first."""
+    """Scan the ready tasks in order at every event; start all that fit, lowest machine first."""
     run, k = _running(flow), len(flow.need)
     tried = Tried(
         np.zeros(k, np.int64), np.zeros(k, np.int64), np.zeros(k, np.bool_), np.zeros(k, np.bool_)
@@ -217,7 +217,7 @@ def run_in_order(flow: Flow, tolerance: float) -> float:
 
 @inner_kernel
 def _score(flow: Flow, kind: int, j: int, free: Floats) -> float:
-    """Tetris: demand times available, both over the machine's capacity; -1 for no fit."""
+    """Return Tetris's score: demand times available, over the machine's capacity; -1 for no fit."""
     if not fits(flow.need[kind], free[j], flow.capacity[j]):
         return -1.0
     total = 0.0
@@ -229,7 +229,7 @@ def _score(flow: Flow, kind: int, j: int, free: Floats) -> float:
 
 @inner_kernel
 def _leaf(flow: Flow, kind: int, leaf: int, size: int, free: Floats) -> float:
-    """The best score of a class among the `size` machines of one leaf, -1 for no fit."""
+    """Return the best score of a class among the `size` machines of one leaf, -1 for no fit."""
     best = -1.0
     for j in range(leaf * size, min(leaf * size + size, len(free))):
         best = max(best, _score(flow, kind, j, free))
@@ -263,7 +263,7 @@ def _update(flow: Flow, kind: int, tree: Floats, size: int, j: int, free: Floats
 
 @inner_kernel
 def _best_machine(flow: Flow, kind: int, tree: Floats, size: int, free: Floats) -> int:
-    """The lowest machine with the best score, scores within rounding being equal."""
+    """Return the lowest machine with the best score, scores within rounding being equal."""
     width = tree.shape[1] // 2
     least = tree[kind, 1] * (1 - 1e-12)
     node = 1
@@ -277,7 +277,7 @@ def _best_machine(flow: Flow, kind: int, tree: Floats, size: int, free: Floats) 
 
 @inner_kernel
 def _best_class(flow: Flow, dominant: Floats, tree: Floats) -> int:
-    """The class to start next: score, then dominant demand, then the first task; -1 for none."""
+    """Return the class to start next: score, dominant demand, then the first task; -1 for none."""
     chosen = -1
     for kind in range(len(tree)):
         if flow.heap_size[kind] == 0 or tree[kind, 1] < 0:
@@ -299,7 +299,7 @@ def _best_class(flow: Flow, dominant: Floats, tree: Floats) -> int:
 
 @making_kernel
 def run_packing(flow: Flow, dominant: Floats, tree: Floats, size: int, tolerance: float) -> float:
-    """At every event start the best (task, machine) pair by dot product until nothing fits.
+    """Start the best (task, machine) pair by dot product at every event until nothing fits.
 
     `tree` is room for each class's scores, (k, 2 * leaves), a leaf being `size` machines.
     """

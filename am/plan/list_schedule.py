@@ -14,7 +14,7 @@ Placement = tuple[Ints, Floats]  # machine and start of each task, shape (n,), s
 def in_order(
     dag: Dag, machines: Machines, order: Ints, dependencies: Dependencies | None = None
 ) -> Placement:
-    """At every event scan the ready tasks in `order`, start all that fit (docs/rules.md, rule 68).
+    """Schedule tasks in `order`: at every event start all that fit (docs/rules.md, rule 68).
 
     `order` is a permutation of the tasks; raises InputError where a task fits on no machine.
     """
@@ -26,20 +26,20 @@ def in_order(
 
 
 def by_level(dag: Dag, machines: Machines) -> Placement:
-    """By hop count from the sources, then in the order of the job's file (Graphene section 8.1)."""
+    """Schedule by hop count from the sources, then in the file's order (Graphene section 8.1)."""
     dependencies = dependencies_of(dag)
     return in_order(dag, machines, np.argsort(levels(dependencies), kind="stable"), dependencies)
 
 
 def by_path(dag: Dag, machines: Machines) -> Placement:
-    """By the longest path, a task's own duration included (Graphene section 2.2)."""
+    """Schedule by the longest path, a task's own duration included (Graphene section 2.2)."""
     dependencies = dependencies_of(dag)
     order = by_key(dag, machines, -(tails(dependencies, dag.duration_s) + dag.duration_s))
     return in_order(dag, machines, order, dependencies)
 
 
 def best_packing(dag: Dag, machines: Machines) -> Placement:
-    """At every event start the (task, machine) pair with the largest dot product (Tetris)."""
+    """Schedule at every event the (task, machine) pair with the largest dot product (Tetris)."""
     machines.check_fits(dag)
     dependencies = dependencies_of(dag)
     flow = _flow(dag, machines, dependencies, np.arange(dag.tasks))
@@ -54,7 +54,7 @@ def best_packing(dag: Dag, machines: Machines) -> Placement:
 
 
 def by_key(dag: Dag, machines: Machines, *keys: Floats) -> Ints:
-    """The tasks by ascending keys, the first foremost; ties by dominant demand, then by number."""
+    """Return tasks by ascending keys, the first foremost; ties by dominant demand, then number."""
     total = machines.total
     share = (dag.demand / np.where(total > 0, total, 1.0)).max(axis=1, initial=0.0)
     return np.lexsort((np.arange(dag.tasks), -share, *keys[::-1]))
@@ -65,7 +65,7 @@ def _leaves(machines: int, size: int) -> int:
 
 
 def _tolerance_s(dag: Dag, machines: Machines, dependencies: Dependencies) -> float:
-    """Ends closer than this are one event: 1e-9 of the horizon (docs/rules.md, rule 2)."""
+    """Return how close ends are one event: 1e-9 of the horizon (docs/rules.md, rule 2)."""
     total = machines.total
     work = dag.duration_s @ dag.demand / np.where(total > 0, total, 1.0)
     path = (heads(dependencies, dag.duration_s) + dag.duration_s).max(initial=0.0)

@@ -8,7 +8,7 @@ from weft.errors import InputError
 
 
 def machines_of(order: MakePlan) -> Machines:
-    """The machines of an order, each by itself; raises InputError where it has speeds of others."""
+    """Return the machines of an order, each by itself; raises InputError for others' speeds."""
     if len(order.speeds) not in (0, len(order.machines)):
         kinds = f"{len(order.speeds)} speeds for {len(order.machines)} kinds of machines"
         raise InputError("machines", f"told {kinds}")

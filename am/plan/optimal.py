@@ -21,12 +21,12 @@ _CHOICES_MAX = 400_000  # tasks times machines that a model may hold
 
 
 def parameters(options: Options) -> dict[str, float]:
-    """Every option with its value; raises InputError for an unknown or wrong one."""
+    """Return every option with its value; raises InputError for an unknown or wrong one."""
     return _read(options)
 
 
 def plan(request: PlanRequest) -> Plan:
-    """The best schedule found in time; raises InputError without OR-Tools or for a large DAG."""
+    """Return the best schedule found in time; raises InputError: no OR-Tools or a large DAG."""
     options = _read(request.options)
     dag, machines = request.dag, request.machines
     if dag.tasks * machines.count > _CHOICES_MAX:
@@ -56,7 +56,7 @@ def plan(request: PlanRequest) -> Plan:
 
 
 def _first_guess(request: PlanRequest) -> Placement:
-    """The better of two list schedules, so that no time limit leaves the job without a plan."""
+    """Return the better of two list schedules, so that no time limit leaves a job planless."""
     dag, machines = request.dag, request.machines
     dependencies = dependencies_of(dag)
     keys = (tails(dependencies, dag.duration_s) + dag.duration_s, dag.duration_s)

@@ -62,13 +62,13 @@ class SearchOptions:
 
     @property
     def ways(self) -> NDArray[np.int8]:
-        """Which of `search_kernels.WAYS` are tried."""
+        """Ways of `search_kernels.WAYS` that are tried."""
         chosen = self.orders.split(",")
         return np.array([name in chosen for name in WAY_NAMES], dtype=np.int8)
 
 
 def read_options(given: Options, also: tuple[str, ...] = ()) -> SearchOptions:
-    """Options from names and values, which may be text; raises InputError naming a wrong one.
+    """Return options from names and values, perhaps text; raises InputError naming a wrong one.
 
     Names in `also` belong to the caller and are left alone.
     """
@@ -97,7 +97,7 @@ def read_options(given: Options, also: tuple[str, ...] = ()) -> SearchOptions:
 
 
 def read_value(name: str, value: object, kind: type[T]) -> T:
-    """One option's value as its type; raises InputError."""
+    """Return one option's value as its type; raises InputError."""
     try:
         if kind is bool and isinstance(value, str):
             said = {"true": True, "1": True, "false": False, "0": False}[value.lower()]

@@ -29,7 +29,7 @@ class Grid:
 
     @classmethod
     def of(cls, dag: Dag, machines: Machines) -> "Grid":
-        """The finest scale on which no sum overflows."""
+        """Return the finest scale on which no sum overflows."""
         total = max(float(dag.duration_s.sum()), 1e-300)
         most = machines.capacity.max(axis=0)
         bits = [_UNIT_BITS - math.ceil(math.log2(x)) if x > 0 else 0 for x in most.tolist()]
@@ -37,20 +37,20 @@ class Grid:
         return cls(tick_s, np.array([2.0**b for b in bits]))
 
     def ticks(self, seconds: Floats) -> Ints:
-        """Durations in ticks; only 0 s becomes 0."""
+        """Return durations in ticks; only 0 s becomes 0."""
         whole = np.rint(seconds / self.tick_s).astype(np.int64)
         return np.where(seconds > 0, np.maximum(whole, 1), 0)
 
     def seconds(self, ticks: Ints) -> Floats:
-        """Ticks in seconds."""
+        """Return ticks in seconds."""
         return np.asarray(ticks * self.tick_s)
 
     def units(self, demand: Floats) -> Ints:
-        """Demands in units, shape (n, d)."""
+        """Return demands in units, shape (n, d)."""
         return np.ascontiguousarray(np.rint(demand * self.scale).astype(np.int64))
 
     def fitting(self, dag: Dag, machines: Machines) -> Ints:
-        """Demands in units, shape (n, d), each of which fits on some machine's `room`.
+        """Return demands in units, shape (n, d), each of which fits on some machine's `room`.
 
         A task may exceed its machine by the tolerance of `Machines.check_fits`; it is cut to size.
         """
@@ -67,12 +67,12 @@ class Grid:
         return units
 
     def room(self, capacity: Floats) -> Ints:
-        """Capacities in units with the tolerance of docs/rules.md, rule 2, shape (m, d)."""
+        """Return capacities in units with the tolerance of docs/rules.md, rule 2, shape (m, d)."""
         return np.ascontiguousarray(np.floor(capacity * self.scale * (1 + _SLACK)).astype(np.int64))
 
 
 def part_of(dag: Dag, machines: Machines, grid: Grid) -> Part:
-    """The part that is a whole (sub-)DAG; raises InputError where tasks wait in a circle."""
+    """Return the part that is a whole (sub-)DAG; raises InputError where tasks wait in a circle."""
     links = dependencies_of(dag).links()
     order = np.empty(dag.tasks, np.int64)
     if topological(links, links.waits(np.ones(dag.tasks, dtype=np.bool_)), order) < dag.tasks:
@@ -81,7 +81,7 @@ def part_of(dag: Dag, machines: Machines, grid: Grid) -> Part:
 
 
 def kinds_of(part: Part) -> Ints:
-    """A number for each stage, length and demand that differ, by stage, then first task; (n,)."""
+    """Return a number for each distinct stage, length and demand, by stage, first task; (n,)."""
     stage = part.links.stage
     table = np.column_stack([stage, part.length, part.demand])
     head = part.links.first[:-1][stage]

@@ -26,7 +26,7 @@ class Part(NamedTuple):
     order: Ints  # (n,): the tasks, parents first
 
     def reversed(self) -> "Part":
-        """The same part with time running backwards."""
+        """Return the same part with time running backwards."""
         order = np.ascontiguousarray(self.order[::-1])
         return self._replace(links=self.links.reversed(), order=order)
 

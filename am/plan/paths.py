@@ -23,7 +23,7 @@ class Dependency:
     pairs: tuple[Ints, Ints] | None = None
 
     def reversed(self) -> "Dependency":
-        """The same edges with time running backwards."""
+        """Return the same edges with time running backwards."""
         return Dependency(self.child, self.parent, None if self.pairs is None else self.pairs[::-1])
 
 
@@ -45,16 +45,16 @@ class Dependencies:
         return int(self.first[-1])
 
     def span(self, stage: int) -> slice:
-        """The task numbers of a stage as a slice."""
+        """Return the task numbers of a stage as a slice."""
         return slice(int(self.first[stage]), int(self.first[stage + 1]))
 
     def reversed(self) -> "Dependencies":
-        """The same edges with time running backwards: tails become heads."""
+        """Return the same edges with time running backwards: tails become heads."""
         turned = tuple(dependency.reversed() for dependency in self.dependencies)
         return Dependencies(self.first, turned, None if self.order is None else self.order[::-1])
 
     def links(self) -> Links:
-        """The same edges as compiled code counts them down."""
+        """Return the same edges as compiled code counts them down."""
         stages = [
             (dependency.parent, dependency.child)
             for dependency in self.dependencies
@@ -66,7 +66,7 @@ class Dependencies:
         return links_of(self.first, barrier_ends(stages), joined(pairs))
 
     def by_child(self) -> Iterator[tuple[int, list[Dependency]]]:
-        """Stages, parents first, with the dependencies of each; needs `order`."""
+        """Yield stages, parents first, with the dependencies of each; needs `order`."""
         into: list[list[Dependency]] = [[] for _ in range(len(self.first) - 1)]
         for dependency in self.dependencies:
             into[dependency.child].append(dependency)
@@ -75,7 +75,7 @@ class Dependencies:
 
 
 def dependencies_of(dag: Dag) -> Dependencies:
-    """The edges of a DAG; one-to-one edges and listed pairs become task pairs (linear in tasks)."""
+    """Return a DAG's edges; one-to-one edges and listed pairs become task pairs (in O(tasks))."""
     grouped: dict[tuple[int, int], list[StageEdge]] = {}
     for edge in dag.edges:
         grouped.setdefault((edge.parent, edge.child), []).append(edge)
@@ -84,7 +84,7 @@ def dependencies_of(dag: Dag) -> Dependencies:
 
 
 def heads(dependencies: Dependencies, weight: Floats) -> Floats:
-    """The heaviest path into each task, its own weight left out, shape (n,).
+    """Return the heaviest path into each task, its own weight left out, shape (n,).
 
     Raises InputError where tasks depend on each other in a circle.
     """
@@ -101,12 +101,12 @@ def heads(dependencies: Dependencies, weight: Floats) -> Floats:
 
 
 def tails(dependencies: Dependencies, weight: Floats) -> Floats:
-    """The heaviest path out of each task, its own weight left out, shape (n,)."""
+    """Return the heaviest path out of each task, its own weight left out, shape (n,)."""
     return heads(dependencies.reversed(), weight)
 
 
 def levels(dependencies: Dependencies) -> Ints:
-    """The longest hop count from a source to each task, shape (n,)."""
+    """Return the longest hop count from a source to each task, shape (n,)."""
     return heads(dependencies, np.ones(dependencies.tasks)).astype(np.int64)
 
 
@@ -121,7 +121,7 @@ def relax(dependencies: Dependencies, dependency: Dependency, head: Floats, weig
 
 
 def whole_ancestors(dependencies: Dependencies) -> tuple[Flags, Flags]:
-    """What must precede a stage, kept by stage; needs `order`; shapes (stages, stages).
+    """Return what must precede a stage, kept by stage; needs `order`; shapes (stages, stages).
 
     before[c, s]: every task of s is an ancestor of every task of c. reach[c, s]: every task of s is
     in c or has a descendant in c.
@@ -145,7 +145,7 @@ def whole_ancestors(dependencies: Dependencies) -> tuple[Flags, Flags]:
 def precede(
     dependencies: Dependencies, dependency: Dependency, before: Flags, reach: Flags
 ) -> Flags:
-    """The stages that one dependency puts wholly before all of its child stage, shape (stages,)."""
+    """Return the stages that a dependency puts wholly before its child stage, shape (stages,)."""
     if dependency.pairs is None:
         return np.asarray(reach[dependency.parent])
     if all_met(dependencies, dependency.child, dependency.pairs[1]):
@@ -154,12 +154,12 @@ def precede(
 
 
 def all_met(dependencies: Dependencies, stage: int, tasks: Ints) -> bool:
-    """Whether the tasks listed include all of a stage's."""
+    """Return whether the tasks listed include all of a stage's."""
     return len(np.unique(tasks)) == int(dependencies.first[stage + 1] - dependencies.first[stage])
 
 
 def one_to_one_pairs(parents: int, children: int) -> tuple[Ints, Ints]:
-    """The index pairs of a one_to_one edge, as `weft.job.one_to_one_parents` but all at once."""
+    """Return a one_to_one edge's index pairs, as `weft.job.one_to_one_parents` but all at once."""
     if parents >= children:
         parent = np.arange(parents, dtype=np.int64)
         return parent, ((parent + 1) * children - 1) // parents
@@ -214,7 +214,7 @@ def _stage_order(stages: int, dependencies: tuple[Dependency, ...]) -> tuple[int
 
 
 def demand_classes(dag: Dag) -> tuple[Floats, Ints]:
-    """The distinct demands, shape (k, d), and the class of each task, shape (n,)."""
+    """Return the distinct demands, shape (k, d), and the class of each task, shape (n,)."""
     if dag.tasks == 0:
         return np.zeros((0, dag.demand.shape[1])), np.zeros(0, np.int64)
     changes = np.any(dag.demand[1:] != dag.demand[:-1], axis=1)

@@ -77,7 +77,7 @@ def _heap_pop(scratch: Scratch) -> int:
 
 @inner_kernel
 def _barriers_key(part: Part, scratch: Scratch, sign: int, s: int) -> int:
-    """The earliest key of a stage whose barriers are settled; -FAR where none is placed."""
+    """Return the earliest key of a stage whose barriers are settled; -FAR where none is placed."""
     if scratch.earliest[s] == FAR:
         side = 0 if sign > 0 else 1
         key = -FAR
@@ -194,7 +194,7 @@ def place(
     sign: int,
     limit: int,
 ) -> bool:
-    """PlaceTasksF (sign 1) or, with the reversed part, PlaceTasksB (sign -1) of one subset.
+    """Place one subset: PlaceTasksF (sign 1) or, with the reversed part, PlaceTasksB (sign -1).
 
     False where the span passed `limit` or the pool overflowed: what is on the board is then
     unfinished.

@@ -29,13 +29,13 @@ _APART_MAX = 2000  # beyond so many tasks none is moved alone: equal ones are pl
 
 
 def _empty_brood(rows: int, tasks: int) -> Brood:
-    """Room for so many schedules."""
+    """Return room for so many schedules."""
     shape = (rows, tasks)
     return Brood(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(rows, np.int64))
 
 
 def schedule_of(brood: Brood, row: int) -> Schedule:
-    """One row, copied."""
+    """Return one row, copied."""
     return Schedule(brood.start[row].copy(), brood.machine[row].copy(), int(brood.span[row]))
 
 
@@ -50,7 +50,7 @@ class Inserter:
     _spare: list[Desk] = field(default_factory=list)
 
     def insert(self, keys: Ints, sign: int) -> Brood:
-        """The schedules of `keys` (rows, n), larger ones first; `sign` -1 pushes to the right."""
+        """Return the schedules of `keys` (rows, n), larger first; `sign` -1 pushes to the right."""
         rows = len(keys)
         brood = _empty_brood(rows, self.prepared.dag.tasks)
         self.done += rows
@@ -73,7 +73,7 @@ class Inserter:
         return brood
 
     def taken(self) -> int:
-        """Insertions since it was asked last."""
+        """Return the insertions since the last call."""
         since, self._told = self.done - self._told, self.done
         return since
 
@@ -95,7 +95,7 @@ class Inserter:
 def evolve(
     inserter: Inserter, rng: np.random.Generator, first: Sequence[Ints], insertions: int
 ) -> Iterator[Schedule]:
-    """Schedules as they are found, the shortest of each generation; ends after `insertions`.
+    """Yield schedules as they are found, the shortest of each generation, over `insertions`.
 
     `first` are keys (n,), larger ones first, for up to half of the first generation; noise around
     the longest path to go fills it up. Every population but the first begins from noise alone.
@@ -126,11 +126,11 @@ class _Sizes:
     insertions: int
 
     def left(self, inserter: Inserter) -> int:
-        """Insertions that are left."""
+        """Return insertions that are left."""
         return self.begun + self.insertions - inserter.done
 
     def now(self, inserter: Inserter) -> int:
-        """Schedules that a population has now."""
+        """Return schedules that a population has now."""
         most, least = (
             min(max(self.insertions // each, _SIZE_MIN), _SIZE_MAX)
             for each in (_WIDEST, _NARROWEST)
@@ -141,7 +141,7 @@ class _Sizes:
 def _population(
     inserter: Inserter, rng: np.random.Generator, keys: Ints, sizes: _Sizes
 ) -> Iterator[Schedule]:
-    """One population from its first keys until it stalls or the budget is used."""
+    """Yield what one population finds from its first keys until it stalls or the budget is used."""
     prepared = inserter.prepared
     tasks, size = prepared.dag.tasks, len(keys)
     parents = inserter.insert(keys, 1)
@@ -168,7 +168,7 @@ def _population(
 def _first_keys(
     prepared: PreparedPart, rng: np.random.Generator, given: list[Ints], size: int
 ) -> Ints:
-    """Keys of a first generation, shape (rows, n): what is given, then noise around the paths."""
+    """Return a first generation's keys, (rows, n): what is given, then noise around the paths."""
     path = np.empty(prepared.dag.tasks, np.int64)
     longest(prepared.back, path)
     rows = [*given]
@@ -182,7 +182,7 @@ def _first_keys(
 def _noise(
     prepared: PreparedPart, rng: np.random.Generator, parents: Brood, number: int, rows: int
 ) -> Floats:
-    """Shifts in ticks, shape (rows, n): of whole stages, of tasks that start together, of each."""
+    """Return shifts in ticks, (rows, n): of whole stages, of tasks that start together, of each."""
     span = float(parents.span.min())
     noise = rng.normal(0.0, _STEPS[number % len(_STEPS)] * span, (rows, prepared.dag.tasks))
     for row in range(rows):
@@ -192,7 +192,7 @@ def _noise(
 
 
 def _groups(prepared: PreparedPart, time: Ints, turn: int) -> Ints:
-    """Who moves together, as numbers below n, shape (n,): a stage, tasks of one time, or each."""
+    """Return who moves together, as numbers below n, (n,): a stage, tasks of one time, or each."""
     dag = prepared.dag
     if dag.stages == dag.tasks or (turn % 3 == 2 and dag.tasks <= _APART_MAX):
         return np.arange(dag.tasks)

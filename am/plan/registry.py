@@ -22,7 +22,7 @@ class Spread(Protocol):
     def __call__(
         self, function: Callable[[int], Answer], numbers: Iterable[int], /
     ) -> Iterator[Answer]:
-        """Like `map`; `ThreadPoolExecutor(n).map` is one, for kernels run without the lock."""
+        """Return answers as `map` does; `ThreadPoolExecutor(n).map` fits, for unlocked kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def planned(name: str, request: PlanRequest) -> Plan:
 
 
 def planner_parameters(name: str, options: Options) -> Arguments:
-    """Every parameter of a planner with its value; raises InputError for an unknown one.
+    """Return every parameter of a planner with its value; raises InputError for an unknown one.
 
     A planner that takes parameters has a function `parameters(options)` in its module.
     """

@@ -18,7 +18,7 @@ SEARCH = 2  # counts up when planners answer differently: plans of the older one
 
 
 def plan_key(history_key: str, dag: Dag, machines: Machines, planner: str, options: Options) -> str:
-    """The name under which a plan is kept: a digest of all that decides it.
+    """Return the name under which a plan is kept: a digest of all that decides it.
 
     `options` holds whatever else the planner is given: its parameters, the seed, a time limit.
     """
@@ -33,7 +33,7 @@ def plan_key(history_key: str, dag: Dag, machines: Machines, planner: str, optio
 def structure_key(
     history_key: str, dag: Dag, machines: Machines, planner: str, options: Options
 ) -> str:
-    """The name under which a running cluster keeps a recurring job's plan; "" for other jobs.
+    """Return the name under which a cluster keeps a recurring job's plan; "" for other jobs.
 
     Estimates are left out: they move a little with every run, and what a master takes from a plan
     is an order, which stays valid.
@@ -73,7 +73,7 @@ class PlanShelf:
         self._kept: dict[str, Kept] = {}  # the last used last
 
     def find(self, key: str) -> Kept | None:
-        """The plan kept under a key; none under ""."""
+        """Return the plan kept under a key; none under ""."""
         kept = self._kept.pop(key, None)
         if kept is not None:
             self._kept[key] = kept
@@ -93,7 +93,7 @@ class PlanShelf:
 
 
 def plan_to_data(plan: Plan) -> Json:
-    """A plan as plain data that `plan_from_data` reads back bit by bit."""
+    """Return a plan as plain data that `plan_from_data` reads back bit by bit."""
     return {
         "planner": plan.planner,
         "machine": plan.machine.tolist(),
@@ -128,7 +128,7 @@ def plan_from_data(data: Table) -> Plan:
 
 
 def fault_of(plan: Plan) -> str:
-    """What makes a plan none at all, whatever its job; "" where nothing does."""
+    """Return what makes a plan unusable, whatever its job; "" where nothing does."""
     shapes = {
         each.shape for each in (plan.machine, plan.start_s, plan.end_s, plan.order, plan.pri_score)
     }

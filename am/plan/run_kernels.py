@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 
 @inner_kernel
 def top_segment(space: Space) -> int:
-    """The segment at the heap's top: ties go to the lower machine."""
+    """Return the segment at the heap's top; ties go to the lower machine."""
     return int(space.segment_at[space.heap_machine[0]])
 
 

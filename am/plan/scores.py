@@ -15,19 +15,19 @@ from weft.resources import TOLERANCE
 
 
 def long_scores(dag: Dag) -> Floats:
-    """Each task's duration over the longest of the DAG (part), shape (n,); 1 where all are 0 s."""
+    """Return each task's duration over the longest of the DAG (part), (n,); 1 where all are 0 s."""
     most = float(dag.duration_s.max(initial=0.0))
     return dag.duration_s / most if most > 0 else np.ones(dag.tasks)
 
 
 def dominant_shares(dag: Dag, machines: Machines) -> Floats:
-    """max_r d_r / C_r of each task, shape (n,): how ties between tasks are broken."""
+    """Return max_r d_r / C_r of each task, shape (n,): it breaks ties between tasks."""
     total = machines.total
     return np.asarray((dag.demand / np.where(total > 0, total, 1.0)).max(axis=1, initial=0.0))
 
 
 def stage_work_s(dag: Dag, machines: Machines) -> Floats:
-    """TWork of each stage: max over resources of its work over the capacity, s, shape (stages,)."""
+    """Return TWork of each stage: the largest resource's work over its capacity, s, (stages,)."""
     total = machines.total
     work = dag.duration_s[:, None] * dag.demand / np.where(total > 0, total, 1.0)
     summed = np.zeros((dag.stages, len(total)))
@@ -36,7 +36,7 @@ def stage_work_s(dag: Dag, machines: Machines) -> Floats:
 
 
 def frag_scores(dag: Dag, machines: Machines, grid: Grid) -> Floats:
-    """TWork over ExecTime of each stage, in (0, 1], shape (stages,).
+    """Return TWork over ExecTime of each stage, in (0, 1], shape (stages,).
 
     ExecTime is the makespan of the stage alone: tasks independent, longest first, earliest fit.
     """
@@ -60,7 +60,7 @@ def frag_scores(dag: Dag, machines: Machines, grid: Grid) -> Floats:
 
 
 def steady_scores(dag: Dag, machines: Machines) -> Floats:
-    """The bottleneck's share in use while every machine is full of a stage, clipped to 1,
+    """Return the bottleneck's share in use while every machine is full of a stage, at most 1,
     (stages,).
 
     Unlike the ratio it does not call a stage troublesome for being small (docs/rules.md, rule 19).
@@ -83,14 +83,14 @@ def steady_scores(dag: Dag, machines: Machines) -> Floats:
 
 
 def alike_stages(dag: Dag) -> NDArray[np.bool_]:
-    """True for each stage whose tasks all have one duration and one demand, shape (stages,)."""
+    """Return which stages' tasks all have one duration and one demand, shape (stages,)."""
     table = np.column_stack([dag.duration_s, dag.demand])
     differs = np.any(table != table[dag.first[:-1]][dag.stage_of], axis=1)
     return np.asarray(np.bincount(dag.stage_of[differs], minlength=dag.stages) == 0)
 
 
 def _at_once(room: Ints, demand: Ints) -> int:
-    """How many tasks of a demand all machines hold at once; room (m, d), demand (d,) in units."""
+    """Return how many tasks of a demand all machines hold at once; room (m, d), demand (d,)."""
     used = demand > 0
     if not used.any():
         return 1 << 40

@@ -78,7 +78,7 @@ class PreparedPart:
         return cls(dag, machines, grid, part, part.reversed(), room, kinds_of(part), dominant)
 
     def ranks(self, rule: str) -> tuple[Ranks, Ranks]:
-        """Who goes first, forward and backward: the "longest" task or path to go ("cp")."""
+        """Return who goes first, forward and backward: the "longest" task or path to go ("cp")."""
         if rule == "longest":
             ranks = self.ranked(self.part.length)
             return ranks, ranks
@@ -88,23 +88,23 @@ class PreparedPart:
         return self.ranked(ahead), self.ranked(behind)
 
     def ranked(self, first_key: Ints) -> Ranks:
-        """Larger keys first, shape (n,)."""
+        """Return ranks in which larger keys go first, shape (n,)."""
         return ranks_of(self.kind, first_key, self.dominant)
 
     def borrow(self) -> Workspace:
-        """A workspace that no other thread uses; give it back to `spare`."""
+        """Return a workspace that no other thread uses; give it back to `spare`."""
         try:
             return self.spare.pop()
         except IndexError:
             return space_of(self.room, 4 * self.dag.tasks), scratch_of(self.part)
 
     def bound_s(self, name: str) -> float:
-        """The part's lower bound by name, s: "strong", "fast" or "new"."""
+        """Return the part's lower bound by name, s: "strong", "fast" or "new"."""
         bounds = bounds_of(self.dag, self.machines, _WORK if name == "strong" else 0)
         return bounds.new_lb_s if name == "new" else bounds.strong_lb_s
 
     def reached(self, bound_s: float) -> int:
-        """The longest span that counts as having reached a bound, ticks."""
+        """Return the longest span that counts as having reached a bound, ticks."""
         return int(bound_s * _EQUAL / self.grid.tick_s)
 
 
@@ -117,7 +117,7 @@ class _Trial:
 
 
 def prepared_parts(request: PlanRequest) -> tuple[Grid, list[Ints], list[PreparedPart]]:
-    """The parts of a request in order: their tasks, and each prepared; raises InputError."""
+    """Return the parts of a request in order: their tasks, and each prepared; raises InputError."""
     dag, machines = request.dag, request.machines
     machines.check_fits(dag)
     grid = Grid.of(dag, machines)
@@ -129,7 +129,7 @@ def prepared_parts(request: PlanRequest) -> tuple[Grid, list[Ints], list[Prepare
 def search(
     prepared: PreparedPart, request: PlanRequest, options: SearchOptions, also: int = 0
 ) -> Schedule:
-    """The schedule of one part: Graphene's candidates, and the list schedules beside them.
+    """Return the schedule of one part: Graphene's candidates, and the list schedules beside them.
 
     Same answer on any number of cores: the smallest span wins, ties go to the first candidate, and
     list schedules come last. `also`: keep so many other schedules.
@@ -157,7 +157,7 @@ def search(
 
 
 def list_schedules(prepared: PreparedPart, bound_s: float = 0.0) -> list[Schedule]:
-    """The list schedules that Graphene is compared with: breadth first and critical path."""
+    """Return the list schedules that Graphene is compared with: breadth first and critical path."""
     found = []
     for name, (machine, start_s) in (
         ("critical_path", by_path(prepared.dag, prepared.machines)),
@@ -183,7 +183,7 @@ def _by_sets(
     stop: int,
     also: int,
 ) -> Schedule:
-    """Graphene's own answer: every troublesome set, both headings of T, every order."""
+    """Return Graphene's own answer: every troublesome set, both headings of T, every order."""
     choices = _choices(prepared, options)
     ranks = [prepared.ranks(rule) for rule in options.rules]
     trials = len(choices) * len(ranks)
@@ -222,7 +222,7 @@ def _by_sets(
 
 
 def simple(dag: Dag) -> bool:
-    """A part in which any schedule without gaps is best: one stage of equal, free tasks."""
+    """Return whether any schedule without gaps is best: one stage of equal, free tasks."""
     return dag.stages == 1 and not dag.edges and bool(alike_stages(dag).all())
 
 
@@ -260,7 +260,7 @@ def _try(
     options: SearchOptions,
     limit: int,
 ) -> _Trial:
-    """The most compact schedule of a candidate, or FAR where its span is above `limit`."""
+    """Return the most compact schedule of a candidate, or FAR where its span is above `limit`."""
     workspace = prepared.borrow()
     ways = options.ways
     if not options.t_both:  # as the paper prints it: go on from T's shorter placement only
@@ -315,7 +315,7 @@ def _rebuild(
 def _explain(
     prepared: PreparedPart, candidate: Candidate, best: _Trial, rule: str, bound_s: float
 ) -> Json:
-    """Which candidate won, in the words of Graphene section 4.4 (|T|, share of the work in T)."""
+    """Return which candidate won, in the words of Graphene section 4.4 (|T|, share of the work)."""
     dominant = prepared.dominant * prepared.dag.duration_s
     inside = candidate.label == T
     work = float(dominant.sum())

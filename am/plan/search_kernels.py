@@ -53,7 +53,7 @@ def _sort_members(scratch: Scratch, label: Labels) -> None:
 
 @inner_kernel
 def _redundant(scratch: Scratch, way: int) -> bool:
-    """Whether an earlier way does the same steps because a subset is empty."""
+    """Return whether an earlier way does the same steps because a subset is empty."""
     start = scratch.member_start
     no_t, no_s = start[T] == start[T + 1], start[S] == start[S + 1]
     no_p, no_c = start[P] == start[P + 1], start[C] == start[C + 1]
@@ -71,7 +71,7 @@ def _redundant(scratch: Scratch, way: int) -> bool:
 
 @inner_kernel
 def _shared_steps(way: int, last: int, done: int) -> int:
-    """How many of the first `done` steps two ways have in common."""
+    """Return how many of the first `done` steps two ways have in common."""
     shared = 0
     while shared < done:
         for column in (2 * shared, 2 * shared + 1):

@@ -36,7 +36,7 @@ def _packed(part: Dag, machines: Machines) -> tuple[Ints, np.ndarray]:
 
 
 def _levels(dag: Dag) -> list[tuple[Ints, Dag]]:
-    """The levels in order, each with its tasks' DAG (without edges, unless all take no time)."""
+    """Return the levels in order, each with its tasks' DAG (edges only where all take no time)."""
     levels: list[tuple[Ints, Dag]] = []
     stack = [(np.arange(dag.tasks), dag, False)]
     while stack:

@@ -34,14 +34,14 @@ class Candidate:
 
 
 def divided(part: Part, back: Part, seeds: Labels) -> Labels:
-    """T (the seeds closed), S, P and C as labels, shape (n,); `back` is the reversed part."""
+    """Return T (the seeds closed), S, P and C as labels, (n,); `back` is the reversed part."""
     label = np.empty(len(part.links.stage), np.int8)
     divide(part, back, seeds, label)
     return label
 
 
 def thresholds(scores: Floats, most: int) -> list[float]:
-    """The distinct scores, ascending; at most `most`, evenly spaced by rank with both ends kept."""
+    """Return the distinct scores, ascending; at most `most`, evenly spaced by rank."""
     distinct = np.unique(np.round(scores, 12))
     if len(distinct) > most:
         ranks = np.rint(np.linspace(0, len(distinct) - 1, most)).astype(np.int64)
@@ -57,7 +57,7 @@ def candidates(
     most: int = 8,
     share_max: float = 1.0,
 ) -> list[Candidate]:
-    """The candidates in their fixed order: small sets first, each closed set once.
+    """Return the candidates in their fixed order: small sets first, each closed set once.
 
     `long` (n,) are LongScores; `frags` the FragScore variants by name, (n,) each. Sets of more than
     `share_max` of the tasks are dropped, but never the last candidate.

@@ -6,6 +6,6 @@ from weft.plan import Plan, plan_of_starts
 
 
 def plan(request: PlanRequest) -> Plan:
-    """At every event start the pair with the largest dot product until nothing fits."""
+    """Start the pair with the largest dot product at every event until nothing fits."""
     machine, start_s = best_packing(request.dag, request.machines)
     return plan_of_starts("tetris", request.dag, machine, start_s)

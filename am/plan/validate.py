@@ -13,7 +13,7 @@ _NAMED_MAX = 20  # violations of one kind that are spelled out
 def violations(
     dag: Dag, machines: Machines, machine: Ints, start_s: Floats, end_s: Floats
 ) -> list[str]:
-    """Every way in which a schedule breaks the model of docs/rules.md, rules 1 to 5, one line each.
+    """Return how a schedule breaks the model of docs/rules.md, rules 1 to 5, one line each.
 
     Arrays have shape (n,), times in s. Times count with a tolerance of 1e-9 of the makespan,
     capacities with 1e-7. An empty list means that the schedule is valid.
@@ -72,7 +72,7 @@ def _precedence(dag: Dag, start_s: Floats, end_s: Floats, tolerance: float) -> l
 def _suspects(
     dag: Dag, edge: StageEdge, start_s: Floats, end_s: Floats, tolerance: float
 ) -> Iterator[tuple[int, int]]:
-    """The broken task edges of a stage edge; of a barrier, each early child with one parent."""
+    """Yield a stage edge's broken task edges; of a barrier, each early child with one parent."""
     if edge.link is Link.ALL:
         above, below = dag.tasks_of(edge.parent), dag.tasks_of(edge.child)
         last = above.start + int(np.argmax(end_s[above.start : above.stop]))

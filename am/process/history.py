@@ -41,7 +41,7 @@ class HistoryBook:
         self.read()
 
     def read(self) -> History:
-        """What is known now; raises WeftError for a file that holds something else."""
+        """Return what is known now; raises WeftError for a file that holds something else."""
         if self._path is not None:
             self._known = self._load(self._path)
         return self._known

@@ -37,20 +37,20 @@ class MasterMetrics:
             out.count("weft_remarks", "Unusual events", 1, (("level", fact.level),))
 
     def timed(self, asker: HoldAsker) -> HoldAsker:
-        """The same asker, with the time that it takes in a histogram (COBRA table IV)."""
+        """Return the same asker, with the time that it takes in a histogram (COBRA table IV)."""
         return _Timed(asker, self._out)
 
     def reported(self, late_s: float) -> None:
-        """The measured use of containers was on its way for so long (COBRA table IV)."""
+        """Observe how long measured use was on its way (COBRA table IV), s of wall-clock time."""
         text = "Time from a node's measurement of containers to their master, s of wall-clock time"
         self._out.histogram("weft_use_transmission_seconds", text).observe(max(late_s, 0.0))
 
     def hosted(self, masters: int) -> None:
-        """How many masters this process drives now."""
+        """Set how many masters this process drives now."""
         self._out.gauge("weft_masters", "Masters in this process", masters)
 
     def gone(self, attempt: AttemptId) -> None:
-        """A master ended."""
+        """Drop the series of a master that ended."""
         self._out.drop("attempt", str(attempt))
 
 
@@ -65,7 +65,7 @@ class _Timed:
         self._took = out.histogram("weft_holding_seconds", text)
 
     def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
-        """What the asker inside wishes."""
+        """Return what the asker inside wishes, and observe the time that it took."""
         began_s = time.perf_counter()
         wish = self._inner.hold(view, now, rng)
         self._took.observe(time.perf_counter() - began_s)

@@ -79,7 +79,7 @@ class Planning:
         self._pool: Executor | None = None
 
     def elsewhere(self, name: str) -> bool:
-        """Whether a planner's plans are built by other processes."""
+        """Return whether a planner's plans are built by other processes."""
         return name not in QUICK and self._workers > 0
 
     def begin(self, order: MakePlan) -> None:
@@ -89,7 +89,7 @@ class Planning:
         work.add_done_callback(self._begun.discard)
 
     async def make(self, order: MakePlan) -> PlanReady:
-        """The plan kept for a recurring job at once, else one built elsewhere."""
+        """Return the plan kept for a recurring job at once, else one built elsewhere."""
         key, digest, dag_tasks = "", "", order.job.task_count
         if order.job.history_key and order.planner not in QUICK:
             with contextlib.suppress(WeftError):
@@ -180,7 +180,7 @@ def _end(executor: Executor) -> None:
 
 
 def _follow_parent() -> None:
-    """A worker ends with its parent, even one that was killed."""
+    """End this worker process with its parent, even one that was killed."""
     parent = os.getppid()
 
     def watch() -> None:

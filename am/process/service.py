@@ -217,7 +217,7 @@ class MasterService(Outside):
     # -- out ---------------------------------------------------------------------------------------
 
     def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
-        """To the manager in one batch; to nodes by the process that runs them."""
+        """Send to the manager in one batch, to nodes by the process that runs them."""
         self._process.flush()
         to_manager: list[Any] = []
         to_nodes: dict[str, list[Any]] = {}
@@ -259,7 +259,7 @@ class MasterService(Outside):
         self.metrics.note(fact)
 
     def stopped(self, core: Address, reason: str) -> None:
-        """A master finished or was told to stop."""
+        """Drop a master that finished or was told to stop."""
         done = reason == "finished"
         master = self._cores[core]
         if done and master.job is not None:
@@ -270,13 +270,13 @@ class MasterService(Outside):
         self._gone(core, Outcome.SUCCEEDED if done else Outcome.KILLED, 0 if done else 1, reason)
 
     def failed(self, core: Address, error: Exception) -> None:
-        """One master's bug is its own end; the next attempt may do better."""
+        """Drop a master that failed: its bug is its own end, the next attempt may do better."""
         self._process.log.error("a master failed", master=core, exc_info=error)
         self._gone(core, Outcome.FAILED, BUG, f"{type(error).__name__}: {error}")
 
 
 def _chosen(settings: AmSettings) -> Preset:
-    """The policies by name; raises InputError for an unknown name or option."""
+    """Return the policies by name; raises InputError for an unknown name or option."""
     from am.plan.registry import planner_parameters
 
     chosen = choose(settings.scheduler, planner=settings.planner, asker=settings.asker)
@@ -320,7 +320,7 @@ class HostService:
                     gate.refuse("KillMaster", lane.peer, InputError("container_id", problem))
 
     def _closed(self, lane: Lane) -> None:
-        """The nodes are gone, and so are the masters that ran on them."""
+        """End the masters whose nodes are gone with a stream."""
         for attempt in [a for a, (_, found) in self._containers.items() if found is lane]:
             self.masters.end_now(attempt, "its node manager is gone")
 

@@ -17,7 +17,7 @@ class DiskShelf(PlanShelf):
         self._folder = folder
 
     def find(self, key: str) -> Kept | None:
-        """The plan in the folder, as another process may have left it."""
+        """Return the plan in the folder, as another process may have left it."""
         if not key:
             return None
         try:

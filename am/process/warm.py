@@ -34,7 +34,7 @@ _FIRST = 2  # number of the first container, after the master's own
 
 
 def small_job(types: ResourceTypes) -> Job:
-    """Three stages, of which one waits for both others."""
+    """Return a job of three stages, of which one waits for both others."""
     demand = dict.fromkeys(types.names, 1.0)
     stages = (
         Stage("a", _TASKS, 1.0, demand),
@@ -45,7 +45,7 @@ def small_job(types: ResourceTypes) -> Job:
 
 
 def order_of(chosen: Preset, types: ResourceTypes) -> MakePlan:
-    """The order for the small job's plan on two small machines."""
+    """Return the order for the small job's plan on two small machines."""
     machines = (((2.0,) * len(types), 2),)
     return MakePlan(
         chosen.planner, small_job(types), types, machines, 0, dict(chosen.planner_options)

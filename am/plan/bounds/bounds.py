@@ -31,14 +31,14 @@ class Bounds:
     parts: int = 1
 
     def as_dict(self) -> dict[str, float]:
-        """The five bounds by name, as commands print them."""
+        """Return the five bounds by name, as commands print them."""
         data = asdict(self)
         del data["parts"]
         return data
 
 
 def bounds_of(dag: Dag, machines: Machines, work: int = WORK) -> Bounds:
-    """Every bound of a DAG; raises InputError where a task fits on no machine.
+    """Return every bound of a DAG; raises InputError where a task fits on no machine.
 
     The strong bound may spend `work` steps on refuting spans, some 10**9 a second; 0: none.
     Machines of unlike speeds count as if each were as fast as the fastest.
@@ -75,7 +75,7 @@ def bounds_of(dag: Dag, machines: Machines, work: int = WORK) -> Bounds:
 
 
 def _part_bound(part: Dag, total: Floats) -> float:
-    """One summand of eq. 1d: group, replace barriers, take the largest of 1a, 1b and 1c."""
+    """Return one summand of eq. 1d: group, replace barriers, take the largest of 1a, 1b and 1c."""
     dependencies = dependencies_of(part)
     best = work_s(part.duration_s, part.demand, total)
     for merge in (False, True):
@@ -86,7 +86,7 @@ def _part_bound(part: Dag, total: Floats) -> float:
 
 
 def _mod_cp(dag: Dag, dependencies: Dependencies, total: Floats) -> float:
-    """Eq. 1c of the whole DAG, merged and unmerged, the larger."""
+    """Return eq. 1c of the whole DAG, merged or unmerged, whichever is larger."""
     return max(
         _heaviest_path(groups_of(dag, dependencies, total, merge=merge)) for merge in (False, True)
     )
@@ -97,7 +97,7 @@ def _longest(dependencies: Dependencies, weight: Floats) -> float:
 
 
 def _with_barriers(dag: Dag, dependencies: Dependencies, groups: Groups) -> Floats:
-    """Durations for eq. 1a: tasks of a barrier group last as long as the group."""
+    """Return durations for eq. 1a: tasks of a barrier group last as long as the group."""
     weight = dag.duration_s.copy()
     for stage, group in enumerate(groups.of_stage):
         if groups.barrier[group]:
@@ -106,7 +106,7 @@ def _with_barriers(dag: Dag, dependencies: Dependencies, groups: Groups) -> Floa
 
 
 def _heaviest_path(groups: Groups) -> float:
-    """Eq. 1c over covering edges: barrier groups count whole, and one other group may too."""
+    """Return eq. 1c over covering edges: barrier groups count whole, one other group may too."""
     base = np.where(groups.barrier, groups.whole, groups.least)
     into: list[list[int]] = [[] for _ in groups.of_stage]
     for parent, child in groups.edges:

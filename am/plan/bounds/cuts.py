@@ -11,7 +11,7 @@ from weft.dag import Dag, Ints, Link, StageEdge
 
 
 def cut(dag: Dag) -> list[Ints]:
-    """The parts of a DAG in order, each the task numbers of one part, ascending.
+    """Return the parts of a DAG in order, each the task numbers of one part, ascending.
 
     A cut leaves all of the first part before all of the rest exactly when each last task of the
     first part is a parent of each first task of the rest, and then longest hop counts separate
@@ -37,7 +37,7 @@ def cut(dag: Dag) -> list[Ints]:
 
 
 def split(dag: Dag, parts: list[Ints]) -> list[Dag]:
-    """The sub-DAGs over disjoint task sets: edges inside a set kept, the others dropped."""
+    """Return the sub-DAGs over disjoint task sets: edges inside a set are kept, others dropped."""
     part = np.full(dag.tasks, -1, dtype=np.int64)
     number = np.zeros(dag.tasks, dtype=np.int64)
     for index, tasks in enumerate(parts):
@@ -63,7 +63,7 @@ def split(dag: Dag, parts: list[Ints]) -> list[Dag]:
 
 
 def _nearest_child(dependencies: Dependencies, level: Ints, none: int) -> Ints:
-    """The smallest level among each task's children, `none` without children."""
+    """Return the smallest level among each task's children, `none` without children."""
     ahead = np.full(dependencies.tasks, none, dtype=np.int64)
     for dependency in dependencies.dependencies:
         if dependency.pairs is None:
@@ -77,7 +77,7 @@ def _nearest_child(dependencies: Dependencies, level: Ints, none: int) -> Ints:
 
 
 def _parents_among_last(dependencies: Dependencies, level: Ints, ahead: Ints) -> Ints:
-    """How many parents of each task have no child on an earlier level than it."""
+    """Return how many parents of each task have no child on an earlier level than it."""
     count = np.zeros(dependencies.tasks, dtype=np.int64)
     for dependency in dependencies.dependencies:
         if dependency.pairs is None:
@@ -94,7 +94,7 @@ def _parents_among_last(dependencies: Dependencies, level: Ints, ahead: Ints) ->
 def _edges_inside(
     dag: Dag, dependency: Dependency, part: Ints, number: Ints, stages: list[Ints]
 ) -> list[tuple[int, StageEdge]]:
-    """A dependency's edges inside each part, in the part's own stage and task numbers."""
+    """Return a dependency's edges inside each part, in the part's own stage and task numbers."""
     above = np.unique(part[dag.first[dependency.parent] : dag.first[dependency.parent + 1]])
     below = np.unique(part[dag.first[dependency.child] : dag.first[dependency.child + 1]])
     found = []

@@ -81,7 +81,7 @@ class Spans:
                 high = span
 
     def _try(self, until: int) -> None:
-        """One span by all rules: steps grow while spans are refuted, effort where one is not."""
+        """Try a span by all rules: steps grow while spans are refuted, effort where one is not."""
         span = min(self.low + self._step - 1, self.high - 1)
         allowed = min(self.effort, until - self.spent)
         if self._refuted(span, allowed, True):
@@ -105,7 +105,7 @@ class Spans:
 def spans_of(
     dag: Dag, machines: Machines, least_s: float, head: Floats, tail: Floats
 ) -> Spans | None:
-    """What to refute in a part; None where `least_s` is met by a list schedule, or it is too large.
+    """Return what to refute in a part; None where a list schedule takes `least_s`, or it is large.
 
     `head`, `tail` (n,) are what each task has before and after it, s.
     """
@@ -136,7 +136,7 @@ def spans_of(
 
 
 def _ticks(duration_s: Floats, most_s: float) -> tuple[float, Ints, bool]:
-    """A tick, the durations in ticks, and whether they are exact; else they are rounded down."""
+    """Return a tick, the durations in ticks, and whether they are exact (else rounded down)."""
     for digits in range(7):
         scaled = duration_s * 10.0**digits
         whole = np.rint(scaled)
@@ -201,7 +201,7 @@ def _problem(dag: Dag, machines: Machines, length: Ints) -> tuple[Problem, Packi
 
 
 def _before(dag: Dag) -> np.ndarray:
-    """before[i, j]: task i ends before j starts, shape (n, n)."""
+    """Return whether task i ends before j starts as before[i, j], shape (n, n)."""
     before = np.zeros((dag.tasks, dag.tasks), bool)
     for dependency in dependencies_of(dag).dependencies:
         if dependency.pairs is None:

@@ -46,7 +46,7 @@ class Problem(NamedTuple):
 
 @inner_kernel
 def _paths(problem: Problem, early: Ints, late: Ints) -> bool:
-    """Children start after parents; False where a window is empty."""
+    """Narrow windows so that children start after parents; return False where one is empty."""
     length, order = problem.length, problem.order
     for at in range(len(order)):
         i = order[at]
@@ -65,7 +65,7 @@ def _paths(problem: Problem, early: Ints, late: Ints) -> bool:
 
 @inner_kernel
 def _pairs(problem: Problem, early: Ints, late: Ints) -> bool:
-    """Of two tasks that exclude each other, one that cannot be first is second."""
+    """Narrow windows of pairs that exclude each other: one that cannot be first is second."""
     length, n = problem.length, len(problem.length)
     problem.work[SPENT] += n * n // 2
     for i in range(n):
@@ -129,7 +129,7 @@ def _profile(problem: Problem, column: int, early: Ints, late: Ints) -> int:
 
 @inner_kernel
 def _compulsory(problem: Problem, column: int, early: Ints, late: Ints) -> bool:
-    """Starts move past what others hold for certain."""
+    """Narrow windows past what others hold for certain; return False where one is empty."""
     length, need = problem.length, problem.need[column]
     edge, height, room = problem.edge, problem.height, problem.room[column]
     steps = _profile(problem, column, early, late)
@@ -158,7 +158,7 @@ def _compulsory(problem: Problem, column: int, early: Ints, late: Ints) -> bool:
 
 @inner_kernel
 def _energy(problem: Problem, early: Ints, late: Ints) -> bool:
-    """What must run inside an interval fits into it, for intervals from a start to an end.
+    """Return whether what must run inside any interval, from a start to an end, fits into it.
 
     Energetic reasoning (Baptiste, Le Pape and Nuijten 1999): wherever a task is put, at least
     `over` of it lies in [low, high], the least of what is left when it starts as early and when it
@@ -231,7 +231,7 @@ def _slack(early: Ints, late: Ints) -> int:
 
 @inner_kernel
 def _narrow(problem: Problem, early: Ints, late: Ints, energetic: bool) -> bool:
-    """Every rule until nothing moves; False where a window is empty."""
+    """Apply every rule until nothing moves; return False where a window is empty."""
     rounds = 0
     while rounds < _ROUNDS and problem.work[SPENT] < problem.work[LIMIT]:
         rounds += 1
@@ -252,7 +252,7 @@ def _narrow(problem: Problem, early: Ints, late: Ints, energetic: bool) -> bool:
 
 @inner_kernel
 def _possible(problem: Problem, packing: Packing, early: Ints, late: Ints, depth: int) -> bool:
-    """False where windows are refuted by rules, of intervals too (1), or by packing too (2)."""
+    """Return False where rules refute windows, of intervals too (1), or by packing too (2)."""
     if not _narrow(problem, early, late, depth > 0):
         return False
     if depth < 2:
@@ -299,7 +299,7 @@ def _shave(
 
 @inner_kernel
 def _choose(problem: Problem, early: Ints, late: Ints) -> int:
-    """The task that may start first, of those the one that must; -1 where all are fixed."""
+    """Return the task that may start first, of those the one that must; -1 where all are fixed."""
     chosen = -1
     for i in range(len(early)):
         if early[i] == late[i] or problem.length[i] == 0:
@@ -315,7 +315,7 @@ def _choose(problem: Problem, early: Ints, late: Ints) -> int:
 
 @inner_kernel
 def _next_end(problem: Problem, early: Ints, chosen: int) -> int:
-    """The first end after a task's earliest start: a task that waits starts when another ends.
+    """Return the first end after a task's earliest start: a waiting task starts when another ends.
 
     True of schedules without gaps, one of which is shortest, and of the task that may start first.
     """
@@ -338,7 +338,7 @@ def _only(problem: Problem, level: int) -> int:
 
 @kernel
 def refuted(problem: Problem, packing: Packing, span: int, tail: Ints, deep: bool) -> bool:
-    """Whether it is proven that the tasks cannot be done within `span` ticks.
+    """Return whether it is proven that the tasks cannot be done within `span` ticks.
 
     `problem.early[0]` has the heads, `tail` (n,) what follows each task's end at least. Gives up
     when `work` is spent; `deep` adds shaving and search.

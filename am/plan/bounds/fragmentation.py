@@ -17,7 +17,7 @@ _ROWS_MAX = 64
 
 
 def loads(dag: Dag, machines: Machines) -> tuple[Floats, Ints]:
-    """The share of each real or virtual resource that a task holds: by class, and the classes.
+    """Return each task's share of each real or virtual resource, by class, and the classes.
 
     Shapes (k, columns) and (n,). For each column the shares of tasks that run at the same time sum
     to at most 1. The real resources come first, as many as a demand has.
@@ -40,7 +40,7 @@ def loads(dag: Dag, machines: Machines) -> tuple[Floats, Ints]:
 
 
 def slots_at_once(demand: Floats, machines: Machines) -> Floats:
-    """K: how many tasks of each demand run at once on all machines, shape (rows,); inf for none."""
+    """Return K, how many tasks of each demand run at once on all machines, (rows,), or inf."""
     rows, counts = np.unique(machines.capacity, axis=0, return_counts=True)
     slots = np.zeros(len(demand))
     for capacity, count in zip(rows, counts, strict=True):
@@ -51,7 +51,7 @@ def slots_at_once(demand: Floats, machines: Machines) -> Floats:
 
 
 def waves_s(dag: Dag, dependencies: Dependencies, machines: Machines) -> Floats:
-    """What each stage takes at least on its own, s: waves, longest task; shape (stages,)."""
+    """Return what each stage takes at least on its own, s: waves or longest task; (stages,)."""
     first = dag.first[:-1]
     least = np.minimum.reduceat(dag.demand, first, axis=0)
     slots = np.maximum(slots_at_once(least, machines), 1)
@@ -62,7 +62,7 @@ def waves_s(dag: Dag, dependencies: Dependencies, machines: Machines) -> Floats:
 
 
 def thresholds(dag: Dag, need: Floats) -> Floats:
-    """Demands worth counting tasks above: whole vectors and single resources, distinct rows."""
+    """Return demands worth counting tasks above: vectors and single resources, distinct rows."""
     least = np.minimum.reduceat(dag.demand, dag.first[:-1], axis=0)
     rows = np.unique(np.concatenate([least, need]), axis=0)
     rows = rows[_spread(len(rows), _ROWS_MAX)]
@@ -78,7 +78,7 @@ def thresholds(dag: Dag, need: Floats) -> Floats:
 
 
 def _rounded(need: Floats, machines: Machines) -> Floats:
-    """Demands rounded up beside large ones, per resource and cut-off (Martello and Toth's L2).
+    """Return demands rounded up beside large ones, per resource and cut-off (Martello, Toth: L2).
 
     On equal machines a task above 1 - e of a machine leaves no room for one of e or more, so it
     may count as the whole machine once those below e are left out.
@@ -96,7 +96,7 @@ def _rounded(need: Floats, machines: Machines) -> Floats:
 
 
 def _spread(count: int, most: int) -> list[int]:
-    """At most `most` indices below `count`, evenly spaced by rank."""
+    """Return at most `most` indices below `count`, evenly spaced by rank."""
     if count <= most:
         return list(range(count))
     return [i * (count - 1) // (most - 1) for i in range(most)]

@@ -66,7 +66,7 @@ class Packing(NamedTuple):
 def packing_of(
     length: Ints, needs: list[Ints], rooms: list[Ints], never: Labels, alike: bool = True
 ) -> Packing:
-    """A program with its working memory; `needs` (c, n) and `rooms` (c,) by machine.
+    """Return a program with its working memory; `needs` (c, n) and `rooms` (c,) by machine.
 
     A task that needs more than a machine's room does not run there. `never` is (n, n).
     """
@@ -146,7 +146,7 @@ def _intervals(packing: Packing, early: Ints, late: Ints) -> int:
 
 @inner_kernel
 def _bound(packing: Packing, depth: int, first: int) -> float:
-    """The most weight that candidates from `first` on may add to a set, in fractions."""
+    """Return the most weight that candidates from `first` on may add to a set, in fractions."""
     room = 0.0
     for c in range(len(packing.room)):
         room += packing.free[depth, c] / packing.room[c]
@@ -211,7 +211,7 @@ def _choose(packing: Packing, depth: int, at: int) -> None:
 
 @inner_kernel
 def _heaviest(packing: Packing, interval: int, floor: int, work: Ints) -> int:
-    """The weight of the heaviest set in an interval if above `floor`, else `floor`.
+    """Return the weight of the heaviest set in an interval if above `floor`, else `floor`.
 
     The set goes to `best`, its size to `found`: 0 where nothing is above the floor, or where the
     search takes too long; what is returned is then a bound from above.
@@ -250,7 +250,7 @@ def _heaviest(packing: Packing, interval: int, floor: int, work: Ints) -> int:
 
 @inner_kernel
 def _begin(packing: Packing, intervals: int) -> None:
-    """The basis of slack: all work is left undone."""
+    """Set the basis to slack: all work is left undone."""
     n = len(packing.length)
     rows = n + intervals
     for a in range(rows):
@@ -298,7 +298,7 @@ def _pivot(packing: Packing, rows: int, column: int, gain: float, work: Ints) ->
 
 @inner_kernel
 def _solve(packing: Packing, intervals: int, sets: int, work: Ints) -> None:
-    """The best use of the sets so far, by the simplex method."""
+    """Find the best use of the sets so far, by the simplex method."""
     n = len(packing.length)
     rows = n + intervals
     turns = 0
@@ -335,7 +335,7 @@ def _solve(packing: Packing, intervals: int, sets: int, work: Ints) -> None:
 
 @kernel
 def unpackable(packing: Packing, early: Ints, late: Ints, work: Ints) -> bool:
-    """Whether it is proven that tasks with these windows of starts cannot be packed."""
+    """Return whether it is proven that tasks with these windows of starts cannot be packed."""
     n = len(packing.length)
     intervals = _intervals(packing, early, late)
     if intervals == 0:

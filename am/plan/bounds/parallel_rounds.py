@@ -18,7 +18,7 @@ _LENGTHS_MAX = 12  # distinct durations that candidate spans are made of
 
 
 def in_slots_s(dag: Dag, machines: Machines, low_head: Floats, low_tail: Floats) -> float:
-    """The largest head + time in slots + tail over sets of stages, s.
+    """Return the largest head + time in slots + tail over sets of stages, s.
 
     `low_head` and `low_tail` have shape (stages,): what each task of a stage has at least. A
     stage's tasks count with its shortest duration and its least demand.
@@ -45,7 +45,7 @@ def in_slots_s(dag: Dag, machines: Machines, low_head: Floats, low_tail: Floats)
 
 
 def span_s(length: Floats, count: Ints, slots: int, known_s: float = 0.0) -> float:
-    """A lower bound on the span of `count[i]` tasks of `length[i]` in `slots` slots, s.
+    """Return a lower bound on the span of `count[i]` tasks of `length[i]` in `slots` slots, s.
 
     Only spans above `known_s` are looked for; the answer may be below it otherwise.
     """
@@ -67,7 +67,7 @@ def span_s(length: Floats, count: Ints, slots: int, known_s: float = 0.0) -> flo
 
 
 def _rounds(length: Floats, count: Ints, slots: int) -> float:
-    """Of the j * K + 1 longest tasks some slot gets j + 1, at least the shortest j + 1 of them."""
+    """Return a bound: of the j * K + 1 longest tasks a slot gets j + 1, at least the shortest."""
     until = np.cumsum(count)
     best = float(length[0])
     for j in range(1, min(int((until[-1] - 1) // slots), _ROUNDS_MAX) + 1):
@@ -77,7 +77,7 @@ def _rounds(length: Floats, count: Ints, slots: int) -> float:
 
 
 def _candidates(length: Floats) -> Floats:
-    """Spans at which one more task begins to fit behind another: sums of two or three lengths."""
+    """Return spans from which one more task fits behind others: sums of two or three lengths."""
     distinct = np.unique(length)
     if len(distinct) > _LENGTHS_MAX:
         distinct = distinct[np.linspace(0, len(distinct) - 1, _LENGTHS_MAX).astype(np.int64)]
@@ -86,7 +86,7 @@ def _candidates(length: Floats) -> Floats:
 
 
 def _refuted(length: Floats, count: Ints, slots: int, span: float) -> bool:
-    """Whether more than K bins of size `span` are needed (Martello and Toth's L2)."""
+    """Return whether more than K bins of size `span` are needed (Martello and Toth's L2)."""
     if length[0] > span:
         return True
     half = length > span / 2
@@ -103,7 +103,7 @@ def _refuted(length: Floats, count: Ints, slots: int, span: float) -> bool:
 
 
 def _crowded(length: Floats, count: Ints, slots: int, span: float) -> bool:
-    """Whether the slots that must take the most tasks cannot: q tasks fit into a slot at most.
+    """Return whether the slots that must take the most tasks cannot: a slot takes q at most.
 
     Of n tasks, n - (q - 1) K slots get q: at least the shortest ones, whose times in one slot sum
     to no more than the largest sum of q lengths within the span.

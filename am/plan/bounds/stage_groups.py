@@ -28,7 +28,7 @@ class Groups:
 
 
 def work_s(duration_s: Floats, demand: Floats, total: Floats) -> float:
-    """Graphene eq. 1b, TWork: the fullest resource's work over its capacity, s."""
+    """Return Graphene's eq. 1b, TWork: the fullest resource's work over its capacity, s."""
     return float((duration_s @ demand / np.where(total > 0, total, 1.0)).max(initial=0.0))
 
 
@@ -83,7 +83,7 @@ def _partition(dag: Dag, dependencies: Dependencies, merge: bool) -> list[int]:
 
 
 def _covering(dependencies: Dependencies, of_stage: list[int]) -> list[tuple[int, int]]:
-    """The pairs of groups whose tasks all take part in an edge between the two."""
+    """Return the pairs of groups whose tasks all take part in an edge between the two."""
     members: dict[int, list[int]] = {}
     for stage, group in enumerate(of_stage):
         members.setdefault(group, []).append(stage)

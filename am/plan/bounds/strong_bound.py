@@ -18,7 +18,8 @@ _CUTOFFS_MAX = 64
 
 
 def strong_bound(dag: Dag, machines: Machines, refute: bool = True) -> tuple[float, Spans | None]:
-    """The bound of one part by heads, tails and work, s; every task must fit on some machine.
+    """Return the bound of one part by heads, tails and work, s;
+    every task must fit on some machine.
 
     Beside it, with `refute` and where the part is small: what may raise it.
     """
@@ -44,7 +45,7 @@ def strong_bound(dag: Dag, machines: Machines, refute: bool = True) -> tuple[flo
 
 
 def _heads(dag: Dag, dependencies: Dependencies, work: Floats, waves: Floats) -> Floats:
-    """The larger of the longest path into a task and the work of what must precede it, shape (n,).
+    """Return the larger of the longest path into a task and the work that must precede it, (n,).
 
     What must precede a stage is kept by stage: the stages all of whose tasks are ancestors of all
     of its tasks.
@@ -76,7 +77,7 @@ def _heads(dag: Dag, dependencies: Dependencies, work: Floats, waves: Floats) ->
 
 
 def _between(dag: Dag, share: Floats, kind: Ints, head: Floats, tail: Floats) -> float:
-    """The largest h + work + q over cut-offs h of the heads and q of the tails."""
+    """Return the largest h + work + q over cut-offs h of the heads and q of the tails."""
     early, late = _cutoffs(head), _cutoffs(tail)
     cell = (np.searchsorted(early, head, side="right") - 1) * len(late)
     cell += np.searchsorted(late, tail, side="right") - 1
