@@ -39,7 +39,7 @@ class AskedManager:
         self._manager, self._now = manager, now
 
     def _ask(self, request: ClientRequest, kind: type[Answer]) -> Answer:
-        """Raises InputError for what it refuses."""
+        """Return the manager's answer; raises InputError for what it refuses."""
         orders = self._manager.handle(ClientRequested("replay", request), self._now)
         for order in orders:
             if isinstance(order, Send) and order.to == "client:replay":
@@ -52,7 +52,7 @@ class AskedManager:
     def applications(
         self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
     ) -> tuple[ApplicationReport, ...]:
-        """Reports of applications, the newest last."""
+        """Return reports of applications, the newest last."""
         pages: list[Page[ApplicationReport]] = []
         while not pages or pages[-1].next:
             page = pages[-1].next if pages else ""
@@ -61,19 +61,19 @@ class AskedManager:
         return tuple(report for page in reversed(pages) for report in page.items)
 
     def application(self, app: AppId) -> ApplicationReport:
-        """One application with its stages."""
+        """Return one application with its stages."""
         return self._ask(GetApplication(app), ApplicationReport)
 
     def explain(self, app: AppId) -> Explanation:
-        """Why its pending stages are pending."""
+        """Return why its pending stages are pending."""
         return self._ask(Explain(app), Explanation)
 
     def nodes(self) -> tuple[NodeReport, ...]:
-        """Reports of all nodes."""
+        """Return reports of all nodes."""
         return self._all(lambda page: ListNodes((), 0, page))
 
     def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """Containers of an application, running and lately ended."""
+        """Return containers of an application, running and lately ended."""
         return self._all(lambda page: ListContainers(app, page=page))
 
     def _all(self, asked: Callable[[str], ClientRequest]) -> tuple[Any, ...]:
@@ -86,13 +86,13 @@ class AskedManager:
         return tuple(found)
 
     def job(self, app: AppId) -> Job:
-        """The job of an application."""
+        """Return the job of an application."""
         return self._ask(GetJob(app), ApplicationJob).job
 
     def queues(self) -> QueueReport:
-        """The tree of queues."""
+        """Return the tree of queues."""
         return self._ask(ListQueues(), QueueReport)
 
     def metrics(self) -> ClusterMetrics:
-        """Counts over the cluster."""
+        """Return counts over the cluster."""
         return self._ask(GetMetrics(), ClusterMetrics)

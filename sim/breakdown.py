@@ -81,7 +81,7 @@ class _Later:
         self.calls: dict[int, Callable[[], None]] = {}
 
     def handle(self, event: TimerFired, now: float) -> Effects:
-        """Timers only; a key is the number of a call."""
+        """Run the call that a timer's key is the number of; there are no other events."""
         self.calls.pop(event.key)()  # type: ignore[call-overload]
         return []
 
@@ -110,7 +110,7 @@ class Breakdown:
         self._calls = 0
 
     def dress(self, actor: Actor, host: NodeId) -> None:
-        """A process starts: it has its host's clock, and the manager its disk."""
+        """Prepare a process that starts: it has its host's clock, and the manager its disk."""
         if not host and self._disk_fails:
             die_without_room(actor, self._is_full, self._disk_was_full)
         ahead_s = self._ahead_s.get(host, 0.0)
@@ -126,7 +126,7 @@ class Breakdown:
     # -- processes that die ------------------------------------------------------------------------
 
     def crash_node(self, node: NodeId, effect: int = -1) -> None:
-        """A node vanishes with all that runs there, at once or amid its next effects."""
+        """Crash a node with all that runs there, at once or amid its next effects."""
         actor = self._simulation.actors.get(node_address(node))
         if actor is None:
             return
@@ -141,12 +141,12 @@ class Breakdown:
         die_amid(actor, effect, crash)
 
     def back(self, node: NodeId) -> None:
-        """A crashed node returns, unless it is up."""
+        """Start a crashed node again, unless it is up."""
         if node_address(node) not in self._simulation.actors:
             self._simulation.start_node(self._simulation.spec_of(node))
 
     def lose_master(self, number: int, effect: int = -1) -> None:
-        """The master of a job dies, at once or amid its next effects."""
+        """Kill the master of a job, at once or amid its next effects."""
         simulation = self._simulation
         for container, actor in simulation.masters_of(number):
             if effect < 0:
@@ -155,7 +155,7 @@ class Breakdown:
                 die_amid(actor, effect, partial(simulation.end_master, container, Outcome.FAILED))
 
     def stop_manager(self, effect: int = -1) -> None:
-        """The Resource Manager's process is gone, at once or amid its next effects."""
+        """Kill the Resource Manager's process, at once or amid its next effects."""
         actor = self._simulation.actors.get(MANAGER)
         if effect < 0 or actor is None:
             self._simulation.stop_manager()
@@ -168,11 +168,11 @@ class Breakdown:
         die_amid(actor, effect, stop)
 
     def start_manager(self) -> None:
-        """It starts again from what it persisted."""
+        """Start the Resource Manager again from what it persisted."""
         self._simulation.start_manager()
 
     def fill_disk(self, for_s: float) -> None:
-        """The manager cannot write for so long."""
+        """Let the manager write nothing for so long."""
         self._full_until_s = max(self._full_until_s, self._engine.now + for_s)
 
     def _is_full(self) -> bool:
@@ -185,18 +185,18 @@ class Breakdown:
     # -- processes that stand still, clocks --------------------------------------------------------
 
     def pause(self, nodes: Iterable[NodeId]) -> None:
-        """Nodes, and the masters there, stand still; none named: the manager."""
+        """Pause nodes and the masters there; the manager where none is named."""
         for actor in self._on(nodes):
             self._pauses.pause(actor)
 
     def resume(self, nodes: Iterable[NodeId]) -> None:
-        """They run on."""
+        """Resume nodes and the masters there; the manager where none is named."""
         for actor in self._on(nodes):
             self._pauses.resume(actor)
 
     @property
     def waited(self) -> Mapping[NodeId, float]:
-        """When the newest report of a node came to a manager that stood still, s."""
+        """Time when the newest report of a node came to a manager that stood still, s."""
         return self._pauses.waited
 
     def _on(self, nodes: Iterable[NodeId]) -> list[Actor]:
@@ -207,18 +207,18 @@ class Breakdown:
         return [actor for node in chosen for actor in self._simulation.actors_on(node)]
 
     def set_clock(self, nodes: Iterable[NodeId], step_s: float) -> None:
-        """Processes of nodes (none: the manager) that start later have another clock."""
+        """Set another clock for processes of nodes (none: the manager) that start later."""
         for host in list(nodes) or [""]:
             self._ahead_s[host] = step_s
 
     def slow(self, node: NodeId, speed: float) -> None:
-        """A node becomes a straggler."""
+        """Make a node a straggler."""
         actor = self._simulation.actors.get(node_address(node))
         if actor is not None:
             self._engine.soon(actor, NodeSlowed(speed))
 
     def examine(self, nodes: Iterable[NodeId], report: str) -> None:
-        """A health script says what is wrong with nodes, or that nothing is."""
+        """Report by a health script what is wrong with nodes, or that nothing is."""
         for node in nodes:
             actor = self._simulation.actors.get(node_address(node))
             if actor is not None:
@@ -227,19 +227,19 @@ class Breakdown:
     # -- links -------------------------------------------------------------------------------------
 
     def cut(self, nodes: Iterable[NodeId], *, inwards: bool, outwards: bool) -> None:
-        """A partition begins, one way or both."""
+        """Begin a partition, one way or both."""
         self._simulation.network.cut(nodes, inwards=inwards, outwards=outwards)
 
     def heal(self, nodes: Iterable[NodeId], *, inwards: bool, outwards: bool) -> None:
-        """It ends."""
+        """End a partition, one way or both."""
         self._simulation.network.heal(nodes, inwards=inwards, outwards=outwards)
 
     def replay(self, number: int, count: int) -> None:
-        """Messages of before arrive once more."""
+        """Deliver messages of before once more."""
         self._arrive(number, count, lambda rng, to, message: [(to, message)])
 
     def attack(self, number: int, nodes: Iterable[NodeId], count: int) -> None:
-        """Messages arrive that nobody honest sends."""
+        """Deliver messages that no honest process sends."""
         self._arrive(number, count, partial(hostile, epoch=self._simulation.epoch))
 
     def _arrive(self, number: int, count: int, change: Change) -> None:
@@ -255,11 +255,11 @@ class Breakdown:
     # -- an operator -------------------------------------------------------------------------------
 
     def decommission(self, nodes: Iterable[NodeId], timeout_s: float) -> None:
-        """An operator takes nodes out of service."""
+        """Take nodes out of service, as an operator does."""
         self._order([DecommissionNode(node, timeout_s) for node in nodes])
 
     def recommission(self, nodes: Iterable[NodeId]) -> None:
-        """An operator puts nodes back."""
+        """Put nodes back into service, as an operator does."""
         self._order([RecommissionNode(node) for node in nodes])
 
     def _order(self, requests: Sequence[DecommissionNode | RecommissionNode]) -> None:
@@ -268,7 +268,7 @@ class Breakdown:
             self.give_order()
 
     def give_order(self) -> None:
-        """An operator's orders are given one after the other, until they are answered."""
+        """Give the operator's orders one after the other, each until it is answered."""
         manager = self._simulation.actors.get(MANAGER)
         if not self._orders:
             return
@@ -279,7 +279,7 @@ class Breakdown:
             self._engine.soon(manager, ClientRequested(OPERATOR, self._orders[0]))
 
     def operator_answered(self, answer: object) -> None:
-        """The manager's answer; a node that is not known yet is named again."""
+        """Take the manager's answer to an order; one that names an unknown node is given again."""
         if isinstance(answer, Refused) or not self._orders:
             return
         order = self._orders.popleft()

@@ -24,58 +24,58 @@ class Breakable(Protocol):
         """The script."""
 
     def crash_node(self, node: NodeId, effect: int = -1) -> None:
-        """A node vanishes with all that runs there, at once or amid its next effects."""
+        """Crash a node with all that runs there, at once or amid its next effects."""
 
     def back(self, node: NodeId) -> None:
-        """It returns, empty."""
+        """Start a crashed node again, empty."""
 
     def slow(self, node: NodeId, speed: float) -> None:
-        """A node becomes a straggler."""
+        """Make a node a straggler."""
 
     def cut(self, nodes: Iterable[NodeId], *, inwards: bool, outwards: bool) -> None:
-        """A partition begins, one way or both."""
+        """Begin a partition, one way or both."""
 
     def heal(self, nodes: Iterable[NodeId], *, inwards: bool, outwards: bool) -> None:
-        """It ends."""
+        """End a partition, one way or both."""
 
     def pause(self, nodes: Iterable[NodeId]) -> None:
-        """Nodes, and the masters there, stand still; none named: the manager."""
+        """Pause nodes and the masters there; the manager where none is named."""
 
     def resume(self, nodes: Iterable[NodeId]) -> None:
-        """They run on."""
+        """Resume nodes and the masters there; the manager where none is named."""
 
     def examine(self, nodes: Iterable[NodeId], report: str) -> None:
-        """A health script says what is wrong with nodes, or that nothing is."""
+        """Report by a health script what is wrong with nodes, or that nothing is."""
 
     def set_clock(self, nodes: Iterable[NodeId], step_s: float) -> None:
-        """Processes of nodes (none: the manager) that start later have another clock."""
+        """Set another clock for processes of nodes (none: the manager) that start later."""
 
     def fill_disk(self, for_s: float) -> None:
-        """The manager cannot write for so long."""
+        """Let the manager write nothing for so long."""
 
     def replay(self, number: int, count: int) -> None:
-        """Messages of before arrive once more; `number` of the fault chooses which."""
+        """Deliver messages of before once more; `number` of the fault chooses which."""
 
     def attack(self, number: int, nodes: Iterable[NodeId], count: int) -> None:
-        """Messages arrive that nobody honest sends."""
+        """Deliver messages that no honest process sends."""
 
     def lose_master(self, number: int, effect: int = -1) -> None:
-        """The master of a job dies, at once or amid its next effects."""
+        """Kill the master of a job, at once or amid its next effects."""
 
     def decommission(self, nodes: Iterable[NodeId], timeout_s: float) -> None:
-        """An operator takes nodes out of service."""
+        """Take nodes out of service, as an operator does."""
 
     def recommission(self, nodes: Iterable[NodeId]) -> None:
-        """An operator puts them back."""
+        """Put nodes back into service, as an operator does."""
 
     def give_order(self) -> None:
-        """The operator says again what was refused."""
+        """Give the operator's order again that was refused."""
 
     def stop_manager(self, effect: int = -1) -> None:
-        """The Resource Manager's process is gone, at once or amid its next effects."""
+        """Kill the Resource Manager's process, at once or amid its next effects."""
 
     def start_manager(self) -> None:
-        """It starts again from what it persisted."""
+        """Start the Resource Manager again from what it persisted."""
 
 
 class Chaos:
@@ -85,7 +85,7 @@ class Chaos:
         self._cluster = cluster
 
     def handle(self, event: Started | TimerFired, now: float) -> Effects:
-        """`Started` sets the timers; a timer's key is (number of the fault, whether it ends)."""
+        """Set timers on `Started`; a timer's key is (number of the fault, whether it ends)."""
         script = self._cluster.faults.script
         if isinstance(event, Started):
             return [SetTimer(fault.at_s, (n, False)) for n, fault in enumerate(script)]

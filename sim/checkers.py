@@ -60,18 +60,18 @@ class Checkers:
             watch(fact)
 
     def restarted(self) -> None:
-        """The Resource Manager starts again: it may hear of ends that it heard of before."""
+        """Note that the Resource Manager starts again: it may hear of the same ends once more."""
         self._restarted = True
         self._limits = {}  # what ended while it was away is told by no fact: nothing adds up now
 
     def crashed(self, node: NodeId) -> None:
-        """All that ran on a node is gone, unreported."""
+        """Note that all that ran on a node is gone, unreported."""
         self._running.pop(node, None)
         self._started.pop(node, None)  # the orders are repeated to the node that comes back
         self._containers.pop(node, None)
 
     def finish(self, ended: Iterable[tuple[AppId, str]]) -> None:
-        """The run is over: jobs that succeeded must have run every task; raises InvariantError."""
+        """Raise InvariantError unless every job that succeeded ran every task."""
         for app, state in ended:
             job = self._job_of(app)
             if job is None or state != "FINISHED":
@@ -197,7 +197,7 @@ class Checkers:
 
 
 def _queue_limits(cluster: ClusterSpec) -> dict[str, Vector]:
-    """The absolute maximum of each leaf queue that has one, by path."""
+    """Return the absolute maximum of each leaf queue that has one, by path."""
     limits: dict[str, Vector] = {}
     shares: dict[str, float] = {}
     for path, queue in cluster.queues.walk():

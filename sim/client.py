@@ -24,7 +24,7 @@ class Client:
         recorder.open_jobs = len(jobs)
 
     def handle(self, event: Started | TimerFired, now: float) -> Effects:
-        """`Started` plans the arrivals; a timer's key is the number of a job to submit."""
+        """Plan the arrivals on `Started`; a timer's key is the number of a job to submit."""
         rows = self._recorder.jobs
         if isinstance(event, Started):
             return [SetTimer(row.job.arrival_s, row.number) for row in rows]
@@ -39,7 +39,7 @@ class Client:
         return effects
 
     def answered(self, to: Address, answer: object, now: float) -> None:
-        """The Resource Manager's answer to a submission."""
+        """Take the Resource Manager's answer to a submission."""
         token = to.removeprefix(client_address(""))
         if not token.isdecimal():
             return  # another client's

@@ -141,7 +141,7 @@ class Simulation:
 
     @property
     def waited(self) -> Mapping[NodeId, float]:
-        """When the newest report of a node came to a manager that stood still, s."""
+        """Time when the newest report of a node came to a manager that stood still, s."""
         return self._breakdown.waited
 
     @property
@@ -155,7 +155,7 @@ class Simulation:
         return self.manager.books.epoch
 
     def leaves(self, node: NodeId) -> bool:
-        """Whether the manager has a node leave, or gone."""
+        """Return whether the manager has taken a node out of service, or is about to."""
         known = self.manager.books.nodes.get(node)
         return known is not None and known.state in LEAVING
 
@@ -164,7 +164,7 @@ class Simulation:
         self.engine.run(self._hand_over, self._fire, until_s)
 
     def mend(self) -> None:
-        """Whatever is away comes back."""
+        """Bring back whatever is away."""
         self.start_manager()
         for spec in self.cluster.nodes:
             self._breakdown.back(spec.node_id)
@@ -181,7 +181,7 @@ class Simulation:
         return bool(self.settings.faults.script) or not self.network.perfect
 
     def check(self) -> None:
-        """Every core's own invariants."""
+        """Check every core's own invariants."""
         for actor in self.actors.values():
             if actor.alive:
                 actor.core.check()  # type: ignore[attr-defined]
@@ -282,7 +282,7 @@ class Simulation:
         self._breakdown.give_order()
 
     def make_manager(self, life: int) -> ResourceManager:
-        """A Resource Manager as the one of that life (from 1) was before its first event."""
+        """Return a Resource Manager as the one of that life (from 1) was before its first event."""
         settings, scheduler = self.settings, self.settings.scheduler
         return ResourceManager(
             0,
@@ -298,7 +298,7 @@ class Simulation:
         self.engine.soon(self._new_node(spec), Started())
 
     def _new_node(self, spec: NodeSpec) -> Actor:
-        """A node's process, which has not begun."""
+        """Return a node's process, which has not begun."""
         boots = self._boots[spec.node_id] = self._boots.get(spec.node_id, 0) + 1
         number = len(self._boots) if boots == 1 else list(self._boots).index(spec.node_id) + 1
         node = NodeManager(
@@ -318,7 +318,7 @@ class Simulation:
         return actor
 
     def _settings_of(self, spec: NodeSpec) -> NodeSettings:
-        """All nodes' settings, and a node's own speed."""
+        """Return all nodes' settings with a node's own speed."""
         every = self._node_settings
         return every if spec.speed == 1.0 else replace(every, speed=every.speed * spec.speed)
 
@@ -330,7 +330,7 @@ class Simulation:
         self.engine.soon(self._new_master(actor, item), Started())
 
     def _new_master(self, actor: Actor, item: MasterLaunch) -> Actor:
-        """A master's process on a node, which has not begun."""
+        """Return a master's process on a node, which has not begun."""
         scheduler = self.settings.scheduler
         core = ApplicationMaster(
             item.attempt_id,
@@ -357,7 +357,7 @@ class Simulation:
             self.end_master(container, Outcome.SUCCEEDED)
 
     def end_master(self, container: ContainerId, outcome: Outcome) -> None:
-        """A master's process is gone; its node notices."""
+        """End a master's process; its node notices."""
         master = self._masters.pop(container, None)
         if master is None:
             return
@@ -377,7 +377,7 @@ class Simulation:
         self._records.append(effect.record)
 
     def _make_plan(self, actor: Actor, effect: MakePlan, now: float) -> None:
-        """Plan at once: planning takes no virtual time; like requests share one plan.
+        """Plan at once, as planning takes no virtual time; equal requests share one plan.
 
         A job that recurs gets the plan that is kept; what a live master does in idle time, a plan
         for new estimates, is done right after.
@@ -410,7 +410,7 @@ class Simulation:
         return plan
 
     def _machine_set(self, effect: MakePlan) -> Machines:
-        """Jobs are told of the same machines until a node comes or goes."""
+        """Return the machines that jobs are told of: the same until a node comes or goes."""
         told = (effect.machines, effect.speeds)
         if self._machines[0] != told:
             self._machines = (told, machines_of(effect))
@@ -419,7 +419,7 @@ class Simulation:
     # -- what breaks (`sim.breakdown`) -------------------------------------------------------------
 
     def crash_node(self, node: NodeId) -> None:
-        """A node and the masters on it vanish."""
+        """Remove a node and the masters on it."""
         actor = self.actors.get(node_address(node))
         if actor is None:
             return
@@ -433,25 +433,25 @@ class Simulation:
                 self._forget(master)
 
     def masters_of(self, number: int) -> list[tuple[ContainerId, Actor]]:
-        """The masters of a job of the workload that run."""
+        """Return the masters that run of a job of the workload."""
         app = self.recorder.jobs[number].app
         return [(c, actor) for c, actor in self._masters.items() if app_of_container(c) == app]
 
     def actors_on(self, node: NodeId) -> list[Actor]:
-        """A node's processes: its node manager and masters."""
+        """Return a node's processes: its node manager and masters."""
         return [a for a in self.actors.values() if self._hosts.get(a.address) == node]
 
     def spec_of(self, node: NodeId) -> NodeSpec:
-        """A node as the cluster's file describes it."""
+        """Return a node as the cluster's file describes it."""
         return self._specs[node]
 
     def node_cores(self) -> list[tuple[NodeId, NodeManager]]:
-        """The node managers that are up."""
+        """Return the node managers that are up."""
         found = ((n, self.actors.get(node_address(n))) for n in self._specs)
         return [(n, actor.core) for n, actor in found if actor is not None]  # type: ignore[misc]
 
     def stop_manager(self) -> None:
-        """The Resource Manager's process is gone."""
+        """Remove the Resource Manager's process."""
         if self.checkers is not None:
             self.checkers.restarted()
         actor = self.actors.pop(MANAGER, None)

@@ -86,7 +86,7 @@ class Engine:
     def set_timer_at(
         self, actor: Actor, key: Hashable, time_s: float, rank: int | None = None
     ) -> None:
-        """As `set_timer`, for an absolute time; a negative `rank` goes before all else then."""
+        """Set a timer for an absolute time; a negative `rank` goes before all else then."""
         if rank is None:
             serial = self._serial = self._serial + 1
         else:

@@ -82,7 +82,7 @@ def faults_from_dict(data: object, nodes: Sequence[str], jobs: int) -> Faults:
 
 
 def faults_to_dict(faults: Faults) -> Json:
-    """The document that `faults_from_dict` reads."""
+    """Return the document that `faults_from_dict` reads."""
     links = faults.network
     named = ("delay_s_min", "delay_s_max", "loss", "duplicate")
     network = {name: getattr(links, name) for name in named if getattr(links, name)}
@@ -157,7 +157,7 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
 
 
 def _timeout(value: object, place: str) -> float:
-    """A time from 0 on, s, or -1 for never."""
+    """Return a time from 0 on, s, or -1 for never."""
     found = _number(value, place)
     if found < 0 and found != -1:
         raise InputError(place, f"expected a time from 0 on, or -1 for never, got {found:g}")
@@ -165,7 +165,7 @@ def _timeout(value: object, place: str) -> float:
 
 
 def _number(data: object, place: str) -> float:
-    """A finite number of either sign."""
+    """Return a finite number of either sign."""
     if isinstance(data, bool) or not isinstance(data, int | float) or not isfinite(data):
         raise InputError(place, f"{data!r} is not a number")
     return float(data)
@@ -178,7 +178,7 @@ _BREAKS = (
 
 
 def random_faults(seed: int, nodes: Sequence[str], jobs: int, horizon_s: float) -> Faults:
-    """A few faults of every kind and bad links; all end in time, so that the jobs can end too."""
+    """Return a few faults of every kind and bad links; all end in time, so that jobs can end."""
     rng = np.random.default_rng([seed, 11])
     script: list[Fault] = []
 

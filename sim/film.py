@@ -190,7 +190,7 @@ class _Maker:
         self._score(dict(fact.scores))
 
     def _score(self, scores: Mapping[str, float]) -> None:
-        """One more row of every term."""
+        """Append a row to every score column."""
         film = self.film
         before = len(film.start) - 1
         for name in scores:
@@ -243,7 +243,7 @@ class _Maker:
             self.film.preempted.append((_s(now), self._step, row))
 
     def _asked(self, attempt: Attempt, now: float) -> None:
-        """What the master has pending by stage, where that is not what follows from the grants."""
+        """Note what the master has pending by stage, where that does not follow from the grants."""
         job = self._jobs.get(attempt.app.app_id)
         if job is None:
             return
@@ -259,7 +259,7 @@ class _Maker:
                 known[job, stage] = pending
 
     def _progress(self, app: App | None, now: float) -> None:
-        """How many of an application's tasks are done."""
+        """Note how many of an application's tasks are done."""
         job = None if app is None else self._jobs.get(app.app_id)
         if app is None or job is None:
             return

@@ -57,7 +57,7 @@ class Foreign:
         self._attempts: dict[AttemptId, Attempt] = {}
 
     def listen(self, event: object, now: float, orders: list[Effect], types: ResourceTypes) -> None:
-        """An event of the manager and its answer."""
+        """Follow an event of the manager and its answer."""
         if isinstance(event, AttemptRegistered | ContainersAsked | AttemptFinished):
             attempt = self._of(event.attempt_id)
             if attempt is None:
@@ -77,14 +77,14 @@ class Foreign:
                         self._closed(fact.container, now)
 
     def _of(self, number: AttemptId) -> Attempt | None:
-        """An attempt of a foreign master; None: it is Weft's own."""
+        """Return an attempt of a foreign master; None where it is Weft's own."""
         attempt = self._attempts.get(number)
         if attempt is None and self._is_foreign(app_of_attempt(number)):
             attempt = self._attempts[number] = Attempt()
         return attempt
 
     def _registered(self, attempt: Attempt, now: float) -> None:
-        """Without a container of its own (unmanaged) it begins here; again, in another life."""
+        """Begin an attempt without its own container (unmanaged), or in another life."""
         if attempt.began_s < 0:
             attempt.began_s = now
         last = {key: (total, *more) for _, key, total, *more in attempt.asks}
@@ -129,7 +129,7 @@ class Foreign:
     # -- recordings --------------------------------------------------------------------------------
 
     def recordings(self, ended: Mapping[AppId, float], until_s: float) -> dict[AppId, Recording]:
-        """The last attempt of every application that asked for something or ended.
+        """Return the last attempt of every application that asked for something or ended.
 
         `ended`: when applications ended; one that did not is cut at `until_s`.
         """
@@ -145,7 +145,7 @@ class Foreign:
 
 
 def _recording(attempt: Attempt, end_s: float) -> Recording:
-    """An attempt, with times from its own beginning."""
+    """Return an attempt, with times from its own beginning."""
     began_s, keys = attempt.began_s, list(attempt.requests)
     places = {key: place for place, key in enumerate(keys)}
     held: list[list[float]] = [[] for _ in keys]
@@ -175,12 +175,12 @@ def _recording(attempt: Attempt, end_s: float) -> Recording:
 
 
 def is_foreign(job: Job) -> bool:
-    """Whether a job brings a master along that is not Weft's (Weft plays recorded ones)."""
+    """Return whether a job brings a master that is not Weft's (Weft plays recorded ones)."""
     return job.master is not None and job.master.recorded is None
 
 
 def played(job: Job, recording: Recording) -> Job:
-    """A job with a master of its own, to be played as it was recorded."""
+    """Return a job with a master of its own, to be played as it was recorded."""
     assert job.master is not None
     master = replace(job.master, command=(), environment=(), recorded=recording)
     return replace(job, master=master)

@@ -106,7 +106,7 @@ class ForkedSimulation(MeasuredSimulation):
         engine.soon(self._outside, Started())
 
     def _take(self, where: str, core: Core) -> None:
-        """A rebuilt core goes on."""
+        """Take a rebuilt core over."""
         if isinstance(core, NodeManager):
             actor = Actor(where, core, core.node_id)
             self._hosts[where] = core.node_id
@@ -119,7 +119,7 @@ class ForkedSimulation(MeasuredSimulation):
         self.actors[where] = actor
 
     def _settle_processes(self) -> None:
-        """Masters live where they were started, and tasks that are commands end when they did."""
+        """Give running masters their processes, and end tasks that are commands when they did."""
         cut = self._cut
         for number, running in cut.processes.items():
             node = self.actors[running.node]
@@ -169,7 +169,7 @@ class ForkedSimulation(MeasuredSimulation):
         self._breakdown.later(max(0.0, end_s - self.engine.now), end)
 
     def _took_s(self, item: TaskLaunch) -> float:
-        """What a command takes: what it took, else the median of its stage, else the estimate."""
+        """Return what a command takes: what it took, else its stage's median, else the estimate."""
         app, run_s = app_of_container(item.container_id), self._cut.seen.run_s
         found = run_s.get((app, item.stage, item.task))
         if found is not None:
@@ -189,7 +189,7 @@ class ForkedSimulation(MeasuredSimulation):
     # -- what is changed ---------------------------------------------------------------------------
 
     def _exchange_policy(self) -> None:
-        """The manager decides by other rules from now on; what runs goes on."""
+        """Exchange the manager's policy and settings; what runs goes on."""
         books, chosen = self.manager.books, self.settings.scheduler
         books.settings = replace(
             manager_settings(self.settings),
@@ -203,7 +203,7 @@ class ForkedSimulation(MeasuredSimulation):
         books.matching.changed()
 
     def _exchange_nodes(self, wanted: ClusterSpec) -> None:
-        """Nodes come, leave, or leave and come back as others."""
+        """Add, remove or replace nodes."""
         types = wanted.types
         if types.names != self.cluster.types.names:
             has, had = ", ".join(types.names), ", ".join(self.cluster.types.names)
@@ -255,7 +255,7 @@ def compare(
     cluster: ClusterSpec | None,
     delays: Delays | None = None,
 ) -> list[Jct]:
-    """The jobs that were open or came later: as they went on, and simulated, same and changed.
+    """Return how jobs that were open or came later went on, and are simulated, same and changed.
 
     `changed` None: the policies stay; `cluster` None: the nodes stay; `delays` None: drawn from
     those before the cut. Raises InputError.

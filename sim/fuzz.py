@@ -51,7 +51,7 @@ class Verdict:
 
 
 def settings_of(case: Case) -> SimSettings:
-    """How a case is run: with patience short enough that it runs out."""
+    """Return how a case is run: with patience short enough that it runs out."""
     rare = case.faults.rare
     chance = Buggify(np.random.default_rng([case.seed, 23]), rare) if rare else None
     return SimSettings(
@@ -111,7 +111,7 @@ def _unfinished(simulation: Simulation) -> str:
 
 
 def _calm_down(simulation: Simulation) -> None:
-    """From now on nothing is lost, and no core takes a rare path."""
+    """Stop all losses and rare paths."""
     simulation.network.settings = LinkSettings()
     chance = simulation.settings.node.buggify
     if isinstance(chance, Buggify):
@@ -130,7 +130,7 @@ def rest(simulation: Simulation) -> None:
 
 
 def leftovers(simulation: Simulation) -> Iterator[str]:
-    """What a cluster whose jobs are all over still keeps."""
+    """Yield what a cluster whose jobs are all over still keeps."""
     if MANAGER not in simulation.actors:
         yield "the Resource Manager is gone"
         return
@@ -175,7 +175,7 @@ def leftovers(simulation: Simulation) -> Iterator[str]:
 def shrink(
     case: Case, kind: str, judge: Callable[[Case], Verdict] = run, tries_max: int = 200
 ) -> Case:
-    """The smallest script found that still shows the same kind of problem (delta debugging)."""
+    """Return the smallest script found that shows the same kind of problem (delta debugging)."""
     left = [tries_max]
 
     def still(faults: Faults) -> bool:
@@ -192,7 +192,7 @@ def shrink(
 
 
 def _calm(faults: Faults, still: Callable[[Faults], bool]) -> Faults:
-    """Without what the links do and without rare paths, as far as that shows the same."""
+    """Return faults without bad links and rare paths, as far as they show the same."""
     links = faults.network
     calmer = [
         replace(faults, network=LinkSettings(), rare=0.0),
@@ -228,7 +228,7 @@ def _fewest(faults: Faults, still: Callable[[Faults], bool]) -> tuple[Fault, ...
 
 
 def _simplest(faults: Faults, still: Callable[[Faults], bool]) -> Faults:
-    """One node instead of several, no death amid effects, a round duration: where that serves."""
+    """Return simpler faults: one node for several, no death amid effects, round durations."""
     for place in range(len(faults.script)):
         fault = faults.script[place]
         simpler = [replace(fault, nodes=(node,)) for node in fault.nodes if len(fault.nodes) > 1]

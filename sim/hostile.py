@@ -36,7 +36,7 @@ NOT_YET = 1_000_000  # containers of one attempt, of which no run has so many
 
 
 def hostile(rng: np.random.Generator, to: Address, message: object, epoch: int) -> Arrivals:
-    """What somebody hostile makes of a message that it saw; `epoch` is the manager's."""
+    """Return what an attacker makes of a message that it saw; `epoch` is the manager's."""
     made = _bent(rng, message, epoch)
     return [] if made is None else [(to if to != MANAGER else MANAGER, made)]
 

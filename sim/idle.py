@@ -100,11 +100,11 @@ class IdleBeats:
             self._engine.before = self._before
 
     def join(self, actor: Actor, key: Key) -> None:
-        """An actor beats; `key` is its node id or attempt id."""
+        """Note that an actor beats; `key` is its node id or attempt id."""
         self._keys[actor] = key
 
     def leave(self, actor: Actor) -> None:
-        """It beats no more."""
+        """Forget an actor that beats no more."""
         self._keys.pop(actor, None)
         beat, actor.beat = actor.beat, None
         if beat is not None:
@@ -115,7 +115,7 @@ class IdleBeats:
     # -- timers ------------------------------------------------------------------------------------
 
     def arm(self, actor: Actor, delay_s: float) -> None:
-        """A core set its heartbeat timer."""
+        """Note that a core set its heartbeat timer."""
         beat = actor.beat
         if beat is None:
             key = self._keys[actor]
@@ -136,7 +136,7 @@ class IdleBeats:
         return _MASTERS_NEXT + int(key)
 
     def leaves_out(self, actor: Actor) -> bool:
-        """Whether the beat that is due changes nothing; the core is parked then."""
+        """Return whether the beat that is due changes nothing; the core is parked then."""
         books, beat = self._books, actor.beat
         if not self._skip or books is None or beat is None or not beat.interval_s:
             return False
@@ -170,12 +170,12 @@ class IdleBeats:
         return True
 
     def heard(self, actor: Actor) -> None:
-        """A parked core took in an event: it beats again if it has something to say."""
+        """Wake a parked core that took in an event, if it has something to say."""
         if not actor.core.silent:  # type: ignore[attr-defined]
             self._wake(actor.beat.key)
 
     def seen(self) -> None:
-        """The manager is about to look for the silent: parked ones beat all the time."""
+        """Note parked actors as heard, before the manager looks for silent ones."""
         books, now = self._books, self._engine.now
         if books is None or not self._skip:
             return
@@ -190,14 +190,14 @@ class IdleBeats:
                     app.attempt.seen_s = now
 
     def _owed(self, key: Key) -> None:
-        """The manager owes a node or a master something: a parked one is woken."""
+        """Wake a parked node or master that the manager owes something."""
         if isinstance(key, str):
             self._wake(key)
         else:
             self._wake_master(key)
 
     def _wake_master(self, key: Key) -> None:
-        """A node's beat made the manager owe something; a beat of this very instant fetches it."""
+        """Wake a master that a node's beat made the manager owe; a beat of now fetches it."""
         beat = self._beats.get(key)
         if beat is not None and beat.parked:
             self._unpark(beat)
@@ -225,7 +225,7 @@ class IdleBeats:
     # -- parked nodes on the way -------------------------------------------------------------------
 
     def _before(self, limit_s: float) -> None:
-        """Time is about to move to `limit_s`: let the first parked node that matters beat.
+        """Let the first parked node that matters beat before time moves to `limit_s`.
 
         One at most: its beat is an event, after which anything may be different, and time then
         tries to move on again. Most often no node matters, and the way to know that without a look
@@ -271,7 +271,7 @@ class IdleBeats:
             self._first_after(due_s, limit_s)
 
     def _tight(self) -> Floats | None:
-        """The floor of the pending asks, if room for it is all that may make a beat matter."""
+        """Return the floor of pending asks, if room for it is all that may make a beat matter."""
         books = self._books
         assert books is not None
         if books.must_keep_nodes(self._engine.now):
@@ -279,7 +279,7 @@ class IdleBeats:
         return books.rows.floor()
 
     def _tighten(self, beat: Beat, floor: Floats) -> None:
-        """No room for the floor of the asks; a parked node gains none before it beats."""
+        """Note that a node lacks room for the asks' floor; parked, it gains none until it beats."""
         if floor is not self._least:
             self._least, self._tight_nodes = floor, 0
         if beat.parked and beat.tight is not floor:
@@ -289,7 +289,7 @@ class IdleBeats:
     def _on_the_way(
         self, start: int, now: float, limit_s: float
     ) -> Iterable[tuple[float, int, Beat]]:
-        """Parked nodes whose beats may lie in (now, limit_s], in the order of those."""
+        """Yield parked nodes whose beats may lie in (now, limit_s], in the order of those."""
         ring, interval = self._ring, self._interval_s
         end_s = limit_s % interval + _NEAR_S
         if limit_s - now >= interval - 2 * _NEAR_S or end_s >= interval:
@@ -317,7 +317,7 @@ class IdleBeats:
         self._deliver(beat.actor, BEAT, time_s)
 
     def _matters(self, beat: Beat) -> bool:
-        """Whether a node's beat could lead to a grant; yes where it is not certain."""
+        """Return whether a node's beat could lead to a grant; True where it is not certain."""
         books = self._books
         assert books is not None
         expected = heartbeat_outlook(books, books.node_at[beat.slot], self._engine.now)

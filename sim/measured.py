@@ -47,7 +47,7 @@ BETWEEN = tuple(
 
 
 def kind_of(address: Address) -> str:
-    """The role that an address is of; empty: nobody's that was measured."""
+    """Return the role that an address is of; empty: nobody's that was measured."""
     return _KINDS.get(address.partition(":")[0], "")
 
 
@@ -78,9 +78,9 @@ class Delays:
         self._began_s = math.inf
 
     def timed(self, began_s: float) -> "Delays":
-        """The same, where a simulation that begins at `began_s` of the run's clock takes from each
-        link and timer what was measured there at that time, stalls included, and draws only where
-        nothing was.
+        """Return the same delays, where a simulation that begins at `began_s` of the run's clock
+        takes from each link and timer what was measured there at that time, stalls included, and
+        draws only where nothing was.
         """
         found = Delays(self.samples, self.launches, self.plans)
         found.moments = {key: sorted(values) for key, values in self.moments.items()}
@@ -88,8 +88,8 @@ class Delays:
         return found
 
     def at(self, key: Hashable, now: float) -> float | None:
-        """What a link, (source, target), or a timer, (core, key), took NEAR_S about a time; None:
-        nothing was measured, or times do not count.
+        """Return what a link, (source, target), or a timer, (core, key), took NEAR_S about a time;
+        None where nothing was measured, or times do not count.
         """
         known = self.moments.get(key) if self._began_s < math.inf else None
         if not known:
@@ -101,7 +101,7 @@ class Delays:
         return max(0.0, took_s) if abs(when - then) <= NEAR_S else None
 
     def beat(self, node: Address, time_s: float) -> float:
-        """When a node beat NEAR_S about a time; else, and where times do not count, that time."""
+        """Return when a node beat NEAR_S about a time; that time if none or times do not count."""
         known = self.beats.get(node) if self._began_s < math.inf else None
         if not known:
             return time_s
@@ -111,7 +111,7 @@ class Delays:
         return when - self._began_s if abs(when - then) <= NEAR_S else time_s
 
     def median(self, name: str) -> float:
-        """The usual delay; 0 where none was measured."""
+        """Return the usual delay; 0 where none was measured."""
         found = self.samples.get(name)
         return found[len(found) // 2] if found else 0.0
 
@@ -125,7 +125,7 @@ class Draws:
         self._drawn: dict[str, list[float]] = {}
 
     def next(self, name: str) -> float:
-        """One delay, s; 0 where none was measured."""
+        """Draw one delay, s; 0 where none was measured."""
         drawn = self._drawn.get(name)
         if not drawn:
             found = self.delays.samples.get(name)
@@ -149,7 +149,7 @@ class MeasuredNetwork(Network):
         self.watch(not plain)
 
     def delays(self, source: Address, target: Address, here: str, there: str) -> tuple[float, ...]:
-        """When a message arrives, s from now."""
+        """Return when a message arrives, s from now."""
         link = (source, target)
         name = self._names.get(link)
         if name is None:
@@ -190,7 +190,7 @@ class LateEngine(Engine):
     def set_timer_at(
         self, actor: Actor, key: Hashable, time_s: float, rank: int | None = None
     ) -> None:
-        """Heartbeats keep their phase, from a first one that may be known."""
+        """Set a timer; heartbeats keep their phase, from a first one that may be known."""
         if key == HEARTBEAT:
             first_s = self._first_beats.pop(actor.address, time_s)
             if first_s > self.now:
@@ -200,7 +200,7 @@ class LateEngine(Engine):
 
 
 def timer_name(role: str, key: str) -> str:
-    """What delays of a role's timer are called."""
+    """Return the name of a role's timer among the delays."""
     return f"{role}.{key}"
 
 
@@ -266,7 +266,7 @@ class MeasuredSimulation(Simulation):
 
 
 def _said(message: object) -> Hashable:
-    """What a message is found again by: itself, or whose it is where it holds a job or a table."""
+    """Return what finds a message again: itself, or whose it is if it holds a job or table."""
     try:
         hash(message)
     except TypeError:
@@ -295,7 +295,7 @@ class Stopwatch:
         self._last: dict[Address, float] = {}
 
     def listen(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
-        """A core handled an event and answered."""
+        """Follow an event that a core handled, and its answer."""
         if isinstance(event, TimerFired):
             self._fired(core, event.key, now)
         elif isinstance(event, Started):
@@ -339,7 +339,7 @@ class Stopwatch:
         self._sent.setdefault((to, _said(message)), []).append((now, core))
 
     def delays(self) -> Delays:
-        """What was measured."""
+        """Return what was measured."""
         measured = {name: list(values) for name, values in self._late.items()}
         for core, event, now in self._heard:
             found = self._sent.get((core, _said(event)))

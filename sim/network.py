@@ -50,7 +50,7 @@ class Network:
         self.perfect = settings.perfect  # whether every message arrives at once, once, now
 
     def cut(self, nodes: Iterable[str], *, inwards: bool = True, outwards: bool = True) -> None:
-        """Partition nodes (and the masters on them) from everybody else, one way or both."""
+        """Cut nodes (and the masters on them) off from everybody else, one way or both."""
         for node in nodes:
             self._deaf[node] += inwards
             self._mute[node] += outwards
@@ -65,12 +65,12 @@ class Network:
         self._judge()
 
     def watch(self, every: bool) -> None:
-        """Whether every message is to be asked for, however good the links are."""
+        """Set whether every message is to be asked for, however good the links are."""
         self.watched = every
         self._judge()
 
     def manager_down(self, down: bool) -> None:
-        """The Resource Manager's process is gone, or back."""
+        """Take the Resource Manager's process off the network, or bring it back."""
         self._manager_down = down
         self._judge()
 
@@ -82,7 +82,7 @@ class Network:
         )
 
     def delays(self, source: Address, target: Address, here: str, there: str) -> tuple[float, ...]:
-        """When copies arrive, s from now; `here` and `there` are hosts (empty: no node)."""
+        """Return when copies arrive, s from now; `here` and `there` are hosts (empty: no node)."""
         if self._manager_down and MANAGER in (source, target):
             return NEVER
         if here != there and (here in self._mute or there in self._deaf):

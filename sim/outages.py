@@ -73,13 +73,13 @@ def die_amid(actor: Actor, keep: int, act: Act) -> None:
 
 
 def set_clock(actor: Actor, ahead_s: float) -> None:
-    """A process whose clock is `ahead_s` ahead of the cluster's (below 0: behind)."""
+    """Set a process's clock `ahead_s` ahead of the cluster's (below 0: behind)."""
     inner = actor.handle
     actor.handle = lambda event, now: inner(event, now + ahead_s)
 
 
 def die_without_room(actor: Actor, full: Callable[[], bool], act: Act) -> None:
-    """A process that must write ends where its disk is full: nothing after the write is done."""
+    """End a process that must write where its disk is full: nothing after the write is done."""
     inner = actor.handle
 
     def handle(event: object, now: float) -> Effects:

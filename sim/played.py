@@ -78,7 +78,7 @@ class Rerun:
 
     @property
     def now(self) -> float:
-        """When the last step was taken, s on the run's clock."""
+        """Time when the last step was taken, s on the run's clock."""
         return self._steps[self._at - 1].now if self._at else 0.0
 
     @property
@@ -132,7 +132,7 @@ def _see(manager: ResourceManager, seen: Seen) -> None:
 
 
 def of_tapes(name: str, tapes: Iterable[Iterable[Row]]) -> Played:
-    """The run of a manager's tapes, the oldest first; raises WeftError where they tell nothing."""
+    """Return the run of a manager's tapes, the oldest first; raises WeftError if they are empty."""
     steps: list[Step] = []
     parts: ManagerParts | None = None
     for rows in tapes:
@@ -190,11 +190,11 @@ def _seen(manager: ResourceManager) -> Seen:
 
 
 def of_simulation(name: str, scheduler: str, run: Watched) -> Played:
-    """The run of a simulation that is over."""
+    """Return the run of a simulation that is over."""
     cluster = run.cluster
     return Played(name, scheduler, cluster.types, cluster.queues, run.steps, simulated=True)
 
 
 def until(steps: Sequence[Step], at_s: float) -> int:
-    """How many steps were taken by a time, s."""
+    """Return how many steps were taken by a time, s."""
     return bisect_right(steps, at_s, key=lambda step: step.now)

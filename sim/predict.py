@@ -79,7 +79,7 @@ class Drawn:
         self._stages: dict[tuple[AppId, str], tuple[float, Sequence[float]]] = {}
 
     def ratio(self, one: Standing, stage: Stage) -> float:
-        """The ratio of one more task of a stage."""
+        """Return the ratio of one more task of a stage."""
         ratios, rng = self._ratios, self._rng
         app, key = one.report.app_id, one.job.history_key
         drawn = self._stages.get((app, stage.name))
@@ -93,7 +93,7 @@ class Drawn:
         return factor * parts[int(rng.integers(len(parts)))]
 
     def left_s(self, one: Standing, stage: Stage, task: int, ran_s: float) -> float:
-        """What is left of a task that ran so long and has not ended, s."""
+        """Return what is left of a task that ran so long and has not ended, s."""
         estimate_s = stage.duration_of(task)
         for _ in range(_TRIES):
             left_s = estimate_s * self.ratio(one, stage) - ran_s
@@ -127,7 +127,7 @@ class Foreseen(MeasuredSimulation):
         super().__init__(state.cluster, jobs, back, delays)
 
     def _start(self) -> None:
-        """As after a restart of everything: from a journal, and nodes that tell what they run."""
+        """Start as after a restart of everything: from a journal, and nodes that tell what runs."""
         state, engine = self._state, self.engine
         engine.now = state.now_s
         self._records = [{"kind": "start"}]  # there was a life before, whose containers run
@@ -153,7 +153,7 @@ class Foreseen(MeasuredSimulation):
         self.watchers.append(self._noted)
 
     def _true(self, one: Standing) -> Job:
-        """A job whose tasks take what is drawn; ratios hold what contention there was already."""
+        """Return a job whose tasks take what is drawn; ratios hold what contention there was."""
         stages = [
             replace(
                 stage,
@@ -172,7 +172,7 @@ class Foreseen(MeasuredSimulation):
         return replace(one.job, stages=tuple(stages))
 
     def _running(self, one: Standing) -> Iterator[StartContainers]:
-        """The tasks that run, with what is left of them."""
+        """Yield the orders of tasks that run, with what is left of them."""
         app, types, now = one.report.app_id, self._state.cluster.types, self._state.now_s
         before, number = attempt_id(app, _BEFORE), 1
         next_task = list(one.finished)
@@ -214,7 +214,7 @@ class Foreseen(MeasuredSimulation):
                     self.engine.soon(self.actors[MANAGER], effect.message)
 
     def _take_over(self, master: Actor, item: MasterLaunch) -> None:
-        """A master that was there goes on: it beats at some phase, and has its plan.
+        """Take over a master that was there: it beats at some phase, and has its plan.
 
         One that waits begins a moment later, or it would ask before those that hold containers have
         found them again.
@@ -245,7 +245,7 @@ class Foreseen(MeasuredSimulation):
 
 
 def _journal(one: Standing, job: Job) -> Iterator[dict[str, object]]:
-    """What a manager's journal would say of an application."""
+    """Yield what a manager's journal would say of an application."""
     app, report = one.report.app_id, one.report
     yield {
         "kind": "app", "app": app, "job": job_to_dict(job), "queue": report.queue,
@@ -276,7 +276,7 @@ def predict(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Prediction]:
-    """When these applications will start and end; raises InputError for one that is not open."""
+    """Return when applications will start and end; raises InputError for one that is not open."""
     standing = {one.report.app_id: one for one in state.apps}
     for app in apps:
         if app not in standing:
@@ -305,7 +305,7 @@ def _prediction(one: Standing, starts: list[float], ends: list[float]) -> Predic
 
 
 def _band(times: Sequence[float]) -> Band:
-    """Quantiles of draws, each as wide as so few draws allow (Weibull's plotting positions)."""
+    """Return quantiles of draws, as wide as so few allow (Weibull's plotting positions)."""
     found = np.quantile(np.array(times), BAND, method="weibull")
     early_s, usual_s, late_s = [math.inf if math.isnan(one) else float(one) for one in found]
     return Band(early_s, usual_s, late_s)

@@ -28,7 +28,7 @@ class Promises:
         simulation.listen(self.message)
 
     def message(self, to: Address, message: object) -> None:
-        """Somebody sends a message."""
+        """Check a message that is sent."""
         if isinstance(message, ContainersGranted):
             app = app_of_attempt(message.attempt_id)
             for end in (one for told in message.ended for one in ends_of(told)):
@@ -41,7 +41,7 @@ class Promises:
                 raise InvariantError(f"a success that was told is forgotten [{sorted(forgotten)}]")
 
     def note(self, now: float, fact: Fact) -> None:
-        """A core notes a fact."""
+        """Check a fact that a core notes."""
         if isinstance(fact, NodeChanged):
             self._states[fact.node] = fact.state
             heard_s = self._simulation.waited.get(fact.node)

@@ -74,7 +74,7 @@ class Ratios:
         }
 
     def _told(self, one: _Seen) -> tuple[float, float]:
-        """The factor that a stage's own tasks tell, and its variance."""
+        """Return the factor that a stage's own tasks tell, and its variance."""
         if one.whole and one.ended:
             return one.factor, self._spread**2 / len(one.ended)
         ended = [log(ratio) for ratio in one.ended]
@@ -129,7 +129,7 @@ class Ratios:
         self._of_keys(whole, means, keys)
 
     def _app_of(self, some: Sequence[tuple[float, float]]) -> tuple[float, float]:
-        """A job's factor from its stages' and what other jobs have, and its variance."""
+        """Return a job's factor from its stages' and what other jobs have, and its variance."""
         weights = [1.0 / (self._stage_variance + variance + 1e-9) for _, variance in some]
         own = sum(w * f for w, (f, _) in zip(weights, some, strict=True)) / sum(weights)
         return _between(self.usual, self._app_variance, own, 1.0 / sum(weights))
@@ -153,13 +153,13 @@ class Ratios:
         self._by_run, self._by_run_stage = _spread(by_key), _spread(by_stage)
 
     def _posterior(self, key: tuple[AppId, str]) -> tuple[float, float]:
-        """A stage's factor where a part of it is known, and its variance."""
+        """Return a stage's factor where a part of it is known, and its variance."""
         of_app, _ = self.apps.get(key[0], (self.usual, 0.0))
         factor, variance = self._told_of.get(key, (0.0, math.inf))
         return _between(of_app, self._stage_variance, factor, variance)
 
     def _alike(self, one: _Seen, factor: float) -> list[float]:
-        """How likely the tasks of a stage are, were it like each of those that ended (sums)."""
+        """Return how likely a stage's tasks are, were it like each of those that ended (sums)."""
         ended = np.array([log(ratio) for ratio in one.ended]) - factor
         cuts = sorted((log(r) - factor for r in one.running if r > 0), reverse=True)[:_WEIGHED]
         logs = np.array([like.log_likelihood(ended, cuts) for like in self._likes])
@@ -167,7 +167,7 @@ class Ratios:
         return list(np.cumsum(weights / weights.sum()))
 
     def app(self, app: AppId, key: str, rng: np.random.Generator) -> float:
-        """A factor of a job: about its own, that of its key, or another's."""
+        """Draw a factor of a job: about its own, that of its key, or another's."""
         if app in self.apps:
             factor, variance = self.apps[app]
             return factor + math.sqrt(variance) * float(rng.standard_normal())
@@ -178,7 +178,7 @@ class Ratios:
     def stage(
         self, app: AppId, key: str, stage: str, of_app: float, rng: np.random.Generator
     ) -> float:
-        """A factor of a stage: about its own, or its job's with what stages differ by."""
+        """Draw a factor of a stage: about its own, or its job's with what stages differ by."""
         if (app, stage) in self._told_of:
             factor, variance = self._told_of[app, stage]
             mean, left = _between(of_app, self._stage_variance, factor, variance)
@@ -191,7 +191,7 @@ class Ratios:
     def tasks(
         self, app: AppId, stage: str, count: int, rng: np.random.Generator
     ) -> Sequence[float]:
-        """What tasks of a stage of so many differ from it by, as factors: those of some stage."""
+        """Return factors by which tasks of a stage of `count` differ: those of some stage."""
         if count == 1 and len(self._single) >= _WHOLE_MIN:
             around = fmean(self._single)
             return [exp(one - around) for one in self._single]
@@ -215,7 +215,7 @@ class _Like:
         self.spread = float(logs.std(ddof=1))
 
     def log_likelihood(self, ended: np.ndarray, cuts: Sequence[float]) -> float:
-        """Of tasks that ended and of such as took longer than a cut, as of log-normal ones."""
+        """Return the log-likelihood of tasks that ended, or took longer than a cut (log-normal)."""
         spread = max(self.spread, _NARROW)
         found = -0.5 * float((((ended - self.offset) / spread) ** 2).sum())
         found -= len(ended) * log(spread)
@@ -251,7 +251,7 @@ def _seen(
 
 
 def _beyond(cut: float) -> tuple[float, float]:
-    """Of a standard normal number that is above a cut: its mean, and how likely one is below."""
+    """Return the mean of a standard normal number above a cut, and how likely one is below it."""
     above = 0.5 * math.erfc(cut / _ROOT2)
     if above < 1e-12:
         return cut, 1.0
@@ -259,7 +259,7 @@ def _beyond(cut: float) -> tuple[float, float]:
 
 
 def _between(usual: float, spread2: float, own: float, variance: float) -> tuple[float, float]:
-    """What lies between others and an own measurement, by their variances, and what is left."""
+    """Return what lies between others and a measurement, by their variances, and what is left."""
     if variance == math.inf or spread2 == 0.0:
         return usual, spread2
     weight = spread2 / (spread2 + variance)
@@ -271,13 +271,13 @@ def _mean_square(values: Sequence[float]) -> float:
 
 
 def _shrunk(values: Sequence[float], variance: float) -> list[float]:
-    """Differences without the part of them that few tasks make: they have this variance."""
+    """Return differences without the part (of this variance) that few tasks make."""
     found = _mean_square(values)
     return [one * math.sqrt(variance / found) for one in values] if found > 0 else []
 
 
 def _spread(groups: Mapping[_K, list[float]]) -> list[float]:
-    """What members of groups differ from their group's mean, as if that were not made of them."""
+    """Return what members of groups differ from their mean, corrected for being part of it."""
     return [
         (one - fmean(group)) * math.sqrt(len(group) / (len(group) - 1))
         for group in groups.values()

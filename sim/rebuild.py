@@ -78,7 +78,7 @@ class Cut:
 
 
 def survey(managers: Sequence[Tape], others: Sequence[Tape], at_s: float) -> Cut:
-    """What all tapes of a run tell of what came after a time; the cores are not there yet.
+    """Return what all tapes of a run tell of what came after a time, without any cores yet.
 
     Raises InputError for tapes that tell of no job.
     """
@@ -92,7 +92,7 @@ def survey(managers: Sequence[Tape], others: Sequence[Tape], at_s: float) -> Cut
 
 
 def stand(surveyed: Cut, tapes: Iterable[Tape]) -> Cut:
-    """The cluster as it stood, with cores made anew: each call makes others.
+    """Return the cluster as it stood, with cores made anew: each call makes others.
 
     Raises InputError for a time at which no manager ran, and for masters that are on no tape.
     """
@@ -118,7 +118,7 @@ def stand(surveyed: Cut, tapes: Iterable[Tape]) -> Cut:
 def _later(
     cut: Cut, stopwatch: Stopwatch, core: Address, event: object, now: float, orders: list[Effect]
 ) -> None:
-    """An event of the whole run; what comes after the cut is kept."""
+    """Follow an event of the whole run; what comes after the cut is kept."""
     stopwatch.listen(core, event, now, orders)
     if now > cut.now:
         if isinstance(event, ClientRequested):
@@ -141,7 +141,7 @@ class _Past:
         self._processes: dict[ContainerId, Running] = {}
 
     def feed(self, tapes: Iterable[Tape]) -> None:
-        """All processes of the run; what the dead ones sent may still be under way."""
+        """Feed all processes of the run; what the dead ones sent may still be under way."""
         cut = self._cut
         for tape in tapes:
             self._lives = False
@@ -196,7 +196,7 @@ class _Past:
 
 
 def _key(to: Address, message: object) -> tuple[Address, object]:
-    """What tells a message from others; registrations and jobs hold mappings and are rare."""
+    """Return what identifies a message; registrations and jobs hold mappings and are rare."""
     try:
         hash(message)
     except TypeError:

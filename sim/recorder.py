@@ -128,7 +128,7 @@ class Recorder:
     _stops: bytearray = field(default_factory=bytearray)  # a row a task, as `_STOPPED` packs it
 
     def listeners(self) -> dict[type, Take]:
-        """Who takes a kind of fact: a simulation asks once, and makes no call for other kinds."""
+        """Return who takes each kind of fact: a simulation asks once, and makes no other calls."""
         kinds: dict[type, Take] = {
             TaskStopped: self._task_stopped,
             Placed: self._placed,
@@ -223,7 +223,7 @@ class Recorder:
             self.masters[fact.attempt] = now
 
     def masters_until(self, end_s: float) -> float:
-        """How long containers of masters were held until `end_s`, in container seconds."""
+        """Return how long containers of masters were held until `end_s`, in container seconds."""
         return self.masters_s + sum(max(0.0, end_s - since) for since in self.masters.values())
 
     def _remark(self, now: float, fact: Remark) -> None:
@@ -263,7 +263,7 @@ class Recorder:
         row.diagnostics = fact.diagnostics or row.diagnostics
 
     def accepted(self, row: JobRow, app: AppId, now: float) -> None:
-        """The client heard that its job was accepted, which may have ended meanwhile."""
+        """Note that the client's job was accepted; it may have ended meanwhile."""
         row.app = app
         self.by_app[app] = row
         ended = self._unheard.pop(app, None)
@@ -271,7 +271,7 @@ class Recorder:
             self._app_changed(now, ended)
 
     def refused(self, row: JobRow, now: float, problem: str) -> None:
-        """A job that the Resource Manager did not accept."""
+        """Note a job that the Resource Manager did not accept."""
         row.state, row.finish_s, row.diagnostics = "REFUSED", now, problem
         self._one_less()
 
@@ -281,7 +281,7 @@ class Recorder:
             self.on_done()
 
     def columns(self) -> TaskColumns:
-        """The ends of all tasks as arrays."""
+        """Return the ends of all tasks as arrays."""
         rows = np.frombuffer(bytes(self._stops), dtype=_ROW)
         columns = [rows[name].copy() for name in _ROW.names or ()]
         app, stage, task, attempt, outcome, node, container, start_s, end_s = columns
@@ -293,7 +293,7 @@ class Recorder:
         )
 
     def digest(self) -> str:
-        """A hash of the decision log: who was placed where and when, and how it ended."""
+        """Return a hash of the decision log: who was placed where and when, and how it ended."""
         self._hash.update(self._bytes)
         self._bytes.clear()
         return str(self._hash.copy().hexdigest())

@@ -150,7 +150,7 @@ class Replay:
 
 
 def make_core(made: Table, given: Table) -> Core:
-    """A core of what a tape says; raises WeftError for one of an unknown kind.
+    """Return a core made from what a tape says; raises WeftError for an unknown kind.
 
     `given` is the history that a master looks into; it fills while the tape is fed.
     """
@@ -165,7 +165,7 @@ def make_core(made: Table, given: Table) -> Core:
 
 
 def _say(placed: tuple[Placing, ...], at: int) -> str:
-    """The first placement that differs, by names that other commands print as well."""
+    """Return the first placement that differs, by names that other commands print as well."""
     if at >= len(placed):
         return f"{at} placements and no more" if at else "no placement"
     container, node, ask, stage = placed[at]

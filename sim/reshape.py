@@ -24,7 +24,7 @@ def parse_error(text: str) -> tuple[float, float]:
 
 
 def misestimate(jobs: Iterable[Job], low: float, high: float, seed: int) -> list[Job]:
-    """Schedulers see durations and demands times 1 + e, e uniform in [low, high] by stage."""
+    """Return jobs whose estimates are scaled by 1 + e, e uniform in [low, high] by stage."""
     rng = np.random.default_rng([seed, 21])
     return [
         replace(job, stages=tuple(_misjudged(s, rng, low, high) for s in job.stages))
@@ -80,7 +80,7 @@ def fit(jobs: Iterable[Job], cluster: ClusterSpec) -> list[Job]:
 
 
 def with_load(cluster: ClusterSpec, load: float) -> ClusterSpec:
-    """The same work on 1 / load of the nodes, spread evenly over those there are."""
+    """Return the same cluster with 1 / load of the nodes, spread evenly over those there are."""
     if not 0 < load < math.inf:
         raise InputError("--load", f"expected a positive number, got {load:g}")
     count = max(1, round(len(cluster.nodes) / load))
@@ -91,7 +91,7 @@ def with_load(cluster: ClusterSpec, load: float) -> ClusterSpec:
 
 
 def with_arrivals(jobs: Sequence[Job], text: str, seed: int) -> list[Job]:
-    """`file`: as the jobs say; `once`: all at 0; `poisson:RATE`: RATE jobs per s on average."""
+    """Return jobs with arrivals `file` (their own), `once` (at 0) or `poisson:RATE` (per s)."""
     kind, _, value = text.partition(":")
     if kind == "file" and not value:
         return sorted(jobs, key=lambda job: job.arrival_s)

@@ -35,7 +35,7 @@ class Run:
 
 
 def jct_s(row: JobRow) -> float:
-    """Job completion time: from arrival to end; negative where it did not end."""
+    """Return the job completion time from arrival to end; negative where it did not end."""
     return row.finish_s - row.job.arrival_s if row.finish_s >= 0 else -1.0
 
 
@@ -50,7 +50,7 @@ def percentiles(values: Floats) -> dict[str, float]:
 
 
 def makespan_s(run: Run) -> float:
-    """From the first arrival to the last end."""
+    """Return the time from the first arrival to the last end, s."""
     ends = [row.finish_s for row in run.jobs if row.finish_s >= 0]
     if not ends:
         return 0.0
@@ -58,20 +58,20 @@ def makespan_s(run: Run) -> float:
 
 
 def jain(values: Floats) -> float:
-    """Jain's index: (sum)^2 / (n x sum of squares); 1 where there is nothing to share."""
+    """Return Jain's index: (sum)^2 / (n x sum of squares); 1 where nothing is shared."""
     squares = float((values * values).sum())
     return float(values.sum()) ** 2 / (len(values) * squares) if squares > 0 else 1.0
 
 
 def dominant_shares(run: Run) -> Floats:
-    """The dominant share of C that each task attempt holds, by its estimated demand."""
+    """Return the dominant share of C that each task attempt holds, by its estimated demand."""
     return _task_shares(run, lambda parts: float(parts.max()))
 
 
 def held_over_time(
     run: Run, altruistic: Sequence[int]
 ) -> tuple[str, list[float], list[float], list[float]]:
-    """What tasks hold of the busiest resource, as parts of C: by DEFAULT asks, and of leftover.
+    """Return what tasks hold of the busiest resource, as parts of C: by DEFAULT asks, of leftover.
 
     `altruistic` are the containers that were granted to ALTRUISTIC asks. Answers (resource, times
     s, held by DEFAULT ones, held by ALTRUISTIC ones), thinned to some thousand points.
@@ -95,7 +95,7 @@ def held_over_time(
 
 
 def _task_shares(run: Run, fold: Callable[[Floats], float]) -> Floats:
-    """By task attempt: what `fold` makes of its estimated demand over C."""
+    """Return by task attempt what `fold` makes of its estimated demand over C."""
     total = np.array(run.cluster.total)
     total[total == 0] = np.inf
     shares = np.zeros(len(run.tasks))
@@ -115,13 +115,13 @@ def _task_shares(run: Run, fold: Callable[[Floats], float]) -> Floats:
 
 
 def jain_index(run: Run, window_s: float, shares: Floats) -> float:
-    """The mean of Jain's index over windows; not a number where no window says anything."""
+    """Return the mean of Jain's index over windows; nan where no window says anything."""
     found = jain_by_window(run, window_s, shares)
     return float(found.mean()) if len(found) else float("nan")
 
 
 def jain_by_window(run: Run, window_s: float, shares: Floats) -> Floats:
-    """Jain's index of each window, over the jobs that were there all the time.
+    """Return Jain's index of each window, over the jobs that were there all the time.
 
     A job's value is the dominant share that it held on average in the window. A window in which
     fewer than two jobs were present throughout says nothing and is left out.
@@ -157,7 +157,7 @@ def _rows_by_app(tasks: TaskColumns) -> dict[int, Ints]:
 
 
 def _held_until(tasks: TaskColumns, rows: Ints, shares: Floats, times: Floats) -> Floats:
-    """share x s that one job's tasks held until each of some times."""
+    """Return share x s that one job's tasks held until each of some times."""
     held = np.zeros(len(times))
     for at, sign in ((tasks.start_s[rows], 1.0), (tasks.end_s[rows], -1.0)):
         order = np.argsort(at, kind="stable")
@@ -196,7 +196,7 @@ def utilisation(run: Run) -> dict[str, float]:
 
 
 def running_over_time(tasks: TaskColumns) -> tuple[list[float], list[int]]:
-    """(times s, running tasks from then on), thinned to some thousand points."""
+    """Return (times s, running tasks from then on), thinned to some thousand points."""
     if not len(tasks):
         return [], []
     times = np.concatenate([tasks.start_s, tasks.end_s])
@@ -211,7 +211,7 @@ def running_over_time(tasks: TaskColumns) -> tuple[list[float], list[int]]:
 
 
 def job_rows(run: Run) -> Iterator[Row]:
-    """Rows of jobs.csv."""
+    """Yield rows of jobs.csv."""
     starts: dict[int, float] = {}
     if len(run.tasks):
         order = np.argsort(run.tasks.app, kind="stable")
@@ -229,7 +229,7 @@ def job_rows(run: Run) -> Iterator[Row]:
 
 
 def task_rows(run: Run) -> Iterator[Row]:
-    """Rows of tasks.csv, in the order in which the tasks ended."""
+    """Yield rows of tasks.csv, in the order in which the tasks ended."""
     ready = ready_times(run)
     tasks = run.tasks
     names = {outcome.value: outcome.name for outcome in Outcome}
@@ -249,7 +249,7 @@ def task_rows(run: Run) -> Iterator[Row]:
 
 
 def node_rows(run: Run) -> Iterator[Row]:
-    """Rows of nodes.csv."""
+    """Yield rows of nodes.csv."""
     count = len(run.tasks.nodes)
     ran_s = np.bincount(run.tasks.node, run.tasks.end_s - run.tasks.start_s, count)
     ended = np.bincount(run.tasks.node, minlength=count)
@@ -265,7 +265,7 @@ def node_rows(run: Run) -> Iterator[Row]:
 
 
 def ready_times(run: Run) -> Floats:
-    """When each task's parents had ended (its job's arrival without parents), s, by row."""
+    """Return when each task's parents had ended (the arrival without parents), s, by row."""
     tasks = run.tasks
     ready = np.zeros(len(tasks))
     good = tasks.outcome == Outcome.SUCCEEDED
@@ -307,7 +307,7 @@ def ready_times(run: Run) -> Floats:
 
 
 def _groups(tasks: TaskColumns) -> Iterator[tuple[int, int, Ints]]:
-    """(app, stage, rows) of every stage that ran, rows in order."""
+    """Yield (app, stage, rows) of every stage that ran, rows in order."""
     if not len(tasks):
         return
     key = tasks.app * (int(tasks.stage.max()) + 1) + tasks.stage
@@ -328,7 +328,7 @@ def _s(value: float) -> float:
 
 
 def stage_rows(run: Run) -> Iterator[Row]:
-    """stages.csv: the DAG of every job; `parents` as `name:edge`, separated by `;`."""
+    """Yield rows of stages.csv, every job's DAG; `parents` as `name:edge`, separated by `;`."""
     for row in run.jobs:
         for stage in row.job.stages:
             parents = ";".join(f"{edge.stage}:{edge.kind.value}" for edge in stage.parents)

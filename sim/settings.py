@@ -37,7 +37,7 @@ class SimSettings:
 
 
 def manager_settings(settings: SimSettings, *, lossless: bool = False) -> ManagerSettings:
-    """The Resource Manager's settings in a simulation."""
+    """Return the Resource Manager's settings in a simulation."""
     base = ManagerSettings(
         prompt=settings.prompt, recovery=settings.faults.restarts, lossless=lossless
     )
@@ -45,7 +45,7 @@ def manager_settings(settings: SimSettings, *, lossless: bool = False) -> Manage
 
 
 def master_settings(settings: SimSettings, *, lossless: bool = False) -> MasterSettings:
-    """A master's settings in a simulation."""
+    """Return a master's settings in a simulation."""
     chosen = settings.scheduler
     base = MasterSettings(
         planner=chosen.planner, planner_options=chosen.planner_options, lossless=lossless
@@ -66,7 +66,7 @@ _ABOVE_ZERO = ("heartbeat_s", "master_heartbeat_s", "resend_after_s", "resend_s"
 
 
 def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Arguments:
-    """Fields of a role's settings from names and texts; raises InputError for a wrong one.
+    """Return a role's settings from names and texts; raises InputError for a wrong one.
 
     `resources` are the cluster's, for `manager.master_demand`.
     """

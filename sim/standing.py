@@ -31,25 +31,25 @@ class Asked(Protocol):
     def applications(
         self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
     ) -> tuple[ApplicationReport, ...]:
-        """Reports of applications, the newest last."""
+        """Return reports of applications, the newest last."""
 
     def application(self, app: AppId) -> ApplicationReport:
-        """One application with its stages."""
+        """Return one application with its stages."""
 
     def job(self, app: AppId) -> Job:
-        """The job of an application."""
+        """Return the job of an application."""
 
     def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """Containers of an application, running and ended."""
+        """Return containers of an application, running and ended."""
 
     def nodes(self) -> tuple[NodeReport, ...]:
-        """Reports of all nodes."""
+        """Return reports of all nodes."""
 
     def queues(self) -> QueueReport:
-        """The tree of queues."""
+        """Return the tree of queues."""
 
     def metrics(self) -> ClusterMetrics:
-        """Counts over the whole cluster."""
+        """Return counts over the whole cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def _types(nodes: Iterable[NodeReport]) -> ResourceTypes:
 
 
 def _queues(report: QueueReport, above: QueueReport | None = None) -> QueueSpec:
-    """The tree as reported: fractions of the whole cluster become fractions of the parent's."""
+    """Return the reported tree, with fractions of the parent's instead of the whole cluster."""
     part = most = 1.0
     if above is not None:
         part = report.capacity / above.capacity if above.capacity > 0 else 0.0

@@ -43,7 +43,7 @@ def case(
     *,
     plain: bool = False,
 ) -> Case:
-    """The case of a seed; what is not given (`pace`: `yarn` or `prompt`) is the seed's own.
+    """Return the case of a seed; what is given replaces the seed's own (`pace`: yarn, prompt).
 
     `plain`: without what `sim.variety` adds to it.
     """
@@ -112,7 +112,7 @@ _MEANWHILE = (
 
 
 def swarm(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> Faults:
-    """Some kinds of faults, several of each, some close together; all of them end in time."""
+    """Return some kinds of faults, several of each, some close together; all end in time."""
     kinds = [kind for kind in (*_NODE_KINDS, *_OTHER_KINDS) if rng.random() < 0.4]
     script: list[Fault] = []
     for _ in range(int(rng.integers(1, 9)) if kinds else 0):
@@ -134,7 +134,7 @@ def swarm(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> Faults:
 
 
 def _losing_masters(rng: np.random.Generator, faults: Faults, jobs: Sequence[Job]) -> Faults:
-    """In half of the seeds whose masters keep reusable containers: they are lost while they run.
+    """Return faults that, for half of the seeds, also lose masters with reusable containers.
 
     Those who follow take tasks over in containers that are neither new nor empty.
     """
@@ -150,8 +150,8 @@ def _losing_masters(rng: np.random.Generator, faults: Faults, jobs: Sequence[Job
 
 
 def _inside(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> list[Fault]:
-    """In a third of the seeds: the manager is away, and meanwhile something else happens, over
-    before it is back: nobody but those who were there can know of that.
+    """Return, for a third of the seeds, two faults: the manager is away, and meanwhile something
+    else happens, over before it is back: nobody but those who were there can know of that.
     """
     if rng.random() < 0.67:
         return []

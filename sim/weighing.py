@@ -67,7 +67,7 @@ class Weigher:
         return getattr(self._inner, name)
 
     def match(self, view: View, node: int, now: float) -> Match:
-        """The matcher's answer, after it was asked what else it would have done."""
+        """Return the matcher's answer, after it was asked what else it would have done."""
         answer = self._inner.match(view, node, now)
         if not self.wanted:
             return answer
@@ -76,7 +76,7 @@ class Weigher:
         return answer
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
-        """A placement was booked: the next one finds less room."""
+        """Note a placement that was booked: the next one finds less room."""
         self._inner.granted(view, node, placement, app, now)
         if not self.wanted:
             return
@@ -89,7 +89,7 @@ class Weigher:
         self._next(view, node, now)
 
     def matched(self, view: View, node: int, match: Match, now: float) -> None:
-        """The answer was booked; what was cut off nobody gets."""
+        """Note that the answer was booked; what was cut off nobody gets."""
         self._waiting, self._now = [], None
         self._inner.matched(view, node, match, now)
 
@@ -100,7 +100,7 @@ class Weigher:
 
 
 def weigh(books: Books, matcher: Matcher, node: int, now: float, winner: Placement) -> Weighed:
-    """Rank what competes for a node slot with the placement that won; changes nothing."""
+    """Return rank what competes for a node slot with the placement that won; changes nothing."""
     view, rows = books.view, books.rows
     ranked, hidden = [(winner.row, winner.scores)], {winner.row: rows.set_aside(winner.row)}
     try:
@@ -127,7 +127,7 @@ def weigh(books: Books, matcher: Matcher, node: int, now: float, winner: Placeme
 def _others(
     books: Books, node: int, ranked: Iterable[tuple[AppId, int]]
 ) -> tuple[tuple[RuledOut, ...], int]:
-    """The other stages with something pending, in the order of their applications."""
+    """Return the other stages with something pending, in the order of their applications."""
     by_stage: dict[tuple[AppId, int], list[AskEntry]] = {}
     rows = books.rows
     for row in np.flatnonzero(rows.pending[: rows.count] > 0).tolist():
@@ -159,7 +159,7 @@ class Weighings:
         self._known: dict[int, list[Weighed]] = {}  # by step: of each of its grants
 
     def of(self, step: int, turn: int, ahead: int = 0) -> Weighed | None:
-        """The candidates of a grant of a step, both from 0; None where nothing was granted.
+        """Return the candidates of a grant of a step, both from 0; None where nothing was granted.
 
         `ahead` steps after it are worked out as well: whoever steps will want them next.
         """

@@ -78,7 +78,7 @@ class Seen:
         return all(is_foreign(job) for job, _ in self.jobs.values())
 
     def listen(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
-        """An event of the manager and its answer."""
+        """Follow an event of the manager and its answer."""
         self.until_s = max(self.until_s, now)
         if self.parts is not None:
             self.foreign.listen(event, now, orders, self.parts.types)
@@ -110,7 +110,7 @@ class Seen:
                     self.ended[fact.app] = (fact.final_status, now)
 
     def close(self, manager: ResourceManager, now: float) -> None:
-        """The manager's process ends: how its applications ended, those of before included."""
+        """Note how applications ended when the manager's process ends, earlier ones included."""
         asked = AskedManager(manager, now)
         for report in asked.applications():
             if report.app_id not in self.jobs:  # the last moment of a killed process is lost
@@ -131,7 +131,7 @@ class Jct:
 
 
 def look(tapes: Sequence[Callable[[], Iterable[Row]]], also: Listener = lambda *told: None) -> Seen:
-    """What the tapes of a manager's processes, the oldest first, tell; raises InputError.
+    """Return what tapes of a manager's processes, the oldest first, tell; raises InputError.
 
     `also` is told of every event as well.
     """
@@ -170,14 +170,14 @@ def _noting(rows: Iterable[Row], seen: Seen) -> Iterable[Row]:
 
 
 def first_core(rows: Iterable[Row]) -> Table | None:
-    """What the first core of a tape was made with."""
+    """Return what the first core of a tape was made with."""
     return next((row.made for row in rows if isinstance(row, CoreAdded)), None)
 
 
 def settings_of(
     manager: ManagerParts, master: Table | None, node: Table | None, *, foreign: bool = False
 ) -> SimSettings:
-    """The recorded run's settings for a simulation; raises InputError without a master's.
+    """Return the recorded run's settings for a simulation; raises InputError without a master's.
 
     `master` and `node` are what cores of theirs were made with. `foreign`: all jobs brought their
     own masters, so that no planner or asker of Weft's was at work.
@@ -205,7 +205,7 @@ def settings_of(
 
 
 def exchanged(recorded: Preset, scheduler: str, parts: Mapping[str, str]) -> Preset:
-    """The recorded scheduler, or a preset by name, with some of its parts exchanged.
+    """Return the recorded scheduler, or a preset by name, with some of its parts exchanged.
 
     Raises InputError for an unknown preset. An exchanged part forgets its options.
     """
@@ -224,13 +224,13 @@ def _held(settings: ManagerSettings | MasterSettings, leave_out: frozenset[str])
 
 
 def cluster_of(seen: Seen) -> ClusterSpec:
-    """The nodes that registered, with the manager's queues."""
+    """Return the nodes that registered, with the manager's queues."""
     assert seen.parts is not None
     return ClusterSpec(seen.parts.types, tuple(seen.nodes.values()), seen.parts.queues)
 
 
 def jobs_of(seen: Seen, measured: bool) -> list[Job]:
-    """The jobs by application, with arrivals from WARM_S on.
+    """Return the jobs by application, with arrivals from WARM_S on.
 
     `measured`: tasks take what they took, contention of then included; else what their file says.
     Jobs with masters that are not Weft's ask and hold as they did.
@@ -252,14 +252,14 @@ def jobs_of(seen: Seen, measured: bool) -> list[Job]:
 
 
 def beats_of(seen: Seen) -> dict[Address, float]:
-    """When nodes beat last before the first job came, in the time of `jobs_of`."""
+    """Return when nodes beat last before the first job came, in the time of `jobs_of`."""
     first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
     ago = {node: first_s - beat_s for node, beat_s in seen.beats.items()}
     return {node_address(node): WARM_S - s for node, s in ago.items() if 0 <= s < WARM_S}
 
 
 def _measured(stage: Stage, place: int, app: AppId, seen: Seen) -> Stage:
-    """A stage whose tasks take what they took; those that did not end, the median of the others."""
+    """Return a stage whose tasks take what they took; for those without end, the median."""
     found = [seen.run_s.get((app, place, task)) for task in range(stage.tasks)]
     known = [one for one in found if one is not None]
     usual = median(known) if known else None
@@ -279,7 +279,7 @@ def completion_times(
     delays: Delays,
     first_beats: Mapping[Address, float],
 ) -> list[float]:
-    """JCTs of the jobs in virtual time, s; negative: it was refused or did not end."""
+    """Return JCTs of the jobs in virtual time, s; negative: it was refused or did not end."""
     rows = MeasuredSimulation(cluster, jobs, settings, delays, None, first_beats).run().jobs
     return [
         row.finish_s - row.job.arrival_s if row.final_status == "SUCCEEDED" else -1.0
@@ -295,7 +295,7 @@ def compare(
     measured: bool,
     delays: Delays,
 ) -> list[Jct]:
-    """Every job as it was, simulated as it was, and simulated with what is changed."""
+    """Return every job as it was, simulated as it was, and simulated with what is changed."""
     jobs = jobs_of(seen, measured)
     beats = beats_of(seen)
     before = completion_times(cluster_of(seen), jobs, same, delays, beats)
@@ -307,12 +307,12 @@ def compare(
 
 
 def seeded(settings: SimSettings, count: int) -> list[SimSettings]:
-    """The settings for so many runs that differ in chance."""
+    """Return the settings for so many runs that differ in chance."""
     return [replace(settings, seed=seed) for seed in range(count)]
 
 
 def mean_of(runs: Sequence[Sequence[Jct]]) -> list[Jct]:
-    """Every job's mean over runs that differ in chance; it must have ended in all of them."""
+    """Return every job's mean over runs that differ in chance; it must have ended in all."""
 
     def mean(times: Sequence[float]) -> float:
         return sum(times) / len(times) if min(times) >= 0 else -1.0
@@ -328,6 +328,6 @@ def mean_of(runs: Sequence[Sequence[Jct]]) -> list[Jct]:
 
 
 def recorded_s(seen: Seen, app: AppId, arrival_s: float) -> float:
-    """How long a job took live, s; negative: it did not succeed."""
+    """Return how long a job took live, s; negative: it did not succeed."""
     status, ended_s = seen.ended.get(app, ("", 0.0))
     return ended_s - arrival_s if status == "SUCCEEDED" else -1.0

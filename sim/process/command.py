@@ -114,7 +114,7 @@ def _run(simulation: Simulation, matcher: str) -> None:
 
 
 def read_workload(request: Request, warn: Callable[[str], None]) -> list[Job]:
-    """The jobs of the files, as many as asked for."""
+    """Return the jobs of the files, as many as asked for."""
     if request.jobs_max < 0:
         raise InputError("--jobs", f"expected a whole number from 1, got {request.jobs_max}")
     result = Imported()
@@ -137,7 +137,7 @@ def read_workload(request: Request, warn: Callable[[str], None]) -> list[Job]:
 
 
 def reshaped(request: Request, cluster: ClusterSpec, jobs: Sequence[Job]) -> list[Job]:
-    """The jobs with the arrivals and estimates that were asked for."""
+    """Return the jobs with the arrivals and estimates that were asked for."""
     if request.seed < 0:
         raise InputError("--seed", f"expected a whole number from 0, got {request.seed}")
     jobs = with_arrivals(jobs, request.arrivals, request.seed)
@@ -148,7 +148,7 @@ def reshaped(request: Request, cluster: ClusterSpec, jobs: Sequence[Job]) -> lis
 
 
 def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSettings:
-    """Scheduler, faults and pace; raises InputError for what is not known."""
+    """Return scheduler, faults and pace; raises InputError for what is not known."""
     if not request.until_s > 0:
         raise InputError("--until", f"expected a positive number, got {request.until_s:g}")
     if request.pace not in ("yarn", "prompt"):
@@ -174,7 +174,7 @@ def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSetti
 def read_options(
     given: Mapping[str, str], scheduler: Preset, cluster: ClusterSpec
 ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-    """What `--set` says of the scheduler's parts, and of each role's settings (read).
+    """Return what `--set` says of the scheduler's parts, and of each role's settings (read).
 
     Raises InputError for what is not known.
     """
@@ -191,7 +191,7 @@ def read_options(
 
 
 def _qualified(key: str, scheduler: Preset) -> str:
-    """A parameter with its part: `fairness` is the matcher's if it has such a one.
+    """Return a parameter with its part: `fairness` is the matcher's if it has such a one.
 
     Raises InputError for one of nobody.
     """
@@ -209,7 +209,7 @@ def _qualified(key: str, scheduler: Preset) -> str:
 
 
 def _label(request: Request, settings: SimSettings) -> str:
-    """The preset's name, as long as its own parts ran."""
+    """Return the preset's name, as long as its own parts ran."""
     if request.matcher or request.planner or request.asker:
         return label(settings.scheduler)
     return request.scheduler
@@ -233,7 +233,7 @@ def _faults(request: Request, cluster: ClusterSpec, jobs: int) -> Faults:
 def _decision_log(
     request: Request, what: Mapping[str, Any]
 ) -> Iterator[Callable[[Mapping[str, Any]], None] | None]:
-    """Takes the lines of the decision log; the first one says what the run is."""
+    """Yield what takes the lines of the decision log; the first line says what the run is."""
     if not request.decisions:
         yield None
         return
@@ -250,7 +250,7 @@ def _decision_log(
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """The cyclic garbage collector looks rarely while a simulation runs."""
+    """Have the cyclic garbage collector run rarely during a simulation."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -264,7 +264,7 @@ def quiet_collector() -> Iterator[None]:
 
 @contextmanager
 def _progress(wanted: bool, jobs: Sequence[Job], simulation: Simulation) -> Iterator[None]:
-    """A bar of finished tasks, on stderr, where that is a terminal."""
+    """Show a bar of finished tasks on stderr, where that is a terminal."""
     if not wanted or not sys.stderr.isatty():
         yield
         return

@@ -21,7 +21,7 @@ SAME_S = 1e-6
 
 
 def cluster_of(seed: int) -> ClusterSpec:
-    """Two to seven nodes of one or two sizes in two racks, some of them labelled."""
+    """Return two to seven nodes of one or two sizes in two racks, some of them labelled."""
     chance = random.Random(seed)
     small = {"count": chance.randint(1, 4), "capacity": {"vcores": 4, "memory_mb": 4096}}
     large = {"count": chance.randint(1, 3), "capacity": {"vcores": 8, "memory_mb": 16384}}
@@ -39,7 +39,7 @@ def cluster_of(seed: int) -> ClusterSpec:
 
 
 def jobs_of(seed: int, cluster: ClusterSpec) -> list[Job]:
-    """A few jobs of plain stages and gangs; demands, preferences and labels of tasks are mixed."""
+    """Return a few jobs of plain stages and gangs, with mixed demands, preferences and labels."""
     chance = random.Random(seed)
     names = [spec.node_id for spec in cluster.nodes]
     labelled = any(spec.labels for spec in cluster.nodes)

@@ -46,7 +46,7 @@ def summarise(
     wall_s: float,
     master: Vector = (),
 ) -> dict[str, Any]:
-    """What a run measured: a part of summary.json.
+    """Return what a run measured: a part of summary.json.
 
     Completion times are of the jobs that succeeded; `states` counts how all of them ended, or where
     they stood. Jain's index is null where no window says anything. `master` is what one holds.
@@ -82,7 +82,7 @@ def summarise(
 
 
 def _masters(run: Run, recorder: Recorder, master: Vector) -> dict[str, float]:
-    """What the jobs' masters held of each resource, on average, as parts of C."""
+    """Return what the jobs' masters held of each resource, on average, as parts of C."""
     span_s = makespan_s(run)
     names, total = run.cluster.types.names, run.cluster.total
     begin_s = min(row.job.arrival_s for row in run.jobs)
@@ -94,7 +94,7 @@ def _masters(run: Run, recorder: Recorder, master: Vector) -> dict[str, float]:
 
 
 def _leftover(run: Run, recorder: Recorder) -> dict[str, Any]:
-    """What Carbyne's two types of ask got: the part of tasks placed as ALTRUISTIC, a series."""
+    """Return what Carbyne's ALTRUISTIC asks got: their part of the tasks, and a series by type."""
     resource, times, default, altruistic = held_over_time(run, recorder.altruistic)
     spare = np.isin(run.tasks.container, np.array(recorder.altruistic, dtype=np.int64))
     return {
@@ -118,7 +118,7 @@ def write_run(folder: Path, run: Run, summary: dict[str, Any]) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[TextIO]:
-    """A file that appears whole or not at all; raises WeftError naming it."""
+    """Yield a file that appears whole or not at all; raises WeftError naming it."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("w", newline="", encoding="utf-8") as file:

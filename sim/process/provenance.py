@@ -36,7 +36,7 @@ KEYS = (
 def described(
     request: Request, cluster: ClusterSpec, jobs: Sequence[Job], settings: SimSettings
 ) -> Json:
-    """The keys of `KEYS`: `request` is the command line, the rest what ran.
+    """Return the keys of `KEYS`: `request` is the command line, the rest what ran.
 
     Raises InputError where a part does not know one of its parameters.
     """
@@ -68,7 +68,7 @@ def described(
 
 
 def command_of(request: Request) -> str:
-    """The command line that repeats a run, with every option that is not at its default."""
+    """Return the command line that repeats a run, with every option not at its default."""
     words = ["weft", "simulate", *request.workload, "--cluster", request.cluster]
     given = {
         "--scheduler": request.scheduler, "--matcher": request.matcher,
@@ -89,7 +89,7 @@ def command_of(request: Request) -> str:
 
 
 def plain(value: object) -> Any:
-    """Plain data that JSON can hold: dataclasses as tables, an infinite number as its name."""
+    """Return plain data that JSON can hold: dataclasses as tables, an infinite number by name."""
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
@@ -104,7 +104,7 @@ def plain(value: object) -> Any:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, or of all files of a folder with their names; raises OSError."""
+    """Return SHA-256 of a file, or of a folder's files with their names; raises OSError."""
     found = hashlib.sha256()
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     for each in files:

@@ -22,7 +22,7 @@ UNTIL_S = 2_000.0  # jobs must have ended by
 
 
 def jobs_of(seed: int) -> list[Job]:
-    """A few jobs of two to four small stages; barriers, one-to-one edges and gangs mixed."""
+    """Return a few jobs of two to four small stages: barriers, one-to-one edges, gangs mixed."""
     chance = random.Random(seed)
     jobs = []
     for number in range(JOBS):
