@@ -21,7 +21,7 @@ from weft.workloads.cluster_file import load_cluster
 
 
 def choose_nodes(settings: NmSettings, cluster: ClusterSpec) -> list[NodeSpec]:
-    """This process's nodes: copies of a cluster's only node, or a slice of its nodes.
+    """Return this process's nodes: copies of a cluster's only node, or a slice of its nodes.
 
     Raises InputError when the cluster has fewer nodes.
     """

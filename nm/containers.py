@@ -70,7 +70,8 @@ class Held:
         return self.taken_by or attempt_of_container(self.container_id)
 
     def claim(self, attempt: AttemptId) -> bool:
-        """Whether an attempt may order what happens inside; a later one takes the container over.
+        """Return whether an attempt may order what happens inside;
+        a later one takes the container over.
 
         Then the one before may not: it was lost, or only taken for lost.
         """
@@ -87,7 +88,7 @@ class Held:
 
     @property
     def tasks(self) -> Mapping[TaskKey, Work]:
-        """What runs inside."""
+        """Tasks that run inside."""
         one = self._one
         if one is None:
             return self._several
@@ -99,21 +100,21 @@ class Held:
         return self._one
 
     def tasks_in(self, container_id: ContainerId) -> tuple[TaskKey, ...]:
-        """What runs in one container of a run."""
+        """Return what runs in one container of a run."""
         if self.count == 1 or self._one is None:
             return tuple(self.tasks)
         item = self._one.item
         return ((item.stage, item.tasks[container_id - self.container_id], item.attempt),)
 
     def begin(self, key: TaskKey, work: Work) -> None:
-        """A task runs inside from now on."""
+        """Note that a task runs inside from now on."""
         if self.reusable:
             self._several[key] = work
         else:
             self._one = work
 
     def end(self, key: TaskKey, end: TaskEnd) -> None:
-        """A task of a reusable container ended."""
+        """Note the end of a task of a reusable container."""
         self._several.pop(key, None)
         self.ended[key] = end
 
@@ -132,7 +133,7 @@ class Held:
             self.used[r] += amount * delta_s
 
     def measure(self, now: float, interval_s: float) -> ContainerUse | None:
-        """The mean use over the last interval, of an idle container zeros; None without one."""
+        """Return the mean use over the last interval, zeros if idle; None without an interval."""
         for key, work in self.tasks.items():
             self.meter(key, work, now)
         if interval_s <= 0:
@@ -178,7 +179,7 @@ class Book:
                         self.granted[r] += held.granted[r]
 
     def fits(self, granted: Vector, count: int = 1) -> bool:
-        """Whether the rigid part of `count` like grants fits beside all others."""
+        """Return whether the rigid part of `count` identical grants fits beside all others."""
         if granted:
             for r, limit in self._rigid:
                 total = self.granted[r]
@@ -189,7 +190,7 @@ class Book:
         return True
 
     def has_run(self, item: TaskLaunch) -> bool:
-        """Whether a run began as it is ordered, and is whole still, or ended so."""
+        """Return whether a run began as it is ordered, and is whole still, or ended so."""
         held = self.containers.get(item.container_id)
         work = None if held is None else held.work
         if held is not None and work is not None and held.count > 1:
@@ -201,7 +202,7 @@ class Book:
         return (end.container_id, end.tasks) == (item.container_id, item.tasks)
 
     def is_new(self, first: ContainerId, count: int) -> bool:
-        """Whether none of so many ids in a row was ever heard of."""
+        """Return whether none of so many ids in a row was ever heard of."""
         numbers = range(first, first + count)
         return self.containers.keys().isdisjoint(numbers) and self._tombstones.keys().isdisjoint(
             numbers
@@ -229,7 +230,7 @@ class Book:
         return held
 
     def one(self, container_id: ContainerId) -> Held | None:
-        """A container by itself: a run in which it was is one no more.
+        """Return a container by itself; the run in which it was is taken apart.
 
         The works of the run must have been taken apart (`Emulation.take_apart`).
         """
@@ -283,14 +284,14 @@ class Book:
             one.clear()
 
     def end_of(self, container_id: ContainerId) -> ContainerEnd | None:
-        """How a container ended; None where that is not known (any more)."""
+        """Return how a container ended; None where that is not known (any more)."""
         end = self._tombstones.get(container_id)
         if end is None or not end.tasks:
             return end
         return end_of(end, container_id - end.container_id)
 
     def running(self) -> tuple[RunningContainer, ...]:
-        """What a registration carries."""
+        """Return what a registration carries."""
         return tuple(
             RunningContainer(number, held.granted, held.tasks_in(number))
             for number, held in self.containers.items()
@@ -315,13 +316,13 @@ class Book:
 
 
 def never_started(end: ContainerEnd) -> bool:
-    """Whether a tombstone stands for a container in which nothing ever ran."""
+    """Return whether a tombstone stands for a container in which nothing ever ran."""
     return end.outcome is Outcome.RELEASED and end.stage < 0
 
 
 def measure_all(
     containers: Iterable[Held], now: float, interval_s: float
 ) -> tuple[ContainerUse, ...]:
-    """The measured use of every reusable container (COBRA's monitor)."""
+    """Return the measured use of every reusable container (COBRA's monitor)."""
     found = (held.measure(now, interval_s) for held in containers if held.reusable)
     return tuple(use for use in found if use is not None)

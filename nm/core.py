@@ -174,11 +174,11 @@ class NodeManager:
         return tuple(self._runner.book.containers)
 
     def holds(self, container: ContainerId) -> bool:
-        """Whether the node holds a container."""
+        """Return whether the node holds a container."""
         return container in self._runner.book.containers
 
     def owner_of(self, container: ContainerId) -> AttemptId:
-        """The attempt whose orders a container follows; 0: it is not here, or one of a run."""
+        """Return the attempt whose orders a container follows; 0: not here, or one of a run."""
         held = self._runner.book.containers.get(container)
         return 0 if held is None or held.count > 1 else held.owner
 
@@ -220,7 +220,7 @@ class NodeManager:
         effects.append(SetTimer(self._settings.register_retry_s, REGISTER))
 
     def _resync(self, life: int, token: int, now: float, effects: list[Effect]) -> None:
-        """The manager does not know what runs here: tell it.
+        """Register anew with a manager that does not know what runs here.
 
         What answers an earlier registration says nothing about this one.
         """
@@ -303,7 +303,7 @@ class NodeManager:
         effects.append(Send(MANAGER, beat))
 
     def _say_health(self, number: int) -> None:
-        """A report says how the host is; it may be lost, so the manager knows once it answers."""
+        """Note that a report tells the host's health; the manager knows once it has answered."""
         since, said = self._said_health
         if self._settings.lossless:
             self._told_health = self._unhealthy
@@ -311,7 +311,7 @@ class NodeManager:
             self._told_health, self._said_health = None, (number, self._unhealthy)
 
     def _on_answer(self, event: NodeAnswered, now: float, effects: list[Effect]) -> None:
-        """Orders of the manager, if it is the one that this node registered with.
+        """Handle orders of the manager, if it is the one that this node registered with.
 
         A manager that restarted knows nothing of what runs here, and one of before knows nothing of
         what was decided since: of both no order is carried out, and what is said here goes to the
@@ -356,7 +356,7 @@ class NodeManager:
             self._leave(event.shutdown, now, effects)
 
     def _on_heard(self, event: Heard, now: float, effects: list[Effect]) -> None:
-        """Heartbeats that would have said nothing were left out, and the manager heard of it."""
+        """Note that idle heartbeats were left out, and that the manager heard of it."""
         self._heard_s = max(self._heard_s, event.at_s)
 
     def _set_timers(self, now: float, effects: list[Effect]) -> None:
@@ -373,7 +373,7 @@ class NodeManager:
             effects.append(SetTimer(0.0, REPORT))
 
     def _may_start(self, now: float) -> bool:
-        """Whether what the manager granted here may be begun, be it a task's or a master's.
+        """Return whether what the manager granted here may begin, be it a task or a master.
 
         Not while the node registers, as the manager is being told what runs here; nor without an
         answer for the expiry: the manager has given up its grants, and has the node register again.
@@ -449,7 +449,7 @@ class NodeManager:
     # -- the host ----------------------------------------------------------------------------------
 
     def _on_examined(self, event: NodeExamined, now: float, effects: list[Effect]) -> None:
-        """Every heartbeat says it from now on, so that none of them matters."""
+        """Note the host's health; every heartbeat says it, so that none of them matters."""
         self._unhealthy = event.unhealthy
 
     def _on_slowed(self, event: NodeSlowed, now: float, effects: list[Effect]) -> None:

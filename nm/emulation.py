@@ -43,7 +43,7 @@ class Work:
         self.end_s = start_s + work_s  # at the present rate
 
     def done_s(self, now: float) -> float:
-        """The work done by `now`, in s at full rate."""
+        """Return the work done by `now`, in s at full rate."""
         if self.serial < 0:
             return self.work_s
         return min(self.work_s, max(0.0, self.work_s - (self.end_s - now) * self.rate))
@@ -89,7 +89,7 @@ class Emulation:
 
     @property
     def use(self) -> Vector:
-        """What is in use now: never more than the capacity."""
+        """Amounts in use now: never more than the capacity."""
         if self._use is None:
             self._use = self._work_out_use()
         return self._use
@@ -109,7 +109,7 @@ class Emulation:
 
     @property
     def next_end_s(self) -> float:
-        """When the next task ends at the present rates; infinite when nothing runs."""
+        """Time when the next task ends at the present rates; infinite when nothing runs."""
         heap = self._heap
         while heap:
             end_s, serial, work = heap[0]
@@ -219,7 +219,7 @@ class Emulation:
         return ended
 
     def slow(self, speed: float, now: float) -> None:
-        """From now on everything runs at `speed` times its rate."""
+        """Run everything at `speed` times its rate from now on."""
         self._speed = speed
         self._rate(now)
 

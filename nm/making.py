@@ -24,7 +24,7 @@ class NodeParts:
     lacking: str = ""
 
     def make(self) -> NodeManager:
-        """A new node."""
+        """Return a new node."""
         return NodeManager(
             self.node_id,
             self.address,

@@ -175,7 +175,7 @@ class Runner:
         return True
 
     def held(self, container: ContainerId) -> Held | None:
-        """A container by itself: a run in which it was is taken apart."""
+        """Return a container by itself: a run in which it was is taken apart."""
         held = self.book.containers.get(container)
         if held is None or held.count == 1:
             return held
@@ -231,7 +231,7 @@ class Runner:
         held.begin(key, began)
 
     def _from_afar(self, demand: Vector) -> Vector:
-        """A demand with what reading the input over the network costs on top."""
+        """Return a demand with what reading the input over the network costs on top."""
         at = self._remote
         amount = demand[at] + self._settings.remote_amount
         if self._read >= 0:
@@ -340,7 +340,7 @@ class Runner:
         return end is not None
 
     def is_spare(self, container: ContainerId) -> bool:
-        """Whether nothing runs in a container."""
+        """Return whether nothing runs in a container."""
         held = self.book.containers.get(container)
         return held is None or (held.reusable and not held.tasks)
 
@@ -380,13 +380,13 @@ class Runner:
         self._measured.pop(held.container_id, None)
 
     def _bury(self, container: ContainerId, now: float) -> None:
-        """A container that never runs here: say so, and refuse it later."""
+        """Refuse a container that never runs here, now and later."""
         end = ContainerEnd(container, Outcome.RELEASED)
         self.book.bury(end, now)
         self.outbox.put(container, end)
 
     def process_ended(self, event: ProcessEnded, now: float, effects: list[Effect]) -> None:
-        """A real process (or a master) is gone; what was told to stop counts as killed."""
+        """Handle the end of a process or a master; what was told to stop counts as killed."""
         held = self.held(event.container_id)
         if held is None:
             return
@@ -421,7 +421,7 @@ class Runner:
                 self._measured[container] = use
 
     def measure(self, now: float, effects: list[Effect]) -> tuple[ContainerUse, ...]:
-        """The use of containers since the last heartbeat; masters of reusable ones are told."""
+        """Return the use of containers since the last heartbeat; tell masters of reusable ones."""
         if self.emulated:
             every = self.book.containers.values()
             uses = measure_all(every, now, now - self._measured_at_s)
@@ -443,12 +443,12 @@ class Runner:
         return uses
 
     def use(self) -> Vector:
-        """What the host's containers use now, per resource."""
+        """Return what the host's containers use now, per resource."""
         if self.emulated:
             return self.emulation.use
         columns = list(zip(*self._measured.values(), strict=True))
         return tuple(map(sum, columns)) if columns else (0.0,) * len(self.emulation.capacity)
 
     def master(self, attempt: AttemptId) -> Address:
-        """Where an attempt's master is reached."""
+        """Return where an attempt's master is reached."""
         return master_address(attempt)

@@ -54,7 +54,7 @@ class Cgroups:
             self._try_disk()
 
     def _try_disk(self) -> None:
-        """A limit that the kernel refuses is found out now, and not by the first task."""
+        """Try a disk limit now, so that a kernel that refuses it does not fail the first task."""
         name = "weft-try"
         try:
             self.open(name, 0.0, 0.0)
@@ -65,7 +65,7 @@ class Cgroups:
             self.close(name)
 
     def remove(self) -> None:
-        """The node manager ends: its own folders go where nothing is left in them."""
+        """Remove this node manager's folders where nothing is left in them."""
         for folder in self._folders():
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -95,7 +95,7 @@ class Cgroups:
         return ":".join(f"{root}/{name}/cgroup.procs" for root in self._roots)
 
     def use(self, name: str) -> Use:
-        """What a group uses; zeros where it is gone."""
+        """Return what a group uses; zeros where it is gone."""
         io_bytes = self._io_bytes(name) if self.disk else 0.0
         if self.v2:
             cpu_s = self._field("cpu", name, "cpu.stat", "usage_usec") / 1e6
@@ -126,7 +126,7 @@ class Cgroups:
             self._write("io", name, f"blkio.throttle.{way}_bps_device", f"{self.disk} {rate}")
 
     def _io_bytes(self, name: str) -> float:
-        """Bytes read and written on the disk: `254:0 rbytes=1 wbytes=2 ...`, or v1's two lines."""
+        """Return bytes read and written on the disk: `254:0 rbytes=1 wbytes=2 ...`, or v1's way."""
         file = "io.stat" if self.v2 else "blkio.throttle.io_service_bytes"
         total = 0.0
         for line in self._read("io", name, file).splitlines():
@@ -139,12 +139,12 @@ class Cgroups:
         return total
 
     def killed_for_memory(self, name: str) -> bool:
-        """Whether the kernel killed a process of the group for its memory limit."""
+        """Return whether the kernel killed a process of the group for its memory limit."""
         file = "memory.events" if self.v2 else "memory.oom_control"
         return self._field("memory", name, file, "oom_kill") > 0
 
     def processes(self, name: str) -> list[int]:
-        """The processes of a group."""
+        """Return the processes of a group."""
         found = self._read("memory", name, "cgroup.procs")
         return [int(line) for line in found.splitlines()]
 
@@ -196,7 +196,7 @@ class Cgroups:
 def find(
     node: str, proc: Path = Path("/proc"), work: Path | None = None, sys: Path = Path("/sys")
 ) -> tuple[Cgroups | None, str]:
-    """The groups that this process may make for a node; or None, and why.
+    """Return the groups that this process may make for a node; or None, and why.
 
     Disk bandwidth on the disk of the folder `work` is limited where it can be.
     """
@@ -239,7 +239,7 @@ def _with_reason(groups: Cgroups, no_disk: str) -> Cgroups:
 def find_disk(
     folder: Path, proc: Path = Path("/proc"), sys: Path = Path("/sys")
 ) -> tuple[str, str]:
-    """The whole disk under a folder as `major:minor`, as limits take it; or "" and why."""
+    """Return the whole disk under a folder as `major:minor`, as limits take it; or "" and why."""
     place = folder.resolve()
     while not place.exists():
         place = place.parent
@@ -256,7 +256,7 @@ def find_disk(
 
 
 def _mounted_disk(place: Path, proc: Path) -> int:
-    """The device of the mount that a folder is on; 0: it has none."""
+    """Return the device of the mount that a folder is on; 0: it has none."""
     best, source = "", ""
     for line in _lines(proc / "self" / "mountinfo"):
         left, _, right = line.partition(" - ")
@@ -271,7 +271,7 @@ def _mounted_disk(place: Path, proc: Path) -> int:
 
 
 def _second(here: Path, name: str, disk: str) -> Cgroups:
-    """cgroup v2: a group that has children may hold no processes, so this one moves aside."""
+    """Return groups by cgroup v2: one with children may hold no processes, so this one moves."""
     control = here / "cgroup.subtree_control"
     wanted = ["cpu", "memory"]
     limits_io = bool(disk) and "io" in _text(here / "cgroup.controllers").split()
@@ -294,7 +294,7 @@ def _second(here: Path, name: str, disk: str) -> Cgroups:
 
 
 def _own_groups(proc: Path) -> list[tuple[str, str]]:
-    """(controller, path) of this process; the controller is "" for v2."""
+    """Return (controller, path) of this process; the controller is "" for v2."""
     found = []
     for line in _lines(proc / "self" / "cgroup"):
         _, controllers, path = line.split(":", 2)
@@ -303,7 +303,7 @@ def _own_groups(proc: Path) -> list[tuple[str, str]]:
 
 
 def _below(mount: Path, path: str) -> Path:
-    """This process's folder; the mount itself where a namespace hides the way to it."""
+    """Return this process's folder; the mount itself where a namespace hides the way to it."""
     inner = mount / path.lstrip("/")
     return inner if inner.is_dir() else mount
 

@@ -21,7 +21,7 @@ PRELAUNCH = "prelaunch.out"  # written by a launcher: its container's other logs
 
 
 def logs(folder: Path) -> list[str]:
-    """Names of the log files below a container's folder, relative to it; links are none."""
+    """Return names of the log files below a container's folder, relative to it, without links."""
     found = [*folder.rglob("stdout"), *folder.rglob("stderr")]
     if (folder / PRELAUNCH).is_file():
         found += [path for path in folder.iterdir() if path.suffix in LOGS and path.is_file()]
@@ -29,13 +29,13 @@ def logs(folder: Path) -> list[str]:
 
 
 def log_size(folder: Path, name: str) -> int:
-    """Bytes of a log file so far."""
+    """Return bytes of a log file so far."""
     with open(_opened(folder, name), "rb") as file:
         return os.fstat(file.fileno()).st_size
 
 
 def read_log(folder: Path, name: str, offset: int, size: int) -> bytes:
-    """A piece of a log file; raises FileNotFoundError for a name that `logs` does not give."""
+    """Return a piece of a log file; raises FileNotFoundError for a name not in `logs`."""
     if name not in logs(folder):
         raise FileNotFoundError(name)
     with open(_opened(folder, name), "rb") as file:
@@ -44,7 +44,7 @@ def read_log(folder: Path, name: str, offset: int, size: int) -> bytes:
 
 
 def _opened(folder: Path, name: str) -> int:
-    """A log file, open; a task may put a link in its place at any time, which is not followed."""
+    """Open a log file without following a link, which a task may put in its place at any time."""
     try:
         place = os.open(folder, FOLDER)
         try:

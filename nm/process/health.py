@@ -72,7 +72,7 @@ class Findings:
         self._keep(rest)
 
     def report(self) -> str:
-        """The lines found; the output is over."""
+        """Return the lines found; the output is over."""
         self._close()
         text = "".join(c if c.isprintable() else " " for c in "; ".join(self._errors))
         return text[:REPORT_MAX]
@@ -89,7 +89,7 @@ class Findings:
 
 
 async def _said(process: asyncio.subprocess.Process) -> str:
-    """Why the node is unhealthy, from what the script prints until it ends."""
+    """Return why the node is unhealthy, from what the script prints until it ends."""
     assert process.stdout is not None
     findings = Findings()
     while data := await process.stdout.read(CHUNK):

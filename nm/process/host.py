@@ -124,7 +124,7 @@ class ProcessHost:
         return (found | {self._spawning.pid}) - {0}
 
     def holds(self, container: str) -> bool:
-        """Whether a container, by its name, still runs."""
+        """Return whether a container, by its name, still runs."""
         return any(format_container(self.cluster_ts, each) == container for each in self._running)
 
     def follow(self, cluster_ts: int, names: Sequence[str]) -> None:
@@ -210,7 +210,7 @@ class ProcessHost:
         self._spawning.run(self._number, order)
 
     def _seen(self, container_id: ContainerId, command: Sequence[str]) -> list[Path]:
-        """The folders that a container's tasks share: its own, and what its application keeps."""
+        """Return the folders that a container's tasks share: its own, and its application's."""
         folder = self.folder(container_id)
         if not any(LAUNCHER in word for word in command[:3]):
             return [folder]
@@ -223,7 +223,7 @@ class ProcessHost:
     def _record(
         self, item: TaskLaunch | MasterLaunch, key: TaskKey, group: str, node_id: str
     ) -> Record:
-        """What the spawner writes down of a process once it runs."""
+        """Return what the spawner writes down of a process once it runs."""
         return Record(
             node_id, item.container_id, *key, NO_PROCESS, NO_START,
             host_boot(), time.time(),
@@ -236,7 +236,7 @@ class ProcessHost:
         )  # fmt: skip
 
     def taken_over(self, container_id: ContainerId, attempt: AttemptId) -> None:
-        """A container obeys another attempt from now on: the next node manager has to know."""
+        """Note whom a container obeys from now on, also for the next node manager."""
         if self._taken.get(container_id) == attempt:
             return
         self._taken[container_id] = attempt
@@ -296,7 +296,7 @@ class ProcessHost:
         return True
 
     def _gone(self, record: Record) -> ProcessEnded:
-        """How a process ended while no node manager watched it."""
+        """Return how a process ended while no node manager watched it."""
         assert self._records is not None
         key = (record.stage, record.task, record.attempt)
         code = self._records.code(name_of(record))
@@ -352,7 +352,7 @@ class ProcessHost:
     # -- files -------------------------------------------------------------------------------------
 
     def folder(self, container_id: ContainerId) -> Path:
-        """The work folder of a container."""
+        """Return the work folder of a container."""
         app = format_app(self.cluster_ts, app_of_container(container_id))
         return self.root / app / format_container(self.cluster_ts, container_id)
 
@@ -362,23 +362,23 @@ class ProcessHost:
         self._loop.run_in_executor(None, clean, folder)
 
     def logs(self, container_id: ContainerId) -> list[str]:
-        """Names of a container's log files, relative to its folder."""
+        """Return names of a container's log files, relative to its folder."""
         return logs(self.folder(container_id))
 
     def log_size(self, container_id: ContainerId, name: str) -> int:
-        """Bytes of a log file so far."""
+        """Return bytes of a log file so far."""
         return log_size(self.folder(container_id), name)
 
     def read_log(
         self, container_id: ContainerId, name: str, offset: int = 0, size: int = 1 << 20
     ) -> bytes:
-        """A piece of a log file; raises FileNotFoundError for a name that `logs` does not give."""
+        """Return a piece of a log file; raises FileNotFoundError for a name not in `logs`."""
         return read_log(self.folder(container_id), name, offset, size)
 
     # -- ends --------------------------------------------------------------------------------------
 
     def _hear(self, word: tuple[Any, ...]) -> None:
-        """The spawner says what became of a process."""
+        """Handle the spawner's word of what became of a process."""
         what, number, *rest = word
         if what == "began":
             process = self._by_number[number]
@@ -401,7 +401,7 @@ class ProcessHost:
         self._on_ended(end)
 
     def _lost(self, numbers: Sequence[int]) -> None:
-        """The spawner is gone: nobody will know how its processes end, so they end now.
+        """End the processes of a spawner that is gone: nobody would know how they end.
 
         Of what it did it may have written down more than it said.
         """
@@ -417,8 +417,8 @@ class ProcessHost:
             self._ended(process, UNKNOWN if code is None else code, None)
 
     def _found_ended(self, process: _Process, tries: int = 0) -> None:
-        """A process that an earlier node manager started ended; who waits for it writes down how
-        before its number is free.
+        """Handle the end of a process that an earlier node manager started;
+        who waits for it writes down how before its number is free.
         """
         assert self._records is not None
         if process.pidfd >= 0:
@@ -456,7 +456,7 @@ class ProcessHost:
         )
 
     def _use(self, cpu_s: float, memory_kb: int, lasted_s: float) -> Vector:
-        """What a process and those that it waited for used: mean cores, the largest one's memory.
+        """Return what a process and those that it waited for used: mean cores, largest memory.
 
         Nothing is known of other resources.
         """
@@ -478,7 +478,7 @@ class ProcessHost:
         return for_memory
 
     def measure(self) -> tuple[tuple[ContainerId, Vector], ...]:
-        """What containers use now, in the cluster's resource types; empty without `limits`."""
+        """Return what containers use now, in the cluster's resource types; () without `limits`."""
         if self._limits is None:
             return ()
         running = {

@@ -22,7 +22,7 @@ class IdleNodes:
         self._heard: dict[Address, float] = {}  # of which the cores do not know
 
     def tell(self, nodes: Sequence[Address], now: float, waiting: int = 0) -> Iterator[IdleTold]:
-        """The messages that tell of nodes which say nothing `now`, on their clock.
+        """Yield the messages that tell of nodes which say nothing `now`, on their clock.
 
         None while so many are `waiting` that this would fill the memory: each has hundreds of
         names, and the next beat says the same.
@@ -38,7 +38,7 @@ class IdleNodes:
             yield IdleTold(self._number, tuple([node.partition(":")[2] for node in some]))
 
     def hear(self, answer: IdleHeard) -> None:
-        """The manager heard of them, but for some."""
+        """Note whom the manager heard of, and whom it did not."""
         at_s, some = self._told.pop(answer.number, (0.0, ()))
         unheard = {*map(node_address, answer.unheard)}
         if unheard:
@@ -46,5 +46,5 @@ class IdleNodes:
         self._heard.update(dict.fromkeys(some, at_s))
 
     def news_for(self, node: Address) -> float | None:
-        """When a node that its core takes for unheard was heard; None: there is no such news."""
+        """Return when a node that its core takes for unheard was heard; None: no news."""
         return self._heard.pop(node, None)

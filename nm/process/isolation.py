@@ -66,7 +66,7 @@ class Isolation:
         return (SHELL, "-c", IGNORE, "sh", *self._sandbox(folder, seen), "--", *DEFAULT, *inner)
 
     def environment(self) -> dict[str, str]:
-        """Variables that say who the task's user is."""
+        """Return variables that say who the task's user is."""
         if self.account is None:
             return {}
         name = self.account.name

@@ -86,7 +86,7 @@ def _children() -> list[int]:
 
 
 def _container(pid: int) -> str:
-    """The container that a process says it belongs to, as `weft` prints it."""
+    """Return the container that a process says it belongs to, as `weft` prints it."""
     try:
         data = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

@@ -53,21 +53,21 @@ class Limits:
 
     @property
     def home(self) -> str:
-        """Where who starts processes in groups comes back to, as `enter` says it."""
+        """Place where the starter of grouped processes comes back to, as `enter` says it."""
         return "" if self._groups is None else self._groups.home
 
     def find(self, container: ContainerId, name: str) -> None:
-        """A container of an earlier node manager is in this group, if that is still there."""
+        """Note that a container of an earlier node manager is in this group, if still there."""
         if self._groups is not None and self._groups.processes(name):
             self._group_of[container] = name
 
     def killed_for_memory(self, container: ContainerId) -> bool:
-        """Whether the kernel killed a process of the container for its limit."""
+        """Return whether the kernel killed a process of the container for its limit."""
         name = self._group_of.get(container)
         return bool(name and self._groups and self._groups.killed_for_memory(name))
 
     def close(self, container: ContainerId) -> None:
-        """The container ended: what left its process group is killed, the group is removed."""
+        """Kill what left a container's process group, and remove its group."""
         self._last.pop(container, None)
         name = self._group_of.pop(container, None)
         if name is not None and self._groups is not None:
@@ -83,7 +83,7 @@ class Limits:
             self._closing = {name for name in self._closing if not self._groups.close(name)}
 
     def end(self) -> None:
-        """The node manager ends."""
+        """Remove the groups, as the node manager ends."""
         self.sweep()
         if self._groups is not None:
             self._groups.remove()
@@ -91,7 +91,7 @@ class Limits:
     def measure(
         self, running: Mapping[ContainerId, Iterable[int]]
     ) -> tuple[tuple[ContainerId, Vector], ...]:
-        """What containers use: mean since the last call for CPU and disk, now for memory."""
+        """Return what containers use: mean since the last call for CPU and disk, now for memory."""
         self.sweep()
         found = []
         for container, pids in running.items():
@@ -119,14 +119,14 @@ class Limits:
 
 
 def startable(program: str, environment: Mapping[str, str], folder: Path) -> bool:
-    """Whether a program is found and may be executed, as execvp would see it."""
+    """Return whether a program is found and may be executed, as execvp would see it."""
     if "/" in program:
         return os.access(folder / program, os.X_OK)
     return shutil.which(program, path=environment.get("PATH")) is not None
 
 
 def _use_of(pids: Iterable[int]) -> Use:
-    """What processes and their children use; those that ended meanwhile count no more."""
+    """Return what processes and their children use; those that ended meanwhile do not count."""
     cpu_s = memory = 0.0
     for pid in pids:
         with contextlib.suppress(psutil.Error):

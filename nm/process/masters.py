@@ -130,5 +130,5 @@ class ProcessMasters:
         return path
 
     def stop(self, container: ContainerId) -> bool:
-        """The process host stops it like any other container."""
+        """Return True: the process host stops it like any other container."""
         return False

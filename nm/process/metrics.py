@@ -35,19 +35,19 @@ class NodeMetrics:
             out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
 
     def found(self, processes: int) -> None:
-        """Processes of an earlier run of this node manager that are kept."""
+        """Count processes of an earlier run of this node manager that are kept."""
         self._out.count("weft_processes_found", "Processes of an earlier run", processes)
         self._out.add("weft_tasks_running", "Tasks and masters that run now", processes)
 
     def monitored(self, took_s: float) -> None:
-        """One look at what all containers use took so long (COBRA table IV)."""
+        """Observe how long one look at what all containers use took (COBRA table IV)."""
         text = "Time that one look at the use of all containers took, s"
         self._out.histogram("weft_monitor_seconds", text).observe(took_s)
 
     def hosted(self, nodes: int) -> None:
-        """How many nodes this process drives now."""
+        """Set how many nodes this process drives now."""
         self._out.gauge("weft_hosted_nodes", "Nodes of this process", nodes)
 
     def gone(self, node: NodeId) -> None:
-        """A node left."""
+        """Drop the series of a node that left."""
         self._out.drop("node", node)

@@ -51,8 +51,8 @@ class Record:
     taken_by: AttemptId = 0  # the attempt that took its container over; 0: none
 
     def around_start(self) -> tuple[str, str]:
-        """What a record's file holds before and after its number and start, as they are not known
-        before the process runs.
+        """Return what a record's file holds before and after its number and start,
+        as they are not known before the process runs.
         """
         text = json.dumps(as_dict(self), separators=(",", ":"))
         before, _, after = text.partition(f'"pid":{self.pid},"start":{self.start}')
@@ -78,11 +78,11 @@ class Records:
         self._ended: dict[str, float] = {}  # names, since when (monotonic)
 
     def exit_file(self, name: str) -> Path:
-        """Where a process's exit code is found."""
+        """Return where a process's exit code is found."""
         return self._folder / f"{name}.exit"
 
     def file(self, record: Record) -> Path:
-        """Where a process is written down."""
+        """Return where a process is written down."""
         return self._folder / f"{name_of(record)}.json"
 
     def write(self, record: Record) -> None:
@@ -106,7 +106,7 @@ class Records:
                 self.write(replace(record, taken_by=attempt))
 
     def read(self) -> Iterator[Record]:
-        """What an earlier process of this node wrote down; a torn file is none."""
+        """Yield what an earlier process of this node wrote down; a torn file is removed."""
         for path in sorted(self._folder.glob("*.json")):
             try:
                 yield _record(json.loads(path.read_text()))
@@ -114,7 +114,7 @@ class Records:
                 path.unlink(missing_ok=True)
 
     def code(self, name: str) -> int | None:
-        """How a process ended, below 0 by a signal; None where that is not known."""
+        """Return how a process ended, below 0 by a signal; None where that is not known."""
         try:
             found = int(self.exit_file(name).read_text())
         except (OSError, ValueError):
@@ -122,7 +122,7 @@ class Records:
         return exit_code(found)
 
     def ended(self, name: str, code: int) -> None:
-        """A process ended, and it is known how."""
+        """Note how a process ended."""
         self._ended[name] = time.monotonic()
         path = self.exit_file(name)
         if not path.exists():  # the shell was killed with it
@@ -145,29 +145,29 @@ class Records:
         self._ended.clear()
 
     def drop(self, name: str) -> None:
-        """Nothing is known of a process any more."""
+        """Remove all that is known of a process."""
         (self._folder / f"{name}.json").unlink(missing_ok=True)
         self.exit_file(name).unlink(missing_ok=True)
 
 
 def exit_code(status: int) -> int:
-    """The exit code that a shell's status stands for: below 0 an end by signal."""
+    """Return the exit code that a shell's status stands for: below 0 an end by signal."""
     signal = status - SIGNALLED
     return -signal if 0 < signal <= SIGNALS_MAX else status
 
 
 def name_of(record: Record) -> str:
-    """The name of a process's files."""
+    """Return the name of a process's files."""
     return process_name(record.container_id, (record.stage, record.task, record.attempt))
 
 
 def process_name(container: ContainerId, key: tuple[int, int, int]) -> str:
-    """The name of the files of a task in a container."""
+    """Return the name of the files of a task in a container."""
     return f"{container}_{'_'.join(map(str, key))}"
 
 
 def started(pid: int, *, dead: bool = False) -> int:
-    """When a process started, clock ticks since the host's boot; -1: it is not there.
+    """Return when a process started, clock ticks since the host's boot; -1: it is not there.
 
     One that is dead and was not waited for is only with `dead`.
     """
@@ -180,7 +180,7 @@ def started(pid: int, *, dead: bool = False) -> int:
 
 @cache
 def host_boot() -> str:
-    """Names the host's run since it was switched on."""
+    """Return a name of the host's run since it was switched on."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -223,7 +223,7 @@ class NodeService(Outside):
             await asyncio.sleep(clock.wall_s(settings.health_interval_s))
 
     async def _forget(self) -> None:
-        """What is written down of ended processes goes when the manager has heard of them."""
+        """Forget what is written down of ended processes once the manager has heard of them."""
         while True:
             await asyncio.sleep(MEASURE_S)
             cores = [self.shell.core(address) for address in self.shell.addresses]
@@ -233,7 +233,7 @@ class NodeService(Outside):
                 self._processes.keep_taken(self._launched.__contains__)
 
     async def _collect(self, host: ProcessHost) -> None:
-        """What ended containers left behind in hiding is ended, too."""
+        """End what ended containers left behind in hiding."""
         strays = Strays(lambda: host.pids | RUNNING)
         while True:
             await asyncio.sleep(MEASURE_S)
@@ -242,7 +242,7 @@ class NodeService(Outside):
                 self._process.log.info("killed what tasks left behind", processes=len(killed))
 
     def _limits(self, specs: Sequence[NodeSpec], types: ResourceTypes) -> Limits | None:
-        """How this host's tasks are limited and measured; said once where they are not limited."""
+        """Return how this host's tasks are limited and measured; log once where they are not."""
         if self._settings.mode != "process":
             return None
         groups, reason = (None, "switched off")
@@ -393,13 +393,14 @@ class NodeService(Outside):
         self._followers[follower] = lane
 
     def may_read(self, node: str, container: ContainerId, token: bytes) -> str:
-        """Why a token is no leave to read what a container wrote; empty: it is."""
+        """Return why a token is no leave to read what a container wrote; empty: it is."""
         return self._tokens.may_read(node, container, token)
 
     async def read_log(
         self, node: str, container: ContainerId, stream: str, skip: int = 0
     ) -> AsyncIterator[bytes]:
-        """What the commands of a container wrote so far; raises InputError if nothing is there.
+        """Yield what the commands of a container wrote so far;
+        raises InputError if nothing is there.
 
         `skip` bytes at the beginning are left out.
         """
@@ -417,7 +418,7 @@ class NodeService(Outside):
     # -- out ---------------------------------------------------------------------------------------
 
     def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
-        """To the manager in one batch; to masters over the streams that follow their containers."""
+        """Send to the manager in one batch, to masters over the streams of their containers."""
         self._process.flush()
         to_manager: list[Any] = []
         for to, message in sends:
@@ -474,7 +475,7 @@ class NodeService(Outside):
         self._metrics.note(fact)
 
     def stopped(self, core: Address, reason: str) -> None:
-        """A node left; a process without nodes ends."""
+        """Drop a node that left; a process without nodes ends."""
         if reason != ASKED:
             self._process.log.warning("a node leaves", node=core, reason=reason)
         self._gone(core)
@@ -482,7 +483,7 @@ class NodeService(Outside):
             self._process.end()
 
     def failed(self, core: Address, error: Exception) -> None:
-        """One node's bug is its own end: it goes silent and is LOST, as a crashed host would be."""
+        """Drop a node that failed: it goes silent and is LOST, as a crashed host would be."""
         self._process.log.error("a node failed", node=core, exc_info=error)
         self._gone(core)
         if not self._hosted:
@@ -500,7 +501,7 @@ def _says_nothing(core: Core) -> bool:
 
 
 def isolation_of(settings: NmSettings, node: str) -> Isolation | None:
-    """How a node's tasks are to be kept apart; raises InputError for what must be and cannot."""
+    """Return how a node's tasks are to be kept apart; raises InputError where it cannot."""
     if settings.mode != "process":
         return None
     hidden = [Path(path) for path in (settings.tls_key, *settings.hide) if path]

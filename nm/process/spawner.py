@@ -178,13 +178,13 @@ class Spawner:
 
 
 def packed(words: list[tuple[Any, ...]]) -> bytes:
-    """A list as it is sent."""
+    """Return a list as it is sent."""
     data = marshal.dumps(words)
     return len(data).to_bytes(LENGTH, "little") + data
 
 
 def found(program: str, environment: dict[str, str]) -> str:
-    """The file of a program, by the task's own PATH; raises OSError where there is none."""
+    """Return a program's file by the task's own PATH; raises OSError where there is none."""
     if "/" in program:
         return program
     problem = errno.ENOENT
@@ -198,7 +198,7 @@ def found(program: str, environment: dict[str, str]) -> str:
 
 
 def started(pid: int) -> int:
-    """When a child started, clock ticks since the host's boot; -1: it is not there."""
+    """Return when a child started, clock ticks since the host's boot; -1: it is not there."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return int(file.read(4096).rpartition(b")")[2].split()[19])
@@ -243,7 +243,7 @@ def _drain(pipe: int) -> None:
 
 
 def main() -> None:
-    """`spawner DESCRIPTOR ROOT PARENT`."""
+    """Run `spawner DESCRIPTOR ROOT PARENT`."""
     descriptor, root, parent = sys.argv[-3:]
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)

@@ -164,7 +164,7 @@ class Spawning:
                 self._hear(word)
 
     def _ended(self) -> None:
-        """The spawner is gone, which it never is by itself."""
+        """End all after the spawner, which never ends by itself."""
         assert self._link is not None
         self._loop.remove_reader(self._link)
         self._loop.remove_writer(self._link)

@@ -63,26 +63,26 @@ class NodeTokens:
                     del self._masters[next(iter(self._masters))]
 
     def greeting(self) -> list[Shown]:
-        """What a new stream to the manager begins with."""
+        """Return what a new stream to the manager begins with."""
         return [Shown(tuple(self._nodes.values()))] if self._nodes else []
 
     def _now_s(self) -> float:
-        """The manager's time, unix, s."""
+        """Return the manager's time, unix, s."""
         return self._clock() if self._began_s is None else self._began_s + self._since_start()
 
     def master(self, attempt: AttemptId) -> bytes:
-        """The token of a master that is to start; empty: none was given."""
+        """Return the token of a master that is to start; empty: none was given."""
         return self._masters.get(attempt, b"")
 
     def may_read(self, node: NodeId, container: ContainerId, token: bytes) -> str:
-        """Why a token is no leave to read a container's logs; empty: it is."""
+        """Return why a token is no leave to read a container's logs; empty: it is."""
         keys = self._keys.get(node, {})
         return tokens.container_problem(token, container, keys, self._now_s(), Kind.LOG)
 
     def sift(
         self, orders: Sequence[Any], shown: Sequence[bytes], refuse: Callable[[str, str], None]
     ) -> tuple[list[Any], list[StartAnswered]]:
-        """The orders that may be carried out, and answers for what may not.
+        """Return the orders that may be carried out, and answers for what may not.
 
         A container needs its token, given to the attempt that orders; one that a node neither holds
         nor shall start needs none, as nothing is done there. Nodes that were told no key (a manager
@@ -159,7 +159,7 @@ class NodeTokens:
         refused: list[ItemAnswer],
         refuse: Callable[[str, str], None],
     ) -> bool:
-        """Whether a run may start whole; else what of it may, and an answer for each gap between.
+        """Return whether a run may start whole; else add what of it may, and answers for the gaps.
 
         The work is by the tokens that were shown, not by the length of the run: whoever has none
         may ask for as long a run as it likes.
@@ -198,7 +198,7 @@ class NodeTokens:
         held: bool,
         attempt: AttemptId,
     ) -> str:
-        """What is wrong with a container's token; one that runs may outlive it.
+        """Return what is wrong with a container's token; one that runs may outlive it.
 
         It must have been given to the attempt that orders: else a master that was replaced could
         order in its successor's name, or take its containers over for one that is not there yet.
