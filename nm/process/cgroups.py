@@ -1,11 +1,11 @@
 """Limits and measures of real containers: cgroups v2, or v1 where that is what the host has.
 
-A container is one group below the node manager's own. Who starts its first process is in there for
-that moment, so that it begins there and nothing that it starts escapes; a group is removed when its
-last process ended. A host without writable controllers runs without limits (`find` says why). Disk
-bandwidth is limited as well where the I/O controller and the work folder's disk are there. With v1
-that holds reads and direct writes only: the kernel writes buffered data later, for nobody in
-particular.
+A container is in one group below the node manager's own. Who starts its first process is in there
+for that moment, so that it begins there and nothing that it starts escapes. A group whose container
+ended serves the next one (`nm.process.limits`): to make one and remove it costs more than a small
+process. A host without writable controllers runs without limits (`find` says why). Disk bandwidth
+is limited as well where the I/O controller and the work folder's disk are there. With v1 that holds
+reads and direct writes only: the kernel writes buffered data later, for nobody in particular.
 """
 
 import contextlib
@@ -19,6 +19,8 @@ ASIDE = "weft-manager"  # the group of a node manager whose own one has children
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC  # made where it is no kernel's
 READ_MAX = 1 << 20
 PERIOD_US, QUOTA_US_MIN = 100_000, 1_000
+LEFT_MAX = 1 << 20  # bytes of an ended container's memory that may stay in a group
+EMPTY_LINKS = 2  # of a folder without folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,42 @@ class Cgroups:
                     self._write("memory", name, extra, swap)
         if disk_bps > 0 and self.disk:
             self._limit_disk(name, disk_bps)
-        return ":".join(f"{root}/{name}/cgroup.procs" for root in self._roots)
+        return self.doors(name)
+
+    def doors(self, name: str) -> str:
+        """Return where a process enters a group, as `open` answers it."""
+        return ":".join([f"{root}/{name}/cgroup.procs" for root in self._roots])
+
+    def renew(self, name: str, cores: float) -> bool:
+        """Have an empty group begin anew for the next container with the limits that it has.
+
+        Return False where it cannot, as too much of the last one is still in it: memory that nobody
+        gave back (pages of files, most often), groups that it made, or a kill that would be taken
+        for the next one's. CPU time of which the last one left nothing is there in full again.
+        """
+        for root in self._roots:
+            try:
+                if os.stat(f"{root}/{name}").st_nlink > EMPTY_LINKS:
+                    return False
+            except OSError:
+                return False
+        usage = "memory.current" if self.v2 else "memory.usage_in_bytes"
+        if self._number("memory", name, usage) > LEFT_MAX or self.killed_for_memory(name):
+            return False
+        if cores > 0:
+            try:
+                self._limit_cpu(name, cores, again=True)
+            except OSError:
+                return False
+        return True
+
+    def names(self) -> list[str]:
+        """Return all groups that are there, of whichever process of this node."""
+        found: set[str] = set()
+        for root in self._roots:
+            with contextlib.suppress(OSError), os.scandir(root) as entries:
+                found |= {entry.name for entry in entries if entry.is_dir()}
+        return sorted(found)
 
     def use(self, name: str) -> Use:
         """Return what a group uses; zeros where it is gone."""
@@ -103,7 +140,10 @@ class Cgroups:
         cpu_s = self._number("cpuacct", name, "cpuacct.usage") / 1e9
         return Use(cpu_s, self._number("memory", name, "memory.usage_in_bytes"), io_bytes)
 
-    def _limit_cpu(self, name: str, cores: float) -> None:
+    def _limit_cpu(self, name: str, cores: float, *, again: bool = False) -> None:
+        """`again`: the limit is the same, and what was spent of it is given back."""
+        if self.shares and again:
+            return
         if self.shares and self.v2:
             self._write("cpu", name, "cpu.weight", str(min(10_000, max(1, round(100 * cores)))))
             return
@@ -114,7 +154,8 @@ class Cgroups:
         if self.v2:
             self._write("cpu", name, "cpu.max", f"{quota_us} {PERIOD_US}")
             return
-        self._write("cpu", name, "cpu.cfs_period_us", str(PERIOD_US))
+        if not again:
+            self._write("cpu", name, "cpu.cfs_period_us", str(PERIOD_US))
         self._write("cpu", name, "cpu.cfs_quota_us", str(quota_us))
 
     def _limit_disk(self, name: str, bps: float) -> None:

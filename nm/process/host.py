@@ -189,10 +189,10 @@ class ProcessHost:
         if apart is not None and startable(command[0], self._environment | more, path):
             more.update(apart.environment())
             held = apart.wrap(command, path, self._seen(container_id, command))
-        enter, home, limits = "", "", self._limits
+        group, enter, home, limits = "", "", "", self._limits
         if limits is not None and demand:
-            enter, home = limits.enter(container_id, name, demand), limits.home
-        group = name if enter else ""
+            group, enter = limits.enter(container_id, demand)
+            home = limits.home
         account = None if isolation is None else isolation.account
         owner = None if account is None else (account.uid, account.gid)
         order = Run(list(held), more, parts, note, owner, 0o700, (enter, home))

@@ -6,6 +6,7 @@ processes are measured one by one.
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -16,40 +17,80 @@ from pathlib import Path
 import psutil
 
 from nm.process.cgroups import Cgroups, Use
+from nm.process.records import started
 from weft.ids import ContainerId
 from weft.resources import Vector
 
+GROUP = "container-group"  # what the names of groups begin with
+FREE_MAX, FREE_S = 256, 60.0  # groups that may wait for a container, and how long
 MEMORY_MB = float(1 << 20)  # bytes
 DISK, DISK_MB = "disk_mbps", 1e6  # MB/s
+_numbers = itertools.count(1)  # of the groups that this process makes
+_Amounts = tuple[float, float, float]  # cores, memory in bytes and disk in bytes/s; 0: no limit
 
 
 class Limits:
-    """The limits of one host's containers. `names` are the cluster's resource types in order."""
+    """The limits of one host's containers. `names` are the cluster's resource types in order.
+
+    A group that its container left empty serves the next container of the same limits.
+    """
 
     def __init__(self, names: Sequence[str], groups: Cgroups | None) -> None:
         self.names = list(names)  # replaced when the Resource Manager tells its own
         self._groups = groups
         self._group_of: dict[ContainerId, str] = {}
         self._closing: set[str] = set()
+        self._own: dict[str, _Amounts] = {}  # groups that this process made, with their limits
+        self._free: dict[_Amounts, list[str]] = {}  # those without a container, the newest last
+        self._free_since: dict[str, float] = {}  # the same by name, the oldest first; clock, s
+        # of no other process of this node, which may have been killed and left its groups
+        self._mark = f"{GROUP}-{os.getpid()}-{started(os.getpid())}"
         # wall clock and CPU time, s; I/O, bytes
         self._last: dict[ContainerId, tuple[float, float, float]] = {}
+        if groups is not None:
+            self._closing.update(filter(_is_left, groups.names()))
 
-    def enter(self, container: ContainerId, name: str, demand: Vector) -> str:
-        """Make a container's group; answers where its first process enters it, files separated by
-        colons, or nothing where there are no groups or this one cannot be made.
+    def enter(self, container: ContainerId, demand: Vector) -> tuple[str, str]:
+        """Give a container a group; return its name, and where its first process enters it, files
+        separated by colons, or nothing where there are no groups or this one cannot be made.
         """
-        if self._groups is None:
-            return ""
+        groups = self._groups
+        if groups is None:
+            return "", ""
+        cores = self._amount(demand, "vcores")
+        memory = self._amount(demand, "memory_mb") * MEMORY_MB
+        wanted = (cores, memory, self._amount(demand, DISK) * DISK_MB)
+        known = self._group_of.get(container, "")  # a reusable container's
+        if known and self._own.get(known) == wanted:
+            return known, groups.doors(known)
+        name = known or self._used_before(groups, wanted)
+        if name and not known:
+            self._group_of[container] = name
+            return name, groups.doors(name)
+        name = name or f"{self._mark}-{next(_numbers)}"
         try:
-            cores = self._amount(demand, "vcores")
-            memory = self._amount(demand, "memory_mb") * MEMORY_MB
-            disk_bps = self._amount(demand, DISK) * DISK_MB
-            files = self._groups.open(name, cores, memory, disk_bps)
+            doors = groups.open(name, *wanted)
         except OSError:
-            return ""
+            if not known:
+                self._closing.add(name)
+            return "", ""
+        if known:  # of mixed limits now, so nobody else's after this container
+            self._own.pop(known, None)
+        else:
+            self._own[name] = wanted
         self._group_of[container] = name
-        self._closing.discard(name)
-        return files
+        return name, doors
+
+    def _used_before(self, groups: Cgroups, wanted: _Amounts) -> str:
+        """Return a group of these limits in which nothing of its last container is left, or ""."""
+        free = self._free.get(wanted, [])
+        while free:
+            name = free.pop()
+            del self._free_since[name]
+            if groups.renew(name, wanted[0]):
+                return name
+            self._remove(name)
+        return ""
 
     @property
     def home(self) -> str:
@@ -60,6 +101,7 @@ class Limits:
         """Note that a container of an earlier node manager is in this group, if still there."""
         if self._groups is not None and self._groups.processes(name):
             self._group_of[container] = name
+            self._closing.discard(name)
 
     def killed_for_memory(self, container: ContainerId) -> bool:
         """Return whether the kernel killed a process of the container for its limit."""
@@ -67,25 +109,59 @@ class Limits:
         return bool(name and self._groups and self._groups.killed_for_memory(name))
 
     def close(self, container: ContainerId) -> None:
-        """Kill what left a container's process group, and remove its group."""
+        """Kill what left an ended container's process group; the empty group is free for another
+        container.
+        """
         self._last.pop(container, None)
         name = self._group_of.pop(container, None)
         if name is not None and self._groups is not None:
-            for pid in self._groups.processes(name):
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+            self._empty(self._groups, name)
+
+    def _empty(self, groups: Cgroups, name: str) -> None:
+        processes = groups.processes(name)
+        for pid in processes:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if processes or name not in self._own:
             self._closing.add(name)
-        self.sweep()
+            return
+        self._closing.discard(name)
+        self._free.setdefault(self._own[name], []).append(name)
+        self._free_since[name] = time.monotonic()
 
     def sweep(self) -> None:
-        """Remove the groups of ended containers whose last process is gone by now."""
-        if self._groups is not None and self._closing:
-            self._closing = {name for name in self._closing if not self._groups.close(name)}
+        """Take up the groups of ended containers whose last process is gone by now, and remove
+        those that are of another process or that nobody wanted for long.
+        """
+        groups = self._groups
+        if groups is None:
+            return
+        for name in list(self._closing):
+            if name in self._own:
+                self._empty(groups, name)
+            elif groups.close(name):
+                self._closing.discard(name)
+        while self._free_since:
+            name, since = next(iter(self._free_since.items()))
+            if since > time.monotonic() - FREE_S and len(self._free_since) <= FREE_MAX:
+                break
+            del self._free_since[name]
+            self._free[self._own[name]].remove(name)
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        limits = self._own.pop(name)
+        if not self._free.get(limits, True):
+            del self._free[limits]
+        if self._groups is not None and not self._groups.close(name):
+            self._closing.add(name)
 
     def end(self) -> None:
         """Remove the groups, as the node manager ends."""
-        self.sweep()
         if self._groups is not None:
+            self.sweep()
+            for name in {*self._own, *self._closing}:
+                self._groups.close(name)
             self._groups.remove()
 
     def measure(
@@ -123,6 +199,15 @@ def startable(program: str, environment: Mapping[str, str], folder: Path) -> boo
     if "/" in program:
         return os.access(folder / program, os.X_OK)
     return shutil.which(program, path=environment.get("PATH")) is not None
+
+
+def _is_left(name: str) -> bool:
+    """Return whether a group is of a process that is gone."""
+    made, _, number = name.removeprefix(f"{GROUP}-").rpartition("-")
+    pid, _, start = made.partition("-")
+    if not (name.startswith(GROUP) and pid.isdigit() and start.isdigit() and number.isdigit()):
+        return False
+    return started(int(pid)) != int(start)
 
 
 def _use_of(pids: Iterable[int]) -> Use:

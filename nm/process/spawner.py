@@ -29,6 +29,7 @@ LENGTH = 4  # bytes before each list
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those who stop a node manager mean it
 DEFAULTED = (*IGNORED, signal.SIGPIPE, signal.SIGXFSZ)  # of tasks
 READ = 1 << 18
+DOORS_MAX = 100  # control groups whose files stay open: tasks need files, too
 Run = tuple[Any, ...]  # as `nm.process.spawning.Run` gives it
 
 
@@ -44,6 +45,7 @@ class Spawner:
         self._environment: dict[str, str] = {}
         self._running: dict[int, tuple[int, str]] = {}  # pid -> number, exit file
         self._gone = False  # nobody listens any more
+        self._doors: dict[str, list[int]] = {}  # open files by which control groups are entered
         self._nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -139,7 +141,7 @@ class Spawner:
                 (os.POSIX_SPAWN_DUP2, files[2], 2),
             ]
             if groups:
-                enter(groups)
+                self._enter(groups)
             return os.posix_spawn(
                 found(command[0], environment), command, environment,
                 file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=DEFAULTED,
@@ -147,10 +149,22 @@ class Spawner:
         finally:
             if groups:
                 with contextlib.suppress(OSError):
-                    enter(home)
+                    self._enter(home)
             os.chdir("/")
             for file in files:
                 os.close(file)
+
+    def _enter(self, groups: str) -> None:
+        """Do as `enter`, by files that stay open, as groups serve many tasks."""
+        doors = self._doors.pop(groups, None)
+        if doors is None:
+            doors = opened(groups)
+        self._doors[groups] = doors  # the one of the latest use is the last
+        if len(self._doors) > DOORS_MAX:
+            for file in self._doors.pop(next(iter(self._doors))):
+                os.close(file)
+        for file in doors:
+            os.write(file, b"0")
 
     def _reap(self) -> None:
         """Collect those that ended, each with what is left of its group."""
@@ -208,12 +222,24 @@ def started(pid: int) -> int:
 
 def enter(groups: str) -> None:
     """Move this process, and so what it starts next, into control groups; raises OSError."""
-    for path in groups.split(":"):
-        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    for file in opened(groups):
         try:
             os.write(file, b"0")
         finally:
             os.close(file)
+
+
+def opened(groups: str) -> list[int]:
+    """Return the files by which control groups are entered, open; raises OSError."""
+    files: list[int] = []
+    try:
+        for path in groups.split(":"):
+            files.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+    except OSError:
+        for file in files:
+            os.close(file)
+        raise
+    return files
 
 
 def _write(path: str, data: bytes) -> None:

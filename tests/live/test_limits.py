@@ -6,6 +6,7 @@ Tests of the kernel's part skip where the host gives no control groups.
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,14 @@ from nm.process.cgroups import Cgroups, Use, find, find_disk
 from nm.process.limits import Limits
 from testkit.live import Cluster, until, wait_for_nodes
 from weft.client.api import Client
-from weft.job import Job, Stage
+from weft.job import Edge, Job, Stage
+from weft.resources import Vector
 
 HOST = "--cluster=1x8vcores,16384memory_mb"
 GROUPS, REASON = find(f"test-{os.getpid()}")
 
+if GROUPS is not None:
+    GROUPS.remove()
 kernel = pytest.mark.skipif(GROUPS is None, reason=REASON)
 
 
@@ -80,15 +84,168 @@ def test_without_groups_tasks_run_all_the_same_and_are_measured(cluster: Cluster
     assert log.count("tasks run without limits") == 1
 
 
+@pytest.fixture
+def limits() -> Iterator[Limits]:
+    own, _ = find(f"test-{os.getpid()}")
+    made = Limits(["memory_mb", "vcores"], own)
+    yield made
+    made.end()
+
+
+DEMAND = (64.0, 1.0)
+
+
+def enter(limits: Limits, container: int, demand: Vector = DEMAND) -> tuple[str, list[Path]]:
+    """The name of a container's group, and its folders."""
+    name, doors = limits.enter(container, demand)
+    return name, [Path(door).parent for door in doors.split(":")]
+
+
+def run_in(limits: Limits, container: int, script: str, demand: Vector = DEMAND) -> int:
+    """The exit code of a shell's script in a container's group."""
+    _, doors = limits.enter(container, demand)
+    words = [sys.executable, "-c", IN_GROUP, doors, script]
+    return subprocess.run(words, check=False).returncode
+
+
+IN_GROUP = """
+import os, sys
+from nm.process.spawner import enter
+enter(sys.argv[1])
+os.execv("/bin/sh", ["sh", "-c", sys.argv[2]])
+"""
+
+
 @kernel
-def test_a_group_goes_with_its_container(tmp_path: Path) -> None:
-    assert GROUPS is not None
-    limits = Limits(["memory_mb", "vcores"], GROUPS)
-    groups = [Path(name).parent for name in limits.enter(7, "c7", (64.0, 0.5)).split(":")]
-    assert all(group.is_dir() for group in groups)
+def test_groups_go_with_their_node_manager(limits: Limits) -> None:
+    folders = [folder for number in (7, 8) for folder in enter(limits, number)[1]]
+    assert all(folder.is_dir() for folder in folders)
     limits.close(7)
+    limits.close(8)
     limits.end()
-    assert not [group for group in groups if group.exists()]
+    assert not [folder for folder in folders if folder.exists()]
+
+
+@kernel
+def test_a_group_that_is_left_empty_serves_the_next_container_of_its_limits(limits: Limits) -> None:
+    first, _ = enter(limits, 1)
+    assert run_in(limits, 1, "exit 7") == 7
+    limits.close(1)
+    other, _ = enter(limits, 2, (128.0, 1.0))
+    assert other != first, "it has other limits"
+    assert enter(limits, 3)[0] == first
+    assert enter(limits, 4)[0] not in (first, other), "it is in use"
+    assert enter(limits, 3)[0] == first, "a container that has one stays in it"
+
+
+@kernel
+def test_processes_that_a_container_left_are_gone_before_its_group_serves_the_next(
+    limits: Limits,
+) -> None:
+    name, (folder, *_) = enter(limits, 1)
+    run_in(limits, 1, "sleep 600 & sleep 600 &")
+    assert len((folder / "cgroup.procs").read_text().split()) == 2
+    limits.close(1)
+    assert enter(limits, 2)[0] != name
+    until(lambda: not (folder / "cgroup.procs").read_text(), "they are killed")
+    limits.sweep()
+    assert enter(limits, 3)[0] == name
+
+
+@kernel
+@pytest.mark.parametrize("what", ["memory", "a kill", "a group"])
+def test_a_group_in_which_something_is_left_serves_nobody_and_goes(
+    limits: Limits, what: str
+) -> None:
+    _, folders = enter(limits, 1)
+    file = Path("/dev/shm") / f"left-{os.getpid()}"
+    hog = f"{sys.executable} -c 'x = bytearray(200 << 20)'"
+    inner = folders[0] / "inner"
+    scripts = {
+        "memory": f"dd if=/dev/zero of={file} bs=1M count=9 status=none",
+        "a kill": f"{hog} 2>/dev/null; true",
+        "a group": f"mkdir {inner}",
+    }
+    try:
+        assert run_in(limits, 1, scripts[what]) == 0
+        limits.close(1)
+        _, (fresh, *_) = enter(limits, 2)
+        assert fresh != folders[0]
+        assert not limits.killed_for_memory(2)
+        (use,) = limits.measure({2: []})
+        assert use[1][0] < 1.0, "MB"
+    finally:
+        file.unlink(missing_ok=True)
+        if inner.exists():
+            inner.rmdir()
+    limits.sweep()
+    assert not folders[0].exists()
+
+
+@kernel
+def test_a_kill_in_a_container_is_not_the_next_one_s(cluster: Cluster) -> None:
+    """The first task survives what was killed in it; the second fails, in the same group or not."""
+    survive = "import subprocess\nsubprocess.run(['python3', '-c', 'bytearray(600 << 20)'])"
+    fail = Stage(
+        "fail", 1, 1.0, {"vcores": 1.0, "memory_mb": 128.0}, (Edge("survive"),),
+        command=("sh", "-c", "exit 3"),
+    )  # fmt: skip
+    with Client(real_host(cluster)) as client:
+        wait_for_nodes(client, 1)
+        app = client.submit(Job("two", (stage("survive", survive), fail), max_task_attempts=1))
+        assert client.wait([app])[app].final_status == "FAILED"
+        states = {c.stage: c.state for c in client.containers(app)}
+    assert (states["survive"], states["fail"]) == ("SUCCEEDED", "FAILED")
+
+
+def test_cpu_time_that_was_spent_is_given_back_for_the_next_container(tmp_path: Path) -> None:
+    for v2, kinds, file in (
+        (True, ("cpu", "memory"), "cpu.max"),
+        (False, ("cpu", "cpuacct", "memory"), "cpu.cfs_quota_us"),
+    ):
+        groups = Cgroups(v2, {kind: tmp_path / f"v{v2}" / kind for kind in kinds})
+        groups.open("c1", 1.5, 0.0)
+        quota = tmp_path / f"v{v2}/cpu/c1" / file
+        told = quota.read_text()
+        quota.write_text("")  # the kernel fills it up whenever it is told
+        assert groups.renew("c1", 1.5)
+        assert quota.read_text() == told
+
+
+LEAVES = """
+import os, sys
+from nm.process.cgroups import find
+from nm.process.limits import Limits
+limits = Limits(["memory_mb", "vcores"], find(sys.argv[1])[0])
+for container in (1, 2):
+    limits.enter(container, (64.0, 1.0))
+limits.close(1)
+print(*limits.enter(2, (64.0, 1.0)), flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@kernel
+def test_groups_of_a_node_manager_that_was_killed_go_unless_something_runs_there() -> None:
+    node = f"test-left-{os.getpid()}"
+    words = [sys.executable, "-c", LEAVES, node]
+    said = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    name, doors = said.split()
+    running = subprocess.Popen([sys.executable, "-c", IN_GROUP, doors, "exec sleep 60"])
+    folder = Path(doors.split(":")[0]).parent
+    until((folder / "cgroup.procs").read_text, "it runs there")
+    groups, _ = find(node)
+    assert groups is not None
+    limits = Limits(["memory_mb", "vcores"], groups)
+    assert len(groups.names()) == 2
+    limits.find(2, name)
+    limits.sweep()
+    assert groups.names() == [name]
+    running.kill()
+    running.wait()
+    limits.close(2)
+    limits.end()
+    assert not folder.parent.exists()
 
 
 DIRECT = """
@@ -120,8 +277,7 @@ def test_a_task_gets_no_more_of_the_disk_than_it_asked_for(tmp_path: Path) -> No
     took_s = {}
     try:
         for container, disk_mbps in enumerate((0.0, 2.0), 1):
-            name = f"c{container}"
-            files = limits.enter(container, name, (1.0, disk_mbps))
+            name, files = limits.enter(container, (1.0, disk_mbps))
             done = subprocess.run(
                 [sys.executable, "-c", ENTERED, files], cwd=tmp_path, capture_output=True,
                 text=True, check=False,
@@ -184,10 +340,10 @@ def test_disk_limits_are_written_as_each_kernel_reads_them(tmp_path: Path) -> No
 def test_use_of_the_disk_is_a_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = Cgroups(True, dict.fromkeys(("cpu", "memory", "io"), tmp_path / "g"), "8:0")
     limits = Limits(["disk_mbps", "vcores"], groups)
-    limits.enter(1, "c1", (5.0, 1.0))
+    name, _ = limits.enter(1, (5.0, 1.0))
     clock = iter((10.0, 14.0))
     monkeypatch.setattr("nm.process.limits.time.monotonic", lambda: next(clock))
-    stat = tmp_path / "g/c1/io.stat"
+    stat = tmp_path / "g" / name / "io.stat"
     stat.write_text("8:0 rbytes=1000000 wbytes=0\n")
     assert limits.measure({1: []}) == ((1, (0.0, 0.0)),)
     stat.write_text("8:0 rbytes=9000000 wbytes=4000000\n")
