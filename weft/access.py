@@ -94,17 +94,17 @@ ROLES: Mapping[Who, frozenset[Role]] = {
 
 
 def roles_for(method: str) -> frozenset[Role]:
-    """The roles of certificates that may call a method at all; none for one that is not known."""
+    """Return the roles of certificates that may call a method at all; none if it is unknown."""
     return frozenset(role for who in TABLE.get(method, ()) for role in ROLES.get(who, ()))
 
 
 def may(request: str, who: Who) -> bool:
-    """Whether a client that stands so to what it asks for may make a request of this type."""
+    """Return whether a client of such standing may make a request of this type."""
     return who in TABLE[f"{CLIENT_SERVICE}{request}"]
 
 
 def role_of(uri: str) -> tuple[Role, str] | None:
-    """Role and name of a certificate's `weft://ROLE/NAME`; None for another name."""
+    """Return role and name of a certificate's `weft://ROLE/NAME`; None for another name."""
     role, slash, name = uri.removeprefix(URI).partition("/")
     if not uri.startswith(URI) or not slash or not name or role not in set(Role):
         return None
@@ -112,7 +112,7 @@ def role_of(uri: str) -> tuple[Role, str] | None:
 
 
 def markdown() -> str:
-    """The table as the docs show it."""
+    """Return the table as the docs show it."""
     columns = list(Who)
     lines = [
         f"| call | {' | '.join(columns)} |",

@@ -27,7 +27,7 @@ class Buggify:
         self._chance = 0.0
 
     def __call__(self, point: str) -> bool:
-        """Whether to take the rare path here, now."""
+        """Return whether to take the rare path here, now."""
         if not self._draws:
             self._draws = self._rng.random(_BLOCK).tolist()
         if self._draws.pop() >= self._chance:

@@ -74,14 +74,14 @@ class QueueSpec:
     children: tuple["QueueSpec", ...] = ()
 
     def walk(self, above: str = "") -> Iterator[tuple[str, "QueueSpec"]]:
-        """Every queue with its path (`root.prod`), parents first."""
+        """Yield every queue with its path (`root.prod`), parents first."""
         path = f"{above}.{self.name}" if above else self.name
         yield path, self
         for child in self.children:
             yield from child.walk(path)
 
     def leaves(self) -> Iterator[tuple[str, "QueueSpec"]]:
-        """The queues that take jobs, with their paths, in file order."""
+        """Return the queues that take jobs, with their paths, in file order."""
         return ((path, queue) for path, queue in self.walk() if not queue.children)
 
 
@@ -116,13 +116,13 @@ class ClusterSpec:
         return tuple(map(sum, zip(*(node.capacity for node in self.nodes), strict=True)))
 
     def machines(self) -> Machines:
-        """All nodes as the planners see them, in the order of `nodes`."""
+        """Return all nodes as the planners see them, in the order of `nodes`."""
         capacity = np.array([node.capacity for node in self.nodes], dtype=np.float64)
         speeds = np.array([node.speed for node in self.nodes], dtype=np.float64)
         return Machines(capacity, speeds) if np.any(speeds != 1.0) else Machines(capacity)
 
     def leaf(self, name: str) -> str:
-        """The path of a leaf queue given by name or path; raises InputError naming the known."""
+        """Return a leaf queue's path, given by name or path; raises InputError naming the known."""
         known = []
         for path, queue in self.queues.leaves():
             if name in (queue.name, path):
@@ -247,7 +247,7 @@ def _users(value: object, place: str) -> tuple[str, ...]:
 
 
 def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
-    """`share` is the capacity of a queue that says none."""
+    """Return a queue; `share` is its capacity where it says none."""
     table = {} if value is None else read_table(value, place)
     below = {key: entry for key, entry in table.items() if key not in _QUEUE_KEYS}
     for key, entry in below.items():
@@ -284,7 +284,7 @@ def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
 
 
 def _children(below: Table, place: str) -> tuple[QueueSpec, ...]:
-    """Children's capacities sum to at most 1; those that say none share what is left."""
+    """Return child queues whose capacities sum to at most 1; those that say none share the rest."""
     said = {
         key: _fraction(entry, "capacity", 0.0, f"{place}.{key}")
         for key, entry in below.items()

@@ -39,7 +39,7 @@ def _digest() -> str:
 
 
 def _cache_folder() -> str:
-    """The first place that can be written, "" where there is none."""
+    """Return the first place that can be written, "" where there is none."""
     name = f"weft-kernels-{_digest()}"
     for base in (Path("~/.cache"), Path(tempfile.gettempdir())):
         try:
@@ -84,7 +84,7 @@ def kernel(function: Kernel) -> Kernel:
 
 
 def inner_kernel(function: Kernel) -> Kernel:
-    """A kernel that only kernels call: compiles in half the time, as Python never enters it.
+    """Return a kernel that only kernels call: it compiles in half the time, as Python never enters.
 
     It becomes part of its callers: a call that hands 25 arrays on would copy 175 words, which took
     a third of the time of list schedules.
@@ -94,12 +94,12 @@ def inner_kernel(function: Kernel) -> Kernel:
 
 
 def making_kernel(function: Kernel) -> Kernel:
-    """A kernel that makes arrays."""
+    """Return a kernel that makes arrays."""
     return _compile(function)
 
 
 def direct(function: Kernel, *arguments: object) -> Kernel:
-    """The machine code of a kernel for arguments like these, without numba's look at each of them.
+    """Return the machine code of a kernel for such arguments, without numba's look at each of them.
 
     That look costs more than a short kernel does. The caller warrants that every later argument is
     like its example: type, number of dimensions, order in memory, writable or not.
@@ -112,7 +112,7 @@ def direct(function: Kernel, *arguments: object) -> Kernel:
 
 
 def steady(function: Kernel) -> Kernel:
-    """A kernel that is always called with arguments like those of its first call: `direct` then.
+    """Return a kernel always called with arguments like those of its first call: `direct` then.
 
     The look at each argument costs as much as a short kernel where tables of many arrays are given.
     """

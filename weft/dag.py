@@ -70,20 +70,20 @@ class Dag:
         return np.repeat(np.arange(self.stages), np.diff(self.first))
 
     def size(self, stage: int) -> int:
-        """The number of tasks of a stage."""
+        """Return the number of tasks of a stage."""
         return int(self.first[stage + 1] - self.first[stage])
 
     def tasks_of(self, stage: int) -> range:
-        """Task numbers of a stage."""
+        """Return task numbers of a stage."""
         return range(int(self.first[stage]), int(self.first[stage + 1]))
 
     def task_edges(self) -> Iterator[tuple[int, int]]:
-        """Every (parent task, child task) pair; a barrier gives all its pairs."""
+        """Yield every (parent task, child task) pair; a barrier gives all its pairs."""
         for edge in self.edges:
             yield from self.pairs_of(edge)
 
     def pairs_of(self, edge: StageEdge) -> Iterator[tuple[int, int]]:
-        """The (parent task, child task) pairs of one stage edge."""
+        """Yield the (parent task, child task) pairs of one stage edge."""
         if edge.pairs is not None:
             yield from ((int(p), int(c)) for p, c in edge.pairs)
             return
@@ -96,7 +96,7 @@ class Dag:
                 yield from ((parents[p], child) for p in block)
 
     def digest(self) -> str:
-        """A hash of everything that a plan depends on, names left out."""
+        """Return a hash of everything that a plan depends on, names left out."""
         mixed = hashlib.sha256(repr(self.resources).encode())
         for array in (self.first, self.duration_s, self.demand):
             mixed.update(np.ascontiguousarray(array).tobytes())
@@ -108,7 +108,7 @@ class Dag:
 
 
 def dag_of_job(job: Job, types: ResourceTypes) -> Dag:
-    """The DAG of a job's estimates over a cluster's resource types; raises InputError."""
+    """Return the DAG of a job's estimates over a cluster's resource types; raises InputError."""
     first = np.cumsum([0] + [stage.tasks for stage in job.stages])
     durations, demands = [], []
     for position, stage in enumerate(job.stages):
@@ -146,7 +146,7 @@ def _stage_edge(parent: int, child: int, edge: Edge, first: Ints) -> StageEdge:
 
 
 def holds(capacity: Floats, demand: Floats) -> Flags:
-    """Whether empty machines hold demands, (d,) or (n, d) each, within rounding; shape (n,)."""
+    """Return whether empty machines hold demands, (d,) or (n, d), within rounding; shape (n,)."""
     return np.asarray(np.all(demand <= capacity * (1 + TOLERANCE) + 1e-12, axis=-1))
 
 
@@ -187,7 +187,7 @@ class Machines:
 
     @classmethod
     def alike(cls, count: int, capacity: Sequence[float]) -> "Machines":
-        """`count` machines of equal capacity."""
+        """Return `count` machines of equal capacity."""
         return cls(np.tile(np.asarray(capacity, dtype=np.float64), (count, 1)))
 
     def check_fits(self, dag: Dag) -> None:

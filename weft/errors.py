@@ -21,7 +21,7 @@ class InputError(WeftError):
 
 
 def _one_line(text: str) -> str:
-    """What a file holds may be quoted in a message, but never floods the screen."""
+    """Return a short printable line: quotes of a file's content never flood the screen."""
     short = text if len(text) <= _LENGTH_MAX else f"{text[: _LENGTH_MAX - 4]} ..."
     return " ".join("".join(c if c.isprintable() else " " for c in short).split())
 

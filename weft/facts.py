@@ -217,14 +217,14 @@ RunFact = PlacedRun | ClosedRun | StartedRun | StoppedRun
 
 
 def count_of(noted: Fact | RunFact) -> int:
-    """How many facts that is (`facts_of`)."""
+    """Return how many facts that is (`facts_of`)."""
     if isinstance(noted, PlacedRun):
         return noted.count
     return len(noted.tasks) if isinstance(noted, ClosedRun | StartedRun | StoppedRun) else 1
 
 
 def facts_of(noted: Fact | RunFact) -> tuple[Fact, ...]:
-    """What was noted, of each container by itself."""
+    """Return what was noted, of each container by itself."""
     if isinstance(noted, PlacedRun):
         return tuple([
             Placed(

@@ -10,5 +10,5 @@ _found = import_module("lab.gym")
 
 
 def __getattr__(name: str) -> Any:
-    """`Scheduling`, `synthetic` and the other names of `lab.gym`."""
+    """Return `Scheduling`, `synthetic` and the other names of `lab.gym`."""
     return getattr(_found, name)

@@ -56,7 +56,7 @@ def number_of_container(container: ContainerId) -> int:
 
 
 def granted_before(container: ContainerId, epoch: int) -> bool:
-    """Whether a container was granted in a life of the manager before the one after `epoch` starts.
+    """Return whether a container was granted in a life of the manager before the one after `epoch`.
 
     Lives are counted modulo `EPOCHS`, so what is fewer than half of them behind is earlier.
     """
@@ -70,18 +70,18 @@ def first_number(epoch: int) -> int:
 
 
 def format_app(cluster_ts: int, app: AppId) -> str:
-    """`application_<cluster_ts>_<nnnn>`, as YARN writes it."""
+    """Return `application_<cluster_ts>_<nnnn>`, as YARN writes it."""
     return f"application_{cluster_ts}_{app:04d}"
 
 
 def format_attempt(cluster_ts: int, attempt: AttemptId) -> str:
-    """`appattempt_<cluster_ts>_<nnnn>_<nnnnnn>`, as YARN writes it."""
+    """Return `appattempt_<cluster_ts>_<nnnn>_<nnnnnn>`, as YARN writes it."""
     app, number = app_of_attempt(attempt), number_of_attempt(attempt)
     return f"appattempt_{cluster_ts}_{app:04d}_{number:06d}"
 
 
 def format_container(cluster_ts: int, container: ContainerId) -> str:
-    """`container_<cluster_ts>_<nnnn>_<nn>_<nnnnnn>`, as YARN writes it."""
+    """Return `container_<cluster_ts>_<nnnn>_<nn>_<nnnnnn>`, as YARN writes it."""
     attempt = attempt_of_container(container)
     return (
         f"container_{cluster_ts}_{app_of_attempt(attempt):04d}_{number_of_attempt(attempt):02d}"

@@ -40,7 +40,7 @@ class TaskPairs:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, int]]) -> "TaskPairs":
-        """The pairs in whatever order; raises InputError for one that occurs twice."""
+        """Return the pairs in whatever order; raises InputError for one that occurs twice."""
         rows = sorted(pairs)
         for before, row in pairwise(rows):
             if before == row:
@@ -67,12 +67,12 @@ class TaskPairs:
         return memoryview(self.child).cast("I")
 
     def children_of(self, parent: int) -> Sequence[int]:
-        """The child tasks that wait for a parent task, ascending."""
+        """Return the child tasks that wait for a parent task, ascending."""
         parents = self.parents
         return self.children[bisect_left(parents, parent) : bisect_right(parents, parent)]
 
     def parents_of(self, child: int) -> Sequence[int]:
-        """The parent tasks that a child task waits for, ascending; sorts the pairs once."""
+        """Return the parent tasks that a child task waits for, ascending; sorts the pairs once."""
         if not self._by_child:
             turned = sorted((below, above) for above, below in self)
             self._by_child.append(
@@ -94,7 +94,7 @@ class Edge:
     pairs: TaskPairs = NO_PAIRS
 
     def parent_tasks(self, parents: int, children: int, child: int) -> Sequence[int]:
-        """Indices of the parent tasks that one child task waits for, given both stages' sizes."""
+        """Return which parent tasks one child task waits for, given both stages' sizes."""
         if self.kind is EdgeKind.ONE_TO_ONE:
             return one_to_one_parents(parents, children, child)
         if self.kind is EdgeKind.PAIRS:
@@ -146,21 +146,21 @@ class Stage:
     overrides: tuple[TaskOverride, ...] = ()  # empty, or one per task
 
     def override(self, index: int) -> TaskOverride:
-        """What task `index` overrides."""
+        """Return what task `index` overrides."""
         return self.overrides[index] if self.overrides else NO_OVERRIDE
 
     def duration_of(self, index: int) -> float:
-        """Estimated duration of a task, s."""
+        """Return the estimated duration of a task, s."""
         own = self.override(index).duration_s
         return self.duration_s if own is None else own
 
     def demand_of(self, index: int) -> Mapping[str, float]:
-        """Estimated demand of a task."""
+        """Return the estimated demand of a task."""
         own = self.override(index).demand
         return self.demand if own is None else own
 
     def actual_duration_of(self, index: int) -> float:
-        """What really happens: the true duration of a task on an uncontended node, s."""
+        """Return the true duration of a task on an uncontended node, s."""
         own = self.override(index)
         if own.actual_duration_s is not None:
             return own.actual_duration_s
@@ -171,14 +171,14 @@ class Stage:
         return self.duration_of(index)
 
     def actual_demand_of(self, index: int) -> Mapping[str, float]:
-        """What really happens: the resources that a task uses."""
+        """Return the resources that a task really uses."""
         own = self.override(index)
         if own.actual_demand is not None:
             return own.actual_demand
         return self.actual_demand if self.actual_demand is not None else self.demand_of(index)
 
     def command_of(self, index: int) -> tuple[str, ...]:
-        """The command that a real host runs for a task."""
+        """Return the command that a real host runs for a task."""
         own = self.override(index).command
         return self.command if own is None else own
 
@@ -250,25 +250,25 @@ class Job:
         return spec is not None and not spec.command and spec.recorded is None
 
     def index_of(self, stage: str) -> int:
-        """The position of a stage by name."""
+        """Return the position of a stage by name."""
         return self._index[stage]
 
     def stage(self, name: str) -> Stage:
-        """A stage by name."""
+        """Return a stage by name."""
         return self.stages[self._index[name]]
 
     def parents_of(self, position: int) -> Iterator[tuple[int, EdgeKind]]:
-        """Positions of a stage's parents with the kind of each edge."""
+        """Return positions of a stage's parents with the kind of each edge."""
         for edge in self.stages[position].parents:
             yield self._index[edge.stage], edge.kind
 
     def edges_of(self, position: int) -> Iterator[tuple[int, Edge]]:
-        """Positions of a stage's parents with the edges themselves."""
+        """Return positions of a stage's parents with the edges themselves."""
         for edge in self.stages[position].parents:
             yield self._index[edge.stage], edge
 
     def topological_order(self) -> tuple[int, ...]:
-        """Stage positions, parents first, ties in file order; raises InputError naming a cycle."""
+        """Return stage positions, parents first, ties in file order; InputError names a cycle."""
         order = parents_first([[p for p, _ in self.parents_of(i)] for i in range(len(self.stages))])
         if len(order) < len(self.stages):
             raise InputError("stages", f"the edges form a cycle: {_name_cycle(self, order)}")
@@ -276,8 +276,8 @@ class Job:
 
 
 def parents_first(parents: Sequence[Sequence[int]]) -> list[int]:
-    """Positions, those of `parents` before each, ties in the order given; what is in a circle or
-    behind one is left out.
+    """Return positions, those of `parents` before each, ties in the order given;
+    what is in a circle or behind one is left out.
     """
     children: list[list[int]] = [[] for _ in parents]
     for child, above in enumerate(parents):
@@ -294,7 +294,7 @@ def parents_first(parents: Sequence[Sequence[int]]) -> list[int]:
 
 
 def one_to_one_parents(parents: int, children: int, child: int) -> range:
-    """Indices of the parent tasks of one child task of a one_to_one edge.
+    """Return the parent tasks of one child task of a one_to_one edge.
 
     Matched in contiguous blocks: every child has a parent and every parent has a child.
     """
@@ -305,7 +305,7 @@ def one_to_one_parents(parents: int, children: int, child: int) -> range:
 
 
 def one_to_one_children(parents: int, children: int, parent: int) -> range:
-    """Indices of the child tasks of one parent task: `one_to_one_parents`, inverted."""
+    """Return the child tasks of one parent task: `one_to_one_parents`, inverted."""
     if parents >= children:
         child = ((parent + 1) * children - 1) // parents
         return range(child, child + 1)

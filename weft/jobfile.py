@@ -256,7 +256,7 @@ def _parents(value: object, place: str) -> tuple[Edge, ...]:
 
 
 def _pairs(table: Table, kind: str, place: str) -> TaskPairs:
-    """The pairs of tasks of one edge; whether the stages have such tasks, `Job` checks."""
+    """Return the pairs of tasks of one edge; `Job` checks whether the stages have such tasks."""
     if kind != EdgeKind.PAIRS:
         if "pairs" in table:
             raise InputError(f"{place}.pairs", f"an edge of kind {kind!r} lists no pairs")

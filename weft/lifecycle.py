@@ -38,18 +38,18 @@ class Lifecycle(Generic[S, E, A]):
                 self._table[pair] = step
 
     def next(self, state: S, event: E) -> S:
-        """The state after an event; raises InvariantError where the table has no such step."""
+        """Return the state after an event; raises InvariantError where there is no such step."""
         after = self._table.get((state, event))
         if after is None:
             raise InvariantError(f"{self.name}: {event.name} cannot happen in {state.name}")
         return after
 
     def step(self, state: S, event: E) -> tuple[S, A | None]:
-        """The state after an event, and what is to be done once it is there; raises as `next`."""
+        """Return the state after an event, and what to do once it is there; raises as `next`."""
         return self.next(state, event), self._actions.get((state, event))
 
     def allows(self, state: S, event: E) -> bool:
-        """Whether the table has a step for the pair."""
+        """Return whether the table has a step for the pair."""
         return (state, event) in self._table
 
     @property
@@ -59,7 +59,7 @@ class Lifecycle(Generic[S, E, A]):
 
     @property
     def actions(self) -> Mapping[tuple[S, E], A]:
-        """What is done at the steps that do more than change the state."""
+        """Actions at the steps that do more than change the state."""
         return dict(self._actions)
 
     @property

@@ -23,18 +23,18 @@ _ADDRESSES_MAX = 20_000  # kept, as every message needs one
 
 @lru_cache(_ADDRESSES_MAX)
 def node_address(node: NodeId) -> Address:
-    """Where a node manager is reached."""
+    """Return where a node manager is reached."""
     return f"node:{node}"
 
 
 @lru_cache(_ADDRESSES_MAX)
 def master_address(attempt: AttemptId) -> Address:
-    """Where an application master is reached."""
+    """Return where an application master is reached."""
     return f"am:{attempt}"
 
 
 def client_address(token: str) -> Address:
-    """Where the answer to one client request goes."""
+    """Return where the answer to one client request goes."""
     return f"client:{token}"
 
 
@@ -110,7 +110,7 @@ class Container:
 
 
 def containers_of(granted: Iterable[Container]) -> tuple[Container, ...]:
-    """Every container of a list by itself."""
+    """Return every container of a list by itself."""
     return tuple([
         one if one.count == 1 else Container(number, one.node_id, one.ask_id, one.boot)
         for one in granted
@@ -149,17 +149,17 @@ class TaskLaunch:
 
 
 def started_by(item: TaskLaunch) -> range:
-    """The ids of the containers that an order is for."""
+    """Return the ids of the containers that an order is for."""
     return range(item.container_id, item.container_id + (len(item.tasks) or 1))
 
 
 def launches_of(item: TaskLaunch) -> tuple[TaskLaunch, ...]:
-    """The order for each container of a run; the order itself, if it is for one."""
+    """Return the order for each container of a run; the order itself, if it is for one."""
     return tuple(map(partial(launch_of, item), range(len(item.tasks)))) if item.tasks else (item,)
 
 
 def launch_of(item: TaskLaunch, place: int) -> TaskLaunch:
-    """The order for the container at a place of a run."""
+    """Return the order for the container at a place of a run."""
     return TaskLaunch(
         item.container_id + place, item.stage, item.tasks[place], item.attempt, item.duration_s,
         item.demand, item.command, item.environment, item.reusable, item.remote, item.granted,
@@ -217,12 +217,12 @@ class ContainerEnd:
 
 
 def ends_of(end: ContainerEnd) -> tuple[ContainerEnd, ...]:
-    """The end of each container of a run; the end itself, if it is of one."""
+    """Return the end of each container of a run; the end itself, if it is of one."""
     return tuple(map(partial(end_of, end), range(len(end.tasks)))) if end.tasks else (end,)
 
 
 def end_of(end: ContainerEnd, place: int) -> ContainerEnd:
-    """The end of the container at a place of a run."""
+    """Return the end of the container at a place of a run."""
     return ContainerEnd(
         end.container_id + place, end.outcome, end.exit_code, end.stage, end.tasks[place],
         end.attempt, end.run_s, end.message,

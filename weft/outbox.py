@@ -61,7 +61,7 @@ class Outbox(Generic[K, V]):
         return bool(self._flying)
 
     def take(self, now: float) -> tuple[int, list[V]]:
-        """Number the next batch: fresh items, and those that flew too long without an answer."""
+        """Number the next batch: fresh items, and those unanswered for too long."""
         number = self._next
         self._next += 1
         if self._flying:

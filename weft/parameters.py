@@ -59,7 +59,7 @@ def read_parameters(target: Callable[..., object], given: Options, place: str) -
 
 
 def read_parameter(name: str, default: object, value: object, place: str) -> object:
-    """One value of the kind of its default; raises InputError."""
+    """Return one value of the kind of its default; raises InputError."""
     if isinstance(default, bool):
         text = str(value).lower()
         if text not in _SAID:
@@ -105,7 +105,7 @@ def _is_amounts(value: object) -> bool:
 
 
 def _amounts(value: object, place: str) -> dict[str, float]:
-    """`vcores:0.1,memory_mb:256`, or a table of the same."""
+    """Return amounts from `vcores:0.1,memory_mb:256`, or from a table of the same."""
     if isinstance(value, Mapping):
         pairs = [(str(name), amount) for name, amount in value.items()]
     else:

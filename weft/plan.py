@@ -36,7 +36,7 @@ class Plan:
 
 
 def pri_scores(start_s: Floats) -> Floats:
-    """Graphene section 5.1: (n - tasks that start strictly earlier) / n; ties share a score."""
+    """Return (n - tasks that start earlier) / n (Graphene section 5.1); ties share a score."""
     n = len(start_s)
     return (n - np.searchsorted(np.sort(start_s), start_s, side="left")) / max(n, 1)
 
@@ -51,7 +51,7 @@ def plan_of_starts(planner: str, dag: Dag, machine: Ints, start_s: Floats, **ext
 
 
 def ranges_of(chosen: Flags) -> list[tuple[int, int]]:
-    """The marked tasks, shape (n,), as (first, last) ranges: few where stages are whole."""
+    """Return the marked tasks, (n,), as (first, last) ranges: few where stages are whole."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
     return [(int(first), int(end) - 1) for first, end in edges.reshape(-1, 2)]
 

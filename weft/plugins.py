@@ -39,7 +39,7 @@ def _declared(group: str) -> "Mapping[str, EntryPoint]":
 
 
 def names(group: str) -> list[str]:
-    """Names that installed packages declare for a group, sorted."""
+    """Return names that installed packages declare for a group, sorted."""
     return sorted(_declared(group))
 
 
@@ -121,13 +121,13 @@ class Contained:
 
 
 def kind_of(policy: object) -> type:
-    """The class of a policy, contained or not."""
+    """Return the class of a policy, contained or not."""
     return type(policy._policy if isinstance(policy, Contained) else policy)
 
 
 def contained(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]:
-    """A function of a policy that ends no process: what it raises beside exceptions, such as
-    `SystemExit`, is a PolicyError.
+    """Return a function of a policy that ends no process: what it raises beside exceptions,
+    such as `SystemExit`, is a PolicyError.
     """
 
     @wraps(function)
@@ -145,8 +145,8 @@ def contained(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]
 
 
 def _told(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]:
-    """A function of a policy of which whatever it raises, but Weft's own errors, is a PolicyError
-    with the line.
+    """Return a function of a policy of which whatever it raises, but Weft's own errors,
+    is a PolicyError with the line.
     """
 
     @wraps(function)
@@ -167,7 +167,7 @@ _STOPS = (("asyncio.exceptions", "CancelledError"), ("greenlet", "GreenletExit")
 
 
 def _is_broken(error: BaseException) -> bool:
-    """Whether the policy raised it, and not whoever stops the process, its task or its greenlet."""
+    """Return whether the policy raised it, not what stops the process, its task or its greenlet."""
     kind = type(error)
     stops = isinstance(error, KeyboardInterrupt | GeneratorExit)
     return not stops and (kind.__module__, kind.__name__) not in _STOPS

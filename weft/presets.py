@@ -83,7 +83,7 @@ def preset(name: str) -> Preset:
 def choose(
     name: str = "capacity", *, matcher: str = "", planner: str = "", asker: str = ""
 ) -> Preset:
-    """A preset with some of its parts exchanged; an exchanged part forgets the preset's options."""
+    """Return a preset with some parts exchanged; an exchanged part forgets the preset's options."""
     chosen = preset(name)
     if matcher and matcher != chosen.matcher:
         chosen = replace(chosen, matcher=matcher, matcher_options={})
@@ -95,7 +95,7 @@ def choose(
 
 
 def label(chosen: Preset) -> str:
-    """The preset that has these very parts and parameters, or else the parts by name."""
+    """Return the preset that has these very parts and parameters, or else the parts by name."""
     for name, known in PRESETS.items():
         if replace(chosen, text="") == replace(known, text=""):
             return name

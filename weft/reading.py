@@ -15,7 +15,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def name_problem(text: str) -> str:
-    """What keeps a text from being a name; empty: nothing."""
+    """Return what keeps a text from being a name; empty: nothing."""
     found = _NO_NAME.search(text)
     if found is not None:
         what = "half a UTF-16 pair" if found[0] >= "\ud800" else "a control character"

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[T]) -> type[T]:
-    """A slotted, hashable dataclass that type checkers hold to be frozen."""
+    """Make a slotted, hashable dataclass that type checkers hold to be frozen."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 

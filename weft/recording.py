@@ -117,7 +117,7 @@ def recording_to_dict(recording: Recording) -> Json:
 
 
 def _check_totals(requests: tuple[Request, ...], asks: list[Asked], place: str) -> None:
-    """What was granted was asked for: else it would be waited for without end."""
+    """Raise unless what was granted was asked for: else it would be waited for without end."""
     most = [0] * len(requests)
     for ask in asks:
         most[ask.request] = ask.total  # the last word counts

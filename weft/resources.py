@@ -85,12 +85,12 @@ _KNOWN_KINDS = {t.name: t.kind for t in DEFAULT_RESOURCE_TYPES}
 
 
 def guess_kind(name: str) -> Kind:
-    """The kind of a type named without one: Weft's defaults as declared, any other name rigid."""
+    """Return the kind of a type named without one: Weft's defaults as declared, others rigid."""
     return _KNOWN_KINDS.get(name, Kind.RIGID)
 
 
 def _shown(value: object) -> str:
-    """A number for an error; Python refuses to write integers of thousands of digits."""
+    """Return a number for an error; Python refuses to write integers of thousands of digits."""
     return f"{value:.6g}" if isinstance(value, float) else "an integer beyond 2^53"
 
 

@@ -96,7 +96,7 @@ class Client:
         return self._run(self._client.submit(job, submission_id, app))
 
     def job(self, app: AppId) -> Job:
-        """The job of an application, as it was submitted."""
+        """Return the job of an application, as it was submitted."""
         return self._run(self._client.job(app))
 
     def kill(self, app: AppId, diagnostics: str = "") -> str:
@@ -116,17 +116,17 @@ class Client:
         return self._run(self._client.set_priority(app, priority))
 
     def application(self, app: AppId) -> ApplicationReport:
-        """One application with its stages."""
+        """Return one application with its stages."""
         return self._run(self._client.application(app))
 
     def applications(
         self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
     ) -> tuple[ApplicationReport, ...]:
-        """All applications that match, oldest first."""
+        """Return all applications that match, oldest first."""
         return self._run(self._client.applications(states, queue, user, limit))
 
     def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
-        """All nodes in the given states; none: all."""
+        """Return all nodes in the given states; none: all."""
         return self._run(self._client.nodes(states))
 
     def decommission(self, node: NodeId, timeout_s: float = DRAIN_S) -> str:
@@ -138,35 +138,35 @@ class Client:
         return self._run(self._client.recommission(node))
 
     def queues(self) -> QueueReport:
-        """The tree of queues."""
+        """Return the tree of queues."""
         return self._run(self._client.queues())
 
     def metrics(self) -> ClusterMetrics:
-        """Counts over the whole cluster."""
+        """Return counts over the whole cluster."""
         return self._run(self._client.metrics())
 
     def manager(self) -> ManagerReport:
-        """How the Resource Manager that answers stands to the others; see `AsyncClient.manager`."""
+        """Return the answering manager's standing beside the others; see `AsyncClient.manager`."""
         return self._run(self._client.manager())
 
     def explain(self, app: AppId) -> Explanation:
-        """Why each pending stage of an application is pending."""
+        """Return why each pending stage of an application is pending."""
         return self._run(self._client.explain(app))
 
     def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """Containers of an application, running and ended."""
+        """Return containers of an application, running and ended."""
         return self._run(self._client.containers(app))
 
     def tasks(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """An application's tasks: its containers but the masters', those that run first."""
+        """Return an application's tasks: its containers but the masters', those that run first."""
         return self._run(self._client.tasks(app))
 
     def read_log(self, container: ContainerReport, stream: str = "stdout", skip: int = 0) -> bytes:
-        """What a container's command wrote so far; see `AsyncClient.read_log`."""
+        """Return what a container's command wrote so far; see `AsyncClient.read_log`."""
         return self._run(self._client.read_log(container, stream, skip))
 
     def progress(self, app: AppId, poll_s: float = 0.2) -> Iterator[ApplicationReport]:
-        """The application's report whenever it changed, the last one that of its end."""
+        """Yield the application's report whenever it changed, the last one that of its end."""
         reports = self._client.progress(app, poll_s)
         while True:
             try:
@@ -175,7 +175,7 @@ class Client:
                 return
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The cluster's facts as they happen."""
+        """Yield the cluster's facts as they happen."""
         stream = self._client.events()
         while True:
             try:

@@ -26,7 +26,7 @@ class TimeLeft(ProgressColumn):
     max_refresh = 0.5
 
     def render(self, task: Task) -> Text:
-        """The words for one bar."""
+        """Return the words for one bar."""
         left = task.time_remaining
         if task.finished or left is None or task.total is None:
             return Text("")
@@ -34,7 +34,7 @@ class TimeLeft(ProgressColumn):
 
 
 def bars(console: Console, *, transient: bool = False, refresh: float = 10) -> Progress:
-    """A group of bars; each needs the fields `state` (a word or two) and a `description`."""
+    """Return a group of bars; each needs the fields `state` (a word or two) and a `description`."""
     room = max(10, console.width - FIXED)
     return Progress(
         TextColumn("{task.description}", markup=False),
@@ -52,7 +52,7 @@ def bars(console: Console, *, transient: bool = False, refresh: float = 10) -> P
 
 @contextmanager
 def following(what: str, total: float, told: Callable[[], tuple[float, str]]) -> Iterator[None]:
-    """A bar on stderr of what is `told` (done, words), gone when it is done; none elsewhere."""
+    """Show a bar on stderr of what is `told` (done, words), gone when it is done."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
@@ -76,7 +76,7 @@ def following(what: str, total: float, told: Callable[[], tuple[float, str]]) ->
 
 
 def shortened(console: Console, name: str, indent: str = "") -> str:
-    """A name as a bar shows it: harmless, and no wider than there is room for."""
+    """Return a name as a bar shows it: harmless, and no wider than there is room for."""
     room = max(10, console.width - FIXED)
     return indent + cut(
         safe(name), max(8, min(40, room - max(5, min(30, room // 2))) - len(indent))

@@ -60,7 +60,7 @@ class RefusedError(InputError):
         super().__init__(refused.place, refused.problem)
 
     def in_file(self, file: str, job: str) -> "RefusedError":
-        """The same refusal, naming the file and the job as well."""
+        """Return the same refusal, naming the file and the job as well."""
         place = ": ".join(part for part in (file, f"job {job!r}", self.place) if part)
         return RefusedError(Refused(self.code, place, self.problem))
 
@@ -155,17 +155,17 @@ class AsyncClient:
         return (await self._ask(SetPriority(app, priority), Done)).state
 
     async def application(self, app: AppId) -> ApplicationReport:
-        """One application with its stages."""
+        """Return one application with its stages."""
         return await self._ask(GetApplication(app), ApplicationReport)
 
     async def job(self, app: AppId) -> Job:
-        """The job of an application, as it was submitted."""
+        """Return the job of an application, as it was submitted."""
         return (await self._ask(GetJob(app), ApplicationJob)).job
 
     async def applications(
         self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
     ) -> tuple[ApplicationReport, ...]:
-        """All applications that match, oldest first."""
+        """Return all applications that match, oldest first."""
         found: tuple[ApplicationReport, ...] = ()
         request = ListApplications(tuple(states), queue, user, limit)
         while True:
@@ -177,7 +177,7 @@ class AsyncClient:
             request = replace(request, page=page.next, limit=left if limit else 0)
 
     async def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
-        """All nodes in the given states; none: all."""
+        """Return all nodes in the given states; none: all."""
         return await self._all(ListNodes(tuple(states)))
 
     async def decommission(self, node: NodeId, timeout_s: float = DRAIN_S) -> str:
@@ -193,33 +193,33 @@ class AsyncClient:
         return (await self._ask(RecommissionNode(node), Done)).state
 
     async def queues(self) -> QueueReport:
-        """The tree of queues."""
+        """Return the tree of queues."""
         return await self._ask(ListQueues(), QueueReport)
 
     async def metrics(self) -> ClusterMetrics:
-        """Counts over the whole cluster."""
+        """Return counts over the whole cluster."""
         return await self._ask(GetMetrics(), ClusterMetrics)
 
     async def manager(self) -> ManagerReport:
-        """How the Resource Manager that answers stands to the others: the leader, or a standby."""
+        """Return the answering manager's standing beside the others: the leader, or a standby."""
         return await self._ask(GetManager(), ManagerReport)
 
     async def explain(self, app: AppId) -> Explanation:
-        """Why each pending stage of an application is pending."""
+        """Return why each pending stage of an application is pending."""
         return await self._ask(Explain(app), Explanation)
 
     async def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """Containers of an application, running and ended."""
+        """Return containers of an application, running and ended."""
         return await self._all(ListContainers(app))
 
     async def tasks(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """An application's tasks: its containers but the masters', those that run first."""
+        """Return an application's tasks: its containers but the masters', those that run first."""
         return tuple(report for report in await self.containers(app) if report.stage)
 
     async def read_log(
         self, container: ContainerReport, stream: str = "stdout", skip: int = 0
     ) -> bytes:
-        """What a container's command wrote so far, after `skip` bytes; from its node manager.
+        """Return what a container's command wrote after `skip` bytes; from its node manager.
 
         Raises InputError where nothing is there, as on emulated nodes.
         """
@@ -232,7 +232,7 @@ class AsyncClient:
         return b"".join([chunk async for chunk in chunks])
 
     async def progress(self, app: AppId, poll_s: float = 0.2) -> AsyncIterator[ApplicationReport]:
-        """The application's report whenever it changed, the last one that of its end."""
+        """Yield the application's report whenever it changed, the last one that of its end."""
         before: ApplicationReport | None = None
         while True:
             report = await self.application(app)
@@ -244,7 +244,7 @@ class AsyncClient:
             await asyncio.sleep(poll_s)
 
     async def events(self, after: int = 0) -> AsyncIterator[dict[str, Any]]:
-        """The cluster's facts as they happen, as plain data with `fact` and `now_s`.
+        """Yield the cluster's facts as they happen, as plain data with `fact` and `now_s`.
 
         `after`: as in `event_batches`.
         """
@@ -253,7 +253,7 @@ class AsyncClient:
                 yield fact
 
     def event_batches(self, after: int = 0) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
-        """Facts in batches, each with the number of its first; numbers count on by one.
+        """Return facts in batches, each with the number of its first; numbers count on by one.
 
         `after` is the last number that was read: the facts since come first, as far as the manager
         still keeps them (0: from now on; 1: all that it keeps). A jump between two batches is a

@@ -94,7 +94,7 @@ class _Wanted:
     person: bool
 
     def alternatives(self) -> list[x509.GeneralName]:
-        """The names that the certificate says."""
+        """Return the names that the certificate says."""
         every = [] if self.person else dict.fromkeys([*self.names, *LOOPBACK])
         roles = [x509.UniformResourceIdentifier(role) for role in self.roles]
         return [*(_alternative(name) for name in every), *roles]
@@ -192,7 +192,7 @@ def _alternative(name: str) -> x509.GeneralName:
 def _lasts(
     found: x509.Certificate, names: list[x509.GeneralName], authority: x509.Certificate
 ) -> bool:
-    """Whether a certificate says these names, is this authority's, and is not about to end."""
+    """Return whether a certificate says these names, is this authority's and lasts on."""
     begins, ends = found.not_valid_before_utc, found.not_valid_after_utc
     if ends - datetime.now(UTC) < (ends - begins) * RENEW_BELOW:
         return False
@@ -227,7 +227,7 @@ def _write(
     certificate: x509.Certificate,
     key: ec.EllipticCurvePrivateKey,
 ) -> None:
-    """The key first, readable by its owner only from its first byte on."""
+    """Write the key first, readable by its owner only from its first byte on."""
     secret = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

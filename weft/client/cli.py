@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
     """Finds a command by name and imports only its module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command, in the order of the table above."""
+        """Return every command, in the order of the table above."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def _usage(error: click.UsageError) -> str:
-    """One line: what is wrong, and which command's help tells more."""
+    """Return one line: what is wrong, and which command's help tells more."""
     path = error.ctx.command_path if error.ctx is not None else "weft"
     return f"{error.format_message()} ({path} --help)"
 

@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def manager_option(command: F) -> F:
-    """`--rm HOST:PORT` and the files of TLS, also from the environment."""
+    """Add `--rm HOST:PORT` and the files of TLS, also from the environment."""
 
     @functools.wraps(command)
     def identified(
@@ -70,7 +70,7 @@ _TLS_OPTIONS = (
 
 
 def json_option(command: F) -> F:
-    """`--json`: the data instead of a table."""
+    """Add `--json`: the data instead of a table."""
     return click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")(command)
 
 
@@ -138,7 +138,7 @@ def submit(
 
 
 def _say_ids(ids: list[str], names: list[str]) -> None:
-    """The ids first: who loses the terminal needs them."""
+    """Print the ids first: a user who loses the terminal needs them."""
     shown = list(zip(ids, names, strict=True))[:IDS_SHOWN]
     for text, name in shown:
         click.echo(f"{text} {show.safe(name)[:60]}", err=True)

@@ -192,7 +192,7 @@ def managers(address: str, as_json: bool) -> None:
 
 
 def _report_of(place: str) -> ManagerReport:
-    """What a Resource Manager says of itself, or that it cannot be reached."""
+    """Return what a Resource Manager says of itself, or that it cannot be reached."""
     with Client(place, deadline_s=ANSWER_S) as client:
         try:
             return client.manager()

@@ -40,7 +40,7 @@ class SettingsHelp(click.Command):
 
 
 def cluster_options(command: F) -> F:
-    """The options that demo and up share."""
+    """Add the options that demo and up share."""
     for option in reversed(
         [
             click.option(

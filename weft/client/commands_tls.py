@@ -114,7 +114,7 @@ def login(state: str, user: str, admin: bool, hours: float, out: Path | None, **
 
 
 def _saved(state_dir: Path) -> Any:
-    """The keys in a state folder."""
+    """Return the keys in a state folder."""
     from weft.wire.tokens import FILE
 
     path = state_dir / FILE
@@ -127,7 +127,7 @@ def _saved(state_dir: Path) -> Any:
 
 
 def _shared(store: str, options: dict[str, Any]) -> Any:
-    """The keys that several Resource Managers share."""
+    """Return the keys that several Resource Managers share."""
     from weft.wire.etcd import Etcd, joined, settings_of
 
     settings = settings_of(store, **options)

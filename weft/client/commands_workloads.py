@@ -56,7 +56,7 @@ def _metered() -> Iterator[Meter]:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of all files of a folder; what cannot be read counts for nothing."""
+    """Return bytes of a file, or of all files of a folder; what cannot be read counts nothing."""
     files = [path, *path.rglob("*")] if path.is_dir() else [path]
     total = 0
     for file in files:
@@ -148,7 +148,7 @@ def generate_command(
 
 
 def _report(out: Path, tally: _Tally, result: Imported, as_json: bool) -> None:
-    """The summary on stdout; warnings and dropped rows on stderr (or all of it as JSON)."""
+    """Print the summary to stdout, warnings and dropped rows to stderr (or all of it as JSON)."""
     dropped = {reason: count for reason, count in result.dropped.items() if count}
     if as_json:
         summary = {

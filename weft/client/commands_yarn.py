@@ -49,7 +49,7 @@ def import_yarn(sources: tuple[Path, ...], out: Path, nodes: int, as_json: bool)
 
 
 def _flags(found: YarnConfig) -> str:
-    """What the files say beside queues and nodes, as options of `weft simulate`."""
+    """Return what the files say beside queues and nodes, as options of `weft simulate`."""
     words = ["--scheduler", found.scheduler] if found.scheduler else []
     if found.scheduler != "fifo":
         words += [w for k, v in found.matcher.items() for w in ("--set", f"matcher.{k}={v}")]

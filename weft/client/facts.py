@@ -30,11 +30,11 @@ class Named:
         self._stages: dict[AppId, tuple[str, ...]] = {}
 
     def wanted(self, event: Mapping[str, Any]) -> bool:
-        """Whether a fact is about one of the wanted applications."""
+        """Return whether a fact is about one of the wanted applications."""
         return not self._apps or app_of(event) in self._apps
 
     def data(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """The fact with names beside its numbers, as plain data."""
+        """Return the fact with names beside its numbers, as plain data."""
         named = dict(event)
         app = app_of(event)
         if app:
@@ -51,7 +51,7 @@ class Named:
         return named
 
     def line(self, event: Mapping[str, Any]) -> str:
-        """The fact as one line."""
+        """Return the fact as one line."""
         data = self.data(event)
         words = [f"{data.get('now_s', 0.0):10.3f}", f"{data.get('fact', ''):<14}"]
         ids = [data[key] for key in ("container_id", "attempt_id", "application_id") if key in data]
@@ -95,7 +95,7 @@ class Named:
 
 
 def app_of(event: Mapping[str, Any]) -> AppId:
-    """The application that a fact is about; 0: none."""
+    """Return the application that a fact is about; 0: none."""
     if "app" in event:
         return int(event["app"])
     if "container" in event:

@@ -104,7 +104,7 @@ class LocalCluster:
 
     @property
     def url(self) -> str:
-        """Where the pages are, http://host:port/cluster; only with `web`."""
+        """URL of the pages, http://host:port/cluster; only with `web`."""
         return str(self.ready["web"]["url"])
 
     def __enter__(self) -> Self:
@@ -155,7 +155,7 @@ class LocalCluster:
             self.start_hadoop()
 
     def _place(self, role: str) -> str:
-        """host:port of a role; while that is not known yet, the file that will say it."""
+        """Return host:port of a role; while that is not known yet, the file that will say it."""
         if role == "rm" and self.settings.managers > 1:
             return ",".join(self._place_of(name) for name in self.managers)
         return self._place_of(role)
@@ -170,7 +170,7 @@ class LocalCluster:
         self._await("web")
 
     def mend(self) -> str:
-        """Restart what may end alone, and answer what was done: the pages, which are but a client,
+        """Restart what may end alone, and return what was done: the pages, which are but a client,
         and one of several Resource Managers, as another one leads then.
         """
         for name in self.managers if self.settings.managers > 1 else ():
@@ -209,7 +209,7 @@ class LocalCluster:
         self._await(name)
 
     def _start_etcd(self) -> None:
-        """The store that several managers share, where none is named."""
+        """Start the store that several managers share, where none is named."""
         if self.settings.managers < 2 or self._store:
             return
         self._run_etcd()
@@ -237,14 +237,14 @@ class LocalCluster:
                 process.wait()
 
     def failed(self) -> str:
-        """The name and last words of a process that ended by itself; empty: all run."""
+        """Return the name and last words of a process that ended by itself; empty: all run."""
         for name, process in self.processes.items():
             if process.poll() is not None:
                 return f"{name} ended with {process.returncode}: {self._last_words(name)}"
         return ""
 
     def output(self, name: str) -> Path:
-        """The file with a process's output."""
+        """Return the file with a process's output."""
         return self.folder / f"{name}.log"
 
     # -- parts -------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class LocalCluster:
         return self.settings.cluster or f"{self._node_count()}x{node}"
 
     def _parts(self, *names: str) -> list[str]:
-        """The flags of the parts of the scheduler that a role runs."""
+        """Return the flags of the parts of the scheduler that a role runs."""
         settings = self.settings
         flags = ["--scheduler", settings.scheduler]
         for name in names:
@@ -317,7 +317,7 @@ class LocalCluster:
         return flags + self._common(name, "rm")
 
     def _patience(self) -> list[str]:
-        """Durations that guard against real delays last as long however fast the clock runs."""
+        """Return flags: durations that guard against real delays ignore how fast the clock is."""
         scale = self.settings.time_scale
         if scale <= 1:
             return []
@@ -390,7 +390,7 @@ class LocalCluster:
         return flags + self._ports("nm", number) + self._common(f"nm{number}", "nm")
 
     def _master_args(self) -> list[str]:
-        """What a node passes on to the masters' processes, where each is one of its own."""
+        """Return what a node passes on to the masters' processes, where each is one of its own."""
         parts = self._parts("planner", "asker")
         pairs = zip(parts[::2], parts[1::2], strict=True)
         return [f"--master-args={flag}={value}" for flag, value in pairs]
@@ -467,7 +467,7 @@ def write_conf(folder: Path, ready: Mapping[str, Any], web: str) -> Path:
 
 
 def this_host() -> str:
-    """This host as a node in short form: its cores, and its memory but for what it keeps.
+    """Return this host as a node in short form: its cores, and its memory but for what it keeps.
 
     What is allowed to this process counts: its cores and, in a container, the memory limit.
     """

@@ -23,7 +23,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def find() -> str:
-    """Where etcd is installed; raises InputError saying how to get it."""
+    """Return where etcd is installed; raises InputError saying how to get it."""
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/bin"))
     found = shutil.which("etcd", path=path)
     if found is None:

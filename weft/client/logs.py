@@ -23,7 +23,7 @@ class Wanted:
     tail: int | None = None
 
     def holds(self, report: ContainerReport) -> bool:
-        """Whether a container's logs are wanted."""
+        """Return whether a container's logs are wanted."""
         if not report.stage or (self.stage and report.stage != self.stage):
             return False
         return self.task is None or report.index == self.task
@@ -88,7 +88,7 @@ def follow_logs(client: Client, app: AppId, wanted: Wanted) -> None:
 
 
 def last_lines(data: bytes, count: int | None) -> bytes:
-    """The last `count` lines; None: all."""
+    """Return the last `count` lines; None: all."""
     if count is None:
         return data
     lines: Sequence[bytes] = data.splitlines(keepends=True)

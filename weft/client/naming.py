@@ -27,7 +27,7 @@ class StateFilter:
     named: frozenset[str]
 
     def holds(self, report: ApplicationReport) -> bool:
-        """Whether a report is wanted."""
+        """Return whether a report is wanted."""
         return not self.named or report.state in self.named or report.final_status in self.named
 
     @property
@@ -89,12 +89,13 @@ class Lists(Protocol):
     def applications(
         self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
     ) -> tuple[ApplicationReport, ...]:
-        """Reports of those that match, the newest last."""
+        """Return reports of those that match, the newest last."""
         ...
 
 
 def find_app(client: Lists, text: str) -> AppId:
-    """An application by id or number, by its job's name (the newest), or `-`: the newest of all.
+    """Return an application by id or number, by its job's name (the newest), or `-`:
+    the newest of all.
 
     Raises InputError where there is none.
     """

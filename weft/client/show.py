@@ -40,7 +40,7 @@ def _plain(value: object) -> object:
 
 
 def app_data(report: ApplicationReport) -> dict[str, Any]:
-    """A report as plain data, with YARN's id strings."""
+    """Return a report as plain data, with YARN's id strings."""
     data = dataclasses.asdict(report)
     data["id"] = format_app(report.cluster_ts, report.app_id)
     attempt = report.attempt_id
@@ -49,35 +49,35 @@ def app_data(report: ApplicationReport) -> dict[str, Any]:
 
 
 def ended(report: ApplicationReport) -> bool:
-    """Whether an application is over."""
+    """Return whether an application is over."""
     return report.final_status != "UNDEFINED"
 
 
 def state_of(report: ApplicationReport) -> str:
-    """How an application ended, or where it stands."""
+    """Return how an application ended, or where it stands."""
     return report.final_status if ended(report) else report.state
 
 
 def elapsed_s(report: ApplicationReport, now_s: float) -> float:
-    """From submission to the end, or until now, s on the cluster's clock."""
+    """Return the time from submission to the end, or until now, s on the cluster's clock."""
     return max(0.0, (report.finished_s or now_s) - report.submitted_s)
 
 
 def running_tasks(report: ApplicationReport) -> int:
-    """Containers that run tasks: all but the master's own."""
+    """Return how many containers run tasks: all but the master's own."""
     own = 1 if report.master_node and not ended(report) else 0
     return max(0, report.running_containers - own)
 
 
 def progress_of(report: ApplicationReport) -> str:
-    """In whole percent; only what is finished is 100%."""
+    """Return progress in whole percent; only what is finished is 100%."""
     return percent(report.progress) if report.final_status != "SUCCEEDED" else "100%"
 
 
 def sort_apps(
     reports: Iterable[ApplicationReport], key: str, now_s: float
 ) -> list[ApplicationReport]:
-    """By a column; with `-` before its name the largest first. Raises InputError for another."""
+    """Return reports by a column, with `-` before its name the largest first; raises InputError."""
     keys: dict[str, Any] = {
         "id": lambda r: r.app_id,
         "name": lambda r: natural(r.name),
@@ -92,7 +92,7 @@ def sort_apps(
 
 
 def sort_nodes(reports: Iterable[NodeReport], key: str) -> list[NodeReport]:
-    """By a column; with `-` before its name the largest first. Raises InputError for another."""
+    """Return reports by a column, with `-` before its name the largest first; raises InputError."""
     keys: dict[str, Any] = {
         "name": lambda r: natural(r.node_id),
         "state": lambda r: r.state,
@@ -126,7 +126,7 @@ def _last_of_path(text: str) -> str:
 
 
 def show_apps(reports: Iterable[ApplicationReport], now_s: float) -> None:
-    """The table of applications; `now_s` on the cluster's clock, for those that run."""
+    """Print the table of applications; `now_s` on the cluster's clock, for those that run."""
     table(
         (
             Column("id", short=_last_of_id), Column("name", kind="name"),
@@ -146,7 +146,7 @@ def show_apps(reports: Iterable[ApplicationReport], now_s: float) -> None:
 
 
 def show_app(report: ApplicationReport, now_s: float) -> None:
-    """One application with its stages."""
+    """Print one application with its stages."""
     show_apps([report], now_s)
     if report.diagnostics:
         click.echo()
@@ -168,7 +168,7 @@ def show_app(report: ApplicationReport, now_s: float) -> None:
 
 
 def show_nodes(reports: Iterable[NodeReport]) -> None:
-    """The table of nodes: what is allocated of what there is, and what is measured in use."""
+    """Print the table of nodes: what is allocated of what there is, and what is in use."""
     rows = list(reports)
     names = list(dict.fromkeys(name for r in rows for name in r.capacity))
     ill = any(r.health_report for r in rows)
@@ -199,7 +199,7 @@ def show_nodes(reports: Iterable[NodeReport]) -> None:
 
 
 def show_managers(reports: Iterable[ManagerReport]) -> None:
-    """The table of Resource Managers."""
+    """Print the table of Resource Managers."""
     table(
         (
             Column("manager", kind="name"), Column("state", kind="state"), Column("life"),
@@ -221,7 +221,7 @@ def _headed(name: str) -> str:
 
 
 def show_queues(root: QueueReport) -> None:
-    """The tree of queues as a table; shares are of the whole cluster."""
+    """Print the tree of queues as a table; shares are of the whole cluster."""
     rows: list[tuple[object, ...]] = []
 
     def walk(queue: QueueReport, depth: int) -> None:
@@ -248,7 +248,7 @@ def show_queues(root: QueueReport) -> None:
 
 
 def show_metrics(metrics: ClusterMetrics) -> None:
-    """The cluster in a few lines; measured use beside what is allocated, where it is known."""
+    """Print the cluster in a few lines; measured use beside what is allocated, where known."""
     click.echo(
         f"scheduler {safe(metrics.scheduler)}   nodes "
         + ", ".join(f"{n:,} {state}" for state, n in metrics.nodes.items() if n)
@@ -270,12 +270,12 @@ def show_metrics(metrics: ClusterMetrics) -> None:
 
 
 def bar(share: float, width: int = BAR) -> str:
-    """A bar of `width` columns."""
+    """Return a bar of `width` columns."""
     return f"{'#' * round(min(1.0, max(0.0, share)) * width):<{width}}"
 
 
 def show_explanation(explanation: Explanation) -> None:
-    """Why an application's stages are pending."""
+    """Print why an application's stages are pending."""
     say(f"{explanation.state}: {safe(explanation.text)}")
     rows: list[tuple[object, ...]] = []
     for stage in explanation.stages:
@@ -295,7 +295,7 @@ def show_explanation(explanation: Explanation) -> None:
 
 
 def show_containers(reports: Sequence[ContainerReport], began_s: float, now_s: float) -> None:
-    """The table of containers; times since the application was submitted at `began_s`."""
+    """Print the table of containers; times since the application was submitted at `began_s`."""
     table(
         (
             Column("stage", kind="name"), Column("task"), Column("attempt", 3),

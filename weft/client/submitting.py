@@ -24,7 +24,7 @@ def read_jobs(paths: Iterable[Path], queue: str = "") -> list[Job]:
 
 
 def read_named(paths: Iterable[Path], queue: str = "") -> list[tuple[str, Job]]:
-    """Every job of every file with the file's name; raises InputError for the first problem."""
+    """Return every job of every file with the file's name; InputError for the first problem."""
     from weft.workloads.jobs_file import read_jobs as read
 
     jobs = [(str(path), job) for path in paths for job in read(path)]

@@ -82,7 +82,7 @@ def _cell(value: object) -> str:
 def _fit(
     heads: list[Column], cells: list[list[str]], width: int
 ) -> tuple[list[Column], list[list[str]], list[int], list[Column]]:
-    """(columns kept, their cells, their widths, columns left out)."""
+    """Return (columns kept, their cells, their widths, columns left out)."""
     kept = list(range(len(heads)))
     cells = [list(row) for row in cells]
 

@@ -11,7 +11,7 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def safe(text: object) -> str:
-    """A text that moves no cursor and sets no colour: what is not printable is shown as its code.
+    """Return a text that moves no cursor and sets no colour: unprintable characters as codes.
 
     Also those marks of Unicode that reorder a line or cannot be seen.
     """
@@ -31,7 +31,7 @@ def _shown(c: str) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """A text of at most `width` columns; what is too long loses its middle, as ends tell apart."""
+    """Return a text of at most `width` columns; a longer one loses its middle: ends tell apart."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:
@@ -47,7 +47,7 @@ def cut(text: str, width: int) -> str:
 
 
 def number(value: float) -> str:
-    """`0.25`, `12.5`, `65,536`: at most two digits after the point, none of a rounding's noise."""
+    """Return `0.25`, `12.5`, `65,536`: at most two digits after the point, no rounding noise."""
     rounded = round(value, 2)
     if rounded == 0:
         return "0"
@@ -58,7 +58,7 @@ _SIZES = (("TB", 1024.0**2), ("GB", 1024.0), ("MB", 1.0))
 
 
 def amount(name: str, value: float) -> str:
-    """`12.5 cores`, `64 GB`, `3 gpus`: an amount of a resource, in its usual unit."""
+    """Return `12.5 cores`, `64 GB`, `3 gpus`: an amount of a resource, in its usual unit."""
     if name == "vcores":
         return f"{number(value)} core" + ("" if value == 1 else "s")
     if name.endswith("_mb"):
@@ -68,7 +68,7 @@ def amount(name: str, value: float) -> str:
 
 
 def pair(name: str, value: float, of: float) -> str:
-    """`8/16 cores`, `32/64 GB`: what is held of what there is."""
+    """Return `8/16 cores`, `32/64 GB`: what is held of what there is."""
     if name.endswith("_mb"):
         unit, size = _unit(of)
         return f"{number(round(value / size, 1))}/{number(round(of / size, 1))} {unit}"
@@ -80,18 +80,18 @@ def _unit(value: float) -> tuple[str, float]:
 
 
 def amounts(named: dict[str, float]) -> str:
-    """`4 cores, 2 GB`: what is not zero; noise of rounding is."""
+    """Return `4 cores, 2 GB`: what is not zero; rounding noise is zero."""
     told = [amount(name, value) for name, value in named.items() if abs(value) >= 0.005]
     return ", ".join(told) or "-"
 
 
 def percent(part: float) -> str:
-    """A part in whole percent; only what is whole is `100%`."""
+    """Return a part in whole percent; only what is whole is `100%`."""
     return f"{int(min(1.0, max(0.0, part)) * 100 + 1e-9)}%"
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `58 s`, `3m05s`, `2h10m`, `4d03h`."""
+    """Return `0.4 s`, `58 s`, `3m05s`, `2h10m`, `4d03h`."""
     s = max(0.0, seconds)
     if s < 9.95:
         return f"{s:.1f} s"
@@ -106,13 +106,13 @@ def duration(seconds: float) -> str:
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:
-    """A key that sorts `n2` before `n10`."""
+    """Return a key that sorts `n2` before `n10`."""
     parts = _DIGITS.split(text)
     return [(0, int(p), "") if p.isdigit() and p.isascii() else (1, 0, p) for p in parts if p]
 
 
 def terminal_width() -> int:
-    """Columns of the terminal that stdout is, or of a file."""
+    """Return columns of the terminal that stdout is, or of a file."""
     import sys
 
     if not sys.stdout.isatty():

@@ -122,7 +122,7 @@ class AskBook:
         return request
 
     def renumber(self) -> list[Ask]:
-        """The manager restarted: every request gets a new id; returns what is outstanding."""
+        """Give every request a new id after the manager's restart; return what is outstanding."""
         requests, self._by_id = list(self._by_id.values()), {}
         for request in requests:
             request.outstanding = max(0, request.outstanding + request.handed - request.received)
@@ -137,7 +137,8 @@ class AskBook:
         return any(r.handed + r.outstanding > r.received for r in self._requests.values())
 
     def work(self, total: Vector) -> float:
-        """Remaining work where nothing better is known: what is outstanding, for `DURATION_S`.
+        """Return remaining work where nothing better is known: what is outstanding,
+        for `DURATION_S`.
 
         `total` is the cluster's capacity C; the sum of duration x L1(demand / C), s.
         """
@@ -148,7 +149,7 @@ class AskBook:
         return work
 
     def of_priority(self, priority: int) -> tuple[dict[str, float], int]:
-        """The size of the containers of a priority, and how many are or were wanted.
+        """Return the size of the containers of a priority, and how many are or were wanted.
 
         Without any: of what most were wanted of; an empty size where nothing was.
         """
@@ -204,7 +205,7 @@ class AskBook:
 
 
 def _differ(old: Expected | None, new: Expected | None) -> bool:
-    """Whether an expectation changed by more than a quarter."""
+    """Return whether an expectation changed by more than a quarter."""
     if old is None or new is None:
         return old is not new
     return any(abs(a - b) > 0.25 * max(a, b) for a, b in zip(old, new, strict=True))

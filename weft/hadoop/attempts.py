@@ -32,7 +32,7 @@ class Masters:
         return self._known.get(attempt)
 
     def hear(self, batch: list[Any]) -> None:
-        """Messages of the Resource Manager to any of the attempts."""
+        """Take messages of the Resource Manager to any of the attempts."""
         for message in batch:
             found = self._known.get(message.attempt_id)
             if found is not None:
@@ -50,7 +50,7 @@ class Masters:
         return iter(list(self._known.values()))
 
     def forget(self, attempt: AttemptId) -> None:
-        """The attempt is over and will not call again."""
+        """Forget an attempt that is over and will not call again."""
         self._known.pop(attempt, None)
 
 

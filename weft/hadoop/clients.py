@@ -50,27 +50,27 @@ class Cluster(Protocol):
         ...
 
     def largest(self) -> dict[str, float]:
-        """The largest node's capacity."""
+        """Return the largest node's capacity."""
         ...
 
     def unix_ms(self, cluster_s: float) -> int:
-        """Unix time of the cluster's clock, ms."""
+        """Return Unix time of the cluster's clock, ms."""
         ...
 
     def address_of(self, node: str) -> Any:
-        """The address that YARN's clients know a node by."""
+        """Return the address that YARN's clients know a node by."""
         ...
 
     def http_address(self, node: str) -> str:
-        """host:port of a node's pages."""
+        """Return host:port of a node's pages."""
         ...
 
     def ticket_environment(self, container: str) -> tuple[tuple[str, str], ...]:
-        """What a launcher must know."""
+        """Return what a launcher must know."""
         ...
 
     def master_environment(self, app: int) -> tuple[tuple[str, str], ...]:
-        """What a master's launcher must know, whichever attempt it becomes."""
+        """Return what a master's launcher must know, whichever attempt it becomes."""
         ...
 
 
@@ -160,11 +160,11 @@ class ClientFace:
             raise
 
     def changed(self, app: int) -> None:
-        """An application changed by what its master said: the next report is a new one."""
+        """Drop the kept report of an application that changed by what its master said."""
         self._reports.pop(app, None)
 
     async def _changing(self, message: Any) -> ApplicationReport:
-        """An application that is about to change: the next report is a new one."""
+        """Return an application that is about to change, and drop its kept report."""
         item = await self._application(message)
         self._reports.pop(item.app_id, None)
         return item
@@ -180,7 +180,7 @@ class ClientFace:
         return made
 
     async def _report(self, caller: Caller, request: Any) -> Any:
-        """A report: clients ask for it once a second and more often, so it may be `FRESH_S` old."""
+        """Return a report, at most `FRESH_S` old: clients ask for it every second or oftener."""
         app, now = request.application.id, self._clock()
         made_s, answer = self._reports.get(app, (0.0, None))
         right = request.application.cluster_timestamp in (0, self._cluster.cluster_ts)

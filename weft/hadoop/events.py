@@ -174,7 +174,7 @@ class EventLog:
         return True
 
     def _files(self) -> list[Path]:
-        """The application's newest attempt: one file, or the files of its folder in order."""
+        """Return the newest attempt's log: one file, or the files of its folder in order."""
         names = sorted(self._folder.glob(f"{self._application}*"), key=_newest)
         names += sorted(self._folder.glob(f"eventlog_v2_{self._application}*"), key=_newest)
         if not names:
@@ -190,7 +190,7 @@ class EventLog:
         )  # to open a pipe is to wait for its writer
 
     def _renamed(self, files: list[Path]) -> bool:
-        """Whether the file goes on under its final name: `.inprogress` is dropped at the end."""
+        """Return whether the file goes on under its final name, without `.inprogress`."""
         assert self._file is not None
         final = self._file.with_name(self._file.name.removesuffix(".inprogress"))
         if final in files:

@@ -131,33 +131,33 @@ class Gateway:
         return tuple(found.capacity) if found is not None else ("vcores", "memory_mb")
 
     def largest(self) -> dict[str, float]:
-        """The most of each resource that a node has."""
+        """Return the most of each resource that a node has."""
         up = [one.capacity for one in self._nodes.values() if one.state == "RUNNING"]
         return {name: max((one.get(name, 0.0) for one in up), default=0.0) for name in self.names}
 
     def total(self) -> tuple[float, ...]:
-        """The capacity of all nodes that are up, in the types' order."""
+        """Return the capacity of all nodes that are up, in the types' order."""
         up = [one.capacity for one in self._nodes.values() if one.state == "RUNNING"]
         return tuple(sum(one.get(name, 0.0) for one in up) for name in self.names)
 
     def unix_ms(self, cluster_s: float) -> int:
-        """Unix time of the cluster's clock, ms."""
+        """Return Unix time of the cluster's clock, ms."""
         return int((self._settings.epoch_s + cluster_s / self._settings.time_scale) * 1000)
 
     def address_of(self, node: NodeId) -> Any:
-        """The address that YARN's clients know a node by: its host, and its face's port."""
+        """Return the address that YARN's clients know a node by: its host, and its face's port."""
         return pb.NodeId(host=self._host_of(node), port=self._ports.get(node, 0))
 
     def http_address(self, node: NodeId) -> str:
-        """host:port where containers' logs are shown."""
+        """Return host:port where containers' logs are shown."""
         return self.web.partition("://")[2]
 
     def ticket_environment(self, container: str) -> tuple[tuple[str, str], ...]:
-        """What a container's launcher must know."""
+        """Return what a container's launcher must know."""
         return launches.environment(self.address, self.keeper.ticket(container), {})
 
     def master_environment(self, app: int) -> tuple[tuple[str, str], ...]:
-        """What a master's launcher must know, whichever attempt it becomes."""
+        """Return what a master's launcher must know, whichever attempt it becomes."""
         return launches.environment(self.address, self.keeper.ticket(f"master {app}"), {})
 
     def _host_of(self, node: NodeId) -> str:
@@ -222,7 +222,7 @@ class Gateway:
         self.store.keep_port(node, self._ports[node])
 
     def faces(self) -> dict[str, dict[str, Any]]:
-        """Where each node's face is: the host that the node goes by, and its port."""
+        """Return where each node's face is: the host that the node goes by, and its port."""
         return {n: {"host": self._host_of(n), "port": port} for n, port in self._ports.items()}
 
     def _link(self, node: NodeId) -> NodeLink:

@@ -179,7 +179,7 @@ def _locked(path: Path, how: int) -> Iterator[int | None]:
 
 
 def _size(folder: Path) -> int:
-    """Bytes below a folder; links count nothing."""
+    """Return bytes below a folder; links count nothing."""
     return sum(
         path.stat().st_size
         for path in folder.rglob("*")

@@ -104,7 +104,7 @@ class ForeignMaster:
     # -- YARN's calls ------------------------------------------------------------------------------
 
     async def register(self, message: Any) -> Any:
-        """RegisterApplicationMaster."""
+        """Answer RegisterApplicationMaster."""
         if self._registration is not None and self._accepted.is_set():
             raise invalid_master_request(f"{self._name()} is registered already")
         port = message.rpc_port
@@ -124,7 +124,7 @@ class ForeignMaster:
         return answer
 
     async def allocate(self, message: Any) -> Any:
-        """Allocate: take the requests, hand over what was granted and what ended."""
+        """Answer Allocate: take the requests, hand over what was granted and what ended."""
         if self._over:
             raise no_attempt(f"{self._name()}: {self._over}")
         if self._registration is None or not self._accepted.is_set():
@@ -159,7 +159,7 @@ class ForeignMaster:
         return self._hand_over(message)
 
     async def finish(self, message: Any) -> Any:
-        """FinishApplicationMaster: the end, with one of four final states."""
+        """Answer FinishApplicationMaster: the end, with one of four final states."""
         if self._over and not self._unregistered.is_set():
             raise no_attempt(f"{self._name()}: {self._over}")
         known = 0 <= message.final_status < len(translate.FINAL_STATES)
@@ -175,7 +175,7 @@ class ForeignMaster:
     # -- the manager's words -----------------------------------------------------------------------
 
     def hear(self, message: Any) -> None:
-        """What the Resource Manager says to this attempt."""
+        """Take what the Resource Manager says to this attempt."""
         if isinstance(message, AttemptAccepted):
             self._epoch = message.epoch
             self._queue = message.job.queue.rpartition(".")[2]
@@ -207,7 +207,7 @@ class ForeignMaster:
         )  # fmt: skip
 
     def follow(self, left: Sequence[Left] | None, cpus: Mapping[int, float] | None = None) -> None:
-        """What is left of the master's own graph, as last seen; None: not known.
+        """Take what is left of the master's own graph, as last seen; None: not known.
 
         `cpus` are the cores of one task by resource profile, 1 where nothing is said.
         """
@@ -225,11 +225,11 @@ class ForeignMaster:
             self._outbox.put(ask.ask_id, ask)
 
     def _slots(self, profile: int, size: Mapping[str, float]) -> float:
-        """How many tasks an executor runs at a time."""
+        """Return how many tasks an executor runs at a time."""
         return max(1.0, size.get(translate.CORES, 1.0) // max(1.0, self._cpus.get(profile, 1.0)))
 
     def _remaining(self) -> tuple[float, float]:
-        """Remaining work and remaining path, as Weft's own masters tell them."""
+        """Return remaining work and remaining path, as Weft's own masters tell them."""
         total = self._site.total()
         if self._known is None:
             return self._asks.work(total), 0.0
@@ -273,7 +273,7 @@ class ForeignMaster:
                 self._ended.append(end)
 
     def _again(self, epoch: int) -> None:
-        """The manager restarted: register as before, then say every request under a new id."""
+        """Register as before after the manager's restart, and say requests under new ids."""
         assert self._registration is not None
         self._epoch = epoch
         held = tuple(self._held.items())

@@ -114,7 +114,7 @@ class NodeFace:
         failed.error.class_name = "org.apache.hadoop.yarn.exceptions.YarnException"
 
     def _who(self, caller: Caller) -> tuple[AttemptId, str]:
-        """The attempt that the caller's node token speaks for, and its user."""
+        """Return the attempt that the caller's node token speaks for, and its user."""
         identifier = pb.NodeTokenIdentifier()
         if caller.kind == NODE:
             identifier.ParseFromString(caller.identifier)

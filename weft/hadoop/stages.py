@@ -184,7 +184,7 @@ def stages_left(stages: Sequence[Stage], before: Sequence[Known] = ()) -> list[L
 
 
 def _of_before(stages: Sequence[Stage], before: Sequence[Known]) -> list[Left]:
-    """What is left of the stages that an earlier run had, by its edges."""
+    """Return what is left of the stages that an earlier run had, by its edges."""
     now = {stage.key: stage for stage in stages}
     ends_s: list[float] = []  # by position in `before`: from now to its end
     left: list[Left] = []
@@ -204,7 +204,7 @@ def _of_before(stages: Sequence[Stage], before: Sequence[Known]) -> list[Left]:
 
 
 def _by_edges(stages: Sequence[Stage], usual_s: float) -> list[Left]:
-    """What is left of stages that say what they wait for; parents have smaller numbers."""
+    """Return what is left of stages that say what they wait for; parents have smaller numbers."""
     ends_s: dict[int, float] = {}
     left: list[Left] = []
     for stage in sorted(stages, key=lambda stage: stage.number):

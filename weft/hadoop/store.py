@@ -58,7 +58,7 @@ class Store:
         return _read(self._folder(app) / _LAUNCHES / f"{container}.json")
 
     def forget(self, app: AppId) -> None:
-        """An application is over: its folder goes."""
+        """Remove the folder of an application that is over."""
         self._unmanaged.pop(app, None)
         folder = self._folder(app)
         for path in sorted(folder.rglob("*"), reverse=True):

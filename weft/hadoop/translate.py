@@ -167,13 +167,13 @@ def told_status(state: str, exit_code: int, message: str) -> tuple[int, str]:
 
 
 def _port(text: str) -> int:
-    """The port at the end of an address that a master told; -1: it is none."""
+    """Return the port at the end of an address that a master told; -1: it is none."""
     known = text.isascii() and text.isdigit() and len(text) <= 5
     return int(text) if known and int(text) <= PORT_MAX else -1
 
 
 def _final(status: str) -> int:
-    """A final status that no client knows, of a journal of an older version, is no success."""
+    """Return a final status; one that no client knows, of an older journal, is no success."""
     return FINAL_STATES.index(status if status in FINAL_STATES else "FAILED")
 
 

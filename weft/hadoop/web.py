@@ -255,7 +255,7 @@ class Folder:
         return web.json_response({"boolean": True})
 
     async def _rename(self, request: web.Request, path: Path) -> web.Response:
-        """As HDFS does: nothing that is there is replaced, unless the caller says so by options.
+        """Rename as HDFS does: nothing is replaced, unless the caller says so by options.
 
         With options errors are told as such: such a caller reads no result (`FileContext.rename`).
         """
@@ -312,13 +312,13 @@ class Folder:
 
 
 def _is_within(path: Path, folder: Path) -> bool:
-    """Whether a path is a folder or below it, seen through links, too."""
+    """Return whether a path is a folder or below it, seen through links, too."""
     real, above = path.resolve(), folder.resolve()
     return folder in (path, *path.parents) or above in (real, *real.parents)
 
 
 def _check_rename(path: Path, to: Path, *, overwrite: bool) -> None:
-    """What HDFS refuses of a rename with options; raises OSError."""
+    """Raise OSError for what HDFS refuses of a rename with options."""
     if not path.exists():
         raise FileNotFoundError(2, "no such file")
     if not to.parent.is_dir():

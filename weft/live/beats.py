@@ -31,7 +31,7 @@ class Beat:
         self.live = True
 
     def cancel(self) -> None:
-        """It does not fire."""
+        """Cancel the beat: it does not fire."""
         self.live = False
 
 
@@ -56,7 +56,7 @@ class Beats:
         self._due_s.pop(address, None)
 
     def due_next(self, address: Address, key: Hashable, wall_s: float, *, again: bool) -> float:
-        """When a timer is due, loop time; `again`: it is set by its own firing.
+        """Return when a timer is due, loop time; `again`: it is set by its own firing.
 
         Intervals that the process slept through are left out.
         """
@@ -92,11 +92,11 @@ class Beats:
 
 
 def next_beat(due_s: float, wall_s: float, now_s: float) -> float:
-    """Whole intervals after a beat was due, and later than now."""
+    """Return a time that is whole intervals after a beat was due, and later than now."""
     return due_s + wall_s * (1 + max(0.0, now_s - due_s) // wall_s)
 
 
 def on_grid(at_s: float, wall_s: float) -> float:
-    """The point of the grid from which a timer that lasts so long fires."""
+    """Return the point of the grid from which a timer that lasts so long fires."""
     grid_s = min(wall_s * GRID_SHARE, GRID_S_MAX)
     return math.ceil(at_s / grid_s) * grid_s

@@ -23,10 +23,10 @@ class Clock:
         self._base_s = time.time() - time.monotonic() - epoch_s
 
     def now(self) -> float:
-        """The time on the cluster's clock, s."""
+        """Return the time on the cluster's clock, s."""
         now_s = (time.monotonic() + self._base_s) * self.time_scale
         return math.floor(now_s * TICKS) / TICKS
 
     def wall_s(self, delay_s: float) -> float:
-        """How long a delay on the cluster's clock lasts on the wall clock, s."""
+        """Return how long a delay on the cluster's clock lasts on the wall clock, s."""
         return delay_s / self.time_scale

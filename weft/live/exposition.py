@@ -49,7 +49,7 @@ class Histogram:
         self.total += value * times
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative counts, as Prometheus wants them."""
+        """Return cumulative counts, as Prometheus wants them."""
         seen, rows = 0, []
         for bound, count in zip([*map(repr, self.bounds), "+Inf"], self.counts, strict=True):
             seen += count
@@ -75,7 +75,7 @@ class Exposition:
     # -- feeding -----------------------------------------------------------------------------------
 
     def meter(self, event: str, took_s: float, waited_s: float) -> None:
-        """One event was handled by a core."""
+        """Count one event that was handled by a core."""
         histogram = self._took.get(event)
         if histogram is None:
             histogram = self._took[event] = Histogram()
@@ -83,11 +83,11 @@ class Exposition:
         self._waited.observe(waited_s)
 
     def took(self, event: str) -> Histogram:
-        """The latency of one type of event."""
+        """Return the latency of one type of event."""
         return self._took.setdefault(event, Histogram())
 
     def called(self, method: str, code: str, took_s: float) -> None:
-        """A gRPC call that this process served ended; a stream counts when it ends."""
+        """Count a gRPC call that this process served; a stream counts when it ends."""
         labels = (("method", method), ("code", code))
         self.count("weft_grpc_calls", "gRPC calls served, by method and status code", 1, labels)
         text = "Time that gRPC calls took, s; of streams: how long they were open"
@@ -114,7 +114,7 @@ class Exposition:
         labels: Labels = (),
         bounds: tuple[float, ...] = LATENCY_BUCKETS_S,
     ) -> Histogram:
-        """The histogram with these labels, made on first use."""
+        """Return the histogram with these labels, made on first use."""
         series = self._histograms.setdefault(name, (text, {}))[1]
         found = series.get(labels)
         if found is None:
@@ -191,7 +191,7 @@ class Exposition:
                 publish()
 
     def text(self) -> bytes:
-        """What Prometheus reads, in its text format; call it on any thread but the loop's."""
+        """Return what Prometheus reads, in its text format; not for the loop's thread."""
         self._sample()
         write = self._lines
         events = [((("event", event),), one) for event, one in list(self._took.items())]
@@ -230,7 +230,7 @@ def _histograms(
 
 
 def base_unit(resource: str) -> tuple[Labels, float]:
-    """Labels of a resource's series and what its amounts are multiplied by.
+    """Return labels of a resource's series and what its amounts are multiplied by.
 
     As in kube-state-metrics: `vcores` is ("cpu", "cores"), `memory_mb` ("memory", "bytes", 2^20).
     Other types keep their name and have no unit that is known here.

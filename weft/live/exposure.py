@@ -8,7 +8,7 @@ LOOPBACK = "localhost"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is this host's own, which nobody else reaches; a name may be anything."""
+    """Return whether an address is this host's own, which nobody else reaches; names are not."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -16,7 +16,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check(host: str, *, knows: bool, insecure: bool, how: str) -> bool:
-    """Whether whoever reaches the process is let in; `knows`: it asks who is there.
+    """Return whether whoever reaches the process is let in; `knows`: it asks who is there.
 
     Raises InputError for an address beyond loopback, unless it knows or is told to be `insecure`;
     `how` says what makes it know.

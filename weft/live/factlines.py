@@ -11,7 +11,7 @@ from weft.record import as_dict
 
 
 def fact_to_dict(fact: Fact, now: float) -> dict[str, Any]:
-    """A fact as plain data; `now` in s on the cluster's clock, outcomes by name."""
+    """Return a fact as plain data; `now` in s on the cluster's clock, outcomes by name."""
     data = {"fact": type(fact).__name__, "now_s": round(now, 6), **as_dict(fact)}
     for key in ("outcome", "kind"):
         value = data.get(key)
@@ -21,7 +21,7 @@ def fact_to_dict(fact: Fact, now: float) -> dict[str, Any]:
 
 
 def fact_line(fact: Fact, now: float) -> str:
-    """A fact as one line of JSON."""
+    """Return a fact as one line of JSON."""
     return json.dumps(fact_to_dict(fact, now), separators=(",", ":"))
 
 

@@ -34,7 +34,7 @@ class Chain:
         self._block_sum = self._sum = zlib.crc32(line)
 
     def frame(self, kind: int, data: bytes) -> bytes:
-        """The next frame."""
+        """Return the next frame."""
         part = self.part + 1 if kind == TAIL else 0
         head = HEAD.pack(kind, len(data), self.block, part)
         own = zlib.crc32(data, zlib.crc32(head))
@@ -81,8 +81,8 @@ class DamageError(ValueError):
 
 
 def read_frames(file: BinaryIO, line: bytes) -> Iterator[Frame]:
-    """Frames from behind the first line on, up to the closing one, or to where a process that was
-    killed stopped writing: the last frame is of kind CLOSED or was cut off behind.
+    """Yield frames from behind the first line on, up to the closing one, or to where a process that
+    was killed stopped writing: the last frame is of kind CLOSED or was cut off behind.
 
     Raises DamageError for frames that no process left like that.
     """
@@ -105,7 +105,7 @@ def read_frames(file: BinaryIO, line: bytes) -> Iterator[Frame]:
 
 
 def _read(file: BinaryIO, size: int) -> Frame | None:
-    """The next frame; None where the file ends before its data begins."""
+    """Return the next frame; None where the file ends before its data begins."""
     head = file.read(HEAD_SIZE)
     if len(head) < HEAD_SIZE:
         return None
@@ -118,14 +118,14 @@ def _read(file: BinaryIO, size: int) -> Frame | None:
 
 
 def _stale(frame: Frame, chain: Chain) -> bool:
-    """Whether it is a part of the tail whose place the last block took: the process was killed
-    before it cut that off.
+    """Return whether a frame is of the tail whose place the last block took:
+    the process was killed before it cut that off.
     """
     return frame.kind == TAIL and frame.block == chain.block - 1 and not chain.part
 
 
 def _not_cut_off(file: BinaryIO, at: int, size: int, chain: Chain) -> str:
-    """Why no process that was killed left the file like that from a byte on; nothing if one did.
+    """Return why no process that was killed left the file like that from a byte on; "": one did.
 
     It leaves a frame that is not whole, and behind a block parts of the tail whose place that took.
     """
@@ -144,7 +144,7 @@ def _not_cut_off(file: BinaryIO, at: int, size: int, chain: Chain) -> str:
 
 
 def _closes(file: BinaryIO, at: int, size: int) -> bool:
-    """Whether the file ends with a closing frame."""
+    """Return whether the file ends with a closing frame."""
     begin = max(at, size - HEAD_SIZE - REASON_MAX)
     file.seek(begin)
     last = file.read(size - begin)

@@ -36,23 +36,23 @@ class Outside:
         raise NotImplementedError
 
     def note(self, core: Address, fact: Fact, now: float) -> None:
-        """A fact worth a log line or a metric."""
+        """Log or count a fact."""
 
     def idle(self, cores: Sequence[Address]) -> None:
-        """The heartbeats of these would say nothing, and were left out (`Shell`, `leaves_out`)."""
+        """Count cores whose empty heartbeats were left out (`Shell`, `leaves_out`)."""
 
     def stalled(self, reason: str) -> None:
-        """The store takes nothing, for a reason; or, with an empty one, it does again."""
+        """Learn that the store takes nothing, for a reason; an empty one: it does again."""
 
     def may_pass(self, to: Address) -> bool:
-        """Whether an answer says nothing but what was known before the store stalled."""
+        """Return whether an answer says nothing but what was known before the store stalled."""
         return False
 
     def stopped(self, core: Address, reason: str) -> None:
-        """A core is done; it was taken out of the shell."""
+        """Learn that a core is done; it was taken out of the shell."""
 
     def failed(self, core: Address, error: Exception) -> None:
-        """A core raised, which is a bug; it was taken out of the shell."""
+        """Learn that a core raised, which is a bug; it was taken out of the shell."""
         raise error
 
 

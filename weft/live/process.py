@@ -90,7 +90,7 @@ class Process:
             self._events.flush()
 
     def link_log(self, who: str, address: str) -> Callable[[bool, str], None]:
-        """What to call whenever a connection came up or could not be made: logs the changes."""
+        """Return what to call when a connection came up or failed: it logs the changes."""
         last: bool | None = None
 
         def changed(up: bool, reason: str) -> None:
@@ -106,7 +106,7 @@ class Process:
         return changed
 
     def tell_refused(self, peer: str, message: str, field: str, problem: str, before: int) -> None:
-        """One line on a message that was refused; `before`: similar ones that were not logged."""
+        """Log one line on a refused message; `before`: similar ones that were not logged."""
         more = {"before": before} if before else {}
         self.log.warning(
             "refused a message", peer=peer, message=message, field=field, problem=problem, **more
@@ -150,7 +150,7 @@ class Process:
             self.spawn(self.exposition.measure_lag())
 
     def tls_files(self, why: str) -> tuple[Path, Path, Path]:
-        """Authority, certificate and key; raises InputError where they are not there for `why`."""
+        """Return authority, certificate and key; raises InputError if missing for `why`."""
         settings = self.settings
         if not (settings.tls_ca and settings.tls_cert and settings.tls_key):
             raise InputError(why, f"takes {', '.join(tls.FLAGS)}")
@@ -239,7 +239,8 @@ def quiet_collector() -> None:
 
 
 def found(settings: ProcessSettings, place: str) -> str:
-    """An address as it was told, or, of `@FILE`, what the process that writes that ready file says.
+    """Return an address as it was told, or, of `@FILE`,
+    what the process that writes that file says.
 
     Of several with commas between, each. Waits for the file: processes of one host may start at
     once. Raises WeftError after `START_S`.

@@ -30,7 +30,7 @@ class Lines:
     def family(
         self, kind: str, name: str, text: str, series: Iterable[tuple[Labels, float]]
     ) -> list[str]:
-        """A gauge or a counter (whose name gets its `_total`)."""
+        """Return the lines of a gauge or a counter (whose name gets its `_total`)."""
         full = f"{name}_total" if kind == "counter" else name
         known, braces = self._known.get, self._braces
         rows = [f"{full}{known(labels) or braces(labels)} {value}" for labels, value in series]
@@ -42,7 +42,7 @@ class Lines:
         text: str,
         series: Iterable[tuple[Labels, Iterable[tuple[str, float]], float]],
     ) -> list[str]:
-        """A histogram; a series is its labels, its buckets (bound, count so far) and its sum."""
+        """Return the lines of a histogram; a series: labels, buckets (bound, count so far), sum."""
         lines: list[str] = []
         for labels, buckets, total in series:
             own = self._known.get(labels) or self._braces(labels)
@@ -87,7 +87,7 @@ def serve(
         timeout = TIMEOUT_S
 
         def do_GET(self) -> None:
-            """One scrape."""
+            """Answer one scrape."""
             body = text()
             headers: Mapping[str, str] = {"Content-Type": CONTENT_TYPE}
             if "gzip" in self.headers.get("Accept-Encoding", ""):
@@ -101,13 +101,13 @@ def serve(
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """A scrape is no news."""
+            """Log nothing: a scrape is no news."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """A reader that went away is no news either."""
+            """Log nothing: a reader that went away is no news either."""
 
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

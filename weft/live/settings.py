@@ -81,7 +81,7 @@ class ProcessSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags, environment, file."""
+        """Return the sources in order: flags, environment, file."""
         shared = {
             name: value
             for name in ("tls_ca", "tls_cert", "tls_key")
@@ -111,7 +111,7 @@ Settings = TypeVar("Settings", bound=ProcessSettings)
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line instead of the whole usage."""
+        """Raise one line instead of printing the whole usage."""
         raise InputError("", message)
 
 
@@ -155,7 +155,7 @@ def _shown(default: object) -> str:
 
 
 def describe(model: type[ProcessSettings]) -> list[tuple[str, str, str]]:
-    """(name, default, description) of every setting, for `weft up --help` and the docs."""
+    """Return (name, default, description) of every setting, for `weft up --help` and the docs."""
     return [
         (name, _shown(field.default), field.description or "")
         for name, field in model.model_fields.items()

@@ -141,7 +141,7 @@ class Shell:
         return list(self._cores)
 
     def core(self, address: Address) -> Core | None:
-        """A core by address, to be looked at only."""
+        """Return a core by address, to be looked at only."""
         return self._cores.get(address)
 
     def post(
@@ -283,7 +283,7 @@ class Shell:
         return self._leaves_out is not None and self._leaves_out(self._cores[address])
 
     def _fire(self, address: Address, key: Hashable) -> None:
-        """The timer joins the next round; until then it can still be replaced or cancelled."""
+        """Put a timer that fired into the next round; until then it can be replaced."""
         timers = self._timers.get(address)
         if timers is not None and key in timers:
             timers[key] = None
@@ -347,8 +347,8 @@ class Shell:
             self._outside.stalled("")
 
     def _meanwhile(self, out: list[_Out]) -> list[_Out]:
-        """What waits for a stalled store: reads are answered, and what else is said is lost, as
-        cores repeat it; to keep it would fill the memory.
+        """Return what waits for a stalled store: reads are answered, and what else is said is lost,
+        as cores repeat it; to keep it would fill the memory.
         """
         passing, waiting = [], []
         for item in out:

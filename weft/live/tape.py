@@ -53,7 +53,7 @@ CORES = ("weft", "rm", "am", "nm")  # folders whose code decides
 
 @cache
 def code_digest() -> str:
-    """A digest of the code that decides, as it lies beside this file."""
+    """Return a digest of the code that decides, as it lies beside this file."""
     root = Path(weft.__file__).parent.parent
     mixed = hashlib.sha256()
     for folder in CORES:
@@ -111,25 +111,25 @@ class Tape:
         return self._rows.events + len(self._gathered)
 
     def add(self, address: Address, made: Any) -> None:
-        """A core begins; `made` is the dataclass that it was made of."""
+        """Record that a core begins; `made` is the dataclass that it was made of."""
         if self._file >= 0:
             self._settle()
             self._rows.add(address, {"kind": type(made).__name__, **to_data(made)})
 
     def remove(self, address: Address) -> None:
-        """A core is driven no longer."""
+        """Record that a core is driven no longer."""
         if self._file >= 0:
             self._settle()
             self._rows.remove(address)
 
     def given(self, address: Address, key: str, value: Any) -> None:
-        """A core looked something up."""
+        """Record what a core looked up."""
         if self._file >= 0:
             self._settle()
             self._rows.given(address, key, value)
 
     def handled(self, address: Address, event: Any, now: float, orders: Sequence[Effect]) -> None:
-        """A core handled an event. Neither it nor what was ordered may change from now on."""
+        """Record an event that a core handled; neither it nor its orders may change any more."""
         if self._file < 0 or is_read(event):
             return
         self._gathered.append((address, event, now, orders))
@@ -139,7 +139,7 @@ class Tape:
                 self.flush()
 
     def failed(self, address: Address, event: Any, now: float, error: Exception) -> None:
-        """A core raised, which is a bug: the tape is the way to find it."""
+        """Record that a core raised, which is a bug: the tape is the way to find it."""
         if self._file >= 0:
             self._settle()
             self._rows.failed(address, event, now, f"{type(error).__name__}: {error}")
@@ -190,7 +190,7 @@ class Tape:
         self._at = self._size
 
     def close(self) -> None:
-        """The process ends in order."""
+        """End the tape: the process ends in order."""
         if self._file >= 0:
             self.flush()
         if self._file >= 0:
@@ -227,8 +227,8 @@ class Tape:
         self._size = end
 
     def _fail(self, error: OSError, tail: bool) -> None:
-        """Nothing more can be written, but perhaps the block, in the place of its longer `tail`;
-        where it was the block, its tail stands for it.
+        """End the tape where nothing more can be written but perhaps the block, in the place of its
+        longer `tail`; where it was the block, its tail stands for it.
         """
         if not self._failed:
             self._failed = True

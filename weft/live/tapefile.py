@@ -31,8 +31,8 @@ class TapeFile:
         return str(self.says.get("role", ""))
 
     def rows(self) -> Iterator[Row]:
-        """All whole rows, in order, the last one Ended where the tape was closed; raises InputError
-        for damage, once the rows before it are told.
+        """Yield all whole rows, in order, the last one Ended where the tape was closed; raises
+        InputError for damage, once the rows before it are told.
         """
         if self.says.get("schema") != schema():
             raise InputError(
@@ -66,7 +66,7 @@ class TapeFile:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """A block's rows; raises DamageError for damage, or more bytes than a block may have."""
+    """Return a block's rows; raises DamageError for damage, or more bytes than a block may have."""
     codec = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS)
     try:
         plain = codec.decompress(data, BLOCK_BYTES_MAX)
@@ -80,7 +80,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _inflated(data: bytes) -> bytes:
-    """The rows of the open block; raises DamageError for damage, or too many bytes."""
+    """Return the rows of the open block; raises DamageError for damage, or too many bytes."""
     codec = zlib.decompressobj()
     try:
         plain = codec.decompress(data, BLOCK_BYTES_MAX)
@@ -115,7 +115,7 @@ def open_tape(path: Path) -> TapeFile:
 
 
 def find_tapes(path: Path) -> list[TapeFile]:
-    """A tape, or all of a folder: of each role in the order in which its processes began."""
+    """Return a tape, or all of a folder: of each role in the order in which its processes began."""
     if not path.is_dir():
         return [open_tape(path)]
     found = [open_tape(one) for one in sorted(path.glob("*.tape"))]

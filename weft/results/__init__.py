@@ -58,16 +58,16 @@ class Results:
     decisions: "Path | None" = field(default=None)
 
     def tables(self) -> dict[str, "pa.Table"]:
-        """Every table by name."""
+        """Return every table by name."""
         return {name: getattr(self, name) for name in NAMES}
 
     def to_pandas(self) -> dict[str, Any]:
-        """Every table as a pandas DataFrame, by name; raises WeftError without pandas."""
+        """Return every table as a pandas DataFrame, by name; raises WeftError without pandas."""
         _need("pandas")
         return {name: table.to_pandas() for name, table in self.tables().items()}
 
     def to_polars(self) -> dict[str, Any]:
-        """Every table as a polars DataFrame, by name; raises WeftError without polars."""
+        """Return every table as a polars DataFrame, by name; raises WeftError without polars."""
         polars = _need("polars")
         return {name: polars.from_arrow(table) for name, table in self.tables().items()}
 
@@ -116,7 +116,7 @@ def write_parquet(folder: Path | str) -> list[Path]:
 
 
 def table_of(name: str, rows: Iterable[Sequence[Any]]) -> "pa.Table":
-    """One of the tables from rows in the order of its columns; an empty text is null."""
+    """Return a table from rows in the order of its columns; an empty text is null."""
     pa = _need("pyarrow")
     schema = SCHEMAS[name]
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in schema]

@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 def tasks_of(
     logs: Iterable[Path], jobs: Mapping[int, Job], cluster_ts: int = 0, manager: Path | None = None
 ) -> list[Row]:
-    """Rows of `tasks` from the event logs of node managers, in the order in which they ended.
+    """Return rows of `tasks` from node managers' event logs, in the order in which they ended.
 
     A task that was running when its node manager went has no row. `ready_s` is not known there.
     A node says of a preempted task that it was killed; the manager's log tells why.
@@ -50,7 +50,7 @@ def tasks_of(
 
 
 def jobs_of(reports: Iterable[ApplicationReport], tasks: Sequence[Row]) -> list[Row]:
-    """Rows of `jobs` from what the Resource Manager reports."""
+    """Return rows of `jobs` from what the Resource Manager reports."""
     first: dict[int, float] = {}
     for row in tasks:
         first[row[0]] = min(first.get(row[0], row[7]), row[7])
@@ -67,7 +67,7 @@ def jobs_of(reports: Iterable[ApplicationReport], tasks: Sequence[Row]) -> list[
 
 
 def stages_of(jobs: Mapping[int, Job]) -> list[Row]:
-    """Rows of `stages`."""
+    """Return rows of `stages`."""
     return [
         (
             app, stage.name, stage.tasks, stage.duration_s,
@@ -92,7 +92,7 @@ def write_tables(folder: Path, tables: Mapping[str, Sequence[Row]]) -> None:
 
 
 def _preempted(log: Path) -> set[int]:
-    """The containers that the manager preempted, by its event log."""
+    """Return the containers that the manager preempted, by its event log."""
     found = set()
     with log.open(encoding="utf-8") as file:
         for line in file:
@@ -102,7 +102,7 @@ def _preempted(log: Path) -> set[int]:
 
 
 def _facts(log: Path) -> Iterator[dict[str, Any]]:
-    """The facts of a log; a last line that was cut off is left out."""
+    """Yield the facts of a log; a last line that was cut off is left out."""
     with log.open(encoding="utf-8") as file:
         for line in file:
             if line.endswith("\n") and '"Task' in line:

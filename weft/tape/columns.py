@@ -52,7 +52,7 @@ class Table:
         self._values: list[Any] = []
 
     def number(self, key: Any) -> int:
-        """Whose number it is; 0: it is new, and its content must follow."""
+        """Return the number of a key; 0: it is new, and its content must follow."""
         number = self._numbers.get(key)
         if number is not None:
             return number
@@ -62,17 +62,17 @@ class Table:
         return 0
 
     def ago(self, key: Any) -> int:
-        """How long ago it became known: 1: it came last, 0: it is new, and is known from now on."""
+        """Return how long ago a key became known: 1: last; 0: it is new, and known from now on."""
         count = len(self._numbers)
         number = self.number(key)
         return count - number + 1 if number else 0
 
     def find(self, number: int) -> Any:
-        """The value of a number."""
+        """Return the value of a number."""
         return self._values[number - 1]
 
     def find_ago(self, ago: int) -> Any:
-        """The value of what `ago` returned; raises IndexError where nothing did."""
+        """Return the value of what `ago` returned; raises IndexError where nothing did."""
         if not 0 < ago <= len(self._values):
             raise IndexError("the tape repeats what was not said")
         return self._values[-ago]
@@ -379,7 +379,7 @@ class TextColumn:
 
 
 def as_is(value: Any) -> Any:
-    """For what JSON can say as it is."""
+    """Return a value that JSON can say as it is."""
     return value
 
 

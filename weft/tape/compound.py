@@ -211,7 +211,7 @@ class RunsColumn:
     def _parts(
         self, value: tuple[Any, ...], size: int
     ) -> tuple[list[tuple[int, int, int]], int]:  # fmt: skip
-        """The runs of a list: the number of each that is known (-1: new), how many, which step."""
+        """Return the runs of a list: each known one's number (-1: new), how many, which step."""
         runs, run_of, same = self._runs, self._run_of, self._same
         parts = list[tuple[int, int, int]]()
         at, how = 0, _ONES

@@ -12,7 +12,7 @@ _LEFT_OUT = frozenset({"buggify", "history"})
 
 
 def to_data(value: Any) -> Any:
-    """A dataclass with all that it holds as plain data; infinite numbers are JSON's Infinity."""
+    """Return a dataclass with all that it holds as plain data; infinite numbers are Infinity."""
     if is_dataclass(value):
         held = {field.name: getattr(value, field.name) for field in fields(value)}
         return {name: to_data(one) for name, one in held.items() if name not in _LEFT_OUT}
@@ -26,7 +26,7 @@ def to_data(value: Any) -> Any:
 
 
 def from_data(kind: type[T], data: Mapping[str, Any]) -> T:
-    """The dataclass that the data was made of; what it does not say has its default."""
+    """Return the dataclass that the data was made of; what it does not say has its default."""
     hints = get_type_hints(kind)
     return kind(**{name: _read(hints[name], one) for name, one in data.items() if name in hints})
 

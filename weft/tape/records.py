@@ -94,7 +94,8 @@ class _Record:
         return self._last.get(sender, self._zeros)
 
     def _put_of(self, names: list[str]) -> Callable[[bytearray, Any], None]:
-        """The function that appends one: written out field by field, as dataclasses write theirs.
+        """Return the function that appends one: written out field by field,
+        as dataclasses write theirs.
 
         It runs for every event of a live process, and a loop over the fields takes twice as long.
         """
@@ -147,7 +148,7 @@ class _Record:
 
 
 def _changed(codec: Codec, i: int) -> str:
-    """The test whether field i has to be said. Of tuples only empty ones are compared."""
+    """Return the test whether field i has to be said. Of tuples only empty ones are compared."""
     if isinstance(codec, FloatColumn | FractionColumn):
         return f"a{i} is not b{i} and (a{i} != b{i} or a{i} == 0 and str(a{i}) != str(b{i}))"
     if isinstance(
@@ -162,7 +163,7 @@ def _changed(codec: Codec, i: int) -> str:
 
 
 def codec_of(kind: Any, name: str = "", context: Context | None = None) -> Codec:
-    """The codec of a type hint, for a field of a name; raises TypeError for one without."""
+    """Return the codec of a type hint, for a field of a name; raises TypeError for one without."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (types.UnionType, Union):
         kinds = tuple(get_origin(one) or one for one in arguments)
@@ -200,7 +201,7 @@ def codec_of(kind: Any, name: str = "", context: Context | None = None) -> Codec
 
 
 def record_of(kind: type, outer: Context | None, inner: Context | None) -> Codec:
-    """The codec of a record; with `outer` it is compared with the last one of its sender."""
+    """Return the codec of a record; with `outer` it is compared with the last of its sender."""
     hints = dict(hints_of(kind))
     names = [field.name for field in fields(kind)] if is_dataclass(kind) else _named(kind)
     if kind is ClientRequested:
@@ -211,7 +212,7 @@ def record_of(kind: type, outer: Context | None, inner: Context | None) -> Codec
 
 @cache
 def hints_of(kind: type) -> Mapping[str, Any]:
-    """The types of a record's fields, by name, in order.
+    """Return the types of a record's fields, by name, in order.
 
     A compiled class has forgotten what its tuples hold; its source, which lies beside, has not.
     """
@@ -230,13 +231,13 @@ def hints_of(kind: type) -> Mapping[str, Any]:
 
 
 def _is_record(kind: Any) -> bool:
-    """Whether a type is a record, or one of several."""
+    """Return whether a type is a record, or one of several."""
     several = get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)
     return all(isinstance(one, type) and is_dataclass(one) for one in several)
 
 
 def _same_of(kind: Any) -> Callable[[Any, Any], bool]:
-    """Whether two records are equal, bit by bit: 0.0 and -0.0 compare as equal."""
+    """Return what tells whether two records are equal, bit by bit (0.0 is not -0.0)."""
     several = get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)
     floats: dict[type, list[str]] = {}
     vectors: dict[type, list[str]] = {}
@@ -264,7 +265,7 @@ def _same_of(kind: Any) -> Callable[[Any, Any], bool]:
 
 
 def _run_of(kind: Any) -> Callable[[Sequence[Any], int, int], tuple[int, int]] | None:
-    """The function that finds where a run of identical containers ends (`RunsColumn`).
+    """Return the function that finds where a run of identical containers ends (`RunsColumn`).
 
     None for records that are not of a container and a task. Written out field by field: it runs for
     every end of a task.
@@ -410,7 +411,7 @@ def _types_to_data(resources: ResourceTypes) -> list[tuple[str, str]]:
 
 
 def types_from_data(data: list[tuple[str, str]]) -> ResourceTypes:
-    """Resource types as (name, kind) pairs say them."""
+    """Return resource types as (name, kind) pairs say them."""
     return ResourceTypes(tuple(ResourceType(name, Kind(kind)) for name, kind in data))
 
 

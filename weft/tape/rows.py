@@ -133,7 +133,7 @@ Row = CoreAdded | CoreRemoved | Given | Handled | Ended
 
 
 def check_of(orders: Sequence[Effect]) -> int:
-    """A sum over what a core ordered: the same for the same orders, in any process.
+    """Return a sum over what a core ordered: the same for the same orders, in any process.
 
     Of a long answer, and of long lists in a message, it covers how many there are and CHECKED_MAX
     all over it.
@@ -146,7 +146,7 @@ def check_of(orders: Sequence[Effect]) -> int:
 def _few(
     runs: Sequence[Any], sizes: Sequence[int], one_at: Callable[[Any, int], Any]
 ) -> tuple[int, list[Any]]:
-    """How many there are in runs of some sizes, and at most CHECKED_MAX, each by itself."""
+    """Return how many there are in runs of some sizes, and at most CHECKED_MAX, each by itself."""
     ends = list(accumulate(sizes))
     count = ends[-1] if ends else 0
     wanted: Sequence[int] = range(count)
@@ -166,7 +166,7 @@ def _order_at(order: Effect, place: int) -> Any:
 
 
 def _brief(message: Any) -> Any:
-    """A message, of its long lists a few.
+    """Return a message, of its long lists a few.
 
     Every container of a run is by itself: whether identical ones are told of as one depends on who
     looked at them meanwhile, and reading is not on a tape.
@@ -208,12 +208,12 @@ def _names_of(kind: type) -> tuple[str, ...]:
 
 
 def is_read(event: Any) -> bool:
-    """Whether an event is a client's request that changes nothing."""
+    """Return whether an event is a client's request that changes nothing."""
     return type(event) is ClientRequested and type(event.request) in READS
 
 
 def placed_of(orders: Sequence[Effect]) -> tuple[Placing, ...]:
-    """The placements among what a core ordered."""
+    """Return the placements among what a core ordered."""
     return tuple([
         Placing(container, node, ask, stage)
         for first, count, node, ask, stage in _placed_runs(orders)
@@ -222,7 +222,7 @@ def placed_of(orders: Sequence[Effect]) -> tuple[Placing, ...]:
 
 
 def _placed_runs(orders: Sequence[Effect]) -> list[tuple[ContainerId, int, NodeId, int, int]]:
-    """Placements as noted: the first container, how many, node, ask and stage."""
+    """Return placements as noted: the first container, how many, node, ask and stage."""
     found = []
     for order in orders:
         if type(order) is Note:
@@ -235,7 +235,7 @@ def _placed_runs(orders: Sequence[Effect]) -> list[tuple[ContainerId, int, NodeI
 
 
 def schema() -> str:
-    """A digest of everything that decides how rows are written: their types and fields."""
+    """Return a digest of everything that decides how rows are written: their types and fields."""
     seen: dict[str, str] = {}
     modules = {effects.__name__, messages.__name__, requests.__name__}
 
@@ -298,17 +298,17 @@ class TapeWriter:
         return len(self._kinds)
 
     def take(self) -> bytes:
-        """The rows since the last call as one block; nothing where there are none."""
+        """Return the rows since the last call as one block; nothing where there are none."""
         return _framed(self._columns.streams.take())
 
     def more(self) -> bytes:
-        """The rows since the last call of this, for a reader of the open block: `take` tells them
-        once more, for one that reads the whole block instead.
+        """Return the rows since the last call of this, for a reader of the open block: `take` tells
+        them once more, for one that reads the whole block instead.
         """
         return _framed(self._columns.streams.more())
 
     def add(self, address: Address, made: Mapping[str, Any]) -> None:
-        """A core begins."""
+        """Write that a core begins."""
         number = self._free.pop() if self._free else len(self._numbers)
         self._numbers[address] = number
         self._kinds.append(_CORE)
@@ -317,7 +317,7 @@ class TapeWriter:
         self._blob(made)
 
     def remove(self, address: Address) -> None:
-        """A core ends."""
+        """Write that a core ends."""
         number = self._numbers.pop(address, None)
         if number is not None:
             self._free.append(number)
@@ -325,13 +325,13 @@ class TapeWriter:
             put_uint(self._cores, number)
 
     def given(self, address: Address, key: str, value: Any) -> None:
-        """A core looks something up."""
+        """Write what a core looks up."""
         self._kinds.append(_GIVEN)
         put_uint(self._cores, self._numbers[address])
         self._blob([key, value])
 
     def handled(self, address: Address, event: Any, now: float, orders: Sequence[Effect]) -> None:
-        """A core handled an event; reads of clients change nothing and are left out."""
+        """Write an event that a core handled; reads of clients change nothing and are left out."""
         if is_read(event):
             return
         self._event(address, event, now)
@@ -344,7 +344,7 @@ class TapeWriter:
                 self._sum(check_of(orders))
 
     def failed(self, address: Address, event: Any, now: float, error: str) -> None:
-        """A core raised when it handled an event."""
+        """Write that a core raised when it handled an event."""
         self._event(address, event, now)
         self._kinds.append(_FAILED)
         self._columns.text.put(self._rare, error)
@@ -389,8 +389,8 @@ class TapeReader:
         self._last: Handled | None = None
 
     def rows(self, data: bytes, taken: int = 0) -> Iterator[Row]:
-        """The rows of more bytes of the tape, which took so many bytes before they were unpacked;
-        raises WeftError for damage.
+        """Yield the rows of more bytes of the tape,
+        which took so many bytes before they were unpacked; raises WeftError for damage.
         """
         allowance = self._columns.streams.allowance
         allowance.left += FREE_A_BYTE * taken
@@ -413,7 +413,7 @@ class TapeReader:
         self._rest = data[at:]
 
     def finish(self) -> Iterator[Row]:
-        """What is left when no more bytes come."""
+        """Yield what is left when no more bytes come."""
         if self._last is not None:
             yield self._last
             self._last = None

@@ -34,7 +34,7 @@ class Source:
         self.allowance = allowance or Allowance()
 
     def uint(self) -> int:
-        """A whole number, 7 bits a byte, the lowest first."""
+        """Return a whole number, 7 bits a byte, the lowest first."""
         data, at = self.data, self.at
         byte = data[at]
         at += 1
@@ -54,11 +54,11 @@ class Source:
                 raise ValueError("the tape has a number without end")
 
     def signed(self) -> int:
-        """A whole number that may be negative."""
+        """Return a whole number that may be negative."""
         return unfold(self.uint())
 
     def take(self, size: int) -> bytes:
-        """So many bytes."""
+        """Return the next `size` bytes."""
         found = self.data[self.at : self.at + size]
         if len(found) < size:
             raise IndexError("the tape ends here")
@@ -111,13 +111,13 @@ class Streams:
         self.allowance = Allowance()  # of whoever reads
 
     def new(self) -> Stream:
-        """One more column."""
+        """Return one more column."""
         self._all.append(Stream(self.allowance))
         return self._all[-1]
 
     def take(self) -> bytes:
-        """The block, which is closed by that: each column that holds something, with its place and
-        length.
+        """Return the block and close it: each column that holds something,
+        with its place and length.
         """
         block = self._said([(place, bytes(one.out)) for place, one in self._held()])
         for one in self._all:
@@ -126,7 +126,7 @@ class Streams:
         return block
 
     def more(self) -> bytes:
-        """What the open block got since this was asked last, as a block of its own."""
+        """Return what the open block got since the last call, as a block of its own."""
         fresh = [(place, bytes(one.out[one.told :])) for place, one in self._held()]
         for one in self._all:
             one.told = len(one.out)

@@ -136,8 +136,8 @@ class SumColumn(VectorColumn):
 def _step(
     last: tuple[float, ...], value: tuple[float, ...]
 ) -> tuple[tuple[int, ...], list[int]] | None:
-    """The thousandths that make one vector of another, and how many units in the last place are
-    missing then (none: []); None where that says it in no short way.
+    """Return the thousandths that make one vector of another, and how many units in the last place
+    are missing then (none: []); None where that says it in no short way.
     """
     if len(last) != len(value):
         return None

@@ -53,7 +53,7 @@ def answer(
     root: str = "",
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """Data in the form that the client accepts; `root` names the element of unwrapped XML."""
+    """Return data in the form that the client accepts; `root` names unwrapped XML's element."""
     if wants_xml(request):
         text, kind = to_xml(data, root), "application/xml"
     else:
@@ -66,13 +66,13 @@ def answer(
 
 
 def wants_xml(request: web.Request) -> bool:
-    """XML only where it is asked for and JSON is not."""
+    """Return whether XML is asked for and JSON is not."""
     accept = request.headers.get("Accept", "")
     return "xml" in accept and "json" not in accept and "html" not in accept
 
 
 def to_xml(data: Mapping[str, Any], root: str = "") -> str:
-    """One element; lists repeat their name, as JAXB writes them."""
+    """Return one element; lists repeat their name, as JAXB writes them."""
     if not root:
         ((root, data),) = data.items()
     body = "".join(_element(name, value) for name, value in data.items())
@@ -91,7 +91,7 @@ def _element(name: str, value: object) -> str:
 
 
 def remote_exception(request: web.Request, status: int, message: str) -> web.Response:
-    """An error as Hadoop writes it."""
+    """Return an error as Hadoop writes it."""
     name, package = _NAMES.get(status, ("WebApplicationException", "javax.ws.rs"))
     data = {"exception": name, "message": message, "javaClassName": f"{package}.{name}"}
     return answer(request, {"RemoteException": data}, status)
@@ -99,7 +99,7 @@ def remote_exception(request: web.Request, status: int, message: str) -> web.Res
 
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every failure is one RemoteException; the pages read the same."""
+    """Answer every failure as one RemoteException; the pages read the same."""
     try:
         return await handler(request)
     except RestError as error:
@@ -121,7 +121,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def read_body(request: web.Request) -> dict[str, Any]:
-    """The JSON object of a writing request; a form of another site cannot send this type."""
+    """Return the JSON object of a writing request; a form of another site cannot send this type."""
     if request.content_type != "application/json":
         raise RestError(415, f"expected application/json, got {request.content_type}")
     try:

@@ -19,7 +19,7 @@ TASKS_MAX = 20_000  # tries of a stage's page: of more the newest
 
 
 def app_row(report: ApplicationReport) -> dict[str, Any]:
-    """An application as lists of them show it."""
+    """Return an application as lists of them show it."""
     return {
         "id": format_app(report.cluster_ts, report.app_id),
         "number": report.app_id,
@@ -43,14 +43,14 @@ def app_row(report: ApplicationReport) -> dict[str, Any]:
 
 @routes.get("/api/apps")
 async def apps(request: web.Request) -> web.Response:
-    """Every application, the newest first."""
+    """Answer every application, the newest first."""
     read = source(request)
     rows = [app_row(report) for report in reversed(await read.apps())]
     return answer(request, {"now_s": (await read.metrics()).now_s, "apps": rows}, root="apps")
 
 
 def span_row(span: Span, cluster_ts: int) -> list[Any]:
-    """A container as the pages read it: [stage, task, attempt, node, start, end, state, id]."""
+    """Return a container for the pages: [stage, task, attempt, node, start, end, state, id]."""
     return [
         span.stage, span.task, span.attempt, span.node,
         round(span.start_s, 3), round(span.end_s, 3), span.state,
@@ -59,7 +59,7 @@ def span_row(span: Span, cluster_ts: int) -> list[Any]:
 
 
 async def _spans(request: web.Request, report: ApplicationReport) -> tuple[list[Span], bool]:
-    """All that is known of an application's containers, and whether that is all there were."""
+    """Return what is known of an application's containers, and whether that is all of them."""
     names = [stage.name for stage in report.stages]
     history = request.app[HISTORY]
     reports = await source(request).containers(report.app_id)
@@ -105,7 +105,7 @@ def _stages(report: ApplicationReport, job: Job) -> list[dict[str, Any]]:
 
 @routes.get("/api/apps/{app}")
 async def app(request: web.Request) -> web.Response:
-    """One application: its stages, when its tasks ran, and why it is pending."""
+    """Answer one application: its stages, when its tasks ran, and why it is pending."""
     read, number = source(request), await app_of(request)
     report, job = await read.app(number), await read.job(number)
     spans, whole = await _spans(request, report)
@@ -133,7 +133,7 @@ async def app(request: web.Request) -> web.Response:
 
 
 def thinned(spans: Sequence[Span], most: int) -> Sequence[Span]:
-    """At most so many of the spans, evenly over their order."""
+    """Return at most `most` of the spans, evenly over their order."""
     if len(spans) <= most:
         return spans
     return [spans[i * len(spans) // most] for i in range(most)]
@@ -141,7 +141,7 @@ def thinned(spans: Sequence[Span], most: int) -> Sequence[Span]:
 
 @routes.get("/api/apps/{app}/stages/{stage}")
 async def stage(request: web.Request) -> web.Response:
-    """One stage, by its position from 0: every try of its tasks, and why it waits."""
+    """Answer one stage, by its position from 0: every try of its tasks, and why it waits."""
     read, number = source(request), await app_of(request)
     report, job = await read.app(number), await read.job(number)
     text = request.match_info["stage"]
@@ -177,7 +177,7 @@ def _try(span: Span, cluster_ts: int) -> list[Any]:
 
 @routes.get("/api/apps/{app}/plan")
 async def plan(request: web.Request) -> web.Response:
-    """The preferred schedule, where one can be drawn; its machines are numbers."""
+    """Answer the preferred schedule, where one can be drawn; its machines are numbers."""
     read, number = source(request), await app_of(request)
     job, plans = await read.job(number), request.app[PLANS]
     try:

@@ -25,7 +25,7 @@ DURATION_S = 10.0  # what is assumed of a command that says nothing; emulated ho
 
 @routes.post(BASE + "/apps/new-application")
 async def new_application(request: web.Request) -> web.Response:
-    """An id for a submission, and the largest container that any node can hold."""
+    """Answer an id for a submission, and the largest container that any node can hold."""
     read = source(request)
     number = await read.client.new_application()
     nodes = [report.capacity for report in await read.nodes() if report.state == "RUNNING"]
@@ -58,7 +58,7 @@ async def submit(request: web.Request) -> web.Response:
 
 
 def job_of(body: Mapping[str, Any], user: str = "") -> Job:
-    """The job of a submission: `weft-job` as it stands, else the command as its one task."""
+    """Return the job of a submission: `weft-job` as it stands, else the command as its one task."""
     if JOB_FIELD in body:
         table = body[JOB_FIELD]
         if not isinstance(table, dict):
@@ -100,7 +100,7 @@ def job_of(body: Mapping[str, Any], user: str = "") -> Job:
 
 
 def _lifetime(body: Mapping[str, Any]) -> float:
-    """`application-timeouts`, s: `{"entry": [{"key": "LIFETIME", "value": 3600}]}`; 0: none."""
+    """Return `application-timeouts`, s; 0: none. As `{"entry": [{"key": "LIFETIME", ...}]}`."""
     place = "application-timeouts"
     if place not in body:
         return 0.0
@@ -215,26 +215,26 @@ async def set_timeout(request: web.Request) -> web.Response:
 
 @routes.put(BASE + "/scheduler-conf")
 async def refuse_conf(request: web.Request) -> web.Response:
-    """Queues are settings of the Resource Manager's process."""
+    """Refuse: queues are settings of the Resource Manager's process."""
     raise RestError(400, "Configuration change only supported by MutableConfScheduler.")
 
 
 @routes.post(BASE + "/nodes/{node}/resource")
 async def refuse_resource(request: web.Request) -> web.Response:
-    """A node's capacity is what it registered with."""
+    """Refuse: a node's capacity is what it registered with."""
     await find_node(request, request.match_info["node"])
     raise RestError(400, "a node's capacity is what it registered with")
 
 
 @routes.post(BASE + "/containers/{container}/signal/{command}")
 async def refuse_signal(request: web.Request) -> web.Response:
-    """Containers end with their application."""
+    """Refuse: containers end with their application."""
     raise RestError(400, "containers take no signals; kill the application")
 
 
 @routes.post(BASE + "/reservation/{verb}")
 async def refuse_reservation(request: web.Request) -> web.Response:
-    """There is no reservation system."""
+    """Refuse: there is no reservation system."""
     raise RestError(400, "Reservation is not enabled.")
 
 
@@ -242,7 +242,7 @@ async def refuse_reservation(request: web.Request) -> web.Response:
 @routes.delete(BASE + "/delegation-token")
 @routes.post(BASE + "/delegation-token/expiration")
 async def refuse_token(request: web.Request) -> web.Response:
-    """As YARN answers without Kerberos."""
+    """Refuse, as YARN answers without Kerberos."""
     raise RestError(
         403, "Delegation token operations can only be carried out on a Kerberos channel"
     )

@@ -35,7 +35,7 @@ DESELECTED = {  # what `deSelects` may leave out, and the fields that go with it
 @routes.get(BASE + "/")
 @routes.get(BASE + "/info")
 async def info(request: web.Request) -> web.Response:
-    """The cluster's identity and state."""
+    """Answer the cluster's identity and state."""
     read = source(request)
     found = yarn.cluster_info(face(request), await read.metrics(), await read.manager())
     return answer(request, {"clusterInfo": found})
@@ -43,14 +43,14 @@ async def info(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/metrics")
 async def metrics(request: web.Request) -> web.Response:
-    """Counts over the whole cluster."""
+    """Answer counts over the whole cluster."""
     found = yarn.cluster_metrics(await source(request).metrics())
     return answer(request, {"clusterMetrics": found})
 
 
 @routes.get(BASE + "/scheduler")
 async def scheduler(request: web.Request) -> web.Response:
-    """The tree of queues."""
+    """Answer the tree of queues."""
     read = source(request)
     name = (await read.metrics()).scheduler
     found = yarn_queues.scheduler(await read.queues(), name, await read.apps())
@@ -59,7 +59,7 @@ async def scheduler(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/scheduler-conf")
 async def scheduler_conf(request: web.Request) -> web.Response:
-    """The queues' settings under the Capacity Scheduler's property names."""
+    """Answer the queues' settings under the Capacity Scheduler's property names."""
     rows: list[dict[str, str]] = []
 
     def walk(queue: Any, above: float) -> None:
@@ -114,7 +114,7 @@ Test = Callable[[ApplicationReport], bool]
 
 
 def _filters(request: web.Request) -> list[Test]:
-    """One test per query parameter that is there."""
+    """Return one test per query parameter that is there."""
     query, unix_ms = request.query, source(request).unix_ms
     tests: list[Test] = []
     states = _words(request, "states", yarn.APP_STATES, "application-state")
@@ -152,7 +152,7 @@ def _filters(request: web.Request) -> list[Test]:
 @routes.get(BASE + "/apps")
 @routes.get(BASE + "/apps/")
 async def apps(request: web.Request) -> web.Response:
-    """Every application that passes the filters, the newest `limit` of them.
+    """Answer every application that passes the filters, the newest `limit` of them.
 
     `before`, an application's id, asks for the page before: what was submitted before that one.
     """
@@ -182,7 +182,7 @@ async def apps(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/appstatistics")
 async def statistics(request: web.Request) -> web.Response:
-    """How many applications are in each state."""
+    """Answer how many applications are in each state."""
     states = _words(request, "states", yarn.APP_STATES, "application-state")
     kinds = _texts(request, "applicationTypes")
     if len(kinds) > 1:
@@ -201,7 +201,7 @@ async def statistics(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/apps/{app}")
 async def app(request: web.Request) -> web.Response:
-    """One application."""
+    """Answer one application."""
     read, number = source(request), await app_of(request)
     report, now_s = await read.app(number), (await read.metrics()).now_s
     found = yarn.app(face(request), report, now_s)
@@ -210,35 +210,35 @@ async def app(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/apps/{app}/state")
 async def state(request: web.Request) -> web.Response:
-    """An application's state."""
+    """Answer an application's state."""
     report = await source(request).app(await app_of(request))
     return answer(request, {"state": report.state}, root="appstate")
 
 
 @routes.get(BASE + "/apps/{app}/queue")
 async def queue(request: web.Request) -> web.Response:
-    """An application's queue."""
+    """Answer an application's queue."""
     report = await source(request).app(await app_of(request))
     return answer(request, {"queue": yarn.leaf(report.queue)}, root="appqueue")
 
 
 @routes.get(BASE + "/apps/{app}/priority")
 async def priority(request: web.Request) -> web.Response:
-    """An application's priority."""
+    """Answer an application's priority."""
     report = await source(request).app(await app_of(request))
     return answer(request, {"priority": report.priority}, root="applicationpriority")
 
 
 @routes.get(BASE + "/apps/{app}/timeouts")
 async def timeouts(request: web.Request) -> web.Response:
-    """Its time limits: how long it may last."""
+    """Answer an application's time limits: how long it may last."""
     report = await source(request).app(await app_of(request))
     return answer(request, {"timeouts": {"timeout": [yarn.timeout(face(request), report)]}})
 
 
 @routes.get(BASE + "/apps/{app}/timeouts/{kind}")
 async def one_timeout(request: web.Request) -> web.Response:
-    """One kind of time limit."""
+    """Answer one kind of time limit."""
     report = await source(request).app(await app_of(request))
     if request.match_info["kind"].upper() != "LIFETIME":
         raise RestError(400, f"Invalid timeout type {request.match_info['kind']}: only LIFETIME")
@@ -247,7 +247,7 @@ async def one_timeout(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/apps/{app}/appattempts")
 async def attempts(request: web.Request) -> web.Response:
-    """The attempts of an application."""
+    """Answer the attempts of an application."""
     read, number = source(request), await app_of(request)
     report = await read.app(number)
     found = yarn.attempts(face(request), report, await read.containers(number))
@@ -256,7 +256,7 @@ async def attempts(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/apps/{app}/appattempts/{attempt}")
 async def attempt(request: web.Request) -> web.Response:
-    """One attempt."""
+    """Answer one attempt."""
     read, wanted = source(request), await attempt_of(request)
     number = wanted >> ATTEMPT_BITS
     report = await read.app(number)
@@ -281,14 +281,14 @@ async def _containers(request: web.Request) -> list[tuple[int, dict[str, Any]]]:
 
 @routes.get(BASE + "/apps/{app}/appattempts/{attempt}/containers")
 async def containers(request: web.Request) -> web.Response:
-    """The containers of an attempt, running and lately ended."""
+    """Answer the containers of an attempt, running and lately ended."""
     rows = [data for _, data in await _containers(request)]
     return answer(request, {"containers": {"container": rows}})
 
 
 @routes.get(BASE + "/apps/{app}/appattempts/{attempt}/containers/{container}")
 async def container(request: web.Request) -> web.Response:
-    """One container."""
+    """Answer one container."""
     wanted = await container_of(request)
     for number, data in await _containers(request):
         if number == wanted:
@@ -302,7 +302,7 @@ async def container(request: web.Request) -> web.Response:
 @routes.get(BASE + "/nodes")
 @routes.get(BASE + "/nodes/")
 async def nodes(request: web.Request) -> web.Response:
-    """The nodes in the given states; none given: as in YARN, those that are not gone."""
+    """Answer the nodes in the given states; none given: as in YARN, those that are not gone."""
     states = _words(request, "states", yarn.NODE_STATES + yarn.APP_STATES, "node-state")
     states |= _words(request, "state", yarn.NODE_STATES, "node-state")
     healthy, own = request.query.get("healthy", "").lower(), face(request)
@@ -318,7 +318,7 @@ async def nodes(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/nodes/{node}")
 async def node(request: web.Request) -> web.Response:
-    """One node."""
+    """Answer one node."""
     found = await find_node(request, request.match_info["node"])
     return answer(request, {"node": yarn.node(face(request), found)})
 
@@ -328,7 +328,7 @@ async def node(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/scheduler/activities")
 async def activities(request: web.Request) -> web.Response:
-    """Of one node's scheduling nothing is kept here; `app-activities` says why a stage waits."""
+    """Answer that no activity is kept by node; `app-activities` says why a stage waits."""
     now_ms = source(request).unix_ms((await source(request).metrics()).now_s)
     found = {"diagnostic": "No scheduling activity is kept by node", "timestamp": now_ms}
     return answer(request, {"activities": found | {"nodeId": request.query.get("nodeId", "ANY")}})
@@ -336,7 +336,7 @@ async def activities(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/scheduler/app-activities/{app}")
 async def app_activities(request: web.Request) -> web.Response:
-    """Why each stage of an application is pending, by reason, as YARN groups by diagnostic."""
+    """Answer why each stage of an application is pending, by reason, as YARN groups them."""
     read, number = source(request), await app_of(request)
     explained = await read.explain(number)
     rows = [
@@ -364,5 +364,5 @@ async def app_activities(request: web.Request) -> web.Response:
 
 @routes.get(BASE + "/reservation/list")
 async def reservations(request: web.Request) -> web.Response:
-    """There are none."""
+    """Answer that there are none."""
     return answer(request, {"reservations": []}, root="reservationListInfo")

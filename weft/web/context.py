@@ -35,18 +35,18 @@ _CONTAINER = re.compile(r"container_(?:e\d+_)?(\d+)_(\d+)_(\d+)_(\d+)")
 
 
 def source(request: web.Request) -> Source:
-    """The reads of the Resource Manager, in the name of whoever asks."""
+    """Return the reads of the Resource Manager, in the name of whoever asks."""
     found: Source = request.get(VISITOR) or request.app[SOURCE]
     return found
 
 
 def face(request: web.Request) -> Face:
-    """The clock and this server's address as the client wrote it."""
+    """Return the clock and this server's address as the client wrote it."""
     return Face(source(request), f"{request.scheme}://{request.host}")
 
 
 async def app_of(request: web.Request) -> AppId:
-    """The application that the path names; 404 for one of another cluster."""
+    """Return the application that the path names; 404 for one of another cluster."""
     return await parse_app(request, request.match_info["app"])
 
 
@@ -63,7 +63,7 @@ async def parse_app(request: web.Request, text: str) -> AppId:
 
 
 async def attempt_of(request: web.Request) -> AttemptId:
-    """The attempt that the path names, by its whole id or its number."""
+    """Return the attempt that the path names, by its whole id or its number."""
     app, text = await app_of(request), request.match_info["attempt"]
     if text.isascii() and text.isdigit() and 0 < int(text) < 1 << ATTEMPT_BITS:
         return attempt_id(app, int(text))
@@ -77,7 +77,7 @@ async def attempt_of(request: web.Request) -> AttemptId:
 
 
 async def container_of(request: web.Request) -> ContainerId:
-    """The container that the path names."""
+    """Return the container that the path names."""
     text = request.match_info["container"]
     match = _CONTAINER.fullmatch(text)
     if match is None:
@@ -96,7 +96,7 @@ async def _same_cluster(request: web.Request, cluster_ts: int, problem: str) -> 
 
 
 async def find_node(request: web.Request, text: str) -> NodeReport:
-    """A node by its name, with or without a port; 404 where there is none."""
+    """Return a node by its name, with or without a port; 404 where there is none."""
     reports = {report.node_id: report for report in await source(request).nodes()}
     found = reports.get(text) or reports.get(text.rpartition(":")[0])
     if found is None:

@@ -42,7 +42,7 @@ async def watch(history: History, client: AsyncClient) -> None:
 
 
 async def _adopt(history: History, client: AsyncClient) -> None:
-    """What runs already, and what the manager still knows of it."""
+    """Learn what runs already, and what the manager still knows of it."""
     for report in await client.applications(LIVE):
         try:
             stages = (await client.application(report.app_id)).stages

@@ -46,7 +46,7 @@ class Track:
     dropped: int = 0  # spans that were too many to keep
 
     def is_whole(self, submitted_s: float) -> bool:
-        """Whether every container of the application since its submission is here."""
+        """Return whether every container of the application since its submission is here."""
         return self.since_s <= submitted_s + _SAME_S and self.lost_at_s < 0 and not self.dropped
 
 
@@ -72,7 +72,7 @@ class History:
     # -- facts -------------------------------------------------------------------------------------
 
     def belong(self, cluster_ts: int) -> None:
-        """What follows is of this cluster; of another one than before: forget all else."""
+        """Take the cluster that facts are of; of another one than before, forget all else."""
         if cluster_ts == self.cluster_ts:
             return
         if self.cluster_ts:
@@ -118,7 +118,7 @@ class History:
         self.version += 1
 
     def miss(self) -> None:
-        """Facts were lost: of applications with open containers not all is known any more."""
+        """Note that facts were lost: applications with open containers are known in part."""
         for app, track in self.tracks.items():
             track.lost_at_s = self.now_s
             self.touched.add(app)
@@ -173,7 +173,7 @@ class History:
     # -- what the manager reports ------------------------------------------------------------------
 
     def in_doubt(self) -> list[AppId]:
-        """Applications with containers that may have ended while facts were missed."""
+        """Return applications with containers that may have ended while facts were missed."""
         return [
             app
             for app, track in self.tracks.items()
@@ -207,7 +207,7 @@ class History:
     def spans(
         self, app: AppId, reports: Iterable[ContainerReport], stages: Sequence[str]
     ) -> list[Span]:
-        """What was seen of an application's containers, and what its manager still knows."""
+        """Return what was seen of an application's containers, and what its manager still knows."""
         position = {name: number for number, name in enumerate(stages)}
         track = self.tracks.get(app)
         found: dict[ContainerId, Span] = dict(track.spans) if track is not None else {}

@@ -39,7 +39,7 @@ async def _node(request: web.Request) -> NodeReport:
 
 
 async def _held(request: web.Request, node: NodeReport, only: AppId = 0) -> list[Found]:
-    """The live applications with containers on a node."""
+    """Return the live applications with containers on a node."""
     read, gate = source(request), asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def ask(report: ApplicationReport) -> Found:
@@ -54,7 +54,7 @@ async def _held(request: web.Request, node: NodeReport, only: AppId = 0) -> list
 
 
 async def info(request: web.Request) -> web.Response:
-    """The node's identity, size and health."""
+    """Answer the node's identity, size and health."""
     report = await _node(request)
     data = {
         "id": yarn.node_key(report),
@@ -91,7 +91,7 @@ def _app(found: Found) -> dict[str, Any]:
 
 
 async def apps(request: web.Request) -> web.Response:
-    """The applications that hold containers on the node."""
+    """Answer the applications that hold containers on the node."""
     state, user = request.query.get("state", "").upper(), request.query.get("user")
     if state and state not in APP_STATES:
         listed = " ".join(APP_STATES)
@@ -102,7 +102,7 @@ async def apps(request: web.Request) -> web.Response:
 
 
 async def app(request: web.Request) -> web.Response:
-    """One application on the node."""
+    """Answer one application on the node."""
     number, node = await app_of(request), await _node(request)
     report = await source(request).app(number)
     held = await _held(request, node, number)
@@ -133,7 +133,7 @@ async def _container(request: web.Request, found: Found, one: ContainerReport) -
 
 
 async def containers(request: web.Request) -> web.Response:
-    """The containers that the node holds."""
+    """Answer the containers that the node holds."""
     held = await _held(request, await _node(request))
     rows = [await _container(request, found, one) for found in held for one in found[1]]
     return answer(request, {"containers": {"container": rows}})
@@ -149,23 +149,23 @@ async def _find(request: web.Request, wanted: int) -> tuple[ApplicationReport, C
 
 
 async def container(request: web.Request) -> web.Response:
-    """One container, wherever it is: its id says enough."""
+    """Answer one container, wherever it is: its id says enough."""
     report, one = await _find(request, await container_of(request))
     return answer(request, {"container": await _container(request, (report, [one]), one)})
 
 
 async def auxiliary(request: web.Request) -> web.Response:
-    """There are none."""
+    """Answer that there are none."""
     return answer(request, {"services": []}, root="services")
 
 
 async def refuse_auxiliary(request: web.Request) -> web.Response:
-    """Services beside the node manager are not its business here."""
+    """Refuse: services beside the node manager are not its business here."""
     raise RestError(400, "Auxiliary services manager is not enabled")
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
-    """What a container's command wrote, both streams after one another or the one of the path."""
+    """Answer what a container's command wrote: both streams in turn, or the one of the path."""
     from weft.wire.client import read_log
 
     _, one = await _find(request, await container_of(request))
@@ -187,7 +187,7 @@ async def logs(request: web.Request) -> web.StreamResponse:
 
 
 async def to_page(request: web.Request) -> web.Response:
-    """What YARN calls a node's HTTP address opens its page."""
+    """Redirect from what YARN calls a node's HTTP address to its page."""
     raise web.HTTPFound(f"/cluster/nodes?q={request.match_info['node']}")
 
 
@@ -205,7 +205,7 @@ _READS: dict[str, Handler] = {
 
 
 def routes() -> list[web.RouteDef]:
-    """Every path twice: for the node of the settings, and for the one that the path names."""
+    """Return every path twice: for the settings' node, and for the one that the path names."""
     found = []
     for base in ("/ws/v1/node", "/node/{node}/ws/v1/node"):
         found += [web.get(base + path, handler) for path, handler in _READS.items()]

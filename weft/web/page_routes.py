@@ -30,14 +30,14 @@ PAGE = re.compile(r"(apps|nodes|queues|scheduler|app/[^/]+(/stage/\d+)?|node/[^/
 
 @routes.get("/")
 async def home(request: web.Request) -> web.Response:
-    """YARN's front page is /cluster; of a run that is played it is the player."""
+    """Redirect to YARN's front page, /cluster; of a run that is played to the player."""
     raise web.HTTPFound("/cluster/play" if request.app[PLAYED] else "/cluster")
 
 
 @routes.get("/cluster")
 @routes.get("/cluster/{page:.*}")
 async def page(request: web.Request) -> web.StreamResponse:
-    """The one document; its script shows what the path names, or that it names nothing."""
+    """Answer the one document; its script shows what the path names, or that it names nothing."""
     name, played = request.match_info.get("page", ""), request.app[PLAYED]
     known = PAGE.fullmatch(name) is not None or (played and name == "play")
     headers, status = {"Cache-Control": "no-cache"}, 200 if known else 404
@@ -49,7 +49,7 @@ async def page(request: web.Request) -> web.StreamResponse:
 
 @cache
 def _played_document() -> str:
-    """The document of a player: its script finds out by the mark that it has one."""
+    """Return the document of a player: its script finds out by the mark that it has one."""
     text = (STATIC / "index.html").read_text("utf-8")
     style = '<link rel="stylesheet" href="/static/play.css">\n</head>'
     return text.replace("<html ", "<html data-played ", 1).replace("</head>", style, 1)
@@ -63,13 +63,13 @@ def _ring(request: web.Request) -> int:
 
 
 def _rings(request: web.Request) -> list[float]:
-    """How far each ring of samples reaches back, s on the cluster's clock."""
+    """Return how far each ring of samples reaches back, s on the cluster's clock."""
     return [ring.span_s * source(request).time_scale for ring in RINGS]
 
 
 @routes.get("/api/overview")
 async def overview(request: web.Request) -> web.Response:
-    """Counts, the queues, and how full the cluster was lately."""
+    """Answer counts, the queues, and how full the cluster was lately."""
     read, history = source(request), request.app[HISTORY]
     metrics, root = await read.metrics(), await read.queues()
     data = {
@@ -111,7 +111,7 @@ def _node_row(report: NodeReport, types: Sequence[str]) -> list[Any]:
 
 @routes.get("/api/nodes")
 async def nodes(request: web.Request) -> web.Response:
-    """Every node, in short rows: there may be thousands."""
+    """Answer every node, in short rows: there may be thousands."""
     read = source(request)
     reports = await read.nodes()
     types = list(dict.fromkeys(name for r in reports for name in r.capacity))
@@ -122,7 +122,7 @@ async def nodes(request: web.Request) -> web.Response:
 
 @routes.get("/api/nodes/{node}")
 async def node(request: web.Request) -> web.Response:
-    """What runs on one node now, as far as it was watched; the masters are asked for."""
+    """Answer what runs on one node now, as far as it was watched; the masters are asked for."""
     found, read = await find_node(request, request.match_info["node"]), source(request)
     history = request.app[HISTORY]
     names = {r.app_id: r for r in await read.apps()}
@@ -198,7 +198,7 @@ def _queue(report: QueueReport) -> dict[str, Any]:
 
 @routes.get("/api/queues")
 async def queues(request: web.Request) -> web.Response:
-    """The tree of queues with shares and deficits."""
+    """Answer the tree of queues with shares and deficits."""
     read = source(request)
     metrics = await read.metrics()
     data = {
@@ -217,7 +217,7 @@ async def queues(request: web.Request) -> web.Response:
 
 @routes.get("/api/live")
 async def live(request: web.Request) -> web.StreamResponse:
-    """Server-sent events: that something changed, so that pages read anew only then."""
+    """Send server-sent events that something changed, so that pages read anew only then."""
     history = request.app[HISTORY]
     if request.app[LISTENERS]["count"] >= LISTENERS_MAX:
         raise RestError(503, "too many pages are open")

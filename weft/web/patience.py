@@ -33,7 +33,7 @@ class PatientRunner(web.AppRunner):
 
     @property
     def server(self) -> Any:
-        """What makes the protocol of each connection."""
+        """Server that makes the protocol of each connection."""
         made = super().server
         return None if made is None else self._watched(made)
 

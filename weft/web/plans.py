@@ -36,7 +36,7 @@ class Plans:
         self._one = asyncio.Lock()
 
     async def draw(self, app: AppId, job: Job, nodes: Iterable[NodeReport]) -> dict[str, Any]:
-        """The schedule of a job on the nodes that run; raises WeftError saying why not."""
+        """Return the schedule of a job on the nodes that run; raises WeftError saying why not."""
         if app not in self._drawn:
             if len(self._drawn) >= KEPT_MAX:
                 self._drawn.pop(next(iter(self._drawn))).cancel()
@@ -48,7 +48,7 @@ class Plans:
             raise
 
     def forget(self) -> None:
-        """The cluster is another one: its applications have the old ones' numbers."""
+        """Forget all: another cluster's applications have the old ones' numbers."""
         for task in self._drawn.values():
             task.cancel()
         self._drawn.clear()

@@ -28,19 +28,19 @@ routes = web.RouteTableDef()
 
 @routes.get("/proxy/{app}")
 async def without_slash(request: web.Request) -> web.Response:
-    """Links of the page are relative to its folder."""
+    """Redirect to the folder, as links of the page are relative to it."""
     raise web.HTTPFound(f"/proxy/{request.match_info['app']}/")
 
 
 @routes.get("/proxy/redirect/{app}/{tail:.*}")
 async def redirected(request: web.Request) -> web.Response:
-    """Where a master sends a browser that came to it directly."""
+    """Return where a master sends a browser that came to it directly."""
     raise web.HTTPFound(f"/proxy/{request.match_info['app']}/{request.match_info['tail']}")
 
 
 @routes.get("/proxy/{app}/{tail:.*}")
 async def page(request: web.Request) -> web.StreamResponse:
-    """One page of the master, links that lead to it turned back to here."""
+    """Answer one page of the master, links that lead to it turned back to here."""
     report = await source(request).app(await app_of(request))
     base = report.tracking_url
     if not base:

@@ -18,7 +18,7 @@ class Ring:
 
     @property
     def span_s(self) -> float:
-        """How far it reaches back, s on the wall clock."""
+        """Span that it reaches back, s on the wall clock."""
         return self.every * self.size * SAMPLE_S
 
 
@@ -47,7 +47,7 @@ class Series:
             self._rings[ring].append(sample)
 
     def samples(self, ring: int = 0) -> Sequence[Sample]:
-        """A ring's samples, oldest first, and the newest of all at the end."""
+        """Return a ring's samples, oldest first, and the newest of all at the end."""
         found = list(self._rings[min(max(ring, 0), len(RINGS) - 1)])
         newest = self.newest
         if newest is not None and (not found or found[-1] is not newest):
@@ -60,7 +60,7 @@ class Series:
         return self._rings[0][-1] if self._rings[0] else None
 
     def oldest_s(self) -> Iterator[tuple[int, float]]:
-        """For each ring the time of its oldest sample: what a file may forget is older."""
+        """Yield for each ring the time of its oldest sample: what a file may forget is older."""
         for number, ring in enumerate(self._rings):
             if ring:
                 yield number, ring[0]["now_s"]

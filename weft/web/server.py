@@ -51,7 +51,7 @@ HEADERS = {
 def make_app(
     settings: WebSettings, client: AsyncClient, *, played: bool = False
 ) -> web.Application:
-    """Every route over one client; what follows the manager starts with the application.
+    """Return every route over one client; what follows the manager starts with the application.
 
     `played`: the client tells of a run that is over; who plays it feeds the history himself.
     """
@@ -110,7 +110,7 @@ async def _following(app: web.Application) -> AsyncIterator[None]:
 
 @web.middleware
 async def headers(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Nothing from elsewhere runs in the pages, and nobody frames them."""
+    """Add headers: nothing from elsewhere runs in the pages, and nobody frames them."""
     response = await handler(request)
     if not response.prepared:
         response.headers.update(HEADERS)
@@ -121,7 +121,7 @@ async def headers(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @web.middleware
 async def own_host(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A name that somebody else owns may lead here (DNS rebinding): their page asks then."""
+    """Refuse a Host that is not ours: somebody else's name may lead here (DNS rebinding)."""
     if not is_ours(request.headers.get("Host", ""), request.app[SETTINGS]):
         text = f"{request.host} is no name of this server: --allowed-hosts adds one"
         return remote_exception(request, 421, text)
@@ -129,7 +129,7 @@ async def own_host(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 def is_ours(host: str, settings: WebSettings) -> bool:
-    """Whether a request's Host is an address, or a name that these pages go by."""
+    """Return whether a request's Host is an address, or a name that these pages go by."""
     name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
     known = {*settings.allowed_hosts, settings.host, socket.gethostname().lower()}
     if not host or "*" in known or name in known or is_loopback(name):
@@ -143,7 +143,7 @@ def is_ours(host: str, settings: WebSettings) -> bool:
 
 @web.middleware
 async def own_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A page of another site may not change anything through its visitor's browser."""
+    """Refuse changes that a page of another site makes through its visitor's browser."""
     origin = request.headers.get("Origin")
     if request.method not in READS and origin and urlsplit(origin).netloc != request.host:
         return remote_exception(request, 403, f"a page of {origin} may not do this")

@@ -36,15 +36,15 @@ class Source:
         self._jobs: dict[AppId, Job] = {}
 
     def unix_ms(self, now_s: float) -> int:
-        """A time on the cluster's clock in ms since the epoch; 0 stays 0: not yet."""
+        """Return a time on the cluster's clock in ms since the epoch; 0 stays 0: not yet."""
         return round((self.epoch_s + now_s / self.time_scale) * 1000) if now_s else 0
 
     def cluster_s(self, unix_s: float) -> float:
-        """A time since the epoch on the cluster's clock, s."""
+        """Return a time since the epoch on the cluster's clock, s."""
         return (unix_s - self.epoch_s) * self.time_scale
 
     def wall_ms(self, duration_s: float) -> int:
-        """How long a duration of the cluster lasts on the wall clock, ms."""
+        """Return how long a duration of the cluster lasts on the wall clock, ms."""
         return round(max(0.0, duration_s) / self.time_scale * 1000)
 
     async def _read(self, key: tuple[Any, ...], fetch: Callable[[], Awaitable[T]]) -> T:
@@ -65,51 +65,51 @@ class Source:
                 del self._kept[key]
 
     def forget(self) -> None:
-        """After a change: what is read next is read anew."""
+        """Forget what was read, after a change."""
         for key, (_, task) in list(self._kept.items()):
             if task.done():
                 _failed(task)
                 del self._kept[key]
 
     def forget_jobs(self) -> None:
-        """The cluster is another one: its applications have the old ones' numbers."""
+        """Forget all jobs: another cluster's applications have the old ones' numbers."""
         self._jobs.clear()
         self.forget()
 
     async def metrics(self) -> ClusterMetrics:
-        """Counts over the whole cluster."""
+        """Return counts over the whole cluster."""
         return await self._read(("metrics",), self.client.metrics)
 
     async def manager(self) -> ManagerReport:
-        """How the Resource Manager that answers stands to others."""
+        """Return how the Resource Manager that answers stands to others."""
         return await self._read(("manager",), self.client.manager)
 
     async def nodes(self) -> tuple[NodeReport, ...]:
-        """All nodes."""
+        """Return all nodes."""
         return await self._read(("nodes",), self.client.nodes)
 
     async def queues(self) -> QueueReport:
-        """The tree of queues."""
+        """Return the tree of queues."""
         return await self._read(("queues",), self.client.queues)
 
     async def apps(self) -> tuple[ApplicationReport, ...]:
-        """All applications, oldest first."""
+        """Return all applications, oldest first."""
         return await self._read(("apps",), self.client.applications)
 
     async def app(self, app: AppId) -> ApplicationReport:
-        """One application with its stages."""
+        """Return one application with its stages."""
         return await self._read(("app", app), lambda: self.client.application(app))
 
     async def explain(self, app: AppId) -> Explanation:
-        """Why each pending stage of an application is pending."""
+        """Return why each pending stage of an application is pending."""
         return await self._read(("explain", app), lambda: self.client.explain(app))
 
     async def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """Containers of an application, running and lately ended."""
+        """Return containers of an application, running and lately ended."""
         return await self._read(("containers", app), lambda: self.client.containers(app))
 
     async def job(self, app: AppId) -> Job:
-        """The job of an application."""
+        """Return the job of an application."""
         if app not in self._jobs:
             job = await self._read(("job", app), lambda: self.client.job(app))
             if len(self._jobs) >= JOBS_MAX:
@@ -119,5 +119,5 @@ class Source:
 
 
 def _failed(task: asyncio.Task[Any]) -> bool:
-    """Whether a read failed; asking also marks its error as seen."""
+    """Return whether a read failed; asking also marks its error as seen."""
     return task.cancelled() or task.exception() is not None

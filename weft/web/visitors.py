@@ -39,7 +39,7 @@ async def known(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _shown(request: web.Request) -> tuple[str, str] | None:
-    """(user, token) of a visitor: one of them is empty, both for an operator; None: a stranger."""
+    """Return (user, token) of a visitor: one is empty, both for an operator; None: a stranger."""
     transport = request.transport
     peer: dict[str, Any] = (transport.get_extra_info("peercert") if transport else None) or {}
     for kind, value in peer.get("subjectAltName", ()):
@@ -53,7 +53,7 @@ def _shown(request: web.Request) -> tuple[str, str] | None:
 
 
 def token_of(header: str) -> str:
-    """The token in an Authorization header, as a bearer's or as the password of any name."""
+    """Return the token in an Authorization header, as a bearer's or as the password of any name."""
     scheme, _, value = header.partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()
@@ -81,7 +81,7 @@ async def _source(app: web.Application, who: tuple[str, str]) -> Source:
 
 
 def forget(app: web.Application) -> None:
-    """The cluster is another one."""
+    """Forget all: the cluster is another one."""
     for one in app[SOURCES].values():
         one.forget_jobs()
 

@@ -63,17 +63,17 @@ class Face:
 
 
 def memory(amounts: Mapping[str, float]) -> int:
-    """MB of memory."""
+    """Return MB of memory."""
     return round(amounts.get("memory_mb", 0.0))
 
 
 def cores(amounts: Mapping[str, float]) -> int:
-    """Whole virtual cores: YARN knows no parts of one."""
+    """Return whole virtual cores: YARN knows no parts of one."""
     return round(amounts.get("vcores", 0.0))
 
 
 def resource(amounts: Mapping[str, float]) -> Data:
-    """A resource object; other resources by YARN's `resourceInformations`."""
+    """Return a resource object; other resources by YARN's `resourceInformations`."""
     units = {"memory_mb": "Mi"}
     listed = [
         {
@@ -92,7 +92,7 @@ def resource(amounts: Mapping[str, float]) -> Data:
 
 
 def text_of(amounts: Mapping[str, float]) -> str:
-    """`<memory:1024, vCores:1>`."""
+    """Return `<memory:1024, vCores:1>`."""
     return f"<memory:{memory(amounts)}, vCores:{cores(amounts)}>"
 
 
@@ -101,7 +101,7 @@ HA_STATES = {"SUSPENDED": "STANDBY"}
 
 
 def cluster_info(face: Face, metrics: ClusterMetrics, manager: ManagerReport) -> Data:
-    """The `clusterInfo` object: of the manager that leads, whoever was asked for it."""
+    """Return the `clusterInfo` object of the manager that leads, whoever was asked for it."""
     shared = manager.standing != "ALONE"
     connection = "CONNECTED" if manager.standing != "SUSPENDED" else "DISCONNECTED"
     return {
@@ -123,7 +123,7 @@ def cluster_info(face: Face, metrics: ClusterMetrics, manager: ManagerReport) ->
 
 
 def cluster_metrics(metrics: ClusterMetrics) -> Data:
-    """The `clusterMetrics` object."""
+    """Return the `clusterMetrics` object."""
     apps, nodes = metrics.apps, metrics.nodes
     total, held = metrics.capacity, metrics.allocated
     free = {name: max(0.0, amount - held.get(name, 0.0)) for name, amount in total.items()}
@@ -159,12 +159,12 @@ def cluster_metrics(metrics: ClusterMetrics) -> Data:
 
 
 def node_key(report: NodeReport) -> str:
-    """YARN's node id: the host's name and its service's port."""
+    """Return YARN's node id: the host's name and its service's port."""
     return f"{report.node_id}:{report.address.rpartition(':')[2] or 0}"
 
 
 def node(face: Face, report: NodeReport) -> Data:
-    """A `node` object."""
+    """Return a `node` object."""
     healthy = report.state in ("RUNNING", "DECOMMISSIONING")
     free = {n: max(0.0, a - report.allocated.get(n, 0.0)) for n, a in report.capacity.items()}
     data: Data = {
@@ -196,7 +196,7 @@ def node(face: Face, report: NodeReport) -> Data:
 
 
 def app(face: Face, report: ApplicationReport, now_s: float) -> Data:
-    """An `app` object; what it held over time is counted in seconds of the wall clock."""
+    """Return an `app` object; what it held over time is counted in seconds of the wall clock."""
     source, number = face.source, format_app(report.cluster_ts, report.app_id)
     ended = report.state in ENDED
     end_s = report.finished_s if ended else now_s
@@ -248,7 +248,7 @@ def app(face: Face, report: ApplicationReport, now_s: float) -> Data:
 
 
 def timeout(face: Face, report: ApplicationReport) -> Data:
-    """A `timeout` object: when an application is killed, done or not."""
+    """Return a `timeout` object: when an application is killed, done or not."""
     if not report.expires_s:
         return {"type": "LIFETIME", "expiryTime": "UNLIMITED", "remainingTimeInSeconds": -1}
     at_ms = face.source.unix_ms(report.expires_s)
@@ -261,14 +261,14 @@ def timeout(face: Face, report: ApplicationReport) -> Data:
 
 
 def leaf(path: str) -> str:
-    """A queue's own name: leaf queues are unique by it."""
+    """Return a queue's own name: leaf queues are unique by it."""
     return path.rpartition(".")[2]
 
 
 def attempts(
     face: Face, report: ApplicationReport, containers: Sequence[ContainerReport]
 ) -> list[Data]:
-    """`appAttempt` objects, the first first; only the newest's place is known for sure."""
+    """Return `appAttempt` objects, the first first; only the newest's place is known for sure."""
     masters = {c.container_id >> CONTAINER_BITS: c for c in containers if not c.stage}
     found = []
     for number in range(1, number_of_attempt(report.attempt_id) + 1 if report.attempt_id else 1):
@@ -312,7 +312,7 @@ def _attempt_state(report: ApplicationReport) -> str:
 def container(
     face: Face, report: ContainerReport, cluster_ts: int, user: str, job: Job, now_s: float
 ) -> Data:
-    """A `container` object of an attempt; its size is its stage's demand."""
+    """Return a `container` object of an attempt; its size is its stage's demand."""
     source, number = face.source, format_container(cluster_ts, report.container_id)
     known = {stage.name: stage for stage in job.stages}
     stage = known.get(report.stage)
@@ -344,7 +344,7 @@ def container(
 
 
 def exit_status(report: ContainerReport) -> int:
-    """YARN's numbers: -1000 not yet, 0 right, -100 ended by the framework; else the command's."""
+    """Return YARN's numbers: -1000 not yet, 0 right, -100 the framework's; else the command's."""
     if not report.finished_s:
         return -1000
     if report.state == "SUCCEEDED":

@@ -10,7 +10,7 @@ SCHEDULERS = {"fair": "fairScheduler", "fifo": "fifoScheduler"}
 
 
 def scheduler(root: QueueReport, name: str, apps: Sequence[ApplicationReport]) -> Data:
-    """The `schedulerInfo` object: the root, and `queues` below every queue but the leaves."""
+    """Return the `schedulerInfo` object: the root, and `queues` below all but the leaves."""
     alive: dict[str, list[ApplicationReport]] = {}
     for report in apps:
         if report.state not in ENDED:

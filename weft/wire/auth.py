@@ -36,12 +36,12 @@ class Peer:
     user: str = field(default="")  # for whom it calls
 
     def has(self, role: Role) -> bool:
-        """Whether its certificate says this role."""
+        """Return whether its certificate says this role."""
         return any(own is role for own, _ in self.roles)
 
     @property
     def caller(self) -> Caller:
-        """As the Resource Manager's core sees a client."""
+        """Client as the Resource Manager's core sees it."""
         if not self.known:
             return TRUSTED
         if self.has(Role.GATEWAY) and self.user:
@@ -56,7 +56,7 @@ class Peer:
         return self.known and not (self.has(Role.ADMIN) or self.has(Role.GATEWAY))
 
     def may_be(self, node: NodeId) -> bool:
-        """Whether it may speak for this node."""
+        """Return whether it may speak for this node."""
         if not self.known:
             return True
         return any(role is Role.NODE and name in (node, ANY_NODE) for role, name in self.roles)
@@ -72,7 +72,7 @@ _peer: ContextVar[Peer] = ContextVar("peer", default=ANYBODY)
 
 
 def peer() -> Peer:
-    """Who made the call that this task serves."""
+    """Return who made the call that this task serves."""
     return _peer.get()
 
 
@@ -83,7 +83,7 @@ def _roles(names: tuple[bytes, ...]) -> tuple[tuple[Role, str], ...]:
 
 
 def peer_of(context: Any, *, known: bool, users: UserOf | None = None) -> Peer:
-    """Who is at the other end; `known`: the transport made it show a certificate.
+    """Return who is at the other end; `known`: the transport made it show a certificate.
 
     `users` says whose a user's token is. Raises InputError for a token that is not true.
     """

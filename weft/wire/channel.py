@@ -74,7 +74,7 @@ _IN_WORDS = {
 
 
 def dial(address: str, *, watchful: bool = False) -> grpc.aio.Channel:
-    """A channel to host:port, by TLS where this process has an identity for it.
+    """Return a channel to host:port, by TLS where this process has an identity for it.
 
     Nothing is sent before the first call. `watchful`: a peer that is silent is soon left.
     """
@@ -103,7 +103,7 @@ class Dialled(Generic[Stub]):
 
     @property
     def stub(self) -> Stub:
-        """What to make the next call by; calls under way go on for a while."""
+        """Stub to make the next call by; calls under way go on for a while."""
         identity = tls.current() if self._identity is not None and self._identity.files else None
         if identity is not None and identity.files and identity != self._identity:
             self._identity = identity
@@ -134,7 +134,7 @@ class Dialled(Generic[Stub]):
         self._anew(LEFT_S)
 
     def backoffs(self) -> Iterator[float]:
-        """Waits between tries, s; short ones where another address may serve any moment."""
+        """Return waits between tries, s; short ones where another address may serve any moment."""
         return backoffs(SEARCH_S_MAX if self.several else BACKOFF_S_MAX)
 
     def _dial(self) -> grpc.aio.Channel:
@@ -155,7 +155,7 @@ class Dialled(Generic[Stub]):
 
 
 def backoffs(most_s: float = BACKOFF_S_MAX) -> Iterator[float]:
-    """Waits between tries, s: exponential, with full jitter so that peers do not come at once."""
+    """Yield waits between tries, s: exponential, with full jitter so that peers spread."""
     wait_s = BACKOFF_S
     while True:
         yield wait_s * random.uniform(0.5, 1.0)
@@ -183,7 +183,7 @@ _HUNG_UP_TLS = "it hung up: does its authority know our certificate (--tls-cert)
 
 
 def _handshake_of(details: str) -> str:
-    """What went wrong between the connection and the first call; empty: something else."""
+    """Return what went wrong between the connection and the first call; empty: something else."""
     for said, means in _HANDSHAKES.items():
         if said in details:
             return means
@@ -193,7 +193,7 @@ def _handshake_of(details: str) -> str:
 
 
 def reason_of(error: grpc.RpcError) -> str:
-    """Why a peer was not reached, in few words."""
+    """Return why a peer was not reached, in few words."""
     details = str(getattr(error, "details", lambda: "")() or "")
     if handshake := _handshake_of(details.lower()):
         return handshake
@@ -211,7 +211,7 @@ def reason_of(error: grpc.RpcError) -> str:
 
 
 def unreachable(who: str, address: str, error: grpc.RpcError) -> WeftError:
-    """The error for a peer that is not there."""
+    """Return the error for a peer that is not there."""
     return WeftError(f"no {who} at {address}: {reason_of(error)}")
 
 
@@ -225,7 +225,7 @@ async def call(
     metadata: tuple[tuple[str, str], ...] = (),
     turn: Callable[[str], Any] | None = None,
 ) -> Any:
-    """One unary call, safe to repeat; an unavailable peer is tried again for `patience_s`.
+    """Make a unary call, safe to repeat; an unavailable peer is tried again for `patience_s`.
 
     `turn` goes on to another address (to the one that it is told of, if that is one) and gives the
     method to call there; without it there is but one.
@@ -254,12 +254,12 @@ async def call(
 
 
 def leader_of(error: grpc.RpcError) -> str:
-    """The host:port of the one who leads, as a standby named it; empty: it named none."""
+    """Return the host:port of the leader, as a standby named it; empty: it named none."""
     metadata = getattr(error, "trailing_metadata", lambda: ())() or ()
     found = next((value for key, value in metadata if key == LEADER_KEY), b"")
     return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
 
 
 def _chosen(error: grpc.aio.AioRpcError) -> bool:
-    """Whether the peer's core refused, rather than the transport."""
+    """Return whether the peer's core refused, rather than the transport."""
     return any(key == PROBLEM_KEY for key, _ in error.trailing_metadata() or ())

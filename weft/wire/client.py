@@ -86,7 +86,7 @@ class ManagerConnection:
         return row.decode_answer(answer)  # type: ignore[no-any-return]
 
     def log_token(self, container: int) -> bytes:
-        """The leave to read what a container wrote, which came with its newest report."""
+        """Return the leave to read what a container wrote, which came with its newest report."""
         return self._logs.get(container, b"")
 
     def _refused(self, error: grpc.aio.AioRpcError, what: str) -> Refused:
@@ -107,7 +107,7 @@ class ManagerConnection:
         ) from None
 
     async def watch(self, after: int = 0) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
-        """Batches of facts as they happen, as plain data, each with the number of its first.
+        """Yield batches of facts as they happen, as plain data, each with the number of its first.
 
         `after`: the facts with larger numbers that are still kept come first; 0: none. Ends with
         WeftError when the connection breaks.
@@ -145,7 +145,7 @@ async def read_log(
     skip: int = 0,
     token: bytes = b"",
 ) -> AsyncIterator[bytes]:
-    """What a container's command wrote so far, in chunks, from its node manager at host:port.
+    """Yield what a container's command wrote so far, in chunks, from its node manager at host:port.
 
     `skip` bytes at the beginning are left out. A user shows the `token` that came with the
     container's report.

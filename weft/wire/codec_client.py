@@ -86,7 +86,7 @@ def _call(
     answer_message: type[Message],
     asked: Codec | None = None,
 ) -> tuple[type, Call]:
-    """A row: what is asked by which message, and what is answered; the RPC has its name."""
+    """Return a row: what is asked by which message, and what is answered; the RPC has its name."""
     there = asked or codec_of(request, message)
     back = answer if isinstance(answer, Codec) else codec_of(answer, answer_message)
     return request, Call(request.__name__, message, answer_message, *there, *back)

@@ -35,7 +35,7 @@ TokensOf = Callable[[Iterable[ContainerId]], Iterable[bytes]]
 
 
 def no_tokens(containers: Iterable[ContainerId]) -> Iterable[bytes]:
-    """What somebody has who was given none."""
+    """Return nothing: no token was given."""
     return ()
 
 
@@ -54,7 +54,7 @@ class _Table(dict[_V, int]):
 def encode_starts(
     follower: str, messages: Iterable[StartContainers], tokens: TokensOf = no_tokens
 ) -> pb.StartContainersRequest:
-    """A bulk start; `follower` names the caller's stream of ended tasks."""
+    """Return a bulk start; `follower` names the caller's stream of ended tasks."""
     demands: _Table[tuple[float, ...]] = _Table()
     commands: _Table[tuple[str, ...]] = _Table()
     environments: _Table[tuple[tuple[str, str], ...]] = _Table()
@@ -94,7 +94,7 @@ def encode_starts(
 
 
 def decode_starts(request: pb.StartContainersRequest) -> list[StartContainers]:
-    """A bulk start; raises CodecError where a position is outside its table."""
+    """Return a bulk start; raises CodecError where a position is outside its table."""
     demands = [tuple(vector.amount) for vector in request.demands]
     commands = [tuple(command.words) for command in request.commands]
     environments = [tuple((v.name, v.value) for v in e.variables) for e in request.environments]
@@ -139,7 +139,7 @@ def encode_containers(
     messages: Iterable[StopContainers | QueryContainers],
     tokens: TokensOf = no_tokens,
 ) -> pb.ContainersRequest:
-    """A bulk stop or query."""
+    """Return a bulk stop or query."""
     request = pb.ContainersRequest(follower=follower)
     for message in messages:
         request.nodes.add(
@@ -150,7 +150,7 @@ def encode_containers(
 
 
 def decode_stops(request: pb.ContainersRequest) -> list[StopContainers]:
-    """A bulk stop."""
+    """Return a bulk stop."""
     return [
         StopContainers(node.attempt_id, node.node_id, tuple(node.containers))
         for node in request.nodes
@@ -158,7 +158,7 @@ def decode_stops(request: pb.ContainersRequest) -> list[StopContainers]:
 
 
 def decode_queries(request: pb.ContainersRequest) -> list[QueryContainers]:
-    """A bulk query."""
+    """Return a bulk query."""
     return [
         QueryContainers(node.attempt_id, node.node_id, tuple(node.containers))
         for node in request.nodes
@@ -166,7 +166,7 @@ def decode_queries(request: pb.ContainersRequest) -> list[QueryContainers]:
 
 
 def encode_answers(messages: Iterable[NodeToMaster]) -> pb.ContainersResponse:
-    """What nodes tell masters."""
+    """Return what nodes tell masters."""
     response = pb.ContainersResponse()
     make = pb.ItemAnswer
     for message in messages:
@@ -199,7 +199,7 @@ def encode_answers(messages: Iterable[NodeToMaster]) -> pb.ContainersResponse:
 
 
 def decode_answers(response: pb.ContainersResponse) -> list[NodeToMaster]:
-    """What nodes tell masters; raises CodecError.
+    """Return what nodes tell masters; raises CodecError.
 
     Ends come first, as a node tells them before its answer: who asks what runs in a container must
     not take for not begun what has just ended there.
@@ -241,14 +241,14 @@ def decode_answers(response: pb.ContainersResponse) -> list[NodeToMaster]:
 def encode_launches(
     launch: Iterable[MasterLaunch], kill: Iterable[int], tokens: Iterable[bytes] = ()
 ) -> host.HostOrders:
-    """Masters to start, with their tokens, and to kill in an AM host."""
+    """Return masters to start, with their tokens, and to kill in an AM host."""
     return host.HostOrders(
         launch=[encode_master_launch(item) for item in launch], kill=list(kill), tokens=list(tokens)
     )
 
 
 def decode_launches(orders: host.HostOrders) -> tuple[list[MasterLaunch], list[int], list[bytes]]:
-    """Masters to start, containers of masters to kill, and tokens of masters."""
+    """Return masters to start, containers of masters to kill, and tokens of masters."""
     launch = [decode_master_launch(item) for item in orders.launch]
     return launch, list(orders.kill), list(orders.tokens)
 
@@ -263,7 +263,7 @@ class MasterEnded(NamedTuple):
 
 
 def encode_ends(ends: Iterable[MasterEnded]) -> host.HostReports:
-    """Masters that ended in an AM host."""
+    """Return masters that ended in an AM host."""
     reports = host.HostReports()
     for container, outcome, exit_code, message in ends:
         reports.ended.add(
@@ -276,7 +276,7 @@ def encode_ends(ends: Iterable[MasterEnded]) -> host.HostReports:
 
 
 def decode_ends(reports: host.HostReports) -> list[MasterEnded]:
-    """Masters that ended in an AM host; raises CodecError for an unknown outcome."""
+    """Return masters that ended in an AM host; raises CodecError for an unknown outcome."""
     return [
         MasterEnded(item.container_id, outcome_of(item.outcome), item.exit_code, item.message)
         for item in reports.ended

@@ -14,7 +14,7 @@ _encoded: OrderedDict[int, tuple[Job, bytes]] = OrderedDict()
 
 
 def encode_job(job: Job) -> bytes:
-    """UTF-8 JSON of one job."""
+    """Return UTF-8 JSON of one job."""
     found = _encoded.get(id(job))
     if found is not None and found[0] is job:
         return found[1]

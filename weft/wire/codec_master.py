@@ -36,7 +36,7 @@ _ASK_TYPES = tuple(AskType)
 
 
 def encode_reports(messages: Iterable[FromMaster | Shown]) -> pb.MasterReports:
-    """A batch of what masters say."""
+    """Return a batch of what masters say."""
     batch = pb.MasterReports()
     for message in messages:
         if isinstance(message, Shown):
@@ -65,7 +65,7 @@ def encode_reports(messages: Iterable[FromMaster | Shown]) -> pb.MasterReports:
 def decode_reports(
     batch: pb.MasterReports, refuse: Refuse | None = None
 ) -> list[FromMaster | Shown]:
-    """A batch of what masters say; raises CodecError, or tells `refuse` (`decode_each`)."""
+    """Return a batch of what masters say; raises CodecError, or tells `refuse` (`decode_each`)."""
     return [*shown(batch.tokens), *decode_each(batch.items, _decode_report, refuse)]
 
 
@@ -97,7 +97,7 @@ def _decode_report(item: pb.MasterReport) -> FromMaster:
 
 
 def encode_orders(messages: Iterable[ToMaster | Shown]) -> pb.MasterOrders:
-    """A batch of what masters are told."""
+    """Return a batch of what masters are told."""
     batch = pb.MasterOrders()
     for message in messages:
         if isinstance(message, Shown):
@@ -117,8 +117,8 @@ def encode_orders(messages: Iterable[ToMaster | Shown]) -> pb.MasterOrders:
 
 
 def decode_orders(batch: pb.MasterOrders, refuse: Refuse | None = None) -> list[ToMaster | Shown]:
-    """A batch of what masters are told; raises CodecError, or InputError for a job, or tells
-    `refuse` (`decode_each`).
+    """Return a batch of what masters are told; raises CodecError, or InputError for a job,
+    or tells `refuse` (`decode_each`).
     """
     return [*shown(batch.tokens), *decode_each(batch.items, _decode_order, refuse)]
 

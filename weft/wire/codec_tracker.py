@@ -36,7 +36,7 @@ from weft.wire.tokens import KeysTold, Shown, TimeTold
 
 
 def encode_reports(messages: Iterable[FromNode | Shown | IdleTold]) -> pb.TrackerReports:
-    """A batch of what nodes say."""
+    """Return a batch of what nodes say."""
     batch = pb.TrackerReports()
     for message in messages:
         if isinstance(message, Shown):
@@ -58,7 +58,7 @@ def encode_reports(messages: Iterable[FromNode | Shown | IdleTold]) -> pb.Tracke
 def decode_reports(
     batch: pb.TrackerReports, refuse: Refuse | None = None
 ) -> list[FromNode | Shown | IdleTold]:
-    """A batch of what nodes say; raises CodecError, or tells `refuse` (`decode_each`)."""
+    """Return a batch of what nodes say; raises CodecError, or tells `refuse` (`decode_each`)."""
     return [
         *shown(batch.tokens),
         *decode_each(batch.items, _decode_report, refuse),
@@ -86,7 +86,7 @@ def _decode_report(item: pb.TrackerReport) -> FromNode:
 def encode_orders(
     messages: Iterable[ToNode | Shown | KeysTold | TimeTold | IdleHeard],
 ) -> pb.TrackerOrders:
-    """A batch of what nodes are told."""
+    """Return a batch of what nodes are told."""
     batch = pb.TrackerOrders()
     for message in messages:
         if isinstance(message, Shown):
@@ -124,7 +124,7 @@ def encode_orders(
 def decode_orders(
     batch: pb.TrackerOrders, refuse: Refuse | None = None
 ) -> list[ToNode | Shown | KeysTold | TimeTold | IdleHeard]:
-    """A batch of what nodes are told; raises CodecError, or tells `refuse` (`decode_each`)."""
+    """Return a batch of what nodes are told; raises CodecError, or tells `refuse`."""
     time = [TimeTold(batch.now_s)] if batch.now_s > 0.0 else []
     return [
         *time,
@@ -136,7 +136,7 @@ def decode_orders(
 
 
 def _keys(told: Iterable[pb.NodeKey]) -> list[KeysTold]:
-    """The keys of each node in turn; its numbers ascend, so a lower one begins another set."""
+    """Return the keys of each node in turn; numbers ascend, so a lower one begins a new set."""
     sets: list[KeysTold] = []
     for key in told:
         one = (key.number, key.secret)
@@ -167,7 +167,7 @@ def _decode_order(item: pb.TrackerOrder) -> ToNode:
 
 
 def _fill_heartbeat(to: pb.NodeHeartbeat, message: NodeHeartbeated) -> None:
-    """Empty fields are not touched: most heartbeats are empty."""
+    """Fill a heartbeat; empty fields are not touched, as most heartbeats are empty."""
     to.node_id = message.node_id
     to.request_id = message.request_id
     if message.acks:

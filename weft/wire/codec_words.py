@@ -41,30 +41,30 @@ def decode_each(
 
 
 def shown(tokens: Iterable[bytes]) -> list[Shown]:
-    """The tokens of a batch, which come before its messages."""
+    """Return the tokens of a batch, which come before its messages."""
     found = tuple(tokens)
     return [Shown(found)] if found else []
 
 
 def outcome_of(number: int) -> Outcome:
-    """The outcome of a number on the wire; raises CodecError."""
+    """Return the outcome of a number on the wire; raises CodecError."""
     if 0 <= number < len(OUTCOMES):
         return OUTCOMES[number]
     raise CodecError(f"unknown outcome {number}")
 
 
 def encode_amounts(amounts: Mapping[str, float]) -> list[pb.Amount]:
-    """Named amounts in their order."""
+    """Return named amounts in their order."""
     return [pb.Amount(name=name, amount=amount) for name, amount in amounts.items()]
 
 
 def decode_amounts(items: Iterable[pb.Amount]) -> dict[str, float]:
-    """Named amounts in their order."""
+    """Return named amounts in their order."""
     return {item.name: item.amount for item in items}
 
 
 def encode_types(types: ResourceTypes) -> list[pb.ResourceType]:
-    """The resource types in declared order."""
+    """Return the resource types in declared order."""
     return [
         pb.ResourceType(name=t.name, kind=pb.ResourceKind.ValueType(_KINDS.index(t.kind)))
         for t in types
@@ -72,7 +72,7 @@ def encode_types(types: ResourceTypes) -> list[pb.ResourceType]:
 
 
 def decode_types(items: Iterable[pb.ResourceType]) -> ResourceTypes:
-    """The resource types in declared order; raises CodecError for an unknown kind."""
+    """Return the resource types in declared order; raises CodecError for an unknown kind."""
     types = []
     for item in items:
         if not 0 <= item.kind < len(_KINDS):
@@ -82,7 +82,7 @@ def decode_types(items: Iterable[pb.ResourceType]) -> ResourceTypes:
 
 
 def encode_master_launch(item: MasterLaunch) -> pb.MasterLaunch:
-    """One master to start."""
+    """Return one master to start."""
     return pb.MasterLaunch(
         container_id=item.container_id,
         attempt_id=item.attempt_id,
@@ -93,7 +93,7 @@ def encode_master_launch(item: MasterLaunch) -> pb.MasterLaunch:
 
 
 def decode_master_launch(item: pb.MasterLaunch) -> MasterLaunch:
-    """One master to start."""
+    """Return one master to start."""
     return MasterLaunch(
         container_id=item.container_id,
         attempt_id=item.attempt_id,
@@ -104,7 +104,7 @@ def decode_master_launch(item: pb.MasterLaunch) -> MasterLaunch:
 
 
 def encode_container_ends(ends: Iterable[ContainerEnd]) -> list[pb.ContainerEnd]:
-    """Ended containers."""
+    """Return ended containers."""
     make = pb.ContainerEnd
     return [
         make(
@@ -123,7 +123,7 @@ def encode_container_ends(ends: Iterable[ContainerEnd]) -> list[pb.ContainerEnd]
 
 
 def decode_container_ends(items: Iterable[pb.ContainerEnd]) -> tuple[ContainerEnd, ...]:
-    """Ended containers; raises CodecError for an unknown outcome."""
+    """Return ended containers; raises CodecError for an unknown outcome."""
     return tuple(
         [
             ContainerEnd(
@@ -143,7 +143,7 @@ def decode_container_ends(items: Iterable[pb.ContainerEnd]) -> tuple[ContainerEn
 
 
 def encode_task_ends(ends: Iterable[TaskEnd]) -> list[pb.TaskEnd]:
-    """Ended tasks."""
+    """Return ended tasks."""
     make = pb.TaskEnd
     return [
         make(
@@ -162,7 +162,7 @@ def encode_task_ends(ends: Iterable[TaskEnd]) -> list[pb.TaskEnd]:
 
 
 def decode_task_ends(items: Iterable[pb.TaskEnd]) -> tuple[TaskEnd, ...]:
-    """Ended tasks; raises CodecError for an unknown outcome."""
+    """Return ended tasks; raises CodecError for an unknown outcome."""
     return tuple(
         [
             TaskEnd(
@@ -182,10 +182,10 @@ def decode_task_ends(items: Iterable[pb.TaskEnd]) -> tuple[TaskEnd, ...]:
 
 
 def encode_uses(uses: Iterable[ContainerUse]) -> list[pb.ContainerUse]:
-    """Measured use per container."""
+    """Return measured use per container."""
     return [pb.ContainerUse(container_id=container, use=use) for container, use in uses]
 
 
 def decode_uses(items: Iterable[pb.ContainerUse]) -> tuple[ContainerUse, ...]:
-    """Measured use per container."""
+    """Return measured use per container."""
     return tuple([ContainerUse(item.container_id, tuple(item.use)) for item in items])

@@ -72,7 +72,7 @@ class EtcdSettings:
 
 
 def parse(text: str) -> tuple[tuple[str, ...], str]:
-    """Endpoints and prefix of `etcd://host[:port],.../prefix`; raises InputError."""
+    """Return endpoints and prefix of `etcd://host[:port],.../prefix`; raises InputError."""
     if not text.startswith(SCHEME):
         raise InputError("--store", f"expected {SCHEME}host:port,..., got {text!r}")
     places, _, prefix = text.removeprefix(SCHEME).partition("/")
@@ -125,7 +125,7 @@ def _read(flag: str, path: Path | None) -> bytes:
 
 
 def after(prefix: bytes) -> bytes:
-    """The end of the range of all keys that begin with `prefix`."""
+    """Return the end of the range of all keys that begin with `prefix`."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
@@ -133,13 +133,13 @@ def after(prefix: bytes) -> bytes:
 
 
 def created(key: bytes, revision: int) -> pb.Compare:
-    """That a key was made at a revision; 0: that there is no such key."""
+    """Return the condition that a key was made at a revision; 0: that there is no such key."""
     target = pb.Compare.CompareTarget.CREATE
     return pb.Compare(target=target, key=key, create_revision=revision)
 
 
 def holds(key: bytes, value: bytes) -> pb.Compare:
-    """That a key has a value."""
+    """Return the condition that a key has a value."""
     return pb.Compare(target=pb.Compare.CompareTarget.VALUE, key=key, value=value)
 
 
@@ -204,13 +204,13 @@ class Etcd:
         return Answer(answer.succeeded, answer.header.revision, tuple(found))
 
     def get(self, key: bytes, within_s: float = CALL_S) -> tuple[pb.KeyValue | None, int]:
-        """A key as it is now, and the store's revision."""
+        """Return a key as it is now, and the store's revision."""
         request = pb.RangeRequest(key=key)
         answer = self._call(lambda c: KVStub(c).Range, request, "range", within_s)
         return (answer.kvs[0] if answer.kvs else None), answer.header.revision
 
     def pages(self, prefix: bytes, first: bytes = b"") -> Iterator[list[pb.KeyValue]]:
-        """All keys that begin with a prefix, ascending, some at a time."""
+        """Yield all keys that begin with a prefix, ascending, some at a time."""
         start, end, limit = first or prefix, after(prefix), 32
         while True:
             request = pb.RangeRequest(key=start, range_end=end, limit=limit)
@@ -229,7 +229,7 @@ class Etcd:
         self._call(lambda c: KVStub(c).Compact, request, "compact")
 
     def grant(self, ttl_s: int) -> int:
-        """A new lease; returns its number."""
+        """Make a new lease; return its number."""
         answer = self._call(
             lambda c: LeaseStub(c).LeaseGrant, pb.LeaseGrantRequest(TTL=ttl_s), "lease"
         )
@@ -294,7 +294,7 @@ class Etcd:
         raise EtcdAwayError(f"etcd does not answer ({said})")
 
     def _problem(self, error: Exception) -> str | None:
-        """Why an endpoint did not answer; None: its token ended. Raises what is no absence."""
+        """Return why an endpoint did not answer; None: its token ended. Raises other errors."""
         if not isinstance(error, grpc.RpcError):
             return "it closed the stream"
         code, details = error.code(), str(error.details() or "")
@@ -356,5 +356,5 @@ class LeaseGoneError(WeftError):
 
 
 def joined(parts: Iterable[str]) -> bytes:
-    """A key of parts."""
+    """Return a key of parts."""
     return "/".join(parts).encode()

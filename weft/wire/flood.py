@@ -162,7 +162,7 @@ async def _call(method: Any, request: Any) -> None:
 
 
 def _scratched(data: bytes, rng: random.Random) -> bytes:
-    """A few bytes of a job's text changed, or a strange value in it."""
+    """Return a job's text with a few bytes changed, or a strange value in it."""
     if rng.random() < 0.5:
         strange = rng.choice((b"1e308", b"null", b"-1", b"NaN", b"9" * 5000, b'"\\ud800"', b"[]"))
         parts = data.split(b":")

@@ -37,7 +37,7 @@ class Gate:
         self.refused = 0
 
     def passes(self, message: Any, d: int, peer: str) -> bool:
-        """Whether a message keeps the rules; if not, it is told and counted."""
+        """Return whether a message keeps the rules; if not, it is told and counted."""
         try:
             rules.check(message, d)
         except InputError as error:
@@ -46,7 +46,7 @@ class Gate:
         return True
 
     def sift(self, batch: Iterable[Any], d: int, peer: str) -> list[Any]:
-        """The messages that keep the rules."""
+        """Return the messages that keep the rules."""
         return [message for message in batch if self.passes(message, d, peer)]
 
     def refuse(self, message: str, peer: str, error: Exception) -> None:

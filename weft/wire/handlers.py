@@ -9,7 +9,7 @@ Serve = Callable[[Any, Any], Awaitable[Any]]
 
 
 def rewrapped(handler: Any, around: Callable[[Serve], Any]) -> Any:
-    """A method handler like this one that serves by `around(what it served by)`."""
+    """Return a method handler like this one that serves by `around(what it served by)`."""
     kind = f"{_word(handler.request_streaming)}_{_word(handler.response_streaming)}"
     make = getattr(grpc, f"{kind}_rpc_method_handler")
     return make(

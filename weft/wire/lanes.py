@@ -29,7 +29,7 @@ _log = structlog.get_logger()
 
 
 def parts(batch: list[Any], encode: Callable[[list[Any]], Any]) -> Iterator[tuple[list[Any], Any]]:
-    """The messages in order, in encoded parts that fit one gRPC message each.
+    """Yield the messages in order, in encoded parts that fit one gRPC message each.
 
     A message that does not fit one alone comes with None: it cannot be sent.
     """
@@ -99,12 +99,12 @@ class Lane:
         return len(self._waiting)
 
     def close(self) -> None:
-        """The peer is gone: forget what waits, refuse what comes."""
+        """Forget what waits and refuse what comes, as the peer is gone."""
         self.closed = True
         self._drop(0)
 
     def forget(self) -> None:
-        """Throw away what waits."""
+        """Forget what waits."""
         self._drop(0)
 
     def _drop(self, keep: int) -> None:
@@ -268,7 +268,7 @@ async def serve(
     decode: Callable[[Any], Any],
     on_batch: Callable[[Any], None],
 ) -> None:
-    """The server's end of a stream: read until the peer ends, write what the lane gets."""
+    """Serve the server's end of a stream: read until the peer ends, write what the lane gets."""
     writer = asyncio.create_task(lane.pump(context.write, encode))
     try:
         while (batch := await context.read()) is not grpc.aio.EOF:

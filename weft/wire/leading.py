@@ -36,7 +36,7 @@ class Leader(Protocol):
         ...
 
     def refusal(self) -> tuple[str, str]:
-        """Why nothing is answered here, and the leader's host:port or an empty text."""
+        """Return why nothing is answered here, and the leader's host:port or an empty text."""
         ...
 
 

@@ -38,7 +38,7 @@ def tracker_stream(
     on_drop: OnDrop | None = None,
     greeting: Greeting | None = None,
 ) -> Stream:
-    """Node Manager -> Resource Manager; `on_batch` gets lists of messages to nodes."""
+    """Return the stream Node Manager -> Resource Manager; `on_batch` gets messages to nodes."""
     dialled = wire.Dialled(address, NodeTrackerStub)
     return Stream(
         lambda: dialled.stub.Track(),  # noqa: PLW0108 - the stub may be another by then
@@ -59,7 +59,7 @@ def master_stream(
     on_drop: OnDrop | None = None,
     greeting: Greeting | None = None,
 ) -> Stream:
-    """Application Master -> Resource Manager; `on_batch` gets lists of messages to masters."""
+    """Return the stream Application Master -> Resource Manager; `on_batch` gets the answers."""
     dialled = wire.Dialled(address, ApplicationMasterProtocolStub)
     return Stream(
         lambda: dialled.stub.Allocate(),  # noqa: PLW0108
@@ -86,7 +86,7 @@ def _of_the_newest(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def host_stream(address: str, on_batch: OnBatch, on_state: OnState) -> Stream:
-    """Node Manager -> AM host: it takes (launch, kill, tokens), `on_batch` gets ended masters."""
+    """Return the stream Node Manager -> AM host, of (launch, kill, tokens); back: ended masters."""
 
     def encode(orders: list[Any]) -> Any:
         return codec.encode_launches(
@@ -138,7 +138,7 @@ class NodeLink:
 
     @property
     def down_s(self) -> float:
-        """For how long the node manager could not be reached, s of wall clock; 0: it can be."""
+        """Time for which the node manager could not be reached, s of wall clock; 0: it can be."""
         since_s = self._down_since_s
         return 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
 
@@ -183,7 +183,7 @@ class NodeLink:
             self._on_drop(count)
 
     async def _follow(self) -> None:
-        """Ends of tasks inside reusable containers, over a stream that is dialled again."""
+        """Follow ends of tasks inside reusable containers, over a stream that is dialled again."""
         waits = wire.backoffs()
         while True:
             call = self._dialled.stub.FollowTasks(FollowTasksRequest(follower=self._follower))

@@ -47,7 +47,7 @@ class Metering(grpc.aio.ServerInterceptor):
 
 
 def _code(error: BaseException, context: Any) -> str:
-    """The status code that the caller sees."""
+    """Return the status code that the caller sees."""
     if isinstance(error, grpc.aio.AbortError):
         code = context.code()
         return code.name if isinstance(code, grpc.StatusCode) else "UNKNOWN"

@@ -36,11 +36,11 @@ class Pool:
     queues: list[str] = field(default_factory=lambda: ["default", "root.default"])
 
     def attempt(self, rng: random.Random) -> int:
-        """An attempt that may well exist."""
+        """Return an attempt that may well exist."""
         return attempt_id(rng.choice(self.apps), rng.choice((1, 1, 1, 2)))
 
     def container(self, rng: random.Random) -> int:
-        """A container that may well exist."""
+        """Return a container that may well exist."""
         if self.containers and rng.random() < 0.6:
             return rng.choice(self.containers)
         return container_id(self.attempt(rng), rng.randrange(1, 12))
@@ -105,7 +105,7 @@ _GIVEN: Mapping[str, Maker] = {
 
 
 def make(kind: type, rng: random.Random, pool: Pool) -> Any:
-    """A message that keeps every rule, of one of the types in the table."""
+    """Return a message that keeps every rule, of one of the types in the table."""
     values = {name: _value(name, rule, rng, pool) for name, rule in rules.RULES[kind].items()}
     return kind(**values)
 
@@ -131,7 +131,7 @@ def _item(rule: rules.Rule, rng: random.Random, pool: Pool) -> Any:
 
 
 def broken(message: Any, rng: random.Random, pool: Pool) -> Any:
-    """The message with one or two fields wrong, or at least strange."""
+    """Return the message with one or two fields wrong, or at least strange."""
     for _ in range(rng.choice((1, 1, 2))):
         message = _break(message, rng, pool)
     return message
@@ -167,7 +167,7 @@ def _break(message: Any, rng: random.Random, pool: Pool) -> Any:
 
 
 def _broken_tuple(value: tuple[Any, ...], rng: random.Random) -> tuple[Any, ...]:
-    """Another length, or one strange item."""
+    """Return another length, or one strange item."""
     if value and rng.random() < 0.5:
         at = rng.randrange(len(value))
         strange = rng.choice(_TEXTS) if isinstance(value[at], str) else rng.choice(_STRANGE)
@@ -176,7 +176,7 @@ def _broken_tuple(value: tuple[Any, ...], rng: random.Random) -> tuple[Any, ...]
 
 
 def _like(old: Any, strange: Any) -> Any:
-    """A strange value of the type that the wire has for it."""
+    """Return a strange value of the type that the wire has for it."""
     if isinstance(old, float):
         return float(strange)
     if isinstance(old, int) and isinstance(strange, float):

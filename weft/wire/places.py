@@ -4,7 +4,7 @@ from weft.errors import InputError
 
 
 def places(text: str) -> tuple[str, ...]:
-    """The host:port of a list that commas part; raises InputError where there is none."""
+    """Return the host:port of a list that commas part; raises InputError where there is none."""
     found = tuple(place.strip() for place in text.split(",") if place.strip())
     if not found:
         raise InputError("address", "expected HOST:PORT, or several with commas between")
@@ -24,7 +24,7 @@ class Newest:
         self.life = 0
 
     def counts(self, cluster_ts: int, life: int) -> bool:
-        """Whether the words of a manager count; 0 and 0 of one that does not say who it is."""
+        """Return whether a manager's words count; 0 and 0 of one that does not say who it is."""
         if not life:
             return True
         if cluster_ts == self.cluster_ts and life < self.life:

@@ -80,7 +80,7 @@ def _of_field(field: FieldDescriptor, hint: Any, each: Codec | None) -> Codec:
 
 
 def _mapping(made: type[Message], key: str, value: str) -> Codec:
-    """A mapping is a list of pairs, in its order."""
+    """Return the codec of a mapping: a list of pairs, in its order."""
     return Codec(
         lambda amounts: [made(**{key: name, value: amount}) for name, amount in amounts.items()],
         lambda items: {getattr(item, key): getattr(item, value) for item in items},

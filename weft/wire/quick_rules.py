@@ -14,7 +14,7 @@ _known: set[str] = set()
 
 
 def is_known(name: str, check: Callable[[Any, int], str]) -> bool:
-    """Whether a name passes `check`; good ones are remembered."""
+    """Return whether a name passes `check`; good ones are remembered."""
     if check(name, 0):
         return False
     if len(name) <= KNOWN_LENGTH_MAX:
@@ -67,7 +67,7 @@ class _Writer:
         self._say(depth + more + 1, "return False")
 
     def _each(self, n: int, rule: Any, depth: int) -> None:
-        """A list of records: the fields of each tested in line."""
+        """Write the test of a list of records: the fields of each tested in line."""
         self._say(depth, f"if v{n}:")
         self._say(depth + 1, f"if not ({rule.quick.format(v=f'v{n}', check=f'check{n}')}):")
         self._say(depth + 2, "return False")

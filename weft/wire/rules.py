@@ -110,7 +110,7 @@ def _amounts(value: Mapping[str, float], d: int) -> str:
 def _list(
     item: "Rule | type", most: int = ITEMS_MAX, counts: Callable[[Any], int] | None = None
 ) -> Rule:
-    """A list; `counts` says for how many an item stands that is a run."""
+    """Return a list's rule; `counts` says for how many an item stands that is a run."""
     check = item.check if isinstance(item, Rule) else None
 
     def each(value: tuple[Any, ...], d: int) -> str:
@@ -149,7 +149,7 @@ def _count(value: Any) -> int:
 
 
 def _row(*rules: Rule, most: int = ITEMS_MAX) -> Rule:
-    """A list of plain tuples, with a rule for each place."""
+    """Return the rule of a list of plain tuples, with a rule for each place."""
     checks = [rule.check for rule in rules]
 
     def each(value: tuple[tuple[Any, ...], ...], d: int) -> str:
@@ -352,13 +352,13 @@ __all__ = ["RULES", "Rule", "check", "field_names", "id_problem", "name_problem"
 
 
 def field_names(kind: type) -> tuple[str, ...]:
-    """The fields of a message's type in order."""
+    """Return the fields of a message's type in order."""
     named: tuple[str, ...] | None = getattr(kind, "_fields", None)
     return tuple(field.name for field in fields(kind)) if named is None else named
 
 
 def id_problem(number: int) -> str:
-    """Why a number is no id; empty: it is."""
+    """Return why a number is no id; empty: it is."""
     assert ID.check is not None
     return ID.check(number, 0)
 
@@ -377,7 +377,7 @@ def check(message: Any, d: int) -> None:
 
 
 def problem_of(message: Any, d: int) -> InputError | None:
-    """What `check` would raise."""
+    """Return what `check` would raise."""
     try:
         check(message, d)
     except InputError as error:
@@ -399,7 +399,7 @@ def _check_items(name: str, items: tuple[Any, ...], row: _Row, d: int) -> None:
 
 
 def _row_of(kind: type) -> _Row:
-    """The checks of a record's fields, those that check nothing left out."""
+    """Return the checks of a record's fields, those that check nothing left out."""
     rules = ((name, RULES[kind][name]) for name in field_names(kind))
     return [(name, rule.check, _nested(rule)) for name, rule in rules if rule.check is not None]
 

@@ -63,7 +63,7 @@ class Server:
         self._names.append(name)
 
     async def start(self) -> str:
-        """Bind and serve; returns host:port. Raises WeftError when the port is in use."""
+        """Bind and serve; return host:port. Raises WeftError when the port is in use."""
         reflection.enable_server_reflection([*self._names, reflection.SERVICE_NAME], self._server)
         place = f"{self._host}:{self._port}"
         try:
@@ -83,7 +83,7 @@ class Server:
         shown = identity
 
         def renewed() -> grpc.ServerCertificateConfiguration | None:
-            """What new connections are shown, where it changed; called on a thread of gRPC's."""
+            """Return what new connections are shown, where it changed; on a thread of gRPC's."""
             nonlocal shown
             now = tls.current() if shown.files else shown
             if now is None or now == shown or not now.files:

@@ -181,7 +181,7 @@ def add_host_service(server: Server, on_batch: OnBatch, on_closed: OnClosed) -> 
 
 
 def _refuser(gate: Gate, message: str, context: Any) -> Callable[[Exception], None]:
-    """What is told of a message that was not understood."""
+    """Return what is told of a message that was not understood."""
     return lambda error: gate.refuse(message, context.peer(), error)
 
 
@@ -217,16 +217,16 @@ class Containers(Protocol):
         ...
 
     def read_log(self, node: str, container: int, stream: str, skip: int) -> AsyncIterator[bytes]:
-        """What a container wrote after `skip` bytes; raises InputError if there is no such log."""
+        """Return what a container wrote after `skip` bytes; raises InputError for no log."""
         ...
 
     def may_read(self, node: str, container: int, token: bytes) -> str:
-        """Why a token is no leave to read what a container wrote; empty: it is."""
+        """Return why a token is no leave to read what a container wrote; empty: it is."""
         ...
 
 
 def _refused_order(order: Any, error: InputError) -> StartAnswered:
-    """The answer to an order that was refused: an error for each of its items."""
+    """Return the answer to an order that was refused: an error for each of its items."""
     text = f"refused: {error}"
     items = (
         [ItemAnswer(item.container_id, item.stage, item.task, text) for item in order.items]

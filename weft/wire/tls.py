@@ -47,13 +47,13 @@ def read(ca: Path | None, cert: Path | None, key: Path | None) -> Identity | Non
 
 
 def from_environment() -> Identity | None:
-    """The identity that `WEFT_TLS_CA`, `WEFT_TLS_CERT` and `WEFT_TLS_KEY` name, if any."""
+    """Return the identity that `WEFT_TLS_CA`, `WEFT_TLS_CERT` and `WEFT_TLS_KEY` name, if any."""
     files = [Path(value) if (value := os.environ.get(name)) else None for name in VARIABLES]
     return read(*files)
 
 
 def server_context(files: tuple[Path, Path, Path], visitors: ssl.VerifyMode) -> ssl.SSLContext:
-    """TLS for a server that is not gRPC's: with authority, certificate and key of `files`."""
+    """Return TLS for a server that is not gRPC's: authority, certificate and key of `files`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     load(files, context)
@@ -82,7 +82,7 @@ def use(identity: Identity | None) -> None:
 
 
 def current() -> Identity | None:
-    """What this process is: what `use` was told, as its files say now, else the environment's."""
+    """Return what this process is: as `use` was told, by its files now, else the environment."""
     global _seen  # noqa: PLW0603
     found = _identity if _identity is not _UNSET else from_environment()
     assert found is None or isinstance(found, Identity)
@@ -103,7 +103,7 @@ def current() -> Identity | None:
 
 
 def _stamps(identity: Identity | None) -> object:
-    """What tells files from those that replaced them; empty where one is not there."""
+    """Return what tells files from those that replaced them; empty where one is not there."""
     try:
         found = [file.stat() for file in (identity.files if identity is not None else ())]
     except OSError:

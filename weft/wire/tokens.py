@@ -102,7 +102,7 @@ def sign(secret: bytes, kind: Kind, key: int, ends_s: float, subject: int | str)
 
 
 def read(token: bytes) -> Claim:
-    """What a token says; raises InputError where it is none."""
+    """Return what a token says; raises InputError where it is none."""
     if not _HEAD.size + MAC_BYTES < len(token) <= _TOKEN_MAX:
         raise InputError("token", "is no token")
     kind, key, ends_s = _HEAD.unpack_from(token)
@@ -110,7 +110,7 @@ def read(token: bytes) -> Claim:
 
 
 def check(token: bytes, kinds: tuple[Kind, ...], keys: Mapping[int, bytes], now_s: float) -> Claim:
-    """What a true token says; raises InputError saying why it is not."""
+    """Return what a true token says; raises InputError saying why it is not."""
     claim = read(token)
     secret = keys.get(claim.key)
     if claim.kind not in kinds or secret is None:
@@ -125,7 +125,7 @@ def check(token: bytes, kinds: tuple[Kind, ...], keys: Mapping[int, bytes], now_
 
 
 def numbered(token: bytes) -> tuple[int, int]:
-    """Kind and number of a token for a number; (0, 0) for any other."""
+    """Return kind and number of a token for a number; (0, 0) for any other."""
     if len(token) not in (_NUMBERED_BYTES, _HANDED_BYTES):
         return 0, 0
     kind, _, _, number = _NUMBERED.unpack_from(token)
@@ -142,7 +142,7 @@ def container_problem(
     wanted: Kind = Kind.CONTAINER,
     attempt: AttemptId = 0,
 ) -> str:
-    """What keeps a token from being a container's; empty: nothing. As `check`, for the many.
+    """Return what keeps a token from being a container's; empty: nothing. As `check`, for the many.
 
     `attempt`: the one that orders by it, 0 for any. A token is good for the attempt that it was
     given to: whom the container was granted to, or another that it names.
@@ -168,7 +168,7 @@ def container_problem(
 
 
 def node_secret(secret: bytes, node: NodeId) -> bytes:
-    """The key of one node: it can sign for no other."""
+    """Return the key of one node: it can sign for no other."""
     return hmac.digest(secret, b"node " + node.encode(), "sha256")
 
 
@@ -180,7 +180,7 @@ class _Key:
 
 
 def _saved(data: Any) -> list[_Key]:
-    """The keys that `Keys.data` gave; raises InputError."""
+    """Return the keys that `Keys.data` gave; raises InputError."""
     try:
         keys = [
             _Key(int(one["number"]), float(one["from_s"]), bytes.fromhex(one["secret"]))
@@ -227,7 +227,7 @@ class Keys:
             self._keys = [_Key(first, now_s, draw(SECRET_BYTES))]
 
     def data(self) -> dict[str, Any]:
-        """The keys as plain data, for their file."""
+        """Return the keys as plain data, for their file."""
         return {
             "keys": [
                 {"number": one.number, "from_s": one.from_s, "secret": one.secret.hex()}
@@ -252,16 +252,16 @@ class Keys:
         return next((one for one in reversed(self._keys) if one.from_s <= now_s), self._keys[0])
 
     def lasts_s(self) -> float:
-        """How long tokens of parts last: its key is kept for longer."""
+        """Return how long tokens of parts last: its key is kept for longer."""
         return self._rotate_s * LASTS
 
     def attempt(self, attempt: AttemptId, now_s: float) -> bytes:
-        """The token of a master."""
+        """Return the token of a master."""
         key = self._signs(now_s)
         return sign(key.secret, Kind.ATTEMPT, key.number, now_s + self.lasts_s(), attempt)
 
     def node(self, node: NodeId, now_s: float) -> bytes:
-        """The token of a node."""
+        """Return the token of a node."""
         key = self._signs(now_s)
         return sign(key.secret, Kind.NODE, key.number, now_s + self.lasts_s(), node)
 
@@ -273,7 +273,7 @@ class Keys:
         kind: Kind = Kind.CONTAINER,
         attempt: AttemptId = 0,
     ) -> bytes:
-        """The token of a container, or to read its logs, which its node checks.
+        """Return the token of a container, or to read its logs, which its node checks.
 
         `attempt`: whom it is given to, if the container may have been granted to an earlier one.
         """
@@ -291,14 +291,14 @@ class Keys:
         return said + hmac.digest(secret, said, "sha256")
 
     def user(self, role: Role, name: str, now_s: float, lasts_s: float) -> str:
-        """The token of a user or operator, as text."""
+        """Return the token of a user or operator, as text."""
         key = self._signs(now_s)
         ends_s = now_s + min(lasts_s, self.lasts_s())
         token = sign(key.secret, Kind.USER, key.number, ends_s, f"{role.value}/{name}")
         return base64.urlsafe_b64encode(token).decode()
 
     def true_user(self, text: str, now_s: float) -> tuple[Role, str]:
-        """Whose token a text is; raises InputError."""
+        """Return whose token a text is; raises InputError."""
         try:
             token = base64.urlsafe_b64decode(text.encode("ascii"))
         except ValueError:
@@ -310,11 +310,11 @@ class Keys:
         return found
 
     def of_node(self, node: NodeId) -> KeysTold:
-        """What a node must know to check its containers' tokens."""
+        """Return what a node must know to check its containers' tokens."""
         told = tuple((one.number, node_secret(one.secret, node)) for one in self._keys)
         return KeysTold(node, told)
 
     def true(self, token: bytes, now_s: float) -> Claim:
-        """What a true token of a master or node says; raises InputError."""
+        """Return what a true token of a master or node says; raises InputError."""
         known = {one.number: one.secret for one in self._keys}
         return check(token, (Kind.ATTEMPT, Kind.NODE), known, now_s)

@@ -29,16 +29,16 @@ class Wallet:
                 known[number] = token
 
     def greeting(self) -> list[Shown]:
-        """What a new stream to the manager begins with."""
+        """Return what a new stream to the manager begins with."""
         return [Shown(tuple(self._attempts.values()))] if self._attempts else []
 
     def attempt(self, attempt: AttemptId) -> list[Shown]:
-        """What a stream that is up is told of a new master."""
+        """Return what a stream that is up is told of a new master."""
         token = self._attempts.get(attempt)
         return [] if token is None else [Shown((token,))]
 
     def of(self, containers: Iterable[ContainerId]) -> list[bytes]:
-        """The tokens of containers, of those that are known."""
+        """Return the tokens of containers, of those that are known."""
         found = []
         for container in containers:
             token = self._containers.get(app_of_container(container), {}).get(container)
@@ -47,17 +47,17 @@ class Wallet:
         return found
 
     def lasts(self, container: ContainerId) -> None:
-        """A container is reusable: the end of a task in it is not its own."""
+        """Note that a container is reusable: the end of a task in it is not its own."""
         self._lasting.setdefault(app_of_container(container), set()).add(container)
 
     def ended(self, container: ContainerId) -> None:
-        """A task ended in a container, and the container with it unless it is reusable."""
+        """Forget a container in which a task ended, unless it is reusable."""
         app = app_of_container(container)
         if container not in self._lasting.get(app, ()):
             self._containers.get(app, {}).pop(container, None)
 
     def gone(self, attempt: AttemptId) -> None:
-        """A master left this process."""
+        """Forget a master that left this process."""
         self._attempts.pop(attempt, None)
         app = app_of_attempt(attempt)
         if not any(app_of_attempt(other) == app for other in self._attempts):

@@ -86,7 +86,7 @@ class _Scan:
         self.counts[what] = self.counts.get(what, 0) + amount
 
     def planned(self, text: str, default: float, what: str) -> float:
-        """A planned amount, or the stated default where it is blank."""
+        """Return a planned amount, or the stated default where it is blank."""
         if text:
             return text_amount(text, what)
         self.count(f"rows with a blank {what}, for which {default:g} is assumed")
@@ -103,7 +103,7 @@ def stream(
     instances_max: int = 0,
     jobs_max: int = 0,
 ) -> Iterator[Job]:
-    """Jobs in order of arrival, in bounded memory; arrivals count from each file's first.
+    """Yield jobs in order of arrival, in bounded memory; arrivals count from each file's first.
 
     `plan_mem` of the trace is in percent of a machine whose size is not published:
     `machine_memory_mb` is assumed. `plan_cpu` (100 = one core) and `plan_mem` replace blank
@@ -150,7 +150,7 @@ def stream(
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """Alibaba's batch jobs; the options are those of `stream`; raises InputError when none is."""
+    """Return Alibaba's batch jobs; options as of `stream`; raises InputError when none is."""
     return gather(stream, sources, options)
 
 
@@ -186,7 +186,7 @@ def _scan_file(path: Path, number: int, scan: _Scan) -> None:
 
 
 def _form(fields: list[str], path: Path) -> tuple[Any, int, bool]:
-    """Which of the four forms a file has, by its first line; the last value: it is a header."""
+    """Return which of the four forms a file has, by its first line, and if that is a header."""
     names = tuple(name.strip() for name in fields)
     for columns, reader in (
         (DURATIONS, _duration),
@@ -235,7 +235,7 @@ def _duration(fields: list[str], file: int, scan: _Scan) -> _Duration:
 
 
 def _task_usage(fields: list[str], file: int, scan: _Scan) -> _Row | _Bad:
-    """Usage is summed over the instances here, so it is divided by their number."""
+    """Return a row; usage is summed over the instances here, so it is divided by their number."""
     job, name, instances, status, start, _, _, actual, cpu, cpu_used, memory, memory_used = fields
     if not instances:
         return _Bad(file, job, f"row without instances (status {status})")
@@ -265,7 +265,7 @@ def _hour_slice(fields: list[str], file: int, scan: _Scan) -> _Row | _Bad:
 def _jobs(
     rows: list[_Row | _Duration | _Bad], scan: _Scan, memory_mb: float, instances_max: int
 ) -> Iterator[Job]:
-    """The jobs of one bucket, which holds all rows of each of its jobs."""
+    """Yield the jobs of one bucket, which holds all rows of each of its jobs."""
     tasks: dict[tuple[int, str], list[_Row]] = {}
     bad: set[tuple[int, str]] = set()
     means: dict[tuple[str, str], float] = {}
@@ -335,7 +335,7 @@ def _job(
 
 
 def _parents(rows: list[_Row], scan: _Scan) -> list[tuple[Edge, ...]]:
-    """Edges from the numbers in the tasks' names; raises InputError for a number held by two."""
+    """Return edges from the numbers in the tasks' names; raises InputError for one held by two."""
     numbered: dict[int, str] = {}
     wanted: list[list[int]] = []
     for row in rows:

@@ -75,7 +75,7 @@ class _Scan:
     last_s: float = 0.0
 
     def planned(self, row: Row, name: str, default: float) -> float:
-        """A planned amount, or the stated default where it is blank."""
+        """Return a planned amount, or the stated default where it is blank."""
         value = amount(row, name)
         if value is None:
             self.counts[f"rows with a blank {name}, for which {default:g} is assumed"] += 1
@@ -93,7 +93,7 @@ def stream(
     instances_max: int = 0,
     jobs_max: int = 0,
 ) -> Iterator[Job]:
-    """Jobs in order of arrival, in bounded memory; the first one arrives at 0.
+    """Yield jobs in order of arrival, in bounded memory; the first one arrives at 0.
 
     `plan_cpu` (100 = one core) and `plan_mem` (GB) replace blank values; a blank `plan_gpu` is no
     GPU. `gang` has all instances of a role start together. `instances_max` caps the tasks of a
@@ -133,12 +133,12 @@ def stream(
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """The jobs; the options are those of `stream`; raises InputError when none is usable."""
+    """Return the jobs; the options are those of `stream`; raises InputError when none is usable."""
     return gather(stream, sources, options)
 
 
 def _tables(files: Sequence[Path], result: Imported) -> dict[tuple[str, ...], list[Path]]:
-    """The files by form, told by their columns."""
+    """Return the files by form, told by their columns."""
     found: dict[tuple[str, ...], list[Path]] = {form: [] for form in FORMS}
     refused = None
     for path in files:
@@ -183,7 +183,7 @@ def _seen(scan: _Scan, start_s: float) -> None:
 
 
 def _lasted(row: Row) -> float | None:
-    """Seconds from start to end, None where the row has no end."""
+    """Return seconds from start to end, None where the row has no end."""
     start_s, end_s = amount(row, "start_time"), amount(row, "end_time")
     if start_s is None or end_s is None or end_s < start_s:
         return None
@@ -213,7 +213,7 @@ def _task(row: Row, job: str, place: str, scan: _Scan) -> _Task | _Bad:
 
 
 def _jobs(rows: list[Any], scan: _Scan, gang: bool, instances_max: int) -> Iterator[Job]:
-    """The jobs of one bucket, which holds all rows of each of its jobs."""
+    """Yield the jobs of one bucket, which holds all rows of each of its jobs."""
     tasks: dict[str, list[_Task]] = {}
     submitted: dict[str, _Submitted] = {}
     lasted: dict[tuple[str, str], list[float]] = {}

@@ -25,7 +25,7 @@ _MILLI = 1000.0
 
 
 def stream(sources: Sequence[Path], result: Imported, *, jobs_max: int = 0) -> Iterator[Job]:
-    """One job a pod, in order of creation; the first one of each file arrives at 0.
+    """Yield one job a pod, in order of creation; the first one of each file arrives at 0.
 
     A pod lasts from when it was scheduled to when it was deleted. `jobs_max` caps the jobs; 0 is
     no cap.
@@ -48,7 +48,7 @@ def stream(sources: Sequence[Path], result: Imported, *, jobs_max: int = 0) -> I
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """The pods; the options are those of `stream`; raises InputError when none is usable."""
+    """Return the pods; the options are those of `stream`; raises InputError when none is usable."""
     return gather(stream, sources, options)
 
 
@@ -83,7 +83,7 @@ def _later(job: Job, by_s: float) -> Job:
 
 
 def _pod(row: Row, taken: set[str], counts: Counter[str]) -> Job | None:
-    """A pod as a job; None where the trace does not say when it ran."""
+    """Return the pods; options as of `stream`; raises InputError when none is usable."""
     phase, name = text(row, "pod_phase"), text(row, "name")
     if phase not in PHASES:
         raise InputError("pod_phase", f"unknown: {phase[:40]!r}")

@@ -48,7 +48,7 @@ def stream(
     end_days: float = 0.0,
     jobs_max: int = 0,
 ) -> Iterator[Job]:
-    """One job a virtual machine, in order of its start, in bounded memory; the first is at 0.
+    """Yield one job a virtual machine, in order of its start, in bounded memory; the first at 0.
 
     `machine` is the kind of machine (`machineId`), of which every node has 1 of each resource; by
     default the one that hosts the most types. Machines that ran when the trace began arrive then,
@@ -91,12 +91,12 @@ def stream(
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """The machines; the options are those of `stream`; raises InputError when none is usable."""
+    """Return the machines; options as of `stream`; raises InputError when none is usable."""
     return gather(stream, sources, options)
 
 
 def _rows(files: Sequence[Path], name: str, result: Imported) -> Iterator[tuple[str, Row]]:
-    """Rows of a table, from whichever files have it."""
+    """Yield rows of a table, from whichever files have it."""
     wanted = VM if name == "vm" else VM_TYPE
     for path in files:
         with open_bytes(path) as raw:
@@ -112,7 +112,7 @@ def _rows(files: Sequence[Path], name: str, result: Imported) -> Iterator[tuple[
 
 
 def _sqlite_rows(path: Path, name: str, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
-    """Rows of a table of an SQLite file, which is opened read-only."""
+    """Yield rows of a table of an SQLite file, which is opened read-only."""
     with path.open("rb") as raw:
         if raw.read(len(SQLITE_MAGIC)) != SQLITE_MAGIC:
             raise InputError(str(path), "is a packed SQLite file: unpack it first")
@@ -156,7 +156,7 @@ def _add_type(place: str, row: Row, scan: _Scan) -> None:
 
 
 def _days(row: Row, name: str) -> float | None:
-    """A time in days, None for NULL; it may be negative."""
+    """Return a time in days, None for NULL; it may be negative."""
     value = row.get(name)
     if blank(value):
         return None
@@ -171,7 +171,7 @@ def _days(row: Row, name: str) -> float | None:
 def _job(
     place: str, row: Row, kinds: Mapping[str, dict[str, float]], end_days: float, scan: _Scan
 ) -> Job | None:
-    """A virtual machine as a job; None where it cannot be used, which is counted."""
+    """Return a virtual machine as a job; None where it cannot be used, which is counted."""
     try:
         name, kind = text(row, "vmId"), text(row, "vmTypeId")
         start, end = _days(row, "starttime"), _days(row, "endtime")

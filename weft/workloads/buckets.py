@@ -28,7 +28,7 @@ class Buckets:
         pickle.dump(row, self._files[bucket], protocol=pickle.HIGHEST_PROTOCOL)
 
     def drain(self) -> Iterator[list[Any]]:
-        """The rows of each bucket, bucket by bucket; each is forgotten when it was read."""
+        """Yield the rows of each bucket, bucket by bucket; each is forgotten when it was read."""
         for file in self._files:
             file.seek(0)
             rows = []
@@ -42,5 +42,5 @@ class Buckets:
 
 
 def bucket_of(key: str) -> int:
-    """The bucket of a name: the same on every machine and in every run."""
+    """Return the bucket of a name: the same on every machine and in every run."""
     return zlib.crc32(key.encode("utf-8", "surrogatepass")) % BUCKETS

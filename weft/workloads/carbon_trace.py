@@ -22,7 +22,7 @@ ROWS_MAX = 100_000
 
 
 def inlined(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options in which the name of a carbon trace's file is its content; raises InputError."""
+    """Return options with a carbon trace's content instead of its file; raises InputError."""
     found = dict(options)
     said = found.get(OPTION)
     if isinstance(said, str) and said and ";" not in said and not said.startswith("diurnal:"):
@@ -32,7 +32,7 @@ def inlined(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_trace(path: Path) -> tuple[float, list[float]]:
-    """The length of a slot, s, and the intensities of a file; raises InputError."""
+    """Return the length of a slot, s, and the intensities of a file; raises InputError."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             rows = csv.DictReader(lines)
@@ -78,7 +78,7 @@ def _number(text: object, place: str) -> float:
 
 
 def _apart(dates: list[str]) -> float:
-    """Seconds between two moments; an hour where they are no dates or do not follow."""
+    """Return seconds between two moments; an hour where they are no dates or do not follow."""
     try:
         first, second = (float(date) for date in dates)
     except ValueError:

@@ -45,12 +45,12 @@ class _Lines:
 
 
 def stream(sources: Sequence[Path], result: Imported) -> Iterator[Job]:
-    """Jobs of text files, a file at a time; malformed jobs are dropped with their reason."""
+    """Yield jobs of text files, a file at a time; malformed jobs are dropped with their reason."""
     yield from each_file(expand(sources), result, lambda path: _read_file(path, result))
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """Carbyne's text workloads; raises InputError when no job can be used."""
+    """Return Carbyne's text workloads; raises InputError when no job can be used."""
     return gather(stream, sources, options)
 
 

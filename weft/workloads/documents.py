@@ -28,12 +28,12 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def plain_name(path: Path) -> str:
-    """The file's name without the suffix of its compression (`.gz`, `.zst`, `.zstd`)."""
+    """Return the file's name without the suffix of its compression (`.gz`, `.zst`, `.zstd`)."""
     return re.sub(r"\.(gz|zst|zstd)$", "", path.name)
 
 
 def stem(path: Path) -> str:
-    """The file's name without the suffixes of compression and format."""
+    """Return the file's name without the suffixes of compression and format."""
     return re.sub(r"\.(jsonl|json|yaml|yml|txt|csv|jhist)$", "", plain_name(path)) or path.name
 
 
@@ -94,7 +94,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, limit: int = DOCUMENT_BYTES_MAX) -> bytes:
-    """The file unpacked; raises InputError when it is larger than `limit` bytes."""
+    """Return the file unpacked; raises InputError when it is larger than `limit` bytes."""
     with open_bytes(path) as stream:
         data = stream.read(limit + 1)
     if len(data) > limit:
@@ -107,18 +107,18 @@ def read_bytes(path: Path, limit: int = DOCUMENT_BYTES_MAX) -> bytes:
 
 
 def read_text(path: Path, limit: int = DOCUMENT_BYTES_MAX) -> str:
-    """The file unpacked, as text; raises InputError where it is not UTF-8."""
+    """Return the file unpacked, as text; raises InputError where it is not UTF-8."""
     return decode(read_bytes(path, limit), str(path))
 
 
 def read_head(path: Path, size: int = 65536) -> str:
-    """The first bytes of the file unpacked, as text, for telling formats apart."""
+    """Return the first bytes of the file unpacked, as text, for telling formats apart."""
     with open_bytes(path) as stream:
         return stream.read(size).decode("utf-8", errors="replace").removeprefix("\ufeff")
 
 
 def read_lines(path: Path, limit: int = LINE_BYTES_MAX) -> Iterator[tuple[int, str]]:
-    """Line numbers from 1 with their text, one line in memory at a time."""
+    """Yield line numbers from 1 with their text, one line in memory at a time."""
     with open_bytes(path) as stream:
         yield from lines_of(stream, str(path), limit)
 
@@ -126,7 +126,7 @@ def read_lines(path: Path, limit: int = LINE_BYTES_MAX) -> Iterator[tuple[int, s
 def lines_of(
     stream: IO[bytes], name: str, limit: int = LINE_BYTES_MAX
 ) -> Iterator[tuple[int, str]]:
-    """As `read_lines`, from an open file."""
+    """Yield what `read_lines` does, from an open file."""
     number = 0
     while raw := stream.readline(limit + 1):
         number += 1
@@ -137,7 +137,7 @@ def lines_of(
 
 
 def decode(data: bytes, place: str) -> str:
-    """Bytes as text; raises InputError naming the line of the first byte that is not UTF-8."""
+    """Return bytes as text; raises InputError naming the line of the first that is not UTF-8."""
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -147,7 +147,7 @@ def decode(data: bytes, place: str) -> str:
 
 
 def load_document(path: Path | str) -> Any:
-    """One JSON or YAML document as plain data; raises InputError with file and place.
+    """Return one JSON or YAML document as plain data; raises InputError with file and place.
 
     The suffix decides (`.json`, `.yaml`, `.yml`); with any other, a text that begins like JSON is.
     """
@@ -158,7 +158,7 @@ def load_document(path: Path | str) -> Any:
 
 
 def load_documents(path: Path) -> list[Any]:
-    """The documents of a JSON file (one) or a YAML file (any number, split by `---`)."""
+    """Return the documents of a JSON file (one) or a YAML file (any number, split by `---`)."""
     name = plain_name(path).lower()
     if name.endswith((".yaml", ".yml")):
         return parse_yaml(read_text(path, YAML_BYTES_MAX), str(path))
@@ -180,7 +180,7 @@ class _Fault:
 
 
 def parse_json(text: str, place: str) -> Any:
-    """One JSON value; raises InputError with line and column, or the path of a refused value."""
+    """Return one JSON value; raises InputError with line and column, or a refused value's path."""
     with _json_errors(text, place):
         decoder, faults = _decoder()
         return _checked(decoder.decode(text), faults, text, place)
@@ -188,7 +188,7 @@ def parse_json(text: str, place: str) -> Any:
 
 
 def parse_json_values(text: str, place: str) -> list[Any]:
-    """JSON values one after the other, as Hadoop's tools write them."""
+    """Return JSON values one after the other, as Hadoop's tools write them."""
     values: list[Any] = []
     position = _skip_space(text, 0)
     with _json_errors(text, place):
@@ -242,7 +242,7 @@ def _is_text(value: str) -> bool:
 
 
 def _find(value: Any, wanted: Callable[[Any], bool]) -> str | None:
-    """The path (`stages[2].demand`) of the first item wanted, keys included."""
+    """Return the path (`stages[2].demand`) of the first item wanted, keys included."""
     todo: list[tuple[str, Any]] = [("", value)]
     while todo:
         path, item = todo.pop()

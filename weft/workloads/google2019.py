@@ -77,7 +77,7 @@ class _Scan:
     last_us: int = 0
 
     def root(self, collection: int) -> int:
-        """The collection that stands for all that are joined with this one."""
+        """Return the collection that stands for all that are joined with this one."""
         while collection in self.above:
             above = self.above[collection]
             self.above[collection] = self.above.get(above, above)
@@ -118,7 +118,7 @@ def stream(
     instances_max: int = 0,
     jobs_max: int = 0,
 ) -> Iterator[Job]:
-    """Jobs in order of arrival, in bounded memory; the first one arrives at 0.
+    """Yield jobs in order of arrival, in bounded memory; the first one arrives at 0.
 
     Demands are `cpus` and `memory`, parts of the largest machine; with `machine_vcores` and
     `machine_memory_mb` (of that machine: Google does not publish it) `vcores` and `memory_mb`. A
@@ -155,12 +155,12 @@ def stream(
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """Google's jobs; the options are those of `stream`; raises InputError when none is usable."""
+    """Return Google's jobs; options as of `stream`; raises InputError when none is usable."""
     return gather(stream, sources, options)
 
 
 def _tables(files: Sequence[Path], result: Imported) -> tuple[list[Path], list[Path]]:
-    """The files of instance_events and those of collection_events, told by their columns."""
+    """Return the files of instance_events and those of collection_events, told by their columns."""
     instances: list[Path] = []
     collections: list[Path] = []
     refused = None
@@ -181,7 +181,7 @@ def _tables(files: Sequence[Path], result: Imported) -> tuple[list[Path], list[P
 
 
 def _read_collections(path: Path, scan: _Scan, order: bool) -> None:
-    """One table of collection events: first the order between collections, then the rest."""
+    """Read a table of collection events: first the order between collections, then the rest."""
     rejected = Imported() if order else scan.result  # what is said of a row is said once
     for place, row in rows_of(path, rejected, (), COLLECTION_EVENTS):
         try:
@@ -202,7 +202,7 @@ def _read_collections(path: Path, scan: _Scan, order: bool) -> None:
 
 
 def _ids(value: object) -> tuple[int, ...]:
-    """Ids of a repeated field, as a list or, flattened, as a text."""
+    """Return ids of a repeated field, as a list or, flattened, as a text."""
     values = value if isinstance(value, list) else re.findall(r"\d{1,20}", str(value or ""))
     try:
         return tuple(dict.fromkeys(int(str(each)[:25]) for each in values))
@@ -211,7 +211,7 @@ def _ids(value: object) -> tuple[int, ...]:
 
 
 def _kind(row: Row) -> int:
-    """The type of an event, a number or a name."""
+    """Return the type of an event, a number or a name."""
     name = text(row, "type")
     if name in EVENTS:
         return EVENTS.index(name)
@@ -248,7 +248,7 @@ def _flat_names() -> tuple[str, ...]:
 
 
 def _request(row: Row) -> tuple[float | None, float | None]:
-    """Cpus and memory that an event says, nested or in flattened columns."""
+    """Return the cpus and memory that an event says, nested or in flattened columns."""
     nested = row.get("resource_request")
     if isinstance(nested, Mapping):
         return amount(nested, "cpus"), amount(nested, "memory")
@@ -269,7 +269,7 @@ class _Task(NamedTuple):
 
 
 def _jobs(rows: list[Any], scan: _Scan, options: _Options) -> Iterator[Job]:
-    """The jobs of one bucket, which holds all rows of each of its collections."""
+    """Yield the jobs of one bucket, which holds all rows of each of its collections."""
     events: dict[int, dict[int, list[_Event]]] = {}
     about: dict[int, _Collection] = {}
     for row in rows:
@@ -303,7 +303,7 @@ def _jobs(rows: list[Any], scan: _Scan, options: _Options) -> Iterator[Job]:
 def _task(
     collection: int, index: int, seen: list[_Event], scan: _Scan, options: _Options
 ) -> _Task | None:
-    """What an instance's last run was; None where the trace does not tell it."""
+    """Return what an instance's last run was; None where the trace does not tell it."""
     seen.sort(key=lambda event: (event.time_us, event.kind))
     start_us, runs = 0, 0
     end: _Event | None = None
@@ -342,7 +342,7 @@ def _job(
     scan: _Scan,
     options: _Options,
 ) -> Job:
-    """Collections that are joined, as one job; raises InputError where their order is circular."""
+    """Return joined collections as one job; raises InputError where their order is circular."""
     made = []
     for collection, tasks in sorted(stages.items()):
         wanted = scan.after.get(collection, ())
@@ -364,7 +364,7 @@ def _job(
 def _stage(
     name: str, tasks: list[_Task], parents: list[int], scan: _Scan, options: _Options
 ) -> Stage:
-    """The instances of a collection; most often they request alike, those that do not override."""
+    """Return a collection's instances; those that request unlike most override."""
     most = options.instances_max
     if most and len(tasks) > most:
         scan.counts["instances over the cap of a collection (option instances_max)"] += (

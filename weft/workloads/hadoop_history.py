@@ -19,7 +19,7 @@ _SUCCESS = ("SUCCESS", "SUCCEEDED")
 def rumen_job(
     entry: dict[str, Any], place: str, default: tuple[float, float], result: Imported
 ) -> Job:
-    """A job of a Rumen trace: each task with the attempt that succeeded; others are counted.
+    """Return a Rumen trace's job: each task with the attempt that succeeded; others are counted.
 
     Arrival is the submission in s since the epoch. Raises InputError when no task succeeded.
     """
@@ -124,7 +124,7 @@ class _History:
 
 
 def history_job(text: str, place: str, default: tuple[float, float], result: Imported) -> Job:
-    """The job of a `.jhist` file; arrival in s since the epoch; InputError when nothing finished.
+    """Return a `.jhist` file's job, arrival in s since the epoch; InputError: nothing finished.
 
     Lines that cannot be read, failed attempts and tasks that never finished are counted.
     """

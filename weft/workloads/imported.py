@@ -23,6 +23,6 @@ class Imported:
         self.dropped[reason] += rows
 
     def why(self) -> str:
-        """The first row that was dropped, with its place; else the first warning."""
+        """Return the first row that was dropped, with its place; else the first warning."""
         first = next((each for each in self.warnings if each.endswith(_FIRST)), "")
         return first.removesuffix(_FIRST) or next(iter(self.warnings), "")

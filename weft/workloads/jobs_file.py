@@ -37,7 +37,7 @@ FORMAT = "weft"
 
 
 def read_jobs(path: Path | str) -> Iterator[Job]:
-    """The jobs of one file, in file order; raises InputError with file and place.
+    """Yield the jobs of one file, in file order; raises InputError with file and place.
 
     A `.jsonl` file is read as it is consumed, so its faults surface where they stand.
     """
@@ -60,18 +60,18 @@ def read_jobs(path: Path | str) -> Iterator[Job]:
 
 
 def load_jobs(paths: Iterable[Path | str]) -> list[Job]:
-    """All jobs of several files, in order; raises InputError with file and place."""
+    """Return all jobs of several files, in order; raises InputError with file and place."""
     return [job for path in paths for job in read_jobs(path)]
 
 
 def stream(sources: Sequence[Path], result: Imported) -> Iterator[Job]:
-    """As `read_jobs`, for several files: one bad job refuses the import, as on submission."""
+    """Yield what `read_jobs` does, for several files: one bad job refuses the import."""
     for path in sources:
         yield from read_jobs(path)
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """Job files as an import; raises InputError with file and place."""
+    """Return job files as an import; raises InputError with file and place."""
     return gather(stream, sources, options)
 
 
@@ -109,7 +109,7 @@ def write_jobs(path: Path | str, jobs: Iterable[Job]) -> int:
 
 
 def _finite(job: Job) -> Job:
-    """The job; raises InputError where a number of it is infinite or none."""
+    """Return the job; raises InputError where a number of it is infinite or none."""
     for stage in job.stages:
         demands = (stage.demand, stage.actual_demand or {})
         numbers = (job.arrival_s, stage.duration_s, *(v for each in demands for v in each.values()))
@@ -160,7 +160,7 @@ class _Dumper(yaml.CSafeDumper):  # type: ignore[misc, name-defined, unused-igno
 
 
 def _text(dumper: _Dumper, value: str) -> Any:
-    """Quoted, unless no reader of any YAML version could take it for anything but a text."""
+    """Return a text quoted, unless no reader of any YAML version could take it for another type."""
     style = None if re.fullmatch(r"[A-Za-z_][\w-]{5,}", value) else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 

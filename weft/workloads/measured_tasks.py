@@ -31,7 +31,7 @@ def job_of_tasks(
     user: str = "",
     arrival_s: float = 0.0,
 ) -> Job:
-    """One stage for each type, priority and demand; with a barrier, reduces wait for all maps.
+    """Return one stage for each type, priority and demand; with a barrier, reduces wait for maps.
 
     The estimate is the mean duration of a stage; each task's own is the truth. Where it ran
     becomes its preference. Raises InputError when there is no task.

@@ -27,7 +27,7 @@ _UNITS: Mapping[tuple[str, ...], Mapping[str, tuple[str, float]]] = {
 
 
 def load_node_list(path: Path) -> ClusterSpec:
-    """The machines of a list, identical ones together; raises InputError naming file and line."""
+    """Return a list's machines, identical ones together; raises InputError with its line."""
     columns = columns_of(path, (PAI,)) if _headless(path) else columns_of(path)
     form = next((form for form in _UNITS if set(form) <= set(columns)), None)
     if form is None:
@@ -51,7 +51,7 @@ def load_node_list(path: Path) -> ClusterSpec:
 
 
 def _headless(path: Path) -> bool:
-    """Whether the first line is a row: as many columns as pai_machine_spec, and no name of any."""
+    """Return whether the first line is a row: pai_machine_spec's columns, no name of any."""
     names = columns_of(path)
     return len(names) == len(PAI) and not set(names) & {*OPENB, *PAI}
 

@@ -33,7 +33,7 @@ class Instance:
 
 
 def stream(sources: Sequence[Path], result: Imported, *, share: bool = False) -> Iterator[Job]:
-    """One job an instance; with `share`, demands are fractions of the availabilities.
+    """Yield one job an instance; with `share`, demands are fractions of the availabilities.
 
     The availabilities are no part of a job: absolute demands need a cluster of one machine that has
     them, fractions any of one machine with 1 of each resource.
@@ -46,12 +46,12 @@ def stream(sources: Sequence[Path], result: Imported, *, share: bool = False) ->
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """PSPLIB's files; the options are those of `stream`; raises InputError when none is usable."""
+    """Return PSPLIB's files; options as of `stream`; raises InputError when none is usable."""
     return gather(stream, sources, options)
 
 
 def instances(path: Path) -> list[Instance]:
-    """The instances of one file or archive, by name; raises InputError naming file and line."""
+    """Return the instances of a file or archive, by name; raises InputError with file and line."""
     if not path.name.endswith((".tar.gz", ".tgz", ".tar")):
         return [parse(read_text(path), _name(plain_name(path)), str(path))]
     found = []
@@ -73,7 +73,7 @@ def instances(path: Path) -> list[Instance]:
 
 
 def parse(text: str, name: str, place: str) -> Instance:
-    """One instance from its text; raises InputError."""
+    """Return one instance from its text; raises InputError."""
     rows = _Rows(text, place)
     jobs = rows.count("jobs (incl. supersource/sink )", 1, TASKS_MAX)
     kinds = [rows.count(kind, 0, 64) for kind in _KINDS]
@@ -120,7 +120,7 @@ def _name(file: str) -> str:
 
 
 def _shared(instance: Instance) -> Job:
-    """The job with demands as fractions of the machine."""
+    """Return the job with demands as fractions of the machine."""
     capacity = instance.capacity
     stages = tuple(
         Stage(
@@ -144,7 +144,7 @@ class _Rows:
         self._at = 0  # the next line
 
     def wrong(self, problem: str) -> InputError:
-        """An error about the line read last."""
+        """Return an error about the line read last."""
         return InputError(f"{self._place}:{self._at}", problem)
 
     def find(self, title: str, skip: int) -> None:
@@ -156,7 +156,7 @@ class _Rows:
         raise InputError(self._place, f"has no line {title!r}")
 
     def count(self, title: str, least: int, most: int) -> int:
-        """The number behind `title  :` in the head."""
+        """Return the number behind `title :` in the head."""
         pattern = re.compile(rf"\s*(?:-\s*)?{re.escape(title)}\s*:\s*(\d{{1,9}})\b")
         for line in self._lines[:40]:
             found = pattern.match(line)
@@ -165,7 +165,7 @@ class _Rows:
         raise InputError(self._place, f"expected {title!r} with a number from {least} to {most}")
 
     def numbers(self, least: int) -> list[int]:
-        """The next line as whole numbers, at least so many."""
+        """Return the next line as whole numbers, at least `least`."""
         if self._at >= len(self._lines):
             raise InputError(self._place, "ends too early")
         words = self._lines[self._at].split()

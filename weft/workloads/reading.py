@@ -24,7 +24,7 @@ def gather(stream: Stream, sources: Sequence[Path], options: Mapping[str, Any]) 
 
 
 def expand(sources: Sequence[Path]) -> list[Path]:
-    """The files meant: a folder stands for its files, sorted, hidden ones left out."""
+    """Return the files meant: a folder stands for its files, sorted, hidden ones left out."""
     files: list[Path] = []
     for source in sources:
         path = Path(source)
@@ -45,7 +45,7 @@ def expand(sources: Sequence[Path]) -> list[Path]:
 def each_file(
     files: Sequence[Path], result: Imported, parse: Callable[[Path], list[Job]]
 ) -> Iterator[Job]:
-    """Jobs file by file; an unusable file is warned about and counted, the others are read.
+    """Yield jobs file by file; an unusable file is warned about and counted, the others are read.
 
     Raises InputError with the first reason when no file gave a job.
     """
@@ -69,7 +69,7 @@ def each_file(
 def in_order(
     jobs: Iterable[Job], span_s: tuple[float, float], jobs_max: int, result: Imported
 ) -> Iterator[Job]:
-    """Jobs by arrival, in bounded memory; the first one arrives at 0.
+    """Yield jobs by arrival, in bounded memory; the first one arrives at 0.
 
     `span_s` holds all arrivals. At most `jobs_max` are given (0: all); the rest is said.
     """
@@ -94,7 +94,7 @@ def in_order(
 
 
 def text_amount(text: str, place: str) -> float:
-    """A number of a text row, from 0 to `AMOUNT_MAX`; raises InputError."""
+    """Return a number of a text row, from 0 to `AMOUNT_MAX`; raises InputError."""
     try:
         number = float(text)
     except ValueError:
@@ -107,7 +107,7 @@ def text_amount(text: str, place: str) -> float:
 
 
 def task_count(value: object, place: str) -> int:
-    """How many tasks a stage has, from a number or a text: 1 to TASKS_MAX; raises InputError."""
+    """Return how many tasks a stage has, of a number or text: 1 to TASKS_MAX; raises InputError."""
     number = text_amount(str(value)[:400], place)
     if isinstance(value, bool) or number != int(number) or not 1 <= number <= TASKS_MAX:
         raise InputError(place, f"expected a count from 1 to {TASKS_MAX}, got {str(value)[:40]!r}")
@@ -115,21 +115,21 @@ def task_count(value: object, place: str) -> int:
 
 
 def table(value: object, place: str) -> dict[str, Any]:
-    """A JSON object; raises InputError when the value is anything else."""
+    """Return a JSON object; raises InputError when the value is anything else."""
     if not isinstance(value, dict):
         raise InputError(place, f"expected an object, got {type(value).__name__}")
     return value
 
 
 def items(value: object, place: str) -> list[Any]:
-    """A JSON array; raises InputError when the value is anything else."""
+    """Return a JSON array; raises InputError when the value is anything else."""
     if not isinstance(value, list):
         raise InputError(place, f"expected a list, got {type(value).__name__}")
     return value
 
 
 def unique(name: str, taken: set[str]) -> str:
-    """A name that is not yet taken: the name itself, else with the first free number."""
+    """Return a name that is not yet taken: the name itself, else with the first free number."""
     free, number = name, 1
     while free in taken:
         number += 1

@@ -62,7 +62,8 @@ _FILES_LOOKED_AT = 2000
 def import_jobs(
     name: str, sources: Sequence[Path], options: Mapping[str, str], result: Imported
 ) -> Iterator[Job]:
-    """Jobs of the sources, one by one where the format allows; `result` says what was not used.
+    """Yield jobs of the sources, one by one where the format allows;
+    `result` says what was not used.
 
     Raises InputError for an unknown format or option, and for sources that cannot be used.
     """
@@ -82,7 +83,7 @@ def import_jobs(
 
 
 def read_options(function: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Options from their texts, by the type of their default; raises InputError if unknown."""
+    """Return options from their texts, by their defaults' types; raises InputError if unknown."""
     known = {
         key: parameter.default
         for key, parameter in inspect.signature(function).parameters.items()
@@ -113,7 +114,7 @@ def _option(default: object, text: str, place: str) -> Any:
 
 
 def detect(sources: Sequence[Path]) -> str:
-    """The format of the sources, told by their content; raises InputError when it is not known.
+    """Return the format of the sources, told by their content; raises InputError if unknown.
 
     Looks at the first 2000 files; those that no format knows do not count.
     """
@@ -128,7 +129,7 @@ def detect(sources: Sequence[Path]) -> str:
 
 
 def format_of(path: Path) -> str | None:
-    """The format of one file, told by its first bytes, or None."""
+    """Return the format of one file, told by its first bytes, or None."""
     head = packed_head(path) or read_head(path)
     lines = [line for line in head[:4096].splitlines() if line.strip()]
     first = lines[0] if lines else ""
@@ -152,7 +153,7 @@ def format_of(path: Path) -> str | None:
 
 
 def _table_of(path: Path, head: str, first: str) -> str | None:
-    """The format of a table that is told by its columns; of Parquet they stand at the end."""
+    """Return the format of a table told by its columns; of Parquet they stand at the end."""
     if head.startswith(PARQUET_MAGIC):
         try:
             names = set(columns_of(path))
@@ -187,7 +188,7 @@ def _format_of_json(head: str, first: str) -> str | None:
 
 
 def _reader(name: str) -> Any:
-    """The module of a format, or the function that reads it."""
+    """Return the module of a format, or the function that reads it."""
     if name in FORMATS:
         return importlib.import_module(FORMATS[name])
     if not plugins.is_outside(plugins.IMPORTERS, name):

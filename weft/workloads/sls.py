@@ -27,7 +27,7 @@ _COPIES_MAX = 100_000
 def stream(
     sources: Sequence[Path], result: Imported, *, vcores: float = 1.0, memory_mb: float = 1024.0
 ) -> Iterator[Job]:
-    """Jobs of all files; arrivals of Rumen traces and histories count from the first one's.
+    """Yield jobs of all files; arrivals of Rumen traces and histories count from the first one's.
 
     `vcores` and `memory_mb` are the demand of tasks whose file gives none (SLS's own defaults).
     """
@@ -66,7 +66,7 @@ def stream(
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """SLS inputs; the options are those of `stream`; raises InputError when none is usable."""
+    """Return SLS inputs; options as of `stream`; raises InputError when none is usable."""
     return gather(stream, sources, options)
 
 

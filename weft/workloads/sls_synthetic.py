@@ -23,7 +23,7 @@ _Draw = np.random.Generator
 def synthetic_jobs(
     entry: dict[str, Any], place: str, default: tuple[float, float], result: Imported
 ) -> list[Job]:
-    """The jobs that a SYNTH file describes, by arrival; raises InputError for what it misses."""
+    """Return the jobs of a SYNTH file, by arrival; raises InputError for what it lacks."""
     count = task_count(entry["num_jobs"], f"{place}: num_jobs")
     seed = entry.get("rand_seed", 0)
     if count > JOBS_MAX:
@@ -76,7 +76,7 @@ def _shares(weights: list[Any], place: str) -> list[float]:
 
 
 def _arrival_s(load: dict[str, Any], place: str, rng: _Draw) -> float:
-    """A step of the time distribution by weight, then a time inside it, evenly, s."""
+    """Return a step of the time distribution by weight, then a time inside it, evenly, s."""
     steps = [table(item, place) for item in items(load.get("time_distribution"), place)]
     times = [read_amount(step.get("time"), f"{place}.time") for step in steps]
     number = int(rng.choice(len(steps), p=_shares([s.get("weight") for s in steps], place)))
@@ -120,7 +120,7 @@ _Kind = tuple[str, Any, Any, Any, Any]  # type, count, time, memory, vcores
 
 
 def _kinds(job_class: dict[str, Any], place: str) -> list[_Kind]:
-    """The task types of a class, of the new form (`tasks`) or the old one (`mtasks_avg`)."""
+    """Return the task types of a class, of the new form (`tasks`) or the old (`mtasks_avg`)."""
     if "tasks" in job_class:
         kinds: list[_Kind] = []
         for item in items(job_class["tasks"], f"{place}.tasks"):

@@ -48,7 +48,7 @@ class StageRun:
     reruns: list[TaskRun] = field(default_factory=list)  # of a partition that the log hides
 
     def last_runs(self) -> list[TaskRun]:
-        """The known tasks in order of partition; a rerun stands where no other run is known."""
+        """Return the known tasks in order of partition; a rerun stands for a missing run."""
         missing = (i for i in range(self.tasks) if i not in self.runs)
         filled = {i: run for run, i in zip(self.reruns, missing, strict=False)} | self.runs
         return [filled[index] for index in sorted(filled)]

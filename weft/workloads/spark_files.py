@@ -40,7 +40,7 @@ class Log:
 
 
 def find_logs(sources: Sequence[Path], result: Imported) -> list[Log]:
-    """One log per file, except that the parts of a rolling log belong together.
+    """Return one log per file, except that the parts of a rolling log belong together.
 
     The status markers beside a rolling log hold nothing; they are counted as dropped.
     """
@@ -64,7 +64,7 @@ def find_logs(sources: Sequence[Path], result: Imported) -> list[Log]:
 
 
 def _order(log: Log, parts: list[tuple[int, bool, Path]]) -> None:
-    """Parts by number; a compacted part stands for its number and all before it."""
+    """Order parts by number; a compacted part stands for its number and all before it."""
     start = max((number for number, compacted, _ in parts if compacted), default=None)
     if start is not None:
         parts = [p for p in parts if p[0] > start or (p[0] == start and p[1])]
@@ -85,7 +85,7 @@ def _order(log: Log, parts: list[tuple[int, bool, Path]]) -> None:
 
 
 def read_events(log: Log, result: Imported) -> Iterator[tuple[str, bytes]]:
-    """Every line that is not empty, with its place; one line in memory at a time.
+    """Yield every line that is not empty, with its place; one line in memory at a time.
 
     Raises InputError where not one line can be read; damage after that is a warning.
     """
@@ -136,7 +136,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def packed_head(path: Path, size: int = 65536) -> str:
-    """The first bytes of a log packed as only Spark packs (lz4, snappy), as text; else nothing."""
+    """Return the first bytes of a log packed as only Spark packs (lz4, snappy), as text; or ""."""
     with suppress(OSError), path.open("rb") as raw:
         if _blocks(raw, raw.read(16)) is not None:
             return _head(path, size)
@@ -161,7 +161,7 @@ def _blocks(raw: BinaryIO, magic: bytes) -> Iterator[bytes] | None:
 
 
 def _lz4_blocks(raw: BinaryIO) -> Iterator[bytes]:
-    """Blocks of magic, method, packed size, size and checksum; an empty one ends a stream."""
+    """Yield blocks of magic, method, packed size, size and checksum; an empty one ends a stream."""
     while head := raw.read(21):
         if len(head) < 21 or not head.startswith(_LZ4_BLOCK_MAGIC):
             raise EOFError("a block header is expected")
@@ -179,7 +179,7 @@ def _unpack_lz4(data: bytes, size: int) -> bytes:
 
 
 def _snappy_blocks(raw: BinaryIO) -> Iterator[bytes]:
-    """A header of 16 bytes, then blocks of a big-endian size and raw snappy."""
+    """Yield blocks: a header of 16 bytes, then big-endian sizes and raw snappy."""
     while head := raw.read(4):
         if head == _SNAPPY_MAGIC[:4]:  # streams may follow one another
             _take(raw, 12)

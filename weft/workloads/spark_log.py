@@ -43,7 +43,7 @@ def stream(
     estimate: str = "mean",
     memory_base_mb: float = 512.0,
 ) -> Iterator[Job]:
-    """Jobs of event logs, a log at a time: files, folders of files, folders of rolling logs.
+    """Yield jobs of event logs, a log at a time: files, folders of files, of rolling logs.
 
     `group` says what one DAG is: `job` a Spark job, `execution` all Spark jobs of one SQL
     execution (a Spark job without one stands alone), `application` the whole log.
@@ -72,7 +72,7 @@ def stream(
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """Spark event logs; the options are those of `stream`; raises InputError without any job."""
+    """Return Spark event logs; options as of `stream`; raises InputError without any job."""
     return gather(stream, sources, options)
 
 
@@ -108,7 +108,7 @@ class _Builder:
         self._owner: dict[int, int] = {}  # stage -> the first job that lists it
 
     def jobs(self) -> list[Job]:
-        """All jobs; raises InputError where the log does not hold the edges."""
+        """Return all jobs; raises InputError where the log does not hold the edges."""
         groups = self._groups()
         for run in self._application.jobs.values():
             for number in run.stages:
@@ -183,7 +183,7 @@ class _Builder:
             return None
 
     def _history_key(self, run: JobRun) -> str:
-        """An application that recurs by name runs its jobs in the same order."""
+        """Return the key by which an application that recurs runs its jobs in the same order."""
         name = self._application.name or self._log.name
         if self._choice.group == "application":
             return str(name)
@@ -196,7 +196,7 @@ class _Builder:
                 self._warn(f"{name}: Spark job {run.id} {state}; its finished stages are used")
 
     def _kept(self, name: str, members: list[JobRun]) -> dict[int, list[TaskRun]]:
-        """The stages that ran for these jobs and finished, by id, with the runs of their tasks."""
+        """Return the stages that ran for these jobs and finished, by id, with their tasks' runs."""
         jobs = {run.id for run in members}
         open_jobs = {run.id for run in members if run.state == "unfinished"}
         kept: dict[int, list[TaskRun]] = {}
@@ -219,7 +219,7 @@ class _Builder:
         return kept
 
     def _complete(self, name: str, stage: StageRun, tasks: list[TaskRun]) -> list[TaskRun]:
-        """A finished stage has run every task; those that the log lacks are given the mean."""
+        """Return all of a finished stage's tasks; those that the log lacks are given the mean."""
         missing = stage.tasks - len(tasks)
         if missing <= 0:
             return tasks
@@ -234,7 +234,7 @@ class _Builder:
     def _sources(
         self, kept: dict[int, list[TaskRun]], members: list[JobRun]
     ) -> dict[int, tuple[int, ...]]:
-        """For each stage of the jobs, the kept stages that its children wait for."""
+        """Return for each stage of the jobs the kept stages that its children wait for."""
         makers: dict[tuple[int, int], int] = {}  # (RDD, tasks) -> the last stage that wrote it
         jobs = {run.id for run in members}
         sources: dict[int, tuple[int, ...]] = {}

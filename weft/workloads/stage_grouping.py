@@ -23,7 +23,7 @@ class Group:
 
 
 def group_tasks(kinds: Sequence[str], parents: Sequence[Sequence[int]]) -> list[Group]:
-    """Stages of tasks given by kind and parents (by position), parents first.
+    """Return stages of tasks given by kind and parents (by position), parents first.
 
     Raises InputError for a cycle.
     """
@@ -45,7 +45,7 @@ def group_tasks(kinds: Sequence[str], parents: Sequence[Sequence[int]]) -> list[
 
 
 def _depths(parents: Sequence[Sequence[int]]) -> list[int]:
-    """The longest path from a root to each task; raises InputError for a cycle."""
+    """Return the longest path from a root to each task; raises InputError for a cycle."""
     depth, order = [0] * len(parents), parents_first(parents)
     for task in order:
         depth[task] = max([depth[parent] + 1 for parent in parents[task]], default=0)
@@ -75,7 +75,7 @@ def _complete(parent: list[int], child: list[int], bundle: _Bundle) -> bool:
 
 
 def _kind(parent: list[int], child: list[int], bundle: _Bundle) -> EdgeKind:
-    """How the edges between two ordered groups are said exactly."""
+    """Return how the edges between two ordered groups are said exactly."""
     if _complete(parent, child, bundle):
         return EdgeKind.ALL_TO_ALL
     for position, task in enumerate(child):

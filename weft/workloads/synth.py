@@ -36,7 +36,7 @@ class Spread(NamedTuple):
     sigma: float
 
     def draw(self, rng: Draw) -> float:
-        """One value."""
+        """Draw one value."""
         return self.median * exp(self.sigma * float(rng.standard_normal()))
 
 
@@ -96,7 +96,7 @@ def generate(
     interarrival_s: float = 20.0,
     spread: float = 0.0,
 ) -> Iterator[Job]:
-    """Jobs by arrival; raises InputError for an unknown kind or a value out of range.
+    """Yield jobs by arrival; raises InputError for an unknown kind or a value out of range.
 
     `arrivals` is `poisson`, `swim` (bursts, as in the Facebook traces that SWIM replays) or
     `together` (all at 0 s); `interarrival_s` is the mean time between arrivals, s (20: Carbyne,
@@ -136,7 +136,7 @@ def _together(interarrival_s: float, rng: Draw) -> Iterator[float]:
 
 
 def _swim(interarrival_s: float, rng: Draw) -> Iterator[float]:
-    """Poisson within windows of some twelve jobs whose rates are log-normal: bursts and lulls.
+    """Yield Poisson intervals in windows of some twelve jobs with log-normal rates: bursts, lulls.
 
     The coefficient of variation of the times between arrivals is 1.75, which is that of the
     Facebook arrival pattern in the Carbyne simulator's workloads (1.73 to 1.90 by our count).
@@ -190,7 +190,7 @@ def _job(name: str, kind: Kind, rng: Draw, arrival_s: float, spread: float) -> J
 
 
 def _spread(job: Job, spread: float, rng: Draw) -> Job:
-    """The job with a true duration for each task."""
+    """Return the job with a true duration for each task."""
     if not spread:
         return job
     return replace(job, stages=tuple(
@@ -200,7 +200,7 @@ def _spread(job: Job, spread: float, rng: Draw) -> Job:
 
 
 def _map_reduce(rng: Draw) -> Shape:
-    """Maps alone or maps and reduces, by the shares of 248 jobs of Carbyne's MapReduce file."""
+    """Return maps alone or maps and reduces, by the shares of 248 jobs of Carbyne's file."""
     return Shape(((), (0,)) if rng.random() < 67 / 248 else ((),), 1)
 
 

@@ -17,7 +17,7 @@ TASKS_MAX = 500  # of one stage
 
 
 def build_job(name: str, rng: Draw, arrival_s: float) -> Job:
-    """A build: libraries are compiled, analysed and archived, binaries linked and tested.
+    """Return a build: libraries are compiled, analysed and archived, binaries linked and tested.
 
     One library in five is compiled from generated code. Compilers take a core each, linkers memory
     and disk, analysers cores and memory.
@@ -59,7 +59,7 @@ _VERTICALS: dict[str, tuple[tuple[str, int, float, tuple[float, ...]], ...]] = {
 
 
 def request_job(name: str, rng: Draw, arrival_s: float) -> Job:
-    """A request to a service: spell check and profile, then verticals in parallel, then the page.
+    """Return a request to a service: spell check and profile, parallel verticals, then the page.
 
     Tasks are remote procedure calls of milliseconds; a vertical asks many servers and joins.
     """
@@ -104,7 +104,7 @@ def _stage(
     demand: tuple[float, ...],
     parents: tuple[Edge, ...] = (),
 ) -> Stage:
-    """A stage whose duration and demands lie around those of its part (log-normal)."""
+    """Return a stage whose duration and demands lie around those of its part (log-normal)."""
     duration_s = max(0.001, round(median_s * exp(0.6 * float(rng.standard_normal())), 3))
     around = np.exp(0.4 * rng.standard_normal(len(demand)))
     most = (16.0, 65536.0, 800.0, 1250.0)  # a machine

@@ -25,7 +25,7 @@ class Marginal:
     z_high: float = _Z95  # standard normal quantile of `high`: by default the 95th percentile
 
     def at(self, z: float) -> int:
-        """The value at a standard normal quantile, a whole number."""
+        """Return the value at a standard normal quantile, a whole number."""
         return round(self.median * exp(log(self.high / self.median) / self.z_high * z))
 
 
@@ -49,7 +49,7 @@ class Shape:
 
 
 def draw_shape(law: ShapeLaw, rng: np.random.Generator) -> Shape:
-    """A DAG to a law: a spine as long as the critical path, and side paths that join it.
+    """Draw a DAG to a law: a spine as long as the critical path, and side paths that join it.
 
     Side paths start as stages without parents, so the number of such stages is that of the
     disjoint paths. Where more barriers are wanted than side paths can make, later stages of the
@@ -121,7 +121,7 @@ def _close_cycles(
 
 
 def _targets(length: int, sides: list[int], barriers: int, rng: np.random.Generator) -> list[int]:
-    """Where each side path joins the spine: late enough not to lengthen the longest path."""
+    """Return where side paths join the spine: late enough not to lengthen the longest path."""
     chosen: list[int] = []
     for side in sorted(sides, reverse=True):
         allowed = list(range(side, length))

@@ -22,7 +22,7 @@ _BATCH_ROWS = 4096
 
 
 def columns_of(path: Path, forms: Sequence[Sequence[str]] = ()) -> tuple[str, ...]:
-    """The columns of a table, without reading its rows; raises InputError where it has none.
+    """Return a table's columns, without reading its rows; raises InputError where it has none.
 
     A CSV file without a header has those of the form with as many columns.
     """
@@ -38,7 +38,7 @@ def columns_of(path: Path, forms: Sequence[Sequence[str]] = ()) -> tuple[str, ..
 
 
 def no_table(columns: Sequence[str], forms: Mapping[str, Sequence[str]]) -> str:
-    """Why columns are none of these tables: which one is nearest, and what it lacks of it."""
+    """Return why columns are none of these tables: the nearest one, and what it lacks of it."""
     near = max(forms, key=lambda name: len(set(forms[name]) & set(columns)))
     lacks = [name for name in forms[near] if name not in columns]
     if len(lacks) == len(forms[near]):
@@ -101,7 +101,7 @@ def _cells(line: str, place: str) -> list[str]:
 def _header(
     cells: Sequence[str], forms: Sequence[Sequence[str]], place: str
 ) -> tuple[tuple[str, ...], bool]:
-    """The columns' names, and whether the line is a header that says them."""
+    """Return the columns' names, and whether the line is a header that says them."""
     known = {name for form in forms for name in form}
     if not forms or cells[0].strip() in known:
         names = tuple(cell.strip() for cell in cells)
@@ -166,7 +166,7 @@ def _line(error: BaseException) -> str:
 
 
 def blank(value: object) -> bool:
-    """Whether a cell says nothing: absent, empty, or not a number where one is missing."""
+    """Return whether a cell says nothing: absent, empty, or not a number where one is missing."""
     return value is None or (isinstance(value, str) and value.strip().lower() in _BLANK) or (
         isinstance(value, float) and value != value  # noqa: PLR0124
     )  # fmt: skip
@@ -176,7 +176,7 @@ _BLANK = ("", "nan", "null", "none", "\\n")
 
 
 def whole(row: Row, name: str) -> int | None:
-    """A whole number of a row, also from a text; None where it is blank; raises InputError."""
+    """Return a whole number of a row, also from a text; None if blank; raises InputError."""
     value = row.get(name)
     if blank(value):
         return None
@@ -192,19 +192,19 @@ def whole(row: Row, name: str) -> int | None:
 
 
 def amount(row: Row, name: str) -> float | None:
-    """A finite number >= 0 of a row; None where it is blank; raises InputError."""
+    """Return a finite number >= 0 of a row; None where it is blank; raises InputError."""
     value = row.get(name)
     return None if blank(value) else text_amount(str(value)[:400], name)
 
 
 def needed(value: float | None, name: str) -> float:
-    """The value of a cell that may not be blank; raises InputError."""
+    """Return the value of a cell that may not be blank; raises InputError."""
     if value is None:
         raise InputError(name, "is blank")
     return value
 
 
 def text(row: Row, name: str) -> str:
-    """A cell as text, empty where it is blank."""
+    """Return a cell as text, empty where it is blank."""
     value = row.get(name)
     return "" if blank(value) else str(value)

@@ -43,7 +43,7 @@ def stream(
     vcores: float = 1.0,
     memory_mb: float = 4096.0,
 ) -> Iterator[Job]:
-    """Jobs of query files and profiles.
+    """Yield jobs of query files and profiles.
 
     `executors` chooses the run whose durations are used (the nearest one that there is);
     `estimate` is `mean` or `median` of a stage's tasks, as schedulers are told it;
@@ -78,7 +78,7 @@ def stream(
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """TPC-H runs; the options are those of `stream`; raises InputError when no job can be used."""
+    """Return TPC-H runs; options as of `stream`; raises InputError if no job is usable."""
     return gather(stream, sources, options)
 
 
@@ -125,7 +125,7 @@ def _query(
 
 
 def _runs(rows: list[dict[str, Any]], place: str) -> list[int]:
-    """The executor counts for which every stage has a task."""
+    """Return the executor counts for which every stage has a task."""
     common: set[int] | None = None
     for i, row in enumerate(rows):
         runs = table(row.get("durations_ms"), f"{place}: stages[{i}].durations_ms")
@@ -147,7 +147,7 @@ def _nearest(runs: list[int], executors: int) -> int:
 
 
 def _durations_s(row: dict[str, Any], run: int, where: str) -> tuple[float, ...]:
-    """Tasks of a run: first wave and rest; the fresh ones are part of the first wave."""
+    """Return tasks of a run: first wave and rest; the fresh ones are part of the first wave."""
     waves = row["durations_ms"][str(run)]
     durations_s = []
     for name in ("first_wave", "rest_wave"):
@@ -189,7 +189,7 @@ def _profiles(
     result: Imported,
     choice: _Choice,
 ) -> list[Job]:
-    """One job for each query and size: the run whose maxCores is nearest to the one wanted."""
+    """Return a job for each query and size: the run whose maxCores is nearest to the wanted one."""
     beside = path.parent / "queries.yaml"
     if not graphs and not beside.is_file():
         raise InputError(str(path), "profiles need queries.yaml (the DAGs) among the sources")
@@ -241,7 +241,7 @@ def _profile_stages(
 
 
 def _graphs(path: Path) -> dict[int, dict[int, list[int]]]:
-    """The parents of each stage by query number, from lists of children."""
+    """Return the parents of each stage by query number, from lists of children."""
     graphs: dict[int, dict[int, list[int]]] = {}
     document = table(load_document(path), str(path))
     for i, item in enumerate(items(document.get("graphs"), f"{path}: graphs")):

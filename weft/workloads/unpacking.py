@@ -15,7 +15,7 @@ _PACKED_BYTES = 1024  # read at once: a block of 4 bytes may unpack to 128 kB, s
 
 
 def is_zstd(magic: bytes) -> bool:
-    """Whether a file with these first four bytes is zstd: a frame, or one that is skipped."""
+    """Return whether a file with these first four bytes is zstd: a frame, or one to skip."""
     return magic == b"\x28\xb5\x2f\xfd" or (magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5)
 
 
@@ -40,7 +40,7 @@ def zstd_blocks(raw: BinaryIO) -> Iterator[bytes]:
 
 
 def as_file(blocks: Iterator[bytes], name: str) -> BinaryIO:
-    """The blocks as one file; reading raises InputError for `name` where the data is damaged."""
+    """Return the blocks as one file; reading raises InputError for `name` if they are damaged."""
     return io.BufferedReader(_Joined(blocks, name), 2**18)
 
 
@@ -53,7 +53,7 @@ class _Joined(io.RawIOBase):
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """Always: this is what a buffered reader asks."""
+        """Return True: this is what a buffered reader asks."""
         return True
 
     def readinto(self, buffer: Any) -> int:

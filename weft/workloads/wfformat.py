@@ -43,7 +43,7 @@ class _Task:
 def stream(
     sources: Sequence[Path], result: Imported, *, memory_mb: float = 1024.0
 ) -> Iterator[Job]:
-    """One job a file; `memory_mb` is the demand of tasks whose file gives no memory.
+    """Yield one job a file; `memory_mb` is the demand of tasks whose file gives no memory.
 
     A stage demands what its largest task used: `coreCount` cores, or else the average use rounded
     up to whole cores; and `memoryInBytes`. The estimate of the duration is the mean of its tasks.
@@ -55,7 +55,7 @@ def stream(
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
-    """WfFormat files; the options are those of `stream`; raises InputError when none is usable."""
+    """Return WfFormat files; options as of `stream`; raises InputError when none is usable."""
     return gather(stream, sources, options)
 
 
@@ -112,7 +112,7 @@ def _warn(place: str, tasks: list[_Task], missing: int, memory_mb: float, result
 
 
 def _tasks(workflow: dict[str, Any], place: str) -> list[_Task]:
-    """Tasks in the order of the specification, with the positions of their parents."""
+    """Return tasks in the order of the specification, with the positions of their parents."""
     where = f"{place}: workflow.specification"
     specification = table(workflow.get("specification"), where)
     planned: dict[str, dict[str, Any]] = {}
@@ -162,7 +162,7 @@ def _check_children(
     tasks: list[_Task],
     where: str,
 ) -> None:
-    """Both lists of an edge must say the same, or the file contradicts itself."""
+    """Raise unless both lists of an edge say the same: else the file contradicts itself."""
     down = {
         (position, positions[child])
         for position, row in enumerate(planned.values())
@@ -198,7 +198,7 @@ def _task(row: dict[str, Any], run: dict[str, Any], parents: list[int], place: s
 
 
 def _program(row: dict[str, Any], run: dict[str, Any]) -> str:
-    """What tasks of one stage share: the program's name, or the task's name without its number.
+    """Return what tasks of one stage share: the program's name, or the task's without its number.
 
     Nextflow writes whole scripts as the program; there the task's name is that of the process.
     """

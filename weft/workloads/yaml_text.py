@@ -37,7 +37,7 @@ class _Level:
 
 
 def parse_yaml(text: str, place: str) -> list[Any]:
-    """The documents of a YAML text; raises InputError with line and column."""
+    """Return the documents of a YAML text; raises InputError with line and column."""
     try:
         return list(_documents(yaml.parse(text, Loader=yaml.CSafeLoader), place))
     except yaml.MarkedYAMLError as error:

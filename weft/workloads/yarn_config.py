@@ -168,7 +168,7 @@ def _properties(path: Path, root: ElementTree.Element) -> dict[str, str]:
 
 
 def _expanded(name: str, given: Mapping[str, str]) -> str:
-    """A value with `${other.property}` in place, up to 20 deep as in Hadoop."""
+    """Return a value with `${other.property}` in place, up to 20 deep as in Hadoop."""
     value = given[name]
     for _ in range(20):
         made = _VARIABLE.sub(lambda found: given.get(found[1], found[0]), value)
@@ -179,7 +179,7 @@ def _expanded(name: str, given: Mapping[str, str]) -> str:
 
 
 def _read_nodes(path: Path, text: str, into: YarnConfig, usual: Mapping[str, float]) -> None:
-    """A node list of SLS (racks of nodes, one JSON object after another), or YARN's REST answer."""
+    """Read a node list of SLS (racks of nodes, as JSON objects), or YARN's REST answer."""
     decoder, at = json.JSONDecoder(), 0
     rows: list[Any] = []
     while at < len(text):
@@ -207,7 +207,7 @@ def _read_nodes(path: Path, text: str, into: YarnConfig, usual: Mapping[str, flo
 
 
 def _listed(path: Path, rack: Any, node: Any, usual: Mapping[str, float]) -> dict[str, Any]:
-    """A node of SLS, of the usual size unless it says otherwise."""
+    """Return a node of SLS, of the usual size unless it says otherwise."""
     if not isinstance(node, dict) or not isinstance(node.get("node"), str):
         raise InputError(str(path), f"a node without a name: {node!r}")
     said = {"vcores": node.get("vcores"), "memory_mb": node.get("memory-mb")}
@@ -229,7 +229,7 @@ def _listed(path: Path, rack: Any, node: Any, usual: Mapping[str, float]) -> dic
 
 
 def _reported(path: Path, node: Any) -> dict[str, Any]:
-    """A node as YARN's REST API tells it: what it offers is free and used together."""
+    """Return a node as YARN's REST API tells it: it offers what is free and used together."""
     if not isinstance(node, dict):
         raise InputError(str(path), f"a node that is no object: {node!r}")
     name = str(node.get("nodeHostName") or node.get("id", ""))
@@ -251,7 +251,7 @@ def _reported(path: Path, node: Any) -> dict[str, Any]:
 def _node_of(
     given: Mapping[str, str], vcores: str, memory: str, vcores_usual: float, memory_usual: float
 ) -> dict[str, float]:
-    """A node's size by two properties, or the usual one; YARN's -1 means that too."""
+    """Return a node's size by two properties, or the usual one; YARN's -1 means that too."""
     return {
         "vcores": max(read_number(given.get(vcores, 0), vcores), 0) or vcores_usual,
         "memory_mb": max(read_number(given.get(memory, 0), memory), 0) or memory_usual,
@@ -311,7 +311,7 @@ def _switched(value: str, place: str) -> bool:
 
 
 def _total(nodes: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """What all nodes offer, by resource."""
+    """Return what all nodes offer, by resource."""
     total: dict[str, float] = {}
     for node in nodes:
         for name, amount in node["capacity"].items():

@@ -30,7 +30,7 @@ _NAMES = {
 def capacity_queues(
     given: Mapping[str, str], left_out: dict[str, str], total: Mapping[str, float]
 ) -> dict[str, Any]:
-    """The queue tree of capacity-scheduler.xml, below root, as a cluster file has it."""
+    """Return capacity-scheduler.xml's queue tree, below root, as a cluster file has it."""
 
     def below(path: str, amounts: Mapping[str, float]) -> dict[str, Any]:
         _check_depth(path)
@@ -93,7 +93,7 @@ def _check_depth(path: str) -> None:
 
 
 def _part(given: Mapping[str, str], path: str, amounts: Mapping[str, float]) -> tuple[str, float]:
-    """A queue's capacity: ("w", weight) or ("%", fraction of its parent)."""
+    """Return a queue's capacity: ("w", weight) or ("%", fraction of its parent)."""
     place = f"{CAPACITY}{path}.capacity"
     text = given.get(place, "")
     if not text:
@@ -105,7 +105,7 @@ def _part(given: Mapping[str, str], path: str, amounts: Mapping[str, float]) -> 
 
 
 def _share(text: str, place: str, amounts: Mapping[str, float]) -> float:
-    """A fraction of the parent: a percentage, or amounts as `[memory=1024,vcores=2]`."""
+    """Return a fraction of the parent: a percentage, or amounts as `[memory=1024,vcores=2]`."""
     if text.strip().startswith("-"):
         return 1.0
     percent = _PERCENT.fullmatch(text.strip())
@@ -125,7 +125,7 @@ def _share(text: str, place: str, amounts: Mapping[str, float]) -> float:
 def fair_queues(
     root: ElementTree.Element, left_out: dict[str, str], total: Mapping[str, float], path: str
 ) -> dict[str, Any]:
-    """The queue tree of fair-scheduler.xml: weights over those of their siblings."""
+    """Return fair-scheduler.xml's queue tree: weights over those of their siblings."""
     _check_depth(path)
     rows = [item for item in root if item.tag in ("queue", "pool")]
     if path == "root" and len(rows) == 1 and rows[0].get("name") == "root":
