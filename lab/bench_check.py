@@ -47,7 +47,7 @@ CASES: dict[str, Case] = {
 
 
 def _one_by_one(count: int) -> list[Job]:
-    """Jobs of a hundred tasks, each of which takes a slot by itself."""
+    """Return jobs of a hundred tasks, each of which takes a slot by itself."""
     demand = {"vcores": 1.0, "memory_mb": 1024.0}
     return [
         Job(
@@ -99,21 +99,21 @@ def figures(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def history(path: Path = HISTORY) -> list[dict[str, Any]]:
-    """The lines that are kept, the oldest first."""
+    """Return the lines that are kept, the oldest first."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
 
 
 def interpreter() -> str:
-    """What a line is of: ratios of two interpreters do not compare."""
+    """Return what a line is of: ratios of two interpreters do not compare."""
     return f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}"
 
 
 def fallen(
     now: Mapping[str, Mapping[str, Any]], kept: Sequence[Mapping[str, Any]], by: str
 ) -> dict[str, float]:
-    """Cases that take more than `WORSE` times what the newest line of the interpreter says."""
+    """Return cases that take more than `WORSE` times what the interpreter's newest line says."""
     known: dict[str, float] = {}
     for line in kept:
         if line["interpreter"] == by:
@@ -126,7 +126,7 @@ def fallen(
 
 
 def line_of(cases: Mapping[str, Any]) -> dict[str, Any]:
-    """The line of this commit."""
+    """Return the line of this commit."""
     ask = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %cs"]
     said = subprocess.run(ask, check=True, capture_output=True, text=True).stdout.split()
     processor = next(

@@ -36,7 +36,7 @@ def _ends(count: int) -> tuple[ContainerEnd, ...]:
 
 
 def _cases(count: int) -> dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]]:
-    """By name: the messages for so many tasks, and both directions."""
+    """Return by name the messages for so many tasks, and both directions."""
     demand = (1.0, 2048.0, 40.0, 0.0)
     containers = tuple(Container(1 << 40 | n, f"n{n % 16}", 3) for n in range(count))
     launches = tuple(
@@ -57,7 +57,7 @@ def _cases(count: int) -> dict[str, tuple[Any, Callable[[Any], Any], Callable[[A
 
 
 def _there_and_back(case: tuple[Any, ...], batch: int, tasks: int) -> tuple[float, float]:
-    """Microseconds for one task, and bytes on the wire for one task."""
+    """Return microseconds for one task, and bytes on the wire for one task."""
     messages, encode, decode = case
     rounds = max(1, tasks // batch)
     best_s, size = float("inf"), 0
@@ -73,7 +73,7 @@ def _there_and_back(case: tuple[Any, ...], batch: int, tasks: int) -> tuple[floa
 
 
 def _checked(case: tuple[Any, ...], batch: int, tasks: int) -> float:
-    """Microseconds for one task that the rules of `weft.wire.rules` take."""
+    """Return microseconds for one task that the rules of `weft.wire.rules` take."""
     rounds = max(1, tasks // batch)
     best_s = float("inf")
     for _ in range(REPEATS):
@@ -86,7 +86,7 @@ def _checked(case: tuple[Any, ...], batch: int, tasks: int) -> float:
 
 
 def run(quick: bool = False) -> list[Row]:
-    """One row a message, and their sum, in microseconds for one task by tasks in a batch.
+    """Return one row a message, and their sum, in microseconds for one task by tasks in a batch.
 
     `rules_us_of_10`: what checking them costs on top, in batches of ten.
     """

@@ -38,7 +38,7 @@ REAL_CLUSTER = "2x16vcores,65536memory_mb"
 
 
 def run(quick: bool = False, only: str = "") -> list[Row]:
-    """The cases whose names hold `only`; `quick` takes a tenth of the tasks."""
+    """Return the cases whose names hold `only`; `quick` takes a tenth of the tasks."""
     tasks = TASKS // 10 if quick else TASKS
     emulated = LocalSettings(cluster=CLUSTER)
     real = LocalSettings(cluster=REAL_CLUSTER, mode="process", flags={"nm": ["cgroups=off"]})
@@ -77,7 +77,7 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
 
 
 def many_nodes(nodes: int, quick: bool = False) -> list[Row]:
-    """Emulated nodes in one process report every second, idle first, then while tasks of 5 s run.
+    """Measure emulated nodes that report every second, idle first, then with tasks of 5 s.
 
     Twenty tasks a node in all. `manager_core` and `nodes_core` are CPU s a second of the processes,
     `idle` the part of the heartbeats that said nothing; the quantiles are of the others.
@@ -118,7 +118,7 @@ def many_nodes(nodes: int, quick: bool = False) -> list[Row]:
 
 
 def _spent(cluster: LocalCluster) -> dict[str, float]:
-    """CPU s of each process so far."""
+    """Return CPU s of each process so far."""
     found = {}
     for name, process in cluster.processes.items():
         times = psutil.Process(process.pid).cpu_times()
@@ -136,7 +136,7 @@ def _since(
 def barrier_job(
     name: str, stages: int, tasks: int, command: tuple[str, ...], run_s: float = 0.0
 ) -> Job:
-    """`stages` x `tasks` tasks that do nothing, a barrier between any two stages."""
+    """Return `stages` x `tasks` tasks that do nothing, a barrier between any two stages."""
     demand = {"vcores": 1.0, "memory_mb": 64.0}
     return Job(
         name,
@@ -176,7 +176,7 @@ def _case(
 
 
 def _heartbeats(name: str, watch_s: float) -> Row:
-    """200 nodes report every second while 50 hosted jobs run: read from the RM's /metrics."""
+    """Measure 200 nodes that report every second while 50 hosted jobs run, by the RM's /metrics."""
     settings = LocalSettings(nodes=200, pace="yarn")
     with LocalCluster(settings) as cluster, Client(cluster.address) as client:
         apps = [client.submit(_steady_job(f"job-{i}", watch_s)) for i in range(50)]
@@ -199,7 +199,7 @@ def _heartbeats(name: str, watch_s: float) -> Row:
 
 
 def _steady_job(name: str, run_s: float) -> Job:
-    """Ten stages of twenty tasks that keep a job busy for a little longer than `run_s`."""
+    """Return ten stages of twenty tasks that keep a job busy for a little longer than `run_s`."""
     demand = {"vcores": 1.0, "memory_mb": 1024.0, "disk_mbps": 10.0, "network_mbps": 10.0}
     return Job(
         name,
@@ -211,7 +211,7 @@ def _steady_job(name: str, run_s: float) -> Job:
 
 
 def _idle_beats(address: str) -> float:
-    """Heartbeats that said nothing, so far."""
+    """Return how many heartbeats said nothing, so far."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
         text = page.read().decode()
     families = text_string_to_metric_families(text)
@@ -220,7 +220,7 @@ def _idle_beats(address: str) -> float:
 
 
 def _histogram(address: str, event: str) -> list[tuple[float, float]]:
-    """(upper bound in s, cumulative count) of the time that a core took for an event."""
+    """Return (upper bound in s, cumulative count) of the time that a core took for an event."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
         text = page.read().decode()
     rows = []
@@ -232,7 +232,7 @@ def _histogram(address: str, event: str) -> list[tuple[float, float]]:
 
 
 def _quantile(histogram: list[tuple[float, float]], q: float) -> float:
-    """The upper bound of the bucket that holds the quantile, s."""
+    """Return the upper bound of the bucket that holds the quantile, s."""
     wanted = q * histogram[-1][1]
     return next(bound for bound, count in histogram if count >= wanted)
 
@@ -244,7 +244,7 @@ class _UntokenedCluster(LocalCluster):
 
 
 def _over_tls(name: str, settings: LocalSettings, tasks: int, *, tokens: bool = False) -> Row:
-    """With certificates, over mutual TLS, and without; `tokens`: nor with containers' tokens."""
+    """Measure with and without mutual TLS; `tokens`: nor with containers' tokens."""
     beside = _UntokenedCluster if tokens else LocalCluster
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         made = Path(folder) / "tls"
@@ -267,14 +267,14 @@ class _UncheckedCluster(LocalCluster):
 
 
 def _checked(name: str, settings: LocalSettings, tasks: int) -> Row:
-    """With the table of rules held at every face of every service, and with no rule held."""
+    """Measure with the table of rules held at every face of every service, and without."""
     with contextlib.ExitStack() as stack:
         without = _entered(stack, _UncheckedCluster(settings))
         return _in_turns(name, without, _entered(stack, LocalCluster(settings)), tasks, most=1.05)
 
 
 def _kept(name: str, settings: LocalSettings, tasks: int) -> Row:
-    """With a manager that keeps a journal, each batch of it synced to the disk, and without."""
+    """Measure with and without a manager that syncs each batch of a journal to the disk."""
     with contextlib.ExitStack() as stack:
         without = _entered(stack, LocalCluster(settings))
         keeping = _entered(stack, LocalCluster(replace(settings, state=True)))
@@ -282,7 +282,7 @@ def _kept(name: str, settings: LocalSettings, tasks: int) -> Row:
 
 
 def _taped(name: str, settings: LocalSettings, tasks: int) -> Row:
-    """With every process keeping a tape, and without."""
+    """Measure with every process keeping a tape, and without."""
     with tempfile.TemporaryDirectory(prefix="weft-") as folder, contextlib.ExitStack() as stack:
         without = _entered(stack, LocalCluster(settings))
         taping = _entered(stack, LocalCluster(replace(settings, tape=Path(folder))))
@@ -300,7 +300,7 @@ def _entered(stack: contextlib.ExitStack, cluster: LocalCluster) -> _Pair:
 def _in_turns(
     name: str, without: _Pair, having: _Pair, tasks: int, turns: int = TURNS, most: float = 0.0
 ) -> Row:
-    """The same jobs in turns on two clusters; ratios of time and of CPU s, medians over the turns.
+    """Measure the same jobs in turns on two clusters: ratios of time and CPU s, medians.
 
     Whoever is first in one turn is second in the next. `most` is what either ratio may be.
     """
@@ -327,7 +327,7 @@ def _in_turns(
 
 
 def _median_ratio(both: tuple[list[float], list[float]]) -> float:
-    """Over the turns, of what the second took and the first."""
+    """Return the median over the turns of what the second took over the first."""
     return statistics.median(b / a for a, b in zip(*both, strict=True))
 
 

@@ -85,7 +85,7 @@ class LoadedManager:
         return effects
 
     def beat(self, node: int, *ends: ContainerEnd) -> tuple[float, float]:
-        """One heartbeat; returns what it took, s: on the wall, and of the processor."""
+        """Handle one heartbeat; return what it took, s: on the wall, and of the processor."""
         self.beats[node] += 1
         event = NodeHeartbeated(f"n{node}", self.beats[node], (self.beats[node] - 1,), ends)
         wall, cpu = time.perf_counter(), time.thread_time()
@@ -95,7 +95,7 @@ class LoadedManager:
         return time.perf_counter() - wall, time.thread_time() - cpu
 
     def free_one(self, turn: int) -> tuple[float, float] | None:
-        """A container of some node ends: its heartbeat is a full decision."""
+        """Handle a heartbeat with the end of a container of some node: a full decision."""
         node = int(self.rng.integers(len(self.beats)))
         held = self.held[f"n{node}"]
         if not held:
@@ -109,7 +109,7 @@ class LoadedManager:
         return took
 
     def ask_all(self) -> None:
-        """Every master asks for all of its stages."""
+        """Have every master ask for all of its stages."""
         for number in range(1, self.jobs + 1):
             attempt = attempt_id(number, 1)
             self.handle(AttemptRegistered(attempt))
@@ -123,7 +123,7 @@ class LoadedManager:
             self.send_asks(attempt, tuple(asks))
 
     def send_asks(self, attempt: int, asks: tuple[Ask, ...]) -> None:
-        """One `allocate` call with the remaining work of the job."""
+        """Handle one `allocate` call with the remaining work of the job."""
         self.requests[attempt] = self.requests.get(attempt, 0) + 1
         work = float(self.rng.uniform(1, 100))
         number = self.requests[attempt]
@@ -131,7 +131,7 @@ class LoadedManager:
         self.handle(ContainersAsked(attempt, number, acks, asks, (), 0.0, work))
 
     def collect(self) -> None:
-        """Every master takes its grants."""
+        """Have every master take its grants."""
         for number in range(1, self.jobs + 1):
             self.send_asks(attempt_id(number, 1), ())
 
@@ -156,7 +156,7 @@ CARBYNE_MOST = 1.25  # of Tetris's time: Carbyne section 5.2.4 adds 2 ms to 18, 
 
 
 def run(quick: bool = False) -> list[Row]:
-    """All cases; `quick` leaves the large ones out."""
+    """Return all cases; `quick` leaves the large ones out."""
     rows: list[Row] = []
     for stages, tasks in [(500, 20)] if quick else [(500, 20), (2500, 20)]:
         rows += heartbeat_costs(stages, tasks, 120 if quick else 360)
@@ -169,7 +169,7 @@ def run(quick: bool = False) -> list[Row]:
 
 
 def heartbeat_costs(stages: int, tasks: int, rounds: int = 300) -> list[Row]:
-    """Median and 99th percentile of one heartbeat that frees one container, by matcher.
+    """Measure a heartbeat that frees one container: median, 99th percentile, by matcher.
 
     The matchers take turns block by block, so that a machine that is busy elsewhere is busy for all
     of them; the first beats of a block, which find the caches cold, are not counted.
@@ -210,7 +210,7 @@ def heartbeat_costs(stages: int, tasks: int, rounds: int = 300) -> list[Row]:
 
 
 def checked_beside_none(matcher: str, stages: int, tasks: int, rounds: int) -> Row:
-    """What the rules cost of a heartbeat that frees one container: checked, every second one is."""
+    """Measure what the rules cost of such a heartbeat: every second one is checked."""
     loaded = _filled(matcher, stages, tasks)
     took: dict[bool, list[float]] = {False: [], True: []}
     for turn in range(rounds):
@@ -231,7 +231,7 @@ def checked_beside_none(matcher: str, stages: int, tasks: int, rounds: int) -> R
 
 
 def _filled(matcher: str, stages: int, tasks: int, spare: bool = False) -> LoadedManager:
-    """A full cluster of 100 nodes on which `stages` x `tasks` tasks are pending."""
+    """Return a full cluster of 100 nodes on which `stages` x `tasks` tasks are pending."""
     loaded = LoadedManager(matcher, stages, tasks, nodes=100, spare=spare)
     loaded.ask_all()
     for _ in range(3):
@@ -243,7 +243,7 @@ def _filled(matcher: str, stages: int, tasks: int, spare: bool = False) -> Loade
 
 
 def plain_loop(stages: int, tasks: int, ours: Row) -> Row:
-    """Figure 15 task by task in plain Python, for one decision that places one task."""
+    """Measure figure 15 task by task in plain Python, for one decision that places one task."""
     rng = np.random.default_rng(1)
     free = [0.15, 0.15, 0.15, 0.15]
     every = [
@@ -283,7 +283,7 @@ def plain_loop(stages: int, tasks: int, ours: Row) -> Row:
 
 
 def idle_heartbeats(nodes: int) -> Row:
-    """Heartbeats of a full cluster that change nothing: seconds of one core per second."""
+    """Measure heartbeats of a full cluster that change nothing: s of one core per second."""
     loaded = LoadedManager("graphene", 500, max(2, nodes // 50), nodes)
     loaded.ask_all()
     for node in range(nodes):
@@ -303,7 +303,7 @@ def idle_heartbeats(nodes: int) -> Row:
 
 
 def placements(matcher: str, nodes: int) -> Row:
-    """Placements per second of an empty cluster that fills up, ledger and grants included.
+    """Measure placements per second of an empty cluster that fills up, with ledger and grants.
 
     A small cluster is filled first: what is compiled or loaded on first use is not counted.
     """

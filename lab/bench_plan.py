@@ -36,7 +36,7 @@ _BASELINE_TASKS = 3_000
 
 
 def run(quick: bool = False) -> list[dict[str, Any]]:
-    """A row per size; `growth` is of processor time against the size before."""
+    """Return a row per size; `growth` is of processor time against the size before."""
     _plan(stage_dag(60, 6), Machines.alike(6, [1.0] * 4))  # compiles, or loads what was compiled
     rows: list[dict[str, Any]] = []
     for per_machine in (10, 100):
@@ -62,7 +62,7 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
 
 
 def altruism(tasks: int = 1_000, rounds: int = 200) -> dict[str, Any]:
-    """Carbyne's logic in a master when the share changes: T_k, the reversed packing, the asks.
+    """Measure Carbyne in a master when the share changes: T_k, the reversed packing, asks.
 
     A job of stages like the above, two of them under way; the share moves at every call, so that
     nothing can be kept. The paper adds at most 10 ms to the master's decision (section 5.2.4).
@@ -92,7 +92,7 @@ def altruism(tasks: int = 1_000, rounds: int = 200) -> dict[str, Any]:
 
 
 def _accepted(dag: Dag) -> AttemptAccepted:
-    """The Resource Manager's answer to a master of this DAG, on as many machines as stages."""
+    """Return the Resource Manager's answer to a DAG's master, as many machines as stages."""
     first = dag.first
     parents: dict[int, list[Edge]] = {}
     for edge in dag.edges:
@@ -123,7 +123,7 @@ def _accepted(dag: Dag) -> AttemptAccepted:
 
 
 def stage_dag(tasks: int, stages: int | None = None, seed: int = 0) -> Dag:
-    """A random DAG of sqrt(n) stages of unlike sizes, up to three parents each.
+    """Return a random DAG of sqrt(n) stages of unlike sizes, up to three parents each.
 
     Durations are log-normal (median 12 s), half of the demands 0.02 and the others up to 0.64 of a
     machine; four edges in five are barriers, the others one to one.
@@ -169,7 +169,7 @@ def _peak_rss_mb() -> int:
 
 
 def _boards() -> dict[str, Any]:
-    """The same forward placement of a whole DAG on both boards; the makespans must agree."""
+    """Measure one forward placement of a DAG on both boards; the makespans must agree."""
     dag = stage_dag(_BASELINE_TASKS)
     machines = Machines.alike(_BASELINE_TASKS // 10, [1.0] * 4)
     prepared = search.PreparedPart.of(dag, machines, Grid.of(dag, machines))
@@ -219,7 +219,7 @@ class PlainBoard:
         return max(end)
 
     def fit(self, machine: int, ready: int, lasts: int, need: list[int]) -> int:
-        """The earliest start at or after `ready` on one machine."""
+        """Return the earliest start at or after `ready` on one machine."""
         times, free = self.times[machine], self.free[machine]
         row, start = bisect_right(times, ready) - 1, ready
         while True:

@@ -35,7 +35,7 @@ NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 
 
 def stream(tasks: int, stages: int, per_stage: int, gap_s: float, seed: int = 1) -> list[Job]:
-    """Jobs of `stages` chained stages that arrive every `gap_s`, `tasks` tasks in all."""
+    """Return jobs of chained stages that arrive every `gap_s`, `tasks` tasks in all."""
     rng = np.random.default_rng(seed)
     jobs = []
     for number in range(max(1, tasks // (stages * per_stage))):
@@ -52,7 +52,7 @@ def stream(tasks: int, stages: int, per_stage: int, gap_s: float, seed: int = 1)
 
 
 def queries(count: int) -> list[Job]:
-    """decima-sim's case: TPC-H queries in a stream, one slot a task."""
+    """Return decima-sim's case: TPC-H queries in a stream, one slot a task."""
     from weft.workloads import tpch
 
     jobs = tpch.read(sorted((DATA / "tpch/2g").glob("*.json.gz"))).jobs
@@ -66,19 +66,19 @@ def queries(count: int) -> list[Job]:
 
 
 def hour_slice() -> list[Job]:
-    """Half an hour of a production cluster: every batch job with its true arrival."""
+    """Return half an hour of a production cluster: every batch job with its true arrival."""
     from weft.workloads import alibaba2018
 
     return alibaba2018.read([DATA / "alibaba-v2018/hour_slice.csv.gz"]).jobs
 
 
 def fifty_slots() -> ClusterSpec:
-    """Executors of one slot each."""
+    """Return a cluster of executors of one slot each."""
     return cluster_from_text("50x1vcores,4096memory_mb")
 
 
 def thousand() -> ClusterSpec:
-    """A thousand equal nodes."""
+    """Return a thousand equal nodes."""
     return cluster_from_text(f"1000x{NODE}")
 
 
@@ -107,7 +107,7 @@ WARM_UP = 20  # jobs that run before, so that no kernel is loaded while the cloc
 
 
 def run(quick: bool = False) -> list[Row]:
-    """All cases, each in its own process; where there is a native build of this code, with both.
+    """Return all cases, each in its own process; with a native build of this code, with both.
 
     The short ones run three times in turn, and the fastest counts: a busy machine only slows down.
     """

@@ -46,7 +46,7 @@ def footprint(run: Run, trace: Trace) -> float:
 
 
 def drawn(seed: int) -> tuple[list[Job], ClusterSpec]:
-    """A seed's jobs over two days, and machines that they keep busy to LOAD."""
+    """Return a seed's jobs over two days, and machines that they keep busy to LOAD."""
     span_s = DAYS * 24 * HOUR_S
     rng = np.random.default_rng([seed, 7])
     jobs = list(generate(KIND, JOBS, rng, interarrival_s=span_s / JOBS))
@@ -65,7 +65,7 @@ def drawn(seed: int) -> tuple[list[Job], ClusterSpec]:
 
 
 def run_case(scheduler: str, options: Mapping[str, Any], seed: int) -> dict[str, float]:
-    """One run's footprint, mean JCT and makespan."""
+    """Return one run's footprint, mean JCT and makespan."""
     jobs, cluster = drawn(seed)
     chosen = with_options(preset(scheduler), options)
     run, _ = finished(jobs, cluster, chosen, seed=seed)
@@ -77,7 +77,7 @@ def run_case(scheduler: str, options: Mapping[str, Any], seed: int) -> dict[str,
 
 
 def cases(scheduler: str) -> dict[str, Trial]:
-    """A scheduler by itself, under CAP and under PCAPS."""
+    """Return a scheduler by itself, under CAP and under PCAPS."""
     found: dict[str, Trial] = {scheduler: partial(run_case, scheduler, {})}
     for least in CAPS:
         own = {"matcher.carbon": TRACE, "matcher.carbon_least": least}

@@ -82,7 +82,7 @@ class Setting:
     seed: int = 1
 
     def workload_jobs(self) -> list[Job]:
-        """The jobs as schedulers see them; estimates are off by the error in all stages alike."""
+        """Return the jobs as schedulers see them; estimates of all stages are off by the error."""
         jobs = picked_jobs(self.workload, self.jobs, self.seed)
         if self.online:
             jobs = spread(jobs, INTERVAL_S, self.seed)
@@ -126,11 +126,11 @@ class Rows:
         self._by = dict(zip(keys.values(), rows, strict=True))
 
     def of(self, setting: Setting) -> dict[str, Any]:
-        """One run's row."""
+        """Return one run's row."""
         return self._by[setting]
 
     def jct(self, setting: Setting) -> Floats:
-        """Completion times in the order of the jobs, s."""
+        """Return completion times in the order of the jobs, s."""
         return np.array(self._by[setting]["jct_s"])
 
 
@@ -143,12 +143,12 @@ def _told(setting: Setting) -> dict[str, Any]:
 
 
 def told(value: float, paper: float | None, form: str = ".2f") -> str:
-    """A number, and the paper's in brackets where it gives one."""
+    """Return a number, and the paper's in brackets where it gives one."""
     return format(value, form) + (f" ({paper:{form}})" if paper is not None else "")
 
 
 def approach_rows(rows: Rows, base: Setting) -> Iterable[tuple[Any, ...]]:
-    """Figures 4 and 5: how close each scheme comes to the best in every category."""
+    """Return figures 4 and 5: how close each scheme comes to the best in every category."""
     drf, sjf, tetris = (replace(base, scheme=name) for name in ("drf", "sjf", "tetris"))
     for name in COMPARED:
         one = replace(base, scheme=name)
@@ -171,7 +171,7 @@ def approach_rows(rows: Rows, base: Setting) -> Iterable[tuple[Any, ...]]:
 
 
 def factor_rows(rows: Rows, base: Setting) -> Iterable[tuple[Any, ...]]:
-    """Tables 3 and 4, figures 7 and 12: factors of improvement by job over DRF and Tetris."""
+    """Return tables 3, 4, figures 7, 12: factors of improvement by job over DRF and Tetris."""
     for name in COMPARED:
         for column, other in enumerate(("drf", "tetris")):
             if not name.startswith("carbyne"):
@@ -214,7 +214,7 @@ def compare(base: Setting, path: Path) -> None:
 
 
 def points_of(what: str) -> list[tuple[str, dict[str, Any]]]:
-    """The values of a sweep: what they are called, and what they change.
+    """Return the values of a sweep: what they are called, and what they change.
 
     A task that gets less memory than it needs would fail, and the paper's do not: under wrong
     estimates memory is shared like the rest, and slows tasks down where it is short.
@@ -264,7 +264,7 @@ def sensitivity(what: str, base: Setting, path: Path, plot: str) -> None:
 
 
 def draw(what: str, rows: Sequence[tuple[Any, ...]], path: str) -> None:
-    """The factors of improvement as bars, as in figures 9 to 11, and Jain's index under them."""
+    """Draw factors of improvement as bars, as in figures 9 to 11, and Jain's index under them."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -47,12 +47,12 @@ AXES: Mapping[str, Sequence[float]] = {
 
 
 def cluster() -> ClusterSpec:
-    """The paper's simulated cluster."""
+    """Return the paper's simulated cluster."""
     return cluster_from_text(f"{MACHINES}x{CORES:g}vcores,{MEMORY_MB:g}memory_mb")
 
 
 def data(*parts: str) -> list[Path]:
-    """Files of `$WEFT_DATA`."""
+    """Return files of `$WEFT_DATA`."""
     root = Path(os.environ.get("WEFT_DATA", "../shared/data"))
     found = sorted(root.glob("/".join(parts)))
     if not found:
@@ -61,13 +61,13 @@ def data(*parts: str) -> list[Path]:
 
 
 def alibaba() -> list[Job]:
-    """Jobs of 5 to 7 stages with the use that was measured, per task."""
+    """Return jobs of 5 to 7 stages with the use that was measured, per task."""
     files = data("alibaba-v2018", "task_usage.csv.gz")
     return prepared(import_jobs("alibaba2018", files, {}, Imported()), 120)
 
 
 def wfinstances() -> list[Job]:
-    """The scientific workflows of less than 400 tasks, each three times."""
+    """Return the scientific workflows of less than 400 tasks, each three times."""
     files = data("wfinstances", "*", "*.json*")
     small = [j for j in import_jobs("wfformat", files, {}, Imported()) if j.task_count < 400]
     copies = [replace(job, name=f"{job.name}-{copy}") for job in small for copy in range(3)]
@@ -75,7 +75,7 @@ def wfinstances() -> list[Job]:
 
 
 def tpch() -> list[Job]:
-    """The 22 queries at 2 GB and 5 GB; the files give no demands: half a core and 1 GB a task."""
+    """Return the 22 queries at 2 GB and 5 GB; without demands: half a core and 1 GB a task."""
     given = {"vcores": "0.5", "memory_mb": "1024"}
     files = [*data("tpch", "2g", "*.json.gz"), *data("tpch", "5g", "*.json.gz")]
     return prepared(import_jobs("tpch", files, given, Imported()), 44)
@@ -87,7 +87,7 @@ WORKLOADS: Mapping[str, Callable[[], list[Job]]] = {
 
 
 def prepared(jobs: Iterable[Job], count: int) -> list[Job]:
-    """The first jobs, their demands as used and no more than a container, inputs on three nodes."""
+    """Return the first jobs, demands as used but at most a container, inputs on three nodes."""
     rng = np.random.default_rng(7)
     nodes = [spec.node_id for spec in cluster().nodes]
     limit = {"vcores": PART * CORES, "memory_mb": PART * MEMORY_MB}
@@ -107,14 +107,14 @@ def prepared(jobs: Iterable[Job], count: int) -> list[Job]:
 
 
 def arriving(jobs: Sequence[Job], seed: int) -> list[Job]:
-    """Poisson arrivals at `LOAD`."""
+    """Return jobs with Poisson arrivals at `LOAD`."""
     seconds = sum(s.tasks * s.duration_s for job in jobs for s in job.stages)
     containers = MACHINES / PART
     return spread(jobs, seconds / (len(jobs) * containers * LOAD), seed)
 
 
 def run(jobs: Sequence[Job], scheduler: str, options: Mapping[str, Any] | None = None) -> Outcome:
-    """All seeds in one: completion times one after the other, the mean makespan."""
+    """Run all seeds: completion times one after the other, the mean makespan."""
     found = [simulate(arriving(jobs, s), cluster(), scheduler, options, s) for s in SEEDS]
     times = np.concatenate([one.jct_s for one in found])
     span_s = float(np.mean([one.makespan_s for one in found]))
@@ -122,7 +122,7 @@ def run(jobs: Sequence[Job], scheduler: str, options: Mapping[str, Any] | None =
 
 
 def header(title: str, names: Sequence[str]) -> None:
-    """The head of a Markdown table."""
+    """Print the head of a Markdown table."""
     print(f"\n{title}\n\n| {' | '.join(names)} |\n|---|{'---:|' * (len(names) - 1)}", flush=True)
 
 
@@ -147,7 +147,7 @@ def compare(chosen: Sequence[str] = tuple(WORKLOADS)) -> None:
 
 
 def sensitivity() -> None:
-    """What rho, delta, L and tau do, one at a time, on Alibaba's jobs."""
+    """Print what rho, delta, L and tau do, one at a time, on Alibaba's jobs."""
     jobs = alibaba()[:60]
     base = run(jobs, "default_container")
     header(
@@ -165,7 +165,7 @@ def sensitivity() -> None:
 
 
 def response() -> None:
-    """Table I: from a request to the word of its grant, 1 s heartbeats, three loads."""
+    """Print table I: from a request to the word of its grant, 1 s heartbeats, three loads."""
     header(
         "Container response time, ms",
         ("load", "requests", "mean", "median", "p95"),
@@ -182,7 +182,7 @@ def response() -> None:
 
 
 def measured(tasks: int, duration_s: float) -> list[float]:
-    """Response times of chains of single tasks beside a job of so many tasks, s."""
+    """Return response times of chains of single tasks beside a job of so many tasks, s."""
     settings = LocalSettings(
         cluster="8x8vcores,16384memory_mb", scheduler="default_container", pace="yarn", events=True
     )
@@ -199,7 +199,7 @@ def measured(tasks: int, duration_s: float) -> list[float]:
 
 
 def waits(folder: Path, apps: set[int]) -> list[float]:
-    """From the heartbeat that carried a request to the start of its task.
+    """Return the times from the heartbeat that carried a request to its task's start, s.
 
     A master notes its progress in the very heartbeat that asks for what became ready, and orders
     the start (milliseconds) when it hears of the grant.

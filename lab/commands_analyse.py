@@ -76,7 +76,7 @@ def analyse(
 
 
 def _say_left_out(used: Mapping[str, tuple[int, int]]) -> None:
-    """How many rows are not used; raises InputError where none is."""
+    """Print how many rows are not used; raises InputError where none is."""
     for form, (count, rows) in used.items():
         why = "status Terminated, start before end, amounts that are numbers from 0 on"
         if not count:
@@ -96,7 +96,7 @@ def _write(each: Any, rows: Any, out: Path) -> None:
 
 
 def _told(rows: Any) -> str:
-    """The first rows, in short."""
+    """Return the first rows, in short."""
     texts = []
     for row in rows.head(3).to_dict("records"):
         cells = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values())

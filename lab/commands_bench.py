@@ -62,7 +62,7 @@ def bench(
 
 
 def _told(value: object) -> object:
-    """As it was rounded: milliseconds and ratios have more digits than a table gives."""
+    """Return a value as it was rounded: ratios and milliseconds have many digits."""
     return f"{value:,.6g}" if isinstance(value, float) else value
 
 

@@ -100,7 +100,7 @@ def _batch(seeds: range, preset_: str, pace: str, script: str) -> list[Found]:
 
 
 def case_of(seed: int, preset_: str, pace: str, script: str) -> "Case":
-    """The case of a seed; `script`: the text of a faults file in place of the seed's own faults."""
+    """Return the case of a seed; `script`: the text of a faults file in place of its own."""
     from sim.faults import faults_from_dict
     from sim.swarm import case
 
@@ -135,7 +135,7 @@ def _report(
 
 
 def script_of(case: "Case", verdict: "Verdict") -> str:
-    """A failing case as a file for `--faults`; its head says how to run it."""
+    """Return a failing case as a file for `--faults`; its head says how to run it."""
     from sim.faults import faults_to_dict
 
     pace = "prompt" if case.prompt else "yarn"

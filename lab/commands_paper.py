@@ -62,7 +62,7 @@ def paper(name: str, figure: str, seeds: int, out: Path, estimate: bool, kept: b
 
 
 def paper_of(name: str) -> Paper:
-    """A paper's figures by its name."""
+    """Return a paper's figures by its name."""
     made: Paper = import_module(f"lab.papers.{name}").PAPER
     return made
 

@@ -19,7 +19,7 @@ _SHOW_PROGRESS_AFTER_S = 0.7
 
 
 def _job_and_cluster(command: F) -> F:
-    """JOB, `--cluster` and `--job`."""
+    """Add JOB, `--cluster` and `--job`."""
     command = click.option("--job", "name", default="", help="Which job of a file with several.")(
         command
     )
@@ -30,7 +30,7 @@ def _job_and_cluster(command: F) -> F:
 
 
 def _load(job_file: str, cluster: str, name: str) -> tuple[Any, Any, Any]:
-    """The job, the cluster and the job's DAG over it; raises InputError."""
+    """Return the job, the cluster and the job's DAG over it; raises InputError."""
     from weft.dag import dag_of_job
     from weft.workloads.cluster_file import load_cluster
     from weft.workloads.jobs_file import read_jobs
@@ -268,14 +268,14 @@ class _Progress:
         return f"{self._name}: schedules tried, gap {self._gap()}"
 
     def _gap(self) -> str:
-        """How far the plan may be above the best there is, in %."""
+        """Return how far the plan may be above the best there is, in %."""
         if not 0 < self._bound_s < math.inf or self._best_s == math.inf:
             return "-"
         return f"{100 * max(self._best_s / self._bound_s - 1, 0.0):.2f} %"
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:
-    """The file appears whole or not at all; a device or a pipe is not replaced by a file."""
+    """Write a file that appears whole or not at all; a device or a pipe is not replaced."""
     if path.exists() and not path.is_file():
         raise InputError("--out", f"{path} is no regular file")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -308,7 +308,7 @@ def _summary(data: dict[str, Any], explain: bool) -> None:
 
 
 def explained(explain: dict[str, Any]) -> list[str]:
-    """What a planner says of its choice, one line for each part of the DAG or plain fact."""
+    """Return what a planner says of its choice, one line for each part of the DAG or plain fact."""
     lines = []
     for number, part in enumerate(explain.get("parts", []), start=1):
         told = {key: value for key, value in part.items() if key != "troublesome_ranges"}

@@ -107,7 +107,7 @@ def _of_cluster(
 
 
 def preset_of(matcher: str) -> str:
-    """The preset that is named after a matcher, else the first that has it; raises InputError."""
+    """Return the preset named after a matcher, else the first that has it; raises InputError."""
     if matcher in PRESETS:
         return matcher
     for name, known in PRESETS.items():
@@ -163,7 +163,7 @@ def _show(
     past: dict[str, Any] | None,
     as_json: bool,
 ) -> None:
-    """A row a job; times count from now."""
+    """Print a row a job; times count from now."""
     if as_json:
         show.echo_json({"now_s": now_s, "predictions": found, "ended_s": ended, "past": past})
         return

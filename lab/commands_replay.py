@@ -84,7 +84,7 @@ def replay(
 def _all_replayed(
     tapes: Sequence[TapeFile], until_s: float, jobs: int, options: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Each tape by itself; large ones in processes beside each other, the largest first."""
+    """Replay each tape by itself; large ones in processes beside each other, the largest first."""
     sizes = [tape.path.stat().st_size for tape in tapes]
     if options["from_s"] < math.inf or min(jobs, len(tapes)) < 2 or sum(sizes) < LARGE:
         return [_replayed(tape, until_s, options) for tape in tapes]
@@ -101,7 +101,7 @@ def _all_replayed(
 
 
 def _replayed(tape: TapeFile, until_s: float, options: dict[str, Any]) -> dict[str, Any]:
-    """One tape through its cores, as plain data."""
+    """Replay one tape through its cores; return what was found, as plain data."""
     from sim.process.command import quiet_collector
     from sim.replay import Replay
 
@@ -178,7 +178,7 @@ def _show(told: list[dict[str, Any]]) -> None:
 
 
 def _decided(row: Mapping[str, Any]) -> str:
-    """How what was replayed compares, in words that claim no more than was compared."""
+    """Return how what was replayed compares, in words that claim no more than was compared."""
     if row["difference"]:
         return "otherwise"
     if row["problem"]:
@@ -205,7 +205,7 @@ def _line(value: Any) -> str:
 def _stand(
     tapes: list[TapeFile], until_s: float, as_json: bool, asked: bool, options: dict[str, Any]
 ) -> None:
-    """How things stood in the manager: its newest process that had begun by then."""
+    """Print how things stood in the manager: its newest process that had begun by then."""
     from rm.core import ResourceManager
     from sim.asked import AskedManager
     from sim.replay import Replay
@@ -344,7 +344,7 @@ def whatif(
 def _changed(
     same: SimSettings, scheduler: Preset, options: Mapping[str, str], cluster: ClusterSpec
 ) -> SimSettings:
-    """The recorded settings with what is set anew."""
+    """Return the recorded settings with what is set anew."""
     from sim.process.command import read_options
 
     policy, roles = read_options(options, scheduler, cluster)
@@ -358,7 +358,7 @@ def _changed(
 
 
 def _show_times(rows: list[Jct], as_json: bool) -> None:
-    """A row a job, and the means over the jobs that ended every time."""
+    """Print a row a job, and the means over the jobs that ended every time."""
     whole = [row for row in rows if min(row.recorded_s, row.same_s, row.changed_s) >= 0]
     if not whole:
         raise WeftError("no job ended every time: there is nothing to compare")

@@ -112,7 +112,7 @@ def _warn(text: str) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
 def compare(folders: tuple[str, ...], common: bool, plot: Path | None, as_json: bool) -> None:
-    """Runs side by side; gaps are against the first: positive is faster.
+    """Compare runs side by side; gaps are against the first: positive is faster.
 
     Runs that finished different work are shown and not ranked: one whose jobs died looks fast.
     """

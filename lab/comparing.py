@@ -75,7 +75,7 @@ def _job_rows(path: Path) -> list[dict[str, str]]:
 
 
 def differs(first: Compared, other: Compared) -> str:
-    """Why two runs cannot be ranked: what they finished differs; empty: it does not."""
+    """Return why two runs cannot be ranked: what they finished differs; empty: it does not."""
     if first.tasks != other.tasks:
         return f"another workload: {other.jobs:,} jobs against {first.jobs:,}"
     if first.jct_s.keys() == other.jct_s.keys():
@@ -89,7 +89,7 @@ def differs(first: Compared, other: Compared) -> str:
 
 
 def gains(first: Compared, other: Compared, common: bool = False) -> dict[str, Any]:
-    """Percentiles over jobs of (JCT of the first - JCT) / JCT of the first.
+    """Return percentiles over jobs of (JCT of the first - JCT) / JCT of the first.
 
     None, with `why`, where the runs finished different work; with `common` over the jobs that
     succeeded in both all the same.

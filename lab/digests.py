@@ -26,7 +26,7 @@ Digests = dict[str, str]
 
 
 def quick() -> Digests:
-    """Every preset in both paces on a small workload, and a few of them under faults."""
+    """Return digests of every preset in both paces on a small workload, a few under faults."""
     found = dict(_runs(PRESETS, tasks=120, stages=3, per_stage=8, gap_s=4.0, nodes=3))
     for seed in range(2):
         found |= dict(_faulty(seed, FAULTY, tasks=72, stages=3, per_stage=6, gap_s=4.0, nodes=3))
@@ -34,7 +34,7 @@ def quick() -> Digests:
 
 
 def long() -> Digests:
-    """More tasks than nodes hold, more seeds of faults, and every preset under some of them."""
+    """Return digests of more tasks than nodes hold, and of every preset under more faults."""
     found = dict(_runs(PRESETS, tasks=1_000, stages=5, per_stage=20, gap_s=2.0, nodes=15))
     for seed in range(SEEDS):
         found |= dict(
@@ -82,7 +82,7 @@ def _pace(prompt: bool) -> str:
 
 
 def kept() -> dict[str, Digests]:
-    """What was decided when the file was written."""
+    """Return what was decided when the file was written."""
     found: dict[str, Digests] = json.loads(KEPT.read_text())
     return found
 

@@ -43,13 +43,13 @@ MOVED_S = 1e-3  # less than a message takes
 
 
 def demo_jobs() -> list[Job]:
-    """The jobs that `weft demo` runs."""
+    """Return the jobs that `weft demo` runs."""
     with resources.as_file(resources.files("weft.client") / "samples" / "tpch") as folder:
         return read_jobs(sorted(Path(folder).glob("*.json")))
 
 
 def drawn_jobs(count: int, seed: int, interarrival_s: float = INTERARRIVAL_S) -> list[Job]:
-    """Jobs of two to five stages in a chain with side inputs, one to six tasks of 3 to 7 s each."""
+    """Return jobs of a chain of two to five stages with side inputs, 1 to 6 tasks of 3 to 7 s."""
     rng = np.random.default_rng([seed, 19])
     arrivals = np.cumsum(rng.exponential(interarrival_s, count))
     jobs = []
@@ -103,7 +103,7 @@ def read(folder: Path) -> Recorded:
 
 
 def moved(recorded: Recorded, seeds: int, by_s: float) -> tuple[float, float]:
-    """How far a simulation is from itself with jobs that come up to `by_s` later each.
+    """Return how far a simulation is from itself with jobs up to `by_s` later each.
 
     Returns the mean and the largest difference of a job's completion time, as a share, over `seeds`
     draws: no simulation can be nearer to a live run than what differs by so little is to itself.
@@ -123,7 +123,7 @@ def moved(recorded: Recorded, seeds: int, by_s: float) -> tuple[float, float]:
 
 
 def compare(recorded: Recorded, seeds: int) -> list[whatif.Jct]:
-    """Every job of a recorded run: live, with the delays of the run (`same_s`), and with none."""
+    """Return a recorded run's jobs: live, with the run's delays (`same_s`), and with none."""
     surveyed, seen, settings = recorded
     measured, cluster = seen.commands, whatif.cluster_of(seen)
     jobs = whatif.jobs_of(seen, measured)
@@ -134,12 +134,12 @@ def compare(recorded: Recorded, seeds: int) -> list[whatif.Jct]:
 
 
 def _origin_s(seen: whatif.Seen) -> float:
-    """The time of the recorded run at which its simulation begins."""
+    """Return the time of the recorded run at which its simulation begins."""
     return min(arrival_s for _, arrival_s in seen.jobs.values()) - whatif.WARM_S
 
 
 def _beats(seen: whatif.Seen, delays: Delays) -> dict[str, float]:
-    """When each node beat last before the first job came, by its own tape, in simulated time."""
+    """Return when each node beat last before the first job, by its tape, in simulated time."""
     origin_s, found = _origin_s(seen), whatif.beats_of(seen)
     for node, times in delays.beats.items():
         before = [s - origin_s for s in times if 0 <= s - origin_s < whatif.WARM_S]
@@ -164,7 +164,7 @@ def _run(
 
 
 def errors_of(rows: Sequence[whatif.Jct], name: str) -> np.ndarray:
-    """How far a simulation is off, job by job, over the live time; positive: it is too slow."""
+    """Return how far a simulation is off, job by job, over live times; positive: too slow."""
     live = np.array([row.recorded_s for row in rows])
     found = np.array([getattr(row, name) for row in rows])
     if min(live.min(), found.min()) <= 0:
@@ -173,7 +173,7 @@ def errors_of(rows: Sequence[whatif.Jct], name: str) -> np.ndarray:
 
 
 def told(rows: Sequence[whatif.Jct], name: str) -> str:
-    """The errors of a simulation in one line."""
+    """Return the errors of a simulation in one line."""
     errors = 100 * errors_of(rows, name)
     mean = 100 * (np.mean([getattr(r, name) for r in rows]) /
                   np.mean([r.recorded_s for r in rows]) - 1)  # fmt: skip

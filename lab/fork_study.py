@@ -24,14 +24,14 @@ SEEDS = 5
 
 
 def errors(rows: list[Jct]) -> list[float]:
-    """Relative errors of the completion times of the jobs that ended both times, %."""
+    """Return relative errors of completion times of the jobs that ended both times, %."""
     both = [row for row in rows if row.recorded_s > 0 and row.same_s >= 0]
     return [100.0 * (row.same_s - row.recorded_s) / row.recorded_s for row in both]
 
 
 def study(folder: Path) -> list[tuple[object, ...]]:
-    """Rows of one recorded run: where it was cut, open jobs, mean error, bias, mean error with the
-    delays of then, closed loop.
+    """Return rows of one recorded run: where it was cut, open jobs, mean error, bias,
+    mean error with the delays of then, closed loop.
     """
     tapes = find_tapes(folder)
     read = {role: [tape.rows for tape in tapes if tape.role == role] for role in ("rm", "am", "nm")}

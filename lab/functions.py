@@ -72,14 +72,14 @@ def simulate(
 
 
 def _texts(options: Any) -> dict[str, str]:
-    """Parameters by name, as the command line gives them; raises InputError."""
+    """Return parameters by name, as the command line gives them; raises InputError."""
     if not isinstance(options or {}, Mapping):
         raise InputError("options", f"expected parameters by name, got {options!r}")
     return {str(key): str(value) for key, value in (options or {}).items()}
 
 
 def _option(name: str, value: Any, default: Any) -> Any:
-    """A value of the kind that the option's default is of; raises InputError naming it."""
+    """Return a value of the kind of its option's default; raises InputError naming it."""
     if isinstance(default, str):
         if value is None:
             return default
@@ -141,7 +141,7 @@ def _one(given: JobLike) -> Job:
 
 
 def jobs_of(given: JobLike | Sequence[JobLike]) -> list[Job]:
-    """Jobs of files, data or objects, one or several; raises InputError."""
+    """Return jobs of files, data or objects, one or several; raises InputError."""
     each = [given] if isinstance(given, Job | Mapping | str | Path) else list(given)
     found: list[Job] = []
     for one in each:
@@ -150,7 +150,7 @@ def jobs_of(given: JobLike | Sequence[JobLike]) -> list[Job]:
 
 
 def cluster_of(given: ClusterLike) -> ClusterSpec:
-    """A cluster of a file, data or an object; raises InputError."""
+    """Return a cluster of a file, data or an object; raises InputError."""
     if isinstance(given, ClusterSpec):
         return given
     if isinstance(given, Mapping):

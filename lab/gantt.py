@@ -57,7 +57,7 @@ def draw_plan(title: str, dag: Dag, plan: Plan, bounds: Bounds, path: Path) -> N
 
 
 def troublesome(dag: Dag, explain: Mapping[str, Any]) -> Ints:
-    """The tasks of T: each part names its own as ranges; empty where the planner has no T."""
+    """Return the tasks of T: each part names its own as ranges; empty where there is no T."""
     parts = explain.get("parts", [])
     if not any("troublesome_ranges" in part for part in parts):
         return np.zeros(0, dtype=np.int64)
@@ -70,7 +70,7 @@ def troublesome(dag: Dag, explain: Mapping[str, Any]) -> Ints:
 
 
 def lanes(machine: Ints, start_s: Floats, end_s: Floats) -> tuple[Ints, Ints]:
-    """A lane for each task and the lanes of its machine: tasks that overlap get different lanes."""
+    """Return a lane for each task and each machine's lanes: overlapping tasks' lanes differ."""
     lane = np.zeros(len(machine), dtype=np.int64)
     busy: dict[int, list[float]] = {}
     for task in np.lexsort((np.arange(len(machine)), start_s, machine)).tolist():
@@ -86,7 +86,7 @@ def lanes(machine: Ints, start_s: Floats, end_s: Floats) -> tuple[Ints, Ints]:
 
 
 def _colours(stages: int) -> Floats:
-    """Neighbouring stages differ in hue by the golden angle and in lightness by turns."""
+    """Return colours: neighbouring stages differ in hue by the golden angle, and in lightness."""
     from matplotlib.colors import hsv_to_rgb
 
     index = np.arange(max(stages, 1))

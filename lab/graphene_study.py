@@ -68,7 +68,7 @@ SCHEMES: tuple[Scheme, ...] = (
 
 
 def blinded(jobs: Sequence[Job]) -> list[Job]:
-    """Schedulers are told of CPU and memory only; what really happens stays."""
+    """Return jobs of which schedulers see CPU and memory only; what really happens stays."""
     return [
         replace(
             job,
@@ -88,7 +88,7 @@ def blinded(jobs: Sequence[Job]) -> list[Job]:
 def measured(
     scheme: Scheme, workload: str, args: argparse.Namespace, burst: bool, seed: int
 ) -> dict[str, Any]:
-    """One run; `load` is work over capacity while jobs arrive."""
+    """Run once; `load` is work over capacity while jobs arrive."""
     jobs = [thinned(job, args.scale) for job in picked_jobs(workload, args.jobs, seed)]
     size = max(2, round(work_s(jobs) / (args.load * args.jobs * ARRIVALS_S)))
     jobs = spread(jobs, BURST_S if burst else ARRIVALS_S, seed)
@@ -101,26 +101,26 @@ def measured(
 
 
 def paper_of(workload: str, row: int, scheme: Scheme) -> str:
-    """The paper's number in brackets, where it has one."""
+    """Return the paper's number in brackets, where it has one."""
     numbers = PAPER.get(workload)
     theirs = numbers[row] if numbers is not None else None
     return f" ({theirs[scheme.paper]:+.1f})" if theirs and scheme.paper >= 0 else ""
 
 
 def over_seeds(rows: Rows, case: str, base: str, number: Callable[[Any, Any], Any]) -> str:
-    """A number of each seed's pair of rows, with its interval."""
+    """Return a number of each seed's pair of rows, with its interval."""
     pairs = zip(rows[base], rows[case], strict=True)
     return told(interval([number(b, own) for b, own in pairs]), 1, sign=True)
 
 
 def gain(p: float, base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-    """A percentile over the jobs of the gain in JCT, % of their time under the base."""
+    """Return a percentile over the jobs of the gain in JCT, % of their time under the base."""
     before, after = np.array(base["jct_s"]), np.array(own["jct_s"])
     return float(np.percentile(100.0 * (before - after) / before, p))
 
 
 def jct_rows(workload: str, base: str, rows: Rows) -> list[tuple[Any, ...]]:
-    """Figure 19 b: gains in JCT relative to `base`, %; the paper's in brackets."""
+    """Return figure 19 b: gains in JCT relative to `base`, %; the paper's in brackets."""
     found = []
     for scheme in SCHEMES:
         if scheme.name == base or scheme.name not in rows:
@@ -140,7 +140,7 @@ def jct_rows(workload: str, base: str, rows: Rows) -> list[tuple[Any, ...]]:
 
 
 def makespan_rows(workload: str, base: str, rows: Rows) -> list[tuple[Any, ...]]:
-    """Table 4: makespan, gap from `base`, %; the paper's in brackets."""
+    """Return table 4: makespan, gap from `base`, %; the paper's in brackets."""
     found = []
     for scheme in SCHEMES:
         if scheme.name not in rows:

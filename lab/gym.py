@@ -58,7 +58,7 @@ def synthetic(
 
 
 def quietly(preset: Preset, quiet_s: float = 30.0) -> SimSettings:
-    """Settings in prompt pace in which heartbeats that say nothing come every `quiet_s` only."""
+    """Return settings in prompt pace in which idle heartbeats come every `quiet_s` only."""
     roles = {"heartbeat_s": quiet_s, "master_heartbeat_s": quiet_s}
     return SimSettings(preset, prompt=True, manager=roles)
 
@@ -160,7 +160,7 @@ class Scheduling(gymnasium.Env[Observation, np.int64]):
         return self._observation(), reward, ended, self._asked is None and not ended, self._info()
 
     def action_masks(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which actions there are now, shape (choices,), as masked agents ask for them."""
+        """Return which actions there are now, shape (choices,), as masked agents ask for them."""
         mask = np.zeros(self._choices, np.bool_) if self._asked is None else self._asked.mask
         return mask.astype(np.bool_)
 
@@ -244,7 +244,7 @@ class Asking(BaseMatcher):
         return choices.match()
 
     def would_match(self, view: View, node: int, now: float) -> Match:
-        """Nobody is asked what would be."""
+        """Return nothing: nobody is asked what would be."""
         return NOTHING
 
 
@@ -277,7 +277,7 @@ class JobSeconds:
 
 
 def _whole(value: Any, name: str) -> int:
-    """A whole number of Python's or NumPy's; raises InputError for anything else."""
+    """Return a whole number of Python's or NumPy's; raises InputError for anything else."""
     try:
         return index(value)
     except TypeError:

@@ -15,7 +15,7 @@ ROUNDS = 5
 
 
 def rate(decisions: int, seed: int) -> float:
-    """Decisions a CPU second over at least so many of them."""
+    """Return decisions a CPU second over at least so many of them."""
     from lab.gym import Scheduling
 
     env, count = Scheduling(), 0
@@ -33,7 +33,7 @@ def rate(decisions: int, seed: int) -> float:
 
 
 def _measured(decisions: int, native: str) -> float:
-    """The rate in another process, of the build in a folder (empty: plain Python)."""
+    """Return the rate in another process, of the build in a folder (empty: plain Python)."""
     env = dict(os.environ)
     if native:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (native, env.get("PYTHONPATH", ""))))

@@ -14,7 +14,7 @@ from weft.plan import Plan
 
 
 def folder() -> Path:
-    """Where plans are kept: the user's cache."""
+    """Return where plans are kept: the user's cache."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base else Path("~/.cache").expanduser()) / "weft" / "plans"
 
@@ -31,7 +31,7 @@ class KeptPlans:
     def find(
         self, dag: Dag, machines: Machines, planner: str, options: Mapping[str, Any]
     ) -> Plan | None:
-        """The plan kept for an equal request, checked again, or None."""
+        """Return the plan kept for an equal request, checked again, or None."""
         if not self._history_key:
             return None
         try:

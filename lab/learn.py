@@ -103,7 +103,7 @@ def _against(row: list[float], base: list[float]) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m lab.learn", description=__doc__)
     parser.add_argument("--out", type=Path, help="train, and write the policy here")
     parser.add_argument("--minutes", type=float, default=4.0, help="of training (4)")

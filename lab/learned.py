@@ -37,7 +37,7 @@ class Network:
 
     @staticmethod
     def size() -> int:
-        """How many parameters there are."""
+        """Return how many parameters there are."""
         return len(FEATURES) * (HIDDEN + 1) + 2 * HIDDEN
 
     def scores(self, features: Floats) -> Floats:

@@ -26,7 +26,7 @@ WORKLOADS = ("TPC-DS", "TPC-H", "BigBench")
 def measured(
     workload: str, scale: int, preset: str, options: Mapping[str, Any], seed: int
 ) -> dict[str, float]:
-    """One run's numbers."""
+    """Return one run's numbers."""
     jobs = [thinned(job, scale) for job in picked_jobs(workload, JOBS, seed)]
     cluster = machines(max(2, round(MACHINES / scale)))
     run, recorder = finished(jobs, cluster, preset, options, seed)
@@ -41,7 +41,7 @@ def measured(
 
 
 def cases_of(workload: str, scale: int) -> dict[str, Trial]:
-    """DRF, and Carbyne with each order of the leftover."""
+    """Return DRF, and Carbyne with each order of the leftover."""
     options: dict[str, dict[str, Any]] = {"srtf (mix 0)": {}}
     for mix in MIXES:
         options[f"mix {mix:g}"] = {"matcher.leftover": "mix", "matcher.leftover_mix": mix}
@@ -53,7 +53,7 @@ def cases_of(workload: str, scale: int) -> dict[str, Trial]:
 
 
 def draw(tables: Mapping[str, Rows], path: Path) -> None:
-    """Jain's index below DRF's against the gain in mean JCT, a curve a workload, 95 % bars."""
+    """Draw Jain's index below DRF's against the gain in mean JCT, a curve a workload, 95 % bars."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -50,7 +50,7 @@ class FuzzError(Exception):
 async def fuzz_live(
     seed: int, count: int, faces: Sequence[str] = FACES
 ) -> AsyncIterator[tuple[str, int, int, float]]:
-    """About `count` messages to each face of a local cluster, one after the other.
+    """Yield after each face of a local cluster took about `count` messages.
 
     Yields face, messages sent, messages refused by a gate, s that the floods took; raises FuzzError
     where a service gives in.
@@ -84,7 +84,7 @@ def _address(cluster: LocalCluster, face: str) -> str:
 
 
 def _counted(cluster: LocalCluster, name: str) -> int:
-    """The sum of a metric over all processes."""
+    """Return the sum of a metric over all processes."""
     total = 0.0
     for ready in cluster.ready.values():
         with urllib.request.urlopen(f"http://{ready['metrics']}/metrics", timeout=60) as page:
@@ -124,7 +124,7 @@ class Watch:
         self.nodes = await self._nodes()
 
     async def victims(self, face: str) -> tuple[Pool, Badges]:
-        """Jobs that run, and all that a peer needs to speak for them."""
+        """Return jobs that run, and all that a peer needs to speak for them."""
         demand = {"vcores": 0.1, "memory_mb": 64.0}
         stages = (Stage("s0", 12, 1e7, demand), Stage("s1", 9, 0.01, demand))
         count = 1 if face == "node" else VICTIMS  # there orders must fit their application
@@ -157,7 +157,7 @@ class Watch:
         return Keys(time.time(), secrets.token_bytes, saved=saved)
 
     async def clear(self, when: str) -> None:
-        """Every listing answers; then kill whatever the flood left running."""
+        """Read every listing, then kill whatever the flood left running."""
         try:
             apps, nodes = await self.client.applications(), await self.client.nodes()
             await self._pages(when)
@@ -173,7 +173,7 @@ class Watch:
             raise FuzzError(f"{when}: clients of YARN are told nothing more: {error}") from error
 
     async def _pages(self, when: str) -> None:
-        """What the pages and YARN's REST API list."""
+        """Read what the pages and YARN's REST API list."""
         for path in PAGES:
             url = self.cluster.url.removesuffix("/cluster") + path
             try:
@@ -184,7 +184,7 @@ class Watch:
                 raise FuzzError(f"{when}: {path}: {self.cluster.failed() or error}") from error
 
     async def look(self, when: str) -> None:
-        """Nobody ended, nothing of others changed, every listing answers, a job runs to its end."""
+        """Check that nobody ended, nothing of others changed, listings answer and a job runs."""
         if failed := self.cluster.failed():
             raise FuzzError(f"{when}: {failed}")
         for name in self.cluster.processes:
@@ -212,7 +212,7 @@ class Watch:
             await asyncio.sleep(0.2)
 
     async def _nodes(self) -> dict[str, tuple[object, ...]]:
-        """Each honest node: all that a heartbeat does not change."""
+        """Return each honest node: all that a heartbeat does not change."""
         return {
             node.node_id: (node.address, node.rack, node.labels, node.state, node.capacity)
             for node in await self.client.nodes()

@@ -55,7 +55,7 @@ class Watch:
         self.simulation: Simulation | None = None
 
     def note(self, now: float, fact: Any) -> None:
-        """A fact of the run."""
+        """Take a fact of the run."""
         if type(fact) is not Placed or self.simulation is None:
             return
         self.overbooked += any(name == "overbook" and value > 0 for name, value in fact.scores)
@@ -66,7 +66,7 @@ class Watch:
 def measure(
     jobs: Sequence[Job], cluster: ClusterSpec, preset: str, options: Mapping[str, Any], seed: int
 ) -> dict[str, float]:
-    """One run's numbers; raises RuntimeError where a job did not end."""
+    """Return one run's numbers; raises RuntimeError where a job did not end."""
     scheduler = with_options(choose(preset), options)
     watch, recorder = Watch(), Recorder()
     simulation = Simulation(cluster, jobs, SimSettings(scheduler=scheduler, seed=seed), recorder)
@@ -109,13 +109,13 @@ def jain_of_queues(run: Run, shares: Floats, window_s: float = WINDOW_S) -> floa
 
 
 def thinned(job: Job, scale: int) -> Job:
-    """A job with a part of the tasks of every stage, at least one each."""
+    """Return a job with a part of the tasks of every stage, at least one each."""
     stages = tuple(replace(s, tasks=max(1, round(s.tasks / scale))) for s in job.stages)
     return replace(job, stages=stages)
 
 
 def shared_jobs(arrivals: str, seed: int, scale: int) -> list[Job]:
-    """Jobs of the TPC-DS-like workload, picked at random, in turns to two queues.
+    """Return random jobs of the TPC-DS-like workload, in turns to two queues.
 
     `once`: 40 jobs, all there at time 0. `poisson`: 60 jobs over time, so far apart that they are
     0.9 of what the machines can do.
@@ -135,12 +135,12 @@ def shared_jobs(arrivals: str, seed: int, scale: int) -> list[Job]:
 
 
 def machine_count(scale: int) -> int:
-    """Machines beside workloads thinned by `scale`."""
+    """Return how many machines go with workloads thinned by `scale`."""
     return max(2, round(MACHINES / scale))
 
 
 def six_resources(nodes: int) -> ClusterSpec:
-    """Machines of the workload's unit: 1.0 of each; memory is rigid."""
+    """Return machines of the workload's unit: 1.0 of each; memory is rigid."""
     types = ResourceTypes(
         tuple(ResourceType(n, Kind.RIGID if n == "memory" else Kind.DIVISIBLE) for n in SIX)
     )
@@ -151,25 +151,25 @@ def six_resources(nodes: int) -> ClusterSpec:
 def on_shared(
     arrivals: str, scale: int, preset: str, options: Mapping[str, Any], seed: int
 ) -> dict[str, float]:
-    """One scheduler on one seed's jobs."""
+    """Run one scheduler on one seed's jobs."""
     cluster = six_resources(machine_count(scale))
     return measure(shared_jobs(arrivals, seed, scale), cluster, preset, options, seed)
 
 
 def trial(arrivals: str, scale: int, preset: str = "graphene", **options: Any) -> Trial:
-    """A case: matcher options by their own names."""
+    """Return a case: matcher options by their own names."""
     own = {f"matcher.{name}": value for name, value in options.items()}
     return partial(on_shared, arrivals, scale, preset, own)
 
 
 def eta_cases(arrivals: str, scale: int) -> dict[str, Trial]:
-    """How much remaining work should weigh against order and packing."""
+    """Return cases of how much remaining work should weigh against order and packing."""
     cases = {"drf": trial(arrivals, scale, "drf")}
     return cases | {f"m = {m:g}": trial(arrivals, scale, eta_m=m) for m in WEIGHTS}
 
 
 def kappa_cases(arrivals: str, scale: int) -> dict[str, Trial]:
-    """Does the bound hold the queues together, in which unit, and what does it cost?"""
+    """Return cases of the bound: does it hold the queues together, in which unit, at what cost?"""
     cases = {name: trial(arrivals, scale, name) for name in ("drf", "capacity", "tetris")}
     cases["no bound"] = trial(arrivals, scale, kappa=-1.0)
     for unit in UNITS:
@@ -180,7 +180,7 @@ def kappa_cases(arrivals: str, scale: int) -> dict[str, Trial]:
 
 
 def terms_cases(arrivals: str, scale: int) -> dict[str, Trial]:
-    """Graphene whole, and with one term off at a time."""
+    """Return Graphene whole, and with one term off at a time."""
     rest = "r3,r4,r5,r6"  # the workload does not name them; all but cpu and memory
     off = {
         "overbook": "", "use_packing": False, "eta_m": 0.0, "use_priority": False, "kappa": -1.0,
@@ -201,14 +201,14 @@ def terms_cases(arrivals: str, scale: int) -> dict[str, Trial]:
 
 
 def on_bound(kind: str, options: Mapping[str, Any], seed: int) -> dict[str, float]:
-    """Jobs bound by one resource on ten machines."""
+    """Run jobs bound by one resource on ten machines."""
     nodes = tuple(NodeSpec(f"n{i}", (16.0, 65536.0, 800.0, 1000.0)) for i in range(10))
     cluster = ClusterSpec(DEFAULT_RESOURCE_TYPES, nodes, DEFAULT_QUEUES)
     return measure(bound_by(kind, cluster, seed), cluster, "graphene", options, seed)
 
 
 def overbook_cases(kind: str) -> dict[str, Trial]:
-    """Overbooking on and off, on jobs bound by one resource each."""
+    """Return overbooking on and off, on jobs bound by one resource each."""
     cases: dict[str, dict[str, Any]] = {
         "off": {"overbook": ""},
         "disk, network": {},
@@ -222,7 +222,7 @@ def overbook_cases(kind: str) -> dict[str, Trial]:
 
 
 def bound_by(kind: str, cluster: ClusterSpec, seed: int, count: int = 30) -> list[Job]:
-    """Two-stage jobs whose tasks need 0.35 to 0.6 of a machine's `kind` and little else."""
+    """Return two-stage jobs whose tasks need 0.35 to 0.6 of a machine's `kind`, little else."""
     rng = np.random.default_rng([seed, 5])
     capacity = dict(zip(cluster.types.names, cluster.nodes[0].capacity, strict=True))
     jobs = []

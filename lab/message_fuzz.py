@@ -84,7 +84,7 @@ class ManagerBed:
             self.handle(self.registration(name))
 
     def registration(self, name: str) -> messages.NodeRegistered:
-        """What an honest node says first; its containers are forgotten."""
+        """Return what an honest node says first; its containers are forgotten."""
         capacity = dict(zip(TYPES.names, (16.0, 65536.0, 800.0, 1000.0), strict=True))
         return messages.NodeRegistered(name, f"{name}:1", "r1", (), capacity, boot=1)
 
@@ -114,7 +114,7 @@ class ManagerBed:
         del pool.containers[:-60]
 
     def step(self) -> None:
-        """One honest or one hostile word."""
+        """Send one honest or one hostile word."""
         self.now += self.rng.choice((0.0, 0.01, 0.3, 2.0))
         self.tally.sent += 1
         if self.rng.random() < 0.5:
@@ -142,7 +142,7 @@ class ManagerBed:
             self.handle(message)
 
     def honest(self) -> None:
-        """What somebody who means well says next."""
+        """Send what an honest peer says next."""
         books, rng = self.core.books, self.rng
         what = rng.random()
         name = rng.choice(("n1", "n2", "n3"))
@@ -170,7 +170,7 @@ class ManagerBed:
                 self.master(attempt.attempt_id)
 
     def master(self, number: int) -> None:
-        """An honest master registers, asks or finishes."""
+        """Have an honest master register, ask or finish."""
         what = self.rng.random()
         if what < 0.3:
             self.handle(messages.AttemptRegistered(number))
@@ -185,7 +185,7 @@ class ManagerBed:
             self.handle(messages.AttemptFinished(number, True))
 
     def look(self) -> None:
-        """The books agree, and every listing can be written."""
+        """Check that the books agree, and that every listing can be written."""
         self.core.check()
         apps = list(self.core.books.apps)[-3:]
         asked = [
@@ -220,7 +220,7 @@ class NodeBed:
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
-        """A node that was accepted."""
+        """Begin with a node that was accepted."""
         capacity = dict(zip(TYPES.names, (16.0, 65536.0, 800.0, 1000.0), strict=True))
         rng = np.random.default_rng(seed)
         self.core = NodeManager("n1", "n1:1", capacity, "r1", (), NodeSettings(), rng)
@@ -229,7 +229,7 @@ class NodeBed:
         self.core.handle(accepted, self.now)
 
     def step(self) -> None:
-        """An order, or time goes by."""
+        """Send an order, or let time go by."""
         self.now += self.rng.choice((0.0, 0.01, 1.0))
         self.tally.sent += 1
         if self.rng.random() < 0.1:
@@ -255,7 +255,7 @@ class NodeBed:
             self.begin(self.rng.randrange(2**31))
 
     def look(self) -> None:
-        """The books agree."""
+        """Check that the books agree."""
         self.core.check()
 
 
@@ -269,7 +269,7 @@ class MasterBed:
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
-        """A master whose job is known."""
+        """Begin with a master whose job is known."""
         number = 1 << 8 | 1
         self.core = ApplicationMaster(
             number, MasterSettings(planner=""), asker("all_ready", {}), np.random.default_rng(seed),
@@ -285,7 +285,7 @@ class MasterBed:
         )
 
     def step(self) -> None:
-        """A word, or a timer."""
+        """Send a word, or fire a timer."""
         self.now += self.rng.choice((0.0, 0.01, 1.0))
         self.tally.sent += 1
         if self.rng.random() < 0.3:
@@ -311,7 +311,7 @@ class MasterBed:
             self.begin(self.rng.randrange(2**31))
 
     def look(self) -> None:
-        """The books agree."""
+        """Check that the books agree."""
         self.core.check()
 
 

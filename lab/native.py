@@ -9,7 +9,7 @@ STAMP = "SOURCES"  # the digest of the sources that were compiled
 
 
 def sources_digest(root: Path) -> str:
-    """A hash of every Python file of the packages below a folder."""
+    """Return a hash of every Python file of the packages below a folder."""
     mixed = hashlib.sha256()
     for name in PACKAGES:
         for path in sorted((root / name).rglob("*.py")):
@@ -19,7 +19,7 @@ def sources_digest(root: Path) -> str:
 
 
 def native_build() -> Path | None:
-    """The folder of a native build of the code that runs; None where there is none, or an older."""
+    """Return the folder of a native build of the running code; None without one, or an older."""
     folder = ROOT / "build/native"
     stamp = folder / STAMP
     if not stamp.is_file() or stamp.read_text().strip() != sources_digest(ROOT):

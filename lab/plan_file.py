@@ -30,7 +30,7 @@ class Schedule:
 def plan_data(
     name: str, dag: Dag, plan: Plan, bounds: Bounds, planning_time_s: float
 ) -> dict[str, Any]:
-    """The file's data; `machine` counts the cluster's nodes from 0, in the cluster's order."""
+    """Return the file's data; `machine` counts the nodes from 0, in the cluster's order."""
     stage_of, first = dag.stage_of.tolist(), dag.first.tolist()
     columns = zip(
         plan.machine.tolist(),

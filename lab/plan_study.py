@@ -74,7 +74,7 @@ class Row:
 def cases(
     folder: Path, source: str, tasks_max: int, tasks_per_machine: float = 10
 ) -> Iterator[Case]:
-    """The distinct DAGs of a source with at least one edge and two different demands.
+    """Yield the distinct DAGs of a source with at least one edge and two different demands.
 
     `source` is a folder of `folder`, or `synth:KIND`: jobs drawn after published marginals.
     """
@@ -92,7 +92,7 @@ def cases(
 
 
 def case_of(source: str, job: Job, tasks_per_machine: float = 10) -> Case:
-    """A job's DAG over its own resources, with a machine for so many tasks, at least two."""
+    """Return a job's DAG over its own resources, a machine for so many tasks (at least two)."""
     names: dict[str, None] = {}
     for stage in job.stages:
         for index in range(stage.tasks if stage.overrides else 1):
@@ -109,7 +109,7 @@ def case_of(source: str, job: Job, tasks_per_machine: float = 10) -> Case:
 
 
 def shape(dag: Dag) -> str:
-    """A digest of a DAG that does not depend on the order of its stages."""
+    """Return a digest of a DAG that does not depend on the order of its stages."""
     parents: dict[int, list[tuple[int, str]]] = {}
     for edge in dag.edges:
         pairs = b"" if edge.pairs is None else edge.pairs.tobytes()
@@ -127,7 +127,7 @@ def shape(dag: Dag) -> str:
 
 
 def study(case: Case, planners: Iterable[str], options: Mapping[str, Any], workers: int = 1) -> Row:
-    """Every planner on one DAG; raises InvariantError where a plan is not valid."""
+    """Run every planner on one DAG; raises InvariantError where a plan is not valid."""
     bounds = bounds_of(case.dag, case.machines)
     makespans = {}
     for name in (BASELINE, *planners):
@@ -157,19 +157,19 @@ def study(case: Case, planners: Iterable[str], options: Mapping[str, Any], worke
 
 
 def improvements(rows: Sequence[Row], name: str) -> list[float]:
-    """Table 7: how much shorter than breadth first, in %, at each of `PERCENTILES`."""
+    """Return table 7: how much shorter than breadth first, in %, at each of `PERCENTILES`."""
     gaps = [100 * (1 - row.makespan_s[name] / row.makespan_s[BASELINE]) for row in rows]
     return [float(np.percentile(gaps, p)) for p in PERCENTILES]
 
 
 def ratios(rows: Sequence[Row], name: str, bound: Callable[[Row], float]) -> list[float]:
-    """Makespan over a lower bound at each of `PERCENTILES`."""
+    """Return makespan over a lower bound at each of `PERCENTILES`."""
     found = [row.makespan_s[name] / bound(row) for row in rows if bound(row) > 0]
     return [float(np.percentile(found, p)) for p in PERCENTILES]
 
 
 def report(rows: Sequence[Row]) -> str:
-    """The tables of the study as Markdown, one block for each source and one for all."""
+    """Return the tables of the study as Markdown, one block for each source and one for all."""
     blocks = []
     for source in [*dict.fromkeys(row.source for row in rows), "all"]:
         mine = [row for row in rows if source in ("all", row.source)]
@@ -197,7 +197,7 @@ def _block(source: str, rows: Sequence[Row]) -> str:
 
 
 def against(rows: Sequence[Row], name: str, other: str) -> str:
-    """One sentence: how much shorter a planner's makespans are than another's, mean and worst."""
+    """Return how much shorter a planner's makespans are than another's, mean and worst."""
     ratio = [row.makespan_s[name] / row.makespan_s[other] for row in rows]
     shorter = sum(value < 1 - 1e-6 for value in ratio)
     return (
@@ -207,7 +207,7 @@ def against(rows: Sequence[Row], name: str, other: str) -> str:
 
 
 def worse(rows: Sequence[Row], name: str, others: Sequence[str]) -> str:
-    """One sentence: on how many DAGs a planner is longer than the best of others, and on which."""
+    """Return on how many DAGs a planner is longer than the best of others, and on which."""
     found = [
         f"{row.name} ({row.machines} machines)"
         for row in rows
@@ -220,7 +220,7 @@ def worse(rows: Sequence[Row], name: str, others: Sequence[str]) -> str:
 
 
 def loose(rows: Sequence[Row], name: str, over: float) -> str:
-    """The DAGs where a planner is more than `over` times NewLB, with the stronger bound beside."""
+    """Return the DAGs with a makespan above `over` times NewLB, with the stronger bound."""
     found = [row for row in rows if row.makespan_s[name] > over * row.new_lb_s]
     found.sort(key=lambda row: -row.makespan_s[name] / row.new_lb_s)
     lines = [
@@ -237,7 +237,7 @@ def loose(rows: Sequence[Row], name: str, over: float) -> str:
 
 
 def _public(folder: Path) -> Iterator[Job]:
-    """The jobs of every file; files of other kinds hold none."""
+    """Yield the jobs of every file; files of other kinds hold none."""
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         try:
             yield from import_jobs(AUTO, [path], {}, Imported())

@@ -47,7 +47,7 @@ def main(
     rows: Path | None,
     over: float | None,
 ) -> None:
-    """Graphene's table 7 over the public DAGs that carry demands."""
+    """Print Graphene's table 7 over the public DAGs that carry demands."""
     folder = data or Path(os.environ.get("WEFT_DATA", "../shared/data"))
     chosen: list[Case] = []
     for source in sources or _SOURCES:

@@ -22,7 +22,7 @@ Warn = Callable[[str], None]
 
 
 def read_run(path: Path, warn: Warn) -> Played:
-    """The run of a tape, a folder of tapes, or a folder of `weft simulate --out`.
+    """Return the run of a tape, a folder of tapes, or a folder of `weft simulate --out`.
 
     A simulation is run again by the command that its summary tells. Raises InputError for others.
     """
@@ -36,7 +36,7 @@ def read_run(path: Path, warn: Warn) -> Played:
 
 
 def read_tapes(path: Path) -> Played:
-    """The run of the Resource Manager whose tapes a path holds."""
+    """Return the run of the Resource Manager whose tapes a path holds."""
     tapes = find_tapes(path)
     managers = [tape for tape in tapes if tape.role == "rm"]
     if not managers:
@@ -48,7 +48,7 @@ def read_tapes(path: Path) -> Played:
 
 
 def _scheduler(matcher: str, managers: list[TapeFile], tapes: list[TapeFile]) -> str:
-    """The preset that ran, where a master's tape tells the rest of it."""
+    """Return the preset that ran, where a master's tape tells the rest of it."""
     made = whatif.first_core(managers[-1].rows())
     masters = (whatif.first_core(tape.rows()) for tape in tapes if tape.role == "am")
     master = next((one for one in masters if one is not None), None)
@@ -59,7 +59,7 @@ def _scheduler(matcher: str, managers: list[TapeFile], tapes: list[TapeFile]) ->
 
 
 def simulate_again(folder: Path, warn: Warn) -> Played:
-    """The run of a results folder; raises InputError where what it needs is gone."""
+    """Return the run of a results folder; raises InputError where what it needs is gone."""
     try:
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -74,7 +74,7 @@ def simulate_again(folder: Path, warn: Warn) -> Played:
 
 
 def request_of(command: str) -> Request:
-    """The request of a `weft simulate ...` command line."""
+    """Return the request of a `weft simulate ...` command line."""
     from lab.commands_sim import simulate
 
     words = shlex.split(command)[2:]

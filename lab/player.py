@@ -26,7 +26,7 @@ routes = web.RouteTableDef()
 
 @routes.get("/api/play")
 async def about(request: web.Request) -> web.Response:
-    """The runs, and where the cluster's pages stand."""
+    """Answer the runs, and where the cluster's pages stand."""
     client = request.app[CLIENT]
     data = {"runs": [run.described() for run in client.runs], "chosen": client.chosen}
     return answer(request, data, root="play")
@@ -34,7 +34,7 @@ async def about(request: web.Request) -> web.Response:
 
 @routes.get("/api/play/{run}")
 async def film(request: web.Request) -> web.Response:
-    """All columns of a run: whoever has them needs to ask nothing more to show any moment."""
+    """Answer all columns of a run, which show any moment without another question."""
     place, films = _run(request), request.app[FILMS]
     if place not in films:
         run = request.app[CLIENT].runs[place]
@@ -48,7 +48,7 @@ async def film(request: web.Request) -> web.Response:
 
 @routes.get("/api/play/{run}/decision/{row}")
 async def decision(request: web.Request) -> web.Response:
-    """Who competed for the room that a container got; `row` is its place in the columns."""
+    """Answer who competed for the room of a container; `row` is its place in the columns."""
     run, text = request.app[CLIENT].runs[_run(request)], request.match_info["row"]
     row = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
     try:
@@ -90,7 +90,7 @@ def _run(request: web.Request) -> int:
 
 
 def make_player(runs: Sequence[Run], settings: WebSettings) -> web.Application:
-    """The pages over one run, or over two side by side."""
+    """Return the pages over one run, or over two side by side."""
     shell = make_app(settings, None, played=True)  # type: ignore[arg-type]  # set right below
     client = PlayedClient(list(runs), shell[HISTORY])
     shell[SOURCE].client = client  # type: ignore[assignment]  # it has the calls that are made

@@ -46,7 +46,7 @@ class Run:
         self._weighings = Weighings(played.steps)
 
     def described(self) -> dict[str, Any]:
-        """What a list of the runs says of it; plain data."""
+        """Return what a list of the runs says of it; plain data."""
         film = self.film
         return {
             "name": self.played.name,
@@ -62,7 +62,7 @@ class Run:
         }
 
     def columns(self) -> dict[str, Any]:
-        """The film as plain data (`sim.film.Film`), with what its numbers stand for."""
+        """Return the film as plain data (`sim.film.Film`), with what its numbers stand for."""
         types, queues = self.played.types, self.played.queues
         guaranteed: dict[str, float] = {}
         leaves = {}
@@ -82,7 +82,7 @@ class Run:
         }
 
     def weighed(self, row: int) -> dict[str, Any]:
-        """Who competed for the room that a container of the film got; plain data."""
+        """Return who competed for the room that a container of the film got; plain data."""
         film = self.film
         found: Weighed | None = None
         if 0 <= row < len(film.start) and film.stage[row] >= 0:
@@ -154,39 +154,39 @@ class PlayedClient:
             return AskedManager(self._rerun.manager, max(self._at_s, self._rerun.now))
 
     async def metrics(self) -> ClusterMetrics:
-        """Counts over the cluster."""
+        """Return counts over the cluster."""
         return (await self._asked()).metrics()
 
     async def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
-        """All nodes."""
+        """Return all nodes."""
         return (await self._asked()).nodes()
 
     async def applications(self, states: Iterable[str] = ()) -> tuple[ApplicationReport, ...]:
-        """Applications that had been submitted, the oldest first."""
+        """Return applications that had been submitted, the oldest first."""
         return (await self._asked()).applications(states)
 
     async def application(self, app: AppId) -> ApplicationReport:
-        """One application with its stages."""
+        """Return one application with its stages."""
         return (await self._asked()).application(app)
 
     async def job(self, app: AppId) -> Job:
-        """The job of an application."""
+        """Return the job of an application."""
         return (await self._asked()).job(app)
 
     async def explain(self, app: AppId) -> Explanation:
-        """Why its pending stages were pending."""
+        """Return why its pending stages were pending."""
         return (await self._asked()).explain(app)
 
     async def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """Containers of an application, running and lately ended."""
+        """Return containers of an application, running and lately ended."""
         return (await self._asked()).containers(app)
 
     async def queues(self) -> QueueReport:
-        """The tree of queues."""
+        """Return the tree of queues."""
         return (await self._asked()).queues()
 
     async def _refuse(self, *arguments: Any, **more: Any) -> Any:
-        """Whatever would change something."""
+        """Refuse whatever would change something."""
         problem = "this run is over: it is played, and nothing of it can be changed"
         raise RefusedError(Refused("failed_precondition", "player", problem))
 

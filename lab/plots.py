@@ -17,7 +17,7 @@ LEVEL = 0.95  # of the intervals
 
 
 def plot_compare(runs: Sequence[Compared], path: Path) -> None:
-    """Completion times as distributions, and of runs of the same work the gain over the first."""
+    """Draw completion times as distributions, and the gain over the first for equal work."""
     figure, axes = _figure(2)
     for run, colour in zip(runs, _colours(len(runs)), strict=True):
         times = np.sort(np.array(list(run.jct_s.values())))
@@ -66,7 +66,7 @@ def _of(row: Mapping[str, Any], name: str) -> float:
 
 
 def interval(values: np.ndarray[Any, Any]) -> float:
-    """Half the width of the interval of the mean (Student's t, level 0.95); 0 for one value."""
+    """Return half the width of the mean's interval (Student's t, level 0.95); 0 for one value."""
     if len(values) < 2:
         return 0.0
     spread = float(values.std(ddof=1)) / float(np.sqrt(len(values)))
@@ -77,12 +77,12 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # 
 
 
 def _student(degrees: int) -> float:
-    """The 0.975 quantile; beyond ten degrees by 1.96 + 2.5 / degrees, within 0.02 of it."""
+    """Return the 0.975 quantile; beyond ten degrees 1.96 + 2.5 / degrees, within 0.02 of it."""
     return _T[degrees - 1] if degrees <= len(_T) else 1.96 + 2.5 / degrees
 
 
 def _label(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """The scheduler, and whatever else of the grid is varied."""
+    """Return the scheduler, and whatever else of the grid is varied."""
     parts = [str(row["scheduler"])]
     for key in ("workload", "cluster", "load", "arrivals", "estimate_error", "options"):
         if len({str(other[key]) for other in rows}) > 1:
@@ -95,7 +95,7 @@ def _shares(count: int) -> np.ndarray[Any, Any]:
 
 
 def _log(axes: Any, values: Sequence[float]) -> None:
-    """A logarithmic axis where times span more than a factor of twenty, and none is zero."""
+    """Set a logarithmic axis where times span more than a factor of twenty, and none is zero."""
     if values and min(values) > 0 and max(values) > 20 * min(values):
         axes.set_xscale("log")
 

@@ -43,7 +43,7 @@ LIMITED = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One run of a test for each policy that was named, and each seed."""
+    """Run a test once for each policy that was named, and each seed."""
     for kind in ("matcher", "planner", "asker", "importer"):
         if kind in metafunc.fixturenames:
             metafunc.parametrize(kind, metafunc.config.getoption(f"--weft-{kind}") or [])
@@ -96,7 +96,7 @@ def test_an_asker_decides_the_same_in_every_run(asker: str, seed: int) -> None:
 
 
 def _jobs(seed: int, queues: str = "ab") -> list[Job]:
-    """A few small jobs, in turn over the queues."""
+    """Return a few small jobs, in turn over the queues."""
     return [replace(job, queue=queues[i % len(queues)]) for i, job in enumerate(jobs_of(seed))]
 
 

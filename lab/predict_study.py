@@ -60,7 +60,7 @@ def workload(rng: np.random.Generator, errors: Sequence[float]) -> list[Job]:
 
 
 def _wrong(stage: Stage, of_job: float, errors: Sequence[float], rng: np.random.Generator) -> Stage:
-    """A stage whose tasks take what they took, times errors."""
+    """Return a stage whose tasks take what they took, times errors."""
     shared = of_job + float(rng.normal(0.0, errors[1]))
     took = tuple(
         stage.actual_duration_of(task) * float(np.exp(shared + rng.normal(0.0, errors[2])))
@@ -73,7 +73,7 @@ def _wrong(stage: Stage, of_job: float, errors: Sequence[float], rng: np.random.
 def outcomes(
     scheduler: str, later: float, errors: Sequence[float], pace: str, draws: int, seed: int
 ) -> list[Outcome]:
-    """Predictions of one run, with what became of them."""
+    """Return predictions of one run, with what became of them."""
     rng = np.random.default_rng([seed, 77])
     cluster: ClusterSpec = load_cluster(CLUSTER)
     jobs = workload(rng, errors)
@@ -109,13 +109,13 @@ def outcomes(
 
 
 def _ended_s(cluster: ClusterSpec, jobs: Sequence[Job], settings: SimSettings, count: int) -> float:
-    """When so many of the jobs have ended, s."""
+    """Return when so many of the jobs have ended, s."""
     rows = Simulation(cluster, jobs, settings).run().jobs
     return sorted(row.finish_s for row in rows)[count - 1]
 
 
 def interval(values: Sequence[float], measure: str, rng: np.random.Generator) -> str:
-    """Median or mean of runs' values with a 95 % interval by resampling runs."""
+    """Return median or mean of runs' values with a 95 % interval by resampling runs."""
     data = np.array(values)
     of = np.median if measure == "median" else np.mean
     again = [of(rng.choice(data, len(data))) for _ in range(1000)]

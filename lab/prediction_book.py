@@ -24,7 +24,7 @@ WIDER_MAX = 10.0
 
 
 def default_path() -> Path:
-    """Where a user's record is (XDG_STATE_HOME)."""
+    """Return where a user's record is (XDG_STATE_HOME)."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "weft" / "predictions.jsonl"
 
@@ -88,7 +88,7 @@ class PredictionBook:
         self._append(rows)
 
     def score(self) -> Score:
-        """What the newest settled predictions were like."""
+        """Return what the newest settled predictions were like."""
         ends = {(r["cluster"], r["app"]): r["ended_s"] for r in self._rows if "ended_s" in r}
         errors, inside, beyond = [], 0, []
         for row in [row for row in self._rows if "end" in row][-SCORED_MAX:]:
@@ -128,7 +128,7 @@ class PredictionBook:
 
 
 def stretched(one: Prediction, wider: float, now_s: float) -> Prediction:
-    """A prediction whose bands are so much wider, never before now."""
+    """Return a prediction whose bands are so much wider, never before now."""
 
     def band(narrow: Band) -> Band:
         early_s = narrow.usual_s - wider * (narrow.usual_s - narrow.early_s)

@@ -28,13 +28,13 @@ SIX = ("cpu", "memory", "r3", "r4", "r5", "r6")
 
 
 def workload(jobs_max: int = 0) -> list[Job]:
-    """The jobs with their own arrivals; at most `jobs_max`, evenly picked (0: all)."""
+    """Return the jobs with their own arrivals; at most `jobs_max`, evenly picked (0: all)."""
     jobs = list(import_jobs("carbyne", [DATA / WORKLOAD], {}, Imported()))
     return jobs[:: -(-len(jobs) // jobs_max)] if jobs_max else jobs
 
 
 def machines(count: int) -> ClusterSpec:
-    """Machines that have 1 of each of six resources; memory is rigid."""
+    """Return machines that have 1 of each of six resources; memory is rigid."""
     types = ResourceTypes(
         tuple(ResourceType(n, Kind.RIGID if n == "memory" else Kind.DIVISIBLE) for n in SIX)
     )

@@ -59,7 +59,7 @@ class Outcome:
 
 
 def run(folder: Path, quick: bool = False, cores: int | None = None) -> list[dict[str, Any]]:
-    """The table, a row for each set and contestant; `quick` takes every tenth instance."""
+    """Return a row for each set and contestant; `quick` takes every tenth instance."""
     cases = list(_cases(folder))[:: 10 if quick else 1]
     with ProcessPoolExecutor(cores or len(os.sched_getaffinity(0)), get_context("spawn")) as pool:
         outcomes = list(pool.map(_outcome, cases, chunksize=4))
@@ -71,7 +71,7 @@ def run(folder: Path, quick: bool = False, cores: int | None = None) -> list[dic
 
 
 def _cases(folder: Path) -> Iterator[tuple[str, str, Dag, Machines, float]]:
-    """(set, name, DAG, machine, best known) of every instance in a folder and its archives."""
+    """Yield (set, name, DAG, machine, best known) of every instance in a folder and archives."""
     best: dict[str, float] = {}
     known = folder / "best_known.json"
     if known.is_file():
@@ -91,7 +91,7 @@ def _cases(folder: Path) -> Iterator[tuple[str, str, Dag, Machines, float]]:
 
 
 def _best_known(path: Path) -> dict[str, float]:
-    """The best known makespan of each instance, by its name; raises InputError."""
+    """Return the best known makespan of each instance, by its name; raises InputError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return {str(name): float(row["best"]) for name, row in data.items()}
@@ -100,7 +100,7 @@ def _best_known(path: Path) -> dict[str, float]:
 
 
 def _group(path: Path, tasks: int) -> str:
-    """The set's name: the archive's, else by size, without the two activities of no duration."""
+    """Return the set's name: the archive's, else by size, without the two empty activities."""
     return path.name.partition(".")[0] if ".t" in path.name else f"j{tasks - 2}"
 
 
@@ -123,7 +123,7 @@ def _outcome(case: tuple[str, str, Dag, Machines, float]) -> Outcome:
 
 
 def _row(group: str, outcomes: Sequence[Outcome], label: str) -> dict[str, Any]:
-    """One row of the table; deviations in %."""
+    """Return one row of the table; deviations in %."""
     known = [o for o in outcomes if o.best_s > 0]
     over = [100 * (o.made_s[label] / o.best_s - 1) for o in known]
     path = [100 * (o.made_s[label] / o.path_s - 1) for o in outcomes if o.path_s > 0]

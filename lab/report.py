@@ -200,7 +200,7 @@ def _jct(runs: Sequence[LoadedRun]) -> Figure:
 
 
 def _time_axis(axes: Axes, times: np.ndarray[Any, Any]) -> None:
-    """From 0 where times are of one size, else by powers of ten from the shortest."""
+    """Set the axis from 0 where times are of one size, else by powers of ten."""
     shortest = float(times.min(initial=np.inf))
     if len(times) and shortest > 0 and times.max() > 20 * shortest:
         axes.set_xscale("log")
@@ -221,7 +221,7 @@ def _running(runs: Sequence[LoadedRun]) -> Figure:
 
 
 def _leftover(run: LoadedRun) -> Figure:
-    """Carbyne's two types of ask: what must run, and what runs in leftover resources."""
+    """Return Carbyne's two types of ask: what must run, and what runs in leftover resources."""
     figure = Figure(figsize=(10, 3.2))
     axes = figure.subplots()
     told = run.summary["leftover"]
@@ -262,7 +262,7 @@ def _fairness(runs: Sequence[LoadedRun]) -> Figure:
 def jain_over_time(
     run: LoadedRun, window_s: float
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(window starts, index) of the task-seconds of the jobs that are active in each window."""
+    """Return (window starts, index) of task-seconds of the jobs active in each window."""
     makespan = float(run.summary["makespan_s"])
     starts = np.arange(0.0, max(makespan, window_s), window_s)
     jobs = {int(job["job"]): number for number, job in enumerate(run.jobs)}
@@ -316,7 +316,7 @@ def _finish(figure: Figure) -> Figure:
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m lab.report RUN_DIR... [--out FILE]`."""
+    """Run `python -m lab.report RUN_DIR... [--out FILE]`."""
     out = None
     if "--out" in arguments:
         at = arguments.index("--out")

@@ -11,7 +11,7 @@ BOX = {"boxstyle": "round,pad=0.35", "lw": 1.2}
 
 
 def stage_graph(stages: Sequence[dict[str, str]]) -> "nx.DiGraph[str]":
-    """The DAG of `stages.csv` rows of one job; nodes carry `tasks` and `duration_s`."""
+    """Return the DAG of a job's `stages.csv` rows; nodes carry `tasks` and `duration_s`."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     for stage in stages:
         graph.add_node(
@@ -24,7 +24,7 @@ def stage_graph(stages: Sequence[dict[str, str]]) -> "nx.DiGraph[str]":
 
 
 def critical_path(graph: "nx.DiGraph[str]") -> list[str]:
-    """Stages on the longest path by duration."""
+    """Return stages on the longest path by duration."""
     weighted: nx.DiGraph[str] = nx.DiGraph()
     for stage, data in graph.nodes(data=True):
         weighted.add_edge(f"{stage}\0in", f"{stage}\0out", weight=data["duration_s"])
@@ -36,7 +36,7 @@ def critical_path(graph: "nx.DiGraph[str]") -> list[str]:
 
 
 def draw_dag(title: str, stages: Sequence[dict[str, str]]) -> Figure:
-    """Stages left to right by level; the critical path is red."""
+    """Draw stages left to right by level; the critical path is red."""
     graph = stage_graph(stages)
     levels = [sorted(level) for level in nx.topological_generations(graph)]
     tallest = max((len(level) for level in levels), default=1)

@@ -40,7 +40,7 @@ class Grid:
     arrivals: tuple[str, ...] = ("file",)
 
     def requests(self) -> Iterator[Request]:
-        """The runs in a fixed order."""
+        """Yield the runs in a fixed order."""
         for workload, cluster, load, arrivals, error, options, scheduler, seed in itertools.product(
             self.workloads, self.clusters, self.loads, self.arrivals, self.estimate_errors,
             self.options, self.schedulers, self.seeds,
@@ -74,7 +74,7 @@ def read_grid(path: Path) -> Grid:
 
 
 def key_of(request: Request) -> str:
-    """Names a run: equal requests on equal workloads share it."""
+    """Return a run's name: equal requests on equal workloads share it."""
     data = asdict(request)
     for output in ("parquet", "trace"):  # what is written beside changes no row
         del data[output]
@@ -83,7 +83,7 @@ def key_of(request: Request) -> str:
 
 
 def run_one(request: Request) -> dict[str, Any]:
-    """One run's row: what was varied and the summary, without the series over time."""
+    """Return one run's row: what was varied and the summary, without the series over time."""
     summary = main_simulate(request)
     row = {
         "workload": ",".join(request.workload), "cluster": request.cluster,
@@ -168,7 +168,7 @@ def _on_dask(address: str) -> Runner:
 def kept_rows(
     path: Path, makes: Mapping[str, Callable[[], Mapping[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """One row a key, in order: those of `path` as they are, the others made and appended to it."""
+    """Return one row a key: those of `path` as they are, the others made and appended to it."""
     known = {row["key"]: row for row in read_rows(path)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
@@ -181,7 +181,7 @@ def kept_rows(
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows written before; a torn line, or one that is no row, is left out."""
+    """Yield rows written before; a torn line, or one that is no row, is left out."""
     if not path.exists():
         return
     for line in path.read_bytes().splitlines():

@@ -45,7 +45,7 @@ class Outcome:
 
 
 def data_folder() -> Path:
-    """Where the workloads lie; raises InputError when they are not there."""
+    """Return where the workloads lie; raises InputError when they are not there."""
     folder = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "carbyne-workloads"
     if not folder.is_dir():
         raise InputError("WEFT_DATA", f"{folder} is not there; point it to the folder of inputs")
@@ -53,7 +53,7 @@ def data_folder() -> Path:
 
 
 def picked_jobs(workload: str, count: int, seed: int) -> list[Job]:
-    """`count` jobs picked at random from a benchmark's queries (Graphene section 8.1), at 0 s."""
+    """Return `count` jobs picked at random from a benchmark's queries, at 0 s (Graphene 8.1)."""
     queries = read([data_folder() / FILES[workload]]).jobs
     rng = np.random.default_rng([seed, 31])
     picks = rng.integers(0, len(queries), count)
@@ -64,14 +64,14 @@ def picked_jobs(workload: str, count: int, seed: int) -> list[Job]:
 
 
 def spread(jobs: Sequence[Job], mean_s: float, seed: int) -> list[Job]:
-    """The jobs as a Poisson process with a mean time between arrivals."""
+    """Return the jobs as a Poisson process with a mean time between arrivals."""
     rng = np.random.default_rng([seed, 32])
     times = np.cumsum(rng.exponential(mean_s, len(jobs)))
     return [replace(job, arrival_s=float(at)) for job, at in zip(jobs, times.tolist(), strict=True)]
 
 
 def machines(count: int, rigid: str = "memory") -> ClusterSpec:
-    """Like machines with 1.0 of every resource; `rigid` alone ("": none) is never shared."""
+    """Return identical machines with 1.0 of each resource; `rigid` ("": none) is never shared."""
     kinds = [
         {"name": name, "kind": "rigid" if name == rigid else "divisible"} for name in RESOURCES
     ]
@@ -80,7 +80,7 @@ def machines(count: int, rigid: str = "memory") -> ClusterSpec:
 
 
 def work_s(jobs: Sequence[Job]) -> float:
-    """Machine seconds that the jobs need at least: of the resource that is needed most."""
+    """Return machine seconds that the jobs need at least: of the resource needed most."""
     total = dict.fromkeys(RESOURCES, 0.0)
     for job in jobs:
         for stage in job.stages:
@@ -96,7 +96,7 @@ def simulate(
     options: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> Outcome:
-    """One run in YARN's pace; raises InputError when a job cannot run."""
+    """Run once in YARN's pace; raises InputError when a job cannot run."""
     run, _ = finished(jobs, cluster, scheduler, options, seed)
     return Outcome(
         np.array([jct_s(row) for row in run.jobs]),
@@ -113,7 +113,7 @@ def finished(
     options: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> tuple[Run, Recorder]:
-    """One run in YARN's pace as it was recorded; raises InputError when a job cannot run."""
+    """Run once in YARN's pace, recorded; raises InputError when a job cannot run."""
     chosen = preset(scheduler) if isinstance(scheduler, str) else scheduler
     recorder = Recorder()
     settings = SimSettings(with_options(chosen, options or {}), seed)
@@ -126,12 +126,12 @@ def finished(
 
 
 def gains(base: Outcome, other: Outcome) -> Floats:
-    """By how much each job is faster than under `base`, in percent of its time there."""
+    """Return by how much each job is faster than under `base`, in percent of its time there."""
     return np.asarray(100.0 * (base.jct_s - other.jct_s) / base.jct_s)
 
 
 def factors(base: Outcome, other: Outcome) -> Floats:
-    """Carbyne's factor of improvement by job: above 1 means that `other` is faster."""
+    """Return Carbyne's factor of improvement by job: above 1 means that `other` is faster."""
     return np.asarray(base.jct_s / other.jct_s)
 
 

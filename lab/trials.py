@@ -50,7 +50,7 @@ def paired(rows: Rows, case: str, base: str, name: str, percent: bool) -> tuple[
 
 
 def told(value: tuple[float, float], digits: int, sign: bool = False) -> str:
-    """A number with its interval, if it has one: `12.3 ± 0.4`."""
+    """Return a number with its interval, if it has one: `12.3 ± 0.4`."""
     mean, half = value
     plus = "+" if sign else ""
     spread = "" if math.isnan(half) else f" ± {half:.{digits}f}"
@@ -58,7 +58,7 @@ def told(value: tuple[float, float], digits: int, sign: bool = False) -> str:
 
 
 def cell(values: Sequence[float], digits: int) -> str:
-    """The mean of those seeds whose run says something, and of how many where not of all."""
+    """Return the mean of the seeds whose run says something, and of how many if not of all."""
     count = sum(not math.isnan(value) for value in values)
     if not count:
         return "-"
@@ -115,7 +115,7 @@ def print_table(
 
 
 def reader(module: str, studies: Sequence[str], rows: str) -> argparse.ArgumentParser:
-    """The words of a study's command: which ones, how many seeds, where rows are kept."""
+    """Return the words of a study's command: which ones, how many seeds, where rows are kept."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("study", nargs="+", choices=studies)
     parser.add_argument("--seeds", type=int, default=10, help="seeds 0 to N - 1")

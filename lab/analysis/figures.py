@@ -51,7 +51,7 @@ class Figure:
     y: str
 
     def missing(self, trace: Trace) -> str:
-        """What the trace lacks for it, in words; empty where it can be made."""
+        """Return what the trace lacks for it, in words; empty where it can be made."""
         return "; ".join(NEEDS[need] for need in sorted(self.needs - trace.has))
 
 
@@ -70,7 +70,7 @@ class Facts:
         return self._kept[name]
 
     def _made(self, name: str, table: Table) -> Table:
-        """A temporary table of its own name: not every backend replaces one."""
+        """Return a temporary table of its own name: not every backend replaces one."""
         self._tables += 1
         where = f"weft_{name}_{self._tables}"
         return self.trace.connection.create_table(where, obj=table, temp=True)
@@ -82,7 +82,7 @@ class Facts:
 
     @property
     def spans(self) -> Table:
-        """By task: when the first of its instances began and the last ended, as recorded."""
+        """Table by task of when its first instance began and its last ended, as recorded."""
         found = self.trace.instances
         assert found is not None
         return self._keep(
@@ -109,7 +109,7 @@ class Facts:
 
     @property
     def ready(self) -> Table:
-        """By task: when it could have started, s."""
+        """Table by task of when it could have started, s."""
         spans, edges = self.spans, self.edges
 
         def make() -> Table:
@@ -135,7 +135,7 @@ class Facts:
 
     @property
     def delays(self) -> Table:
-        """By instance: queueing delay, run time and completion, s; instances of its job."""
+        """Table by instance of queueing delay, run time and completion, s; instances of its job."""
         found = self.trace.instances
         assert found is not None
 
@@ -174,7 +174,7 @@ class Facts:
 
     @property
     def use(self) -> Table:
-        """By second at which something starts or ends: cores and memory used, % of a machine."""
+        """Table by second of a start or end: cores and memory used, % of a machine."""
 
         def make() -> Table:
             found = self.trace.instances
@@ -215,7 +215,7 @@ class Facts:
 
 
 def _last(table: Table) -> Table:
-    """By job the number with the latest end; the larger number of several."""
+    """Return by job the number with the latest end; the larger number of several."""
     ranked = table.mutate(
         place=ibis_module().row_number().over(
             group_by=table.job, order_by=[table.end_s.desc(), table.number.desc()]
@@ -228,13 +228,13 @@ def _last(table: Table) -> Table:
 
 
 def _log_bin(value: Any) -> Any:
-    """The lower end of a bin, `PARTS` to a factor of two, of a value from 1 on; 0 below."""
+    """Return the lower end of a value's bin, `PARTS` to a factor of two, from 1 on; 0 below."""
     at = (value.log2() * PARTS).floor() / PARTS
     return ibis_module().ifelse(value >= 1.0, ibis_module().literal(2.0) ** at, 0.0)
 
 
 def job_sizes(facts: Facts) -> Table:
-    """Figure 2.1: jobs by how long they took."""
+    """Return figure 2.1: jobs by how long they took."""
     tasks = facts.tasks
     jobs = tasks.group_by("job").agg(took_s=tasks.end_s.max() - tasks.start_s.min())
     size = ibis_module().cases(
@@ -247,7 +247,7 @@ def job_sizes(facts: Facts) -> Table:
 
 
 def delay_distribution(facts: Facts) -> Table:
-    """Figure 2.2: share of instances with at most so much queueing delay, s."""
+    """Return figure 2.2: share of instances with at most so much queueing delay, s."""
     delays = facts.delays
     binned = delays.group_by(delay_s=_log_bin(delays.delay_s)).agg(instances=delays.count())
     window = ibis_module().cumulative_window(order_by=binned.delay_s)
@@ -256,17 +256,17 @@ def delay_distribution(facts: Facts) -> Table:
 
 
 def delay_by_instances(facts: Facts) -> Table:
-    """Figure 2.3: instances by queueing delay and by the instances of their job."""
+    """Return figure 2.3: instances by queueing delay and by the instances of their job."""
     return _cells(facts.delays, "job_instances", "delay_s")
 
 
 def delay_by_completion(facts: Facts) -> Table:
-    """Figure 2.5: instances by queueing delay and completion time, with their mean run time."""
+    """Return figure 2.5: instances by queueing delay and completion time, with mean run times."""
     return _cells(facts.delays, "completion_s", "delay_s")
 
 
 def critical_delays(facts: Facts) -> Table:
-    """Figure 2.9: as 2.5, of instances of tasks on the critical path of their job."""
+    """Return figure 2.9: as 2.5, of instances of tasks on the critical path of their job."""
     delays = facts.delays
     return _cells(delays.semi_join(facts.critical, ["job", "number"]), "completion_s", "delay_s")
 
@@ -280,7 +280,7 @@ def _cells(delays: Table, across: str, up: str) -> Table:
 
 
 def delay_and_instances(facts: Facts) -> Table:
-    """Figure 2.4: the correlation matrix of both, logged."""
+    """Return figure 2.4: the correlation matrix of both, logged."""
     delays = facts.delays
     return _matrix(delays, {
         "queueing_delay": (delays.delay_s + 1.0).ln(),
@@ -289,7 +289,7 @@ def delay_and_instances(facts: Facts) -> Table:
 
 
 def correlations(facts: Facts) -> Table:
-    """Figure 2.6: Pearson's coefficients; delay, plans and instance_num logged."""
+    """Return figure 2.6: Pearson's coefficients; delay, plans and instance_num logged."""
     ibis = ibis_module()
     delays = facts.delays
     free = facts.binned_use
@@ -310,7 +310,7 @@ def correlations(facts: Facts) -> Table:
 
 
 def _matrix(table: Table, columns: Mapping[str, Any]) -> Table:
-    """(a, b, r) for every pair, in one pass."""
+    """Return (a, b, r) for every pair, in one pass."""
     names = list(columns)
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i:]]
     whole = table.select(**columns)
@@ -323,7 +323,7 @@ def _matrix(table: Table, columns: Mapping[str, Any]) -> Table:
 
 
 def delay_by_memory(facts: Facts) -> Table:
-    """Figure 2.7: instances by delay and by the memory left, in machines, when they could start."""
+    """Return figure 2.7: instances by delay and by memory left, in machines, when ready."""
     delays, used, options = facts.delays, facts.binned_use, facts.options
     each = delays.mutate(bin=(delays.ready_s / STEP_S).floor()).join(used, "bin")
     left = (options.machines - each.mem_right / 100.0).round()
@@ -334,7 +334,7 @@ def delay_by_memory(facts: Facts) -> Table:
 
 
 def utilisation(facts: Facts) -> Table:
-    """Figure 2.8: cores and memory used over time, of the whole cluster."""
+    """Return figure 2.8: cores and memory used over time, of the whole cluster."""
     used, options = facts.binned_use, facts.options
     return used.select(
         at_s=used.bin * STEP_S,
@@ -344,7 +344,7 @@ def utilisation(facts: Facts) -> Table:
 
 
 def oversubscription(facts: Facts) -> Table:
-    """Figure 2.10: tasks by what they ask for over what they use; above 1: oversubscribed."""
+    """Return figure 2.10: tasks by what they ask for over what they use (above 1: too much)."""
     tasks = facts.tasks
     if "instances" in facts.trace.has:
         found = facts.trace.instances
@@ -365,7 +365,7 @@ def oversubscription(facts: Facts) -> Table:
 
 
 def machines_of_job(facts: Facts) -> Table:
-    """Figure 2.11: of one task, on how many machines so many of its instances ran."""
+    """Return figure 2.11: of one task, on how many machines so many of its instances ran."""
     found = facts.trace.instances
     assert found is not None
     job = facts.options.job
@@ -379,7 +379,7 @@ def machines_of_job(facts: Facts) -> Table:
 
 
 def machine_counts(facts: Facts) -> Table:
-    """Figure 2.12: machines by how many instances ran on them."""
+    """Return figure 2.12: machines by how many instances ran on them."""
     found = facts.trace.instances
     assert found is not None
     each = found.group_by("machine").agg(n=found.count())

@@ -46,8 +46,8 @@ class Group(NamedTuple):
 
 
 def groups_of(paths: Sequence[Path]) -> dict[Group, list[str]]:
-    """The files by how they are read, as patterns of DuckDB; raises InputError where one is no
-    form of the trace, and where one is named twice.
+    """Return the files by how they are read, as patterns of DuckDB; raises InputError where one is
+    no form of the trace, and where one is named twice.
     """
     found: dict[Group, list[str]] = {}
     seen: set[Path] = set()
@@ -88,14 +88,14 @@ def _look(path: Path) -> Group:
 
 
 def _packing(path: Path) -> str:
-    """How a file is packed, in DuckDB's words, whatever it is called."""
+    """Return how a file is packed, in DuckDB's words, whatever it is called."""
     with path.open("rb") as file:
         magic = file.read(4)
     return "gzip" if magic[:2] == b"\x1f\x8b" else "zstd" if is_zstd(magic) else "none"
 
 
 def form_of(names: Sequence[str], place: str) -> str:
-    """The form that has these columns; raises InputError, with what lacks to the nearest one."""
+    """Return the form with these columns; raises InputError with what the nearest one lacks."""
     for form, known in FORMS.items():
         if set(known) <= set(names):
             return form
@@ -106,7 +106,7 @@ def form_of(names: Sequence[str], place: str) -> str:
 
 @contextmanager
 def clear_errors(place: str) -> Iterator[None]:
-    """What goes wrong in the backend, as InputError: with file and line where it says them."""
+    """Raise errors of the backend as InputError, with file and line where it says them."""
     try:
         yield
     except Exception as error:  # of the backend, whichever it is

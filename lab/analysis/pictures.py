@@ -38,14 +38,14 @@ def _bars(figure: Figure, rows: Any, axes: Any) -> None:
 
 
 def _label(figure: Figure, column: str) -> str:
-    """What a column says, with its unit."""
+    """Return what a column says, with its unit."""
     if column == "instances":
         return "instances on a machine" + (" (from)" if figure.number == "2.12" else "")
     return SHARES[figure.number] if column == "share" else LABELS[column]
 
 
 def _name(value: object) -> str:
-    """A category: a number without its fraction, a size without the number that orders it."""
+    """Return a category: a number without its fraction, a size without its ordering number."""
     return f"{value:.0f}" if isinstance(value, int | float) else str(value).partition(": ")[2]
 
 
@@ -56,7 +56,7 @@ def _steps(figure: Figure, rows: Any, axes: Any) -> None:
 
 
 def _cells(figure: Figure, rows: Any, axes: Any) -> None:
-    """Squares as large as their instances are many; darker: they ran for less time."""
+    """Draw squares as large as their instances are many; darker: they ran for less time."""
     many = rows["instances"].to_numpy(dtype=float)
     size = 40.0 * np.sqrt(many / many.max()) if len(many) else many
     colour = rows.get("mean_run_s")

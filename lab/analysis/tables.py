@@ -31,7 +31,7 @@ Table = Any  # an Ibis table: no types of theirs reach ours
 
 
 def ibis_module() -> Any:
-    """Ibis; raises WeftError where it is not installed."""
+    """Return Ibis; raises WeftError where it is not installed."""
     try:
         return import_module("ibis")
     except ImportError:
@@ -48,8 +48,8 @@ class Trace:
 
     @property
     def tasks(self) -> Table:
-        """By task, from whichever form there is: job, task, instances, start_s, end_s, plan_cpu,
-        plan_mem, cpu_used, mem_used (of one instance, in cores and percent of a machine).
+        """Table by task, from whichever form there is: job, task, instances, start_s, end_s,
+        plan_cpu, plan_mem, cpu_used, mem_used (of one instance, in cores and percent of a machine).
         """
         if "task_usage" in self.forms:
             return _of_usage(self.forms["task_usage"])
@@ -63,7 +63,7 @@ class Trace:
 
     @property
     def instances(self) -> Table | None:
-        """By instance: job, task, start_s, end_s, machine, cpu, mem; None without that form."""
+        """Table by instance: job, task, start_s, end_s, machine, cpu, mem; None if not there."""
         table = self.forms.get("batch_instance")
         if table is None:
             return None
@@ -75,7 +75,7 @@ class Trace:
         )  # fmt: skip
 
     def used(self) -> dict[str, tuple[int, int]]:
-        """By form how many rows are used, of how many; durations have none."""
+        """Return by form how many rows are used, of how many; durations have none."""
         found = {}
         for form, table in self.forms.items():
             if form == "durations":
@@ -89,7 +89,7 @@ class Trace:
 
     @property
     def has(self) -> set[str]:
-        """What figures may need: `instances`, `machines`, `plans`, `use`, `tasks`."""
+        """Needs of figures that are met: `instances`, `machines`, `plans`, `use`, `tasks`."""
         found = {"tasks"} if set(self.forms) - {"durations"} else set()
         if "batch_instance" in self.forms:
             found |= {"instances", "machines", "use"}
@@ -101,7 +101,7 @@ class Trace:
 
 
 def edges_of(tasks: Table) -> Table:
-    """(job, child, parent) by task number, from the names; tasks without such a name have none."""
+    """Return (job, child, parent) by task number, from the names; without such a name: none."""
     named = _numbered(tasks).filter(lambda t: t.number.notnull())
     each = named.select("job", child="number", parent=named.behind.split("_").unnest())
     each = each.filter(each.parent != "")
@@ -109,7 +109,7 @@ def edges_of(tasks: Table) -> Table:
 
 
 def _numbered(tasks: Table) -> Table:
-    """The tasks with their number (NULL without one) and the text of those that they wait for."""
+    """Return tasks with their number (NULL without one) and the text of what they wait for."""
     number = tasks.task.re_extract(_NAME, 1)
     return tasks.mutate(
         number=number.nullif("").cast("int64"), behind=tasks.task.re_extract(_NAME, 2)
@@ -117,7 +117,7 @@ def _numbered(tasks: Table) -> Table:
 
 
 def with_numbers(tasks: Table) -> Table:
-    """The tasks with their number in the job, NULL where the name has none."""
+    """Return tasks with their number in the job, NULL where the name has none."""
     return _numbered(tasks).drop("behind")
 
 
@@ -143,7 +143,7 @@ def _of_slice(table: Table) -> Table:
 
 
 def _of_usage(table: Table) -> Table:
-    """Uses are sums over the instances there."""
+    """Return tasks of a table whose uses are sums over the instances."""
     ended = table.filter(_usable("task_usage", table))
     return ended.select(
         job=ended.job, task=ended.name, instances=ended.instances,
@@ -166,7 +166,7 @@ def _of_instances(table: Table) -> Table:
 
 
 def _usable(form: str, table: Table) -> Any:
-    """Which rows are used: Terminated, with times, and amounts that are blank or numbers >= 0."""
+    """Return which rows are used: Terminated, with times, amounts blank or numbers >= 0."""
     wanted = []
     if form.startswith("batch_"):
         wanted.append(table.status == "Terminated")
@@ -229,7 +229,7 @@ def open_trace(
 
 
 def _typed(form: str, table: Table) -> Table:
-    """The form's columns, texts and numbers: a warehouse may have exported all as texts."""
+    """Return the form's columns, typed: a warehouse may have exported all as texts."""
     columns = {}
     for name in FORMS[form]:
         column = table[name]

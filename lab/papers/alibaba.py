@@ -32,7 +32,7 @@ SCHEMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def data(name: str) -> Path:
-    """A file of the public sample; raises InputError where it is not there."""
+    """Return a file of the public sample; raises InputError where it is not there."""
     path = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "alibaba-v2018" / name
     if not path.is_file():
         raise InputError("WEFT_DATA", f"{path} is not there; point it to the folder of inputs")
@@ -43,7 +43,7 @@ def data(name: str) -> Path:
 
 
 def analysed(name: str, number: str, seed: int) -> dict[str, Any]:
-    """One figure of the analysis over a file of the sample, as its rows."""
+    """Return one figure of the analysis over a file of the sample, as its rows."""
     from lab.analysis.figures import FIGURES, Facts, Options
     from lab.analysis.tables import open_trace
 
@@ -62,7 +62,7 @@ FILES = {
 
 
 def figure_2_1(rows: Rows) -> list[Line]:
-    """Shares of jobs by how long they took."""
+    """Return shares of jobs by how long they took."""
     lines = []
     for name in FILES:
         shares = {row["size"]: row["share"] for row in rows[name][0]["rows"]}
@@ -77,7 +77,7 @@ def figure_2_1(rows: Rows) -> list[Line]:
 
 
 def figure_2_10(rows: Rows) -> list[Line]:
-    """Which part of the tasks asks for more than it uses."""
+    """Return which part of the tasks asks for more than it uses."""
     lines = []
     for what in ("cpu", "memory"):
         found = [r for r in rows["use"][0]["rows"] if r["of"] == what]
@@ -97,7 +97,7 @@ def figure_2_10(rows: Rows) -> list[Line]:
 
 
 def draw_2_10(rows: Rows, axes: Any) -> None:
-    """Both distributions."""
+    """Draw both distributions."""
     for what in ("cpu", "memory"):
         found = [r for r in rows["use"][0]["rows"] if r["of"] == what]
         axes.step([r["log2_of_asked_over_used"] for r in found], [r["tasks"] for r in found],
@@ -112,19 +112,19 @@ def draw_2_10(rows: Rows, axes: Any) -> None:
 
 @cache
 def dags() -> tuple[Job, ...]:
-    """The jobs of the half hour that are DAGs, in the order of their submission."""
+    """Return the jobs of the half hour that are DAGs, in the order of their submission."""
     jobs = import_jobs("alibaba2018", [data("hour_slice.csv.gz")], {}, Imported())
     return tuple(job for job in jobs if any(stage.parents for stage in job.stages))
 
 
 def first_jobs(seed: int) -> list[Job]:
-    """Thirty jobs in a row, one every 5 s; each seed begins where the last one ended."""
+    """Return thirty jobs in a row, one every 5 s; seeds begin where the last one ended."""
     mine = dags()[JOBS * seed : JOBS * (seed + 1)]
     return [replace(job, arrival_s=EVERY_S * i) for i, job in enumerate(mine)]
 
 
 def copies(seed: int) -> list[Job]:
-    """Copies of one large job, one every 5 s; each seed takes the next smaller one."""
+    """Return copies of one large job, one every 5 s; each seed takes the next smaller one."""
     large = [job for job in dags() if TASKS[0] <= job.task_count <= TASKS[1]]
     large.sort(key=lambda job: (-job.task_count, job.name))
     job = large[seed]
@@ -132,7 +132,7 @@ def copies(seed: int) -> list[Job]:
 
 
 def run(made: Any, scheme: str, seed: int) -> dict[str, Any]:
-    """One run on one machine."""
+    """Run once on one machine."""
     preset, options = SCHEMES[scheme]
     jobs = made(seed)
     found = simulate(jobs, cluster_from_text(MACHINE), preset, options, seed)
@@ -144,12 +144,12 @@ def run(made: Any, scheme: str, seed: int) -> dict[str, Any]:
 
 
 def chapter_3(made: Any) -> dict[str, Trial]:
-    """Each scheme."""
+    """Return a trial of each scheme."""
     return {name: partial(run, made, name) for name in SCHEMES}
 
 
 def shorter(theirs: str, rows: Rows) -> list[Line]:
-    """Makespan saved by Graphene over each kind of FIFO."""
+    """Return makespan saved by Graphene over each kind of FIFO."""
     lines = []
     for name in SCHEMES:
         if name == "graphene":
@@ -177,7 +177,7 @@ _WHY = {
 
 
 def draw_3(theirs: float, rows: Rows, axes: Any) -> None:
-    """Makespans as times of Graphene's; `theirs`: of the thesis's FIFO, whichever it is."""
+    """Draw makespans as times of Graphene's; `theirs`: of the thesis's FIFO, whichever it is."""
     names = list(SCHEMES)
     bars(axes, names, {
         "makespan": [

@@ -27,12 +27,12 @@ OFFLINE = ("carbyne", "tetris", "sjf", LENDS, STRICT, EQUAL, "drf, p90 container
 
 
 def offline(workload: str, nodes: int, schemes: Sequence[str]) -> dict[str, Trial]:
-    """All jobs at once, as in section 5.2.1."""
+    """Return trials of all jobs at once, as in section 5.2.1."""
     return trials(workload, JOBS, nodes, schemes)
 
 
 def figure_4(rows: Rows) -> list[Line]:
-    """Fairness, completion time and makespan of each scheme against the best in each."""
+    """Return each scheme's fairness, completion time and makespan against the best in each."""
     factor = partial(against, rows)
     strict = factor("carbyne", STRICT, jct_factor)
     span = factor(STRICT, "tetris", span_factor)
@@ -80,7 +80,7 @@ def draw_4(rows: Rows, axes: Any) -> None:
 
 
 def factor_lines(paper: Mapping[str, Any], workload: str, rows: Rows) -> list[Line]:
-    """Factors of improvement by job at percentiles, over DRF (both kinds) and Tetris."""
+    """Return factors of improvement by job at percentiles, over DRF (both kinds) and Tetris."""
     lines = []
     for base, column in ((STRICT, 0), (LENDS, 0), ("tetris", 1)):
         for place, p in enumerate(PERCENTILES):
@@ -97,12 +97,12 @@ def factor_lines(paper: Mapping[str, Any], workload: str, rows: Rows) -> list[Li
 
 
 def slower(below: float, base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-    """% of the jobs whose factor of improvement is below a number."""
+    """Return % of the jobs whose factor of improvement is below a number."""
     return float(100 * np.mean(jct(base) / jct(own) < below))
 
 
 def figure_7(rows: Rows) -> list[Line]:
-    """Which part of the jobs slows down, and by how much."""
+    """Return which part of the jobs slows down, and by how much."""
     lines = []
     for base in (LENDS, STRICT, "tetris"):
         for what, below, theirs in (
@@ -117,14 +117,14 @@ def figure_7(rows: Rows) -> list[Line]:
 
 
 def later(rows: Rows) -> list[float]:
-    """Carbyne's completion times over Tetris's at percentiles 1 to 100 of each, over all seeds."""
+    """Return Carbyne's completion times over Tetris's at percentiles 1 to 100, over all seeds."""
     own, base = (np.concatenate([jct(row) for row in rows[name]]) for name in ("carbyne", "tetris"))
     at = np.arange(1, 101)
     return [float(r) for r in np.percentile(own, at) / np.percentile(base, at)]
 
 
 def figure_6(rows: Rows) -> list[Line]:
-    """At how many percentiles the distribution of completion times is worse than Tetris's."""
+    """Return at how many percentiles completion times are worse than Tetris's."""
     found = later(rows)
     return [
         Line("percentiles of 100 at which Carbyne is later than Tetris", "2",
@@ -136,7 +136,7 @@ def figure_6(rows: Rows) -> list[Line]:
 
 
 def draw_6(rows: Rows, axes: Any) -> None:
-    """Distributions of completion times over the jobs of all seeds."""
+    """Draw distributions of completion times over the jobs of all seeds."""
     for name in ("carbyne", "tetris", "sjf", LENDS, STRICT):
         found = np.sort(np.concatenate([jct(row) for row in rows[name]]))
         axes.step(found, np.arange(1, len(found) + 1) / len(found), where="post", label=name)
@@ -145,7 +145,7 @@ def draw_6(rows: Rows, axes: Any) -> None:
 
 
 def draw_factors(rows: Rows, axes: Any) -> None:
-    """Figure 7: the distribution of factors over jobs of all seeds."""
+    """Draw figure 7: the distribution of factors over jobs of all seeds."""
     for base in (STRICT, LENDS, "tetris"):
         pairs = zip(rows[base], rows["carbyne"], strict=True)
         found = np.sort(np.concatenate([jct(b) / jct(own) for b, own in pairs]))
@@ -158,7 +158,7 @@ def draw_factors(rows: Rows, axes: Any) -> None:
 
 
 def figure_5(rows: Rows) -> list[Line]:
-    """The online case."""
+    """Return the online case."""
     factor = partial(against, rows)
     return [
         Line("mean JCT, Carbyne over SJF", "1.2", told(factor("sjf", "carbyne", jct_factor), 2)),

@@ -21,7 +21,7 @@ ONLINE_JOBS, ONLINE_S = 60, 20.0  # section 5.1: Poisson, a mean of 20 s
 
 
 def load_cases() -> dict[str, Trial]:
-    """Four sizes of cluster under the same jobs, which come over time."""
+    """Return four sizes of cluster under the same jobs, which come over time."""
     found: dict[str, Trial] = {}
     for nodes in LOADS.values():
         own = trials("TPC-DS", ONLINE_JOBS, nodes, FEW, mean_s=ONLINE_S)
@@ -33,7 +33,7 @@ AT_LOADS = {1: "", 2: "1.76 to 1.91", 4: "more than at 2 x", 6: "as at 4 x"}
 
 
 def most(rows: Rows, pairs: Sequence[tuple[str, str]]) -> str:
-    """The most that Carbyne gains over any of several baselines, as `up to` in the paper."""
+    """Return the most that Carbyne gains over any baseline, as `up to` in the paper."""
     return told(max(against(rows, own, base, jct_factor) for own, base in pairs), 2)
 
 
@@ -47,7 +47,7 @@ _LESS = {
 
 
 def figure_9(rows: Rows) -> list[Line]:
-    """Gains by load."""
+    """Return gains by load."""
     bases = (STRICT, LENDS, "tetris")
     pairs = [(f"{LOADS[1]}/carbyne", f"{LOADS[1]}/{base}") for base in bases]
     lines = [Line("mean JCT over any of them, the most, load 1 x", "1.57", most(rows, pairs))]
@@ -70,7 +70,7 @@ WHOLE = {load: nodes * SCALE for load, nodes in LOADS.items() if load > 1}  # ma
 
 
 def whole_cases() -> dict[str, Trial]:
-    """The same jobs with all of their tasks, on machines of that number."""
+    """Return the same jobs with all of their tasks, on machines of that number."""
     found: dict[str, Trial] = {}
     for nodes in WHOLE.values():
         own = trials("TPC-DS", ONLINE_JOBS, nodes, ("carbyne", STRICT), mean_s=ONLINE_S, scale=1)
@@ -85,7 +85,7 @@ _FLAT = {
 
 
 def figure_9_b(rows: Rows) -> list[Line]:
-    """Gains by load where nothing is scaled."""
+    """Return gains by load where nothing is scaled."""
     gains = {
         load: against(rows, f"{nodes}/carbyne", f"{nodes}/{STRICT}", jct_factor)
         for load, nodes in WHOLE.items()
@@ -100,7 +100,7 @@ def figure_9_b(rows: Rows) -> list[Line]:
 
 
 def draw_9(rows: Rows, axes: Any) -> None:
-    """Factors by load."""
+    """Draw factors by load."""
     bars(axes, [f"{load} x" for load in LOADS], {
         f"over {base}": [
             against(rows, f"{n}/carbyne", f"{n}/{base}", jct_factor) for n in LOADS.values()
@@ -111,7 +111,7 @@ def draw_9(rows: Rows, axes: Any) -> None:
 
 
 def error_cases() -> dict[str, Trial]:
-    """Estimates off by as much in all stages."""
+    """Return trials with estimates off by as much in all stages."""
     found: dict[str, Trial] = {}
     for error in ERRORS:
         own = trials(
@@ -132,7 +132,7 @@ def figure_10(rows: Rows) -> list[Line]:
 
 
 def draw_10(rows: Rows, axes: Any) -> None:
-    """Factors by error."""
+    """Draw factors by error."""
     bars(axes, [f"{e:+d} %" if e else "none" for e in ERRORS], {
         f"over {base}": [
             against(rows, f"carbyne, {e:+d} %", f"{base}, {e:+d} %", jct_factor) for e in ERRORS
@@ -143,7 +143,7 @@ def draw_10(rows: Rows, axes: Any) -> None:
 
 
 def altruism_cases() -> dict[str, Trial]:
-    """Jobs that yield with less than certainty."""
+    """Return trials with jobs that yield with less than certainty."""
     found: dict[str, Trial] = {}
     for part in ALTRUISM:
         options = {"asker.altruism": part}
@@ -181,7 +181,7 @@ def figure_11(rows: Rows) -> list[Line]:
 
 
 def draw_11(rows: Rows, axes: Any) -> None:
-    """Factors by P(Altruism)."""
+    """Draw factors by P(Altruism)."""
     bars(axes, [f"{p:g}" for p in ALTRUISM], {
         f"over {base}": [against(rows, f"P {p:g}", base, jct_factor) for p in ALTRUISM]
         for base in (STRICT, LENDS, "tetris")
@@ -190,7 +190,7 @@ def draw_11(rows: Rows, axes: Any) -> None:
 
 
 def figure_12(rows: Rows) -> list[Line]:
-    """Factors by job over DRF of Carbyne with either planner inside the job."""
+    """Return factors by job over DRF of Carbyne with either planner inside the job."""
     lines = []
     for base in (LENDS, STRICT):
         for name, theirs in (("carbyne", "2.36"), ("carbyne_graphene", "3.41")):

@@ -33,8 +33,8 @@ CONTAINER = {"vcores": PART * CORES, "memory_mb": PART * MEMORY_MB}
 
 @cache
 def jobs_of(times: float) -> tuple[Job, ...]:
-    """The first jobs, with at most so many tasks a stage, which last so many times as long; inputs
-    are anywhere.
+    """Return the first jobs, with at most so many tasks a stage, which last so many times as long;
+    inputs are anywhere.
     """
     return tuple(
         replace(job, stages=tuple(
@@ -49,7 +49,7 @@ def jobs_of(times: float) -> tuple[Job, ...]:
 def run(
     load: float, times: float, scheme: str, options: Mapping[str, Any], seed: int
 ) -> dict[str, Any]:
-    """One run: Poisson arrivals at a load."""
+    """Run once: Poisson arrivals at a load."""
     jobs = jobs_of(times)
     seconds = sum(s.tasks * s.duration_s for job in jobs for s in job.stages)
     mean_s = seconds / (len(jobs) * MACHINES / PART * load)
@@ -62,7 +62,7 @@ def run(
 
 
 def by_load() -> dict[str, Trial]:
-    """Every scheme at every load."""
+    """Return every scheme at every load."""
     return {
         f"load {load:g}/{scheme}": partial(run, load, 1.0, scheme, {})
         for load in LOADS for scheme in SCHEMES
@@ -70,7 +70,7 @@ def by_load() -> dict[str, Trial]:
 
 
 def by_duration() -> dict[str, Trial]:
-    """Every scheme at every duration of tasks."""
+    """Return every scheme at every duration of tasks."""
     return {
         f"durations x {times:g}/{scheme}": partial(run, BUSY, times, scheme, {})
         for times in TIMES for scheme in SCHEMES
@@ -78,12 +78,12 @@ def by_duration() -> dict[str, Trial]:
 
 
 def saved(base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-    """The mean response saved, %."""
+    """Return the mean response saved, %."""
     return 100.0 * (1.0 - mean_jct(own) / mean_jct(base))
 
 
 def figure_5(points: Sequence[str], rows: Rows) -> list[Line]:
-    """Response and makespan saved over Default, and the loss against Tetris, at every point."""
+    """Return response and makespan saved over Default, and the loss against Tetris, by point."""
     lines = []
     for point in points:
         base, own, tetris = (f"{point}/{name}" for name in (DEFAULT, "cobra", "tetris"))
@@ -103,7 +103,7 @@ def figure_5(points: Sequence[str], rows: Rows) -> list[Line]:
 
 
 def draw_5(points: Sequence[str], rows: Rows, axes: Any) -> None:
-    """The curve."""
+    """Draw the curve."""
     for name in ("cobra", "tetris"):
         found = [against(rows, f"{p}/{name}", f"{p}/{DEFAULT}", saved) for p in points]
         axes.errorbar(range(len(points)), [m for m, _ in found], yerr=[h for _, h in found],
@@ -118,7 +118,7 @@ AT_BUSY = f"load {BUSY:g}/{DEFAULT}", f"load {BUSY:g}/cobra"  # runs of figure 5
 
 
 def axes_cases() -> dict[str, Trial]:
-    """One parameter at a time, at the load where jobs compete."""
+    """Return one parameter at a time, at the load where jobs compete."""
     found: dict[str, Trial] = {case: by_load()[case] for case in AT_BUSY}
     for name, values in (("rho", RHO), ("delta", DELTA)):
         for value in values:
@@ -128,7 +128,7 @@ def axes_cases() -> dict[str, Trial]:
 
 
 def axis(name: str, values: Sequence[float], default: float) -> dict[str, str]:
-    """The case of each value of a parameter."""
+    """Return the case of each value of a parameter."""
     found = {value: f"axes/{name} {value:g}" for value in values} | {default: AT_BUSY[1]}
     return {f"{name} {value:g}": case for value, case in sorted(found.items())}
 
@@ -137,7 +137,7 @@ AXES = axis("rho", RHO, 1.5) | axis("delta", DELTA, 0.7)
 
 
 def figure_7(rows: Rows) -> list[Line]:
-    """Response saved over Default by rho and delta."""
+    """Return response saved over Default by rho and delta."""
     lines = []
     for name, case in AXES.items():
         why, paper = "", ""
@@ -152,7 +152,7 @@ def figure_7(rows: Rows) -> list[Line]:
 
 
 def draw_7(rows: Rows, axes: Any) -> None:
-    """Bars."""
+    """Draw bars."""
     found = [against(rows, case, AT_BUSY[0], saved) for case in AXES.values()]
     bars(axes, list(AXES), {"cobra": found})
     axes.set_ylabel("response saved over Default, %")
@@ -162,7 +162,7 @@ def draw_7(rows: Rows, axes: Any) -> None:
 
 
 def batch(size: int, scheme: str, seed: int) -> dict[str, Any]:
-    """So many jobs at once, drawn at random; with the least that their mean response can be."""
+    """Run so many jobs at once, drawn at random, with the least possible mean response."""
     drawn = np.random.default_rng([seed, 51]).choice(JOBS, size, replace=False)
     jobs = [jobs_of(1.0)[number] for number in sorted(drawn.tolist())]
     jobs = [replace(job, arrival_s=0.0) for job in jobs]
@@ -175,8 +175,9 @@ def batch(size: int, scheme: str, seed: int) -> dict[str, Any]:
 
 
 def least_mean_response_s(jobs: Sequence[Job]) -> float:
-    """The mean response of jobs that come at once is at least their mean span, and at least what
-    the machines need for their work, the smallest job's first (Turek et al. 1994, squashed area).
+    """Return the least mean response of jobs that come at once: at least their mean span, and at
+    least what the machines need for their work, the smallest job's first (Turek et al. 1994,
+    squashed area).
     """
     span_s = sum(_span_s(job) for job in jobs) / len(jobs)
     works = np.array([[sum(s.tasks * s.duration_s * s.demand[name] for s in job.stages)
@@ -197,7 +198,7 @@ def _span_s(job: Job) -> float:
 
 
 def batches() -> dict[str, Trial]:
-    """COBRA and Default on batches of every size."""
+    """Return COBRA and Default on batches of every size."""
     return {
         f"{size} jobs/{scheme}": partial(batch, size, scheme)
         for size in BATCHES for scheme in ("cobra", DEFAULT)
@@ -220,7 +221,7 @@ def theorem_7(rows: Rows) -> list[Line]:
 
 
 def draw_theorem(rows: Rows, axes: Any) -> None:
-    """The ratios."""
+    """Draw the ratios."""
     for scheme in ("cobra", DEFAULT):
         found = [over(rows, f"{size} jobs/{scheme}", _ratio) for size in BATCHES]
         axes.errorbar(BATCHES, [m for m, _ in found], yerr=[h for _, h in found], marker="o",
@@ -234,7 +235,7 @@ def draw_theorem(rows: Rows, axes: Any) -> None:
 
 @cache
 def plans() -> Mapping[tuple[str, str], Mapping[str, float]]:
-    """What each stage asked for in the trace, at most a container: (job, stage) to demand."""
+    """Return what stages asked for in the trace, at most a container: (job, stage) to demand."""
     files = data("alibaba-v2018", "task_usage.csv.gz")
     return {
         (job.name, s.name): {k: min(s.demand.get(k, 0.0), most) for k, most in CONTAINER.items()}
@@ -243,7 +244,7 @@ def plans() -> Mapping[tuple[str, str], Mapping[str, float]]:
 
 
 def as_planned(job: Job) -> Job:
-    """The job as schedulers see it that are told what it asked for; it uses what it used.
+    """Return the job as seen by schedulers that are told what it asked for, not what it used.
 
     Of memory it asks for no less than it uses: tasks die of less.
     """
@@ -257,7 +258,7 @@ def as_planned(job: Job) -> Job:
 
 
 def estimated(scheme: str, planned: bool, options: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """One run at the load where jobs compete, told what tasks use or what was asked for them."""
+    """Run once at the load where jobs compete, told what tasks use or what they asked for."""
     jobs: Sequence[Job] = jobs_of(1.0)[:FEW]
     seconds = sum(s.tasks * s.duration_s for job in jobs for s in job.stages)
     mean_s = seconds / (len(jobs) * MACHINES / PART * BUSY)
@@ -282,7 +283,7 @@ TOLD: Mapping[str, tuple[str, bool, Mapping[str, Any]]] = {
 
 
 def estimates(rows: Rows) -> list[Line]:
-    """Response saved over Default by what schedulers know."""
+    """Return response saved over Default by what schedulers know."""
     return [
         Line(f"response saved over Default, `{name}`, %", "35" if "first" in name else "",
              told(against(rows, name, DEFAULT, saved), 1, True))
@@ -291,7 +292,7 @@ def estimates(rows: Rows) -> list[Line]:
 
 
 def draw_estimates(rows: Rows, axes: Any) -> None:
-    """Bars."""
+    """Draw bars."""
     names = [name for name in TOLD if name != DEFAULT]
     words = [name.replace(", ", "\n").replace("first tasks ", "first tasks\n") for name in names]
     bars(axes, words,

@@ -43,7 +43,7 @@ SIZES = ("p75", "p90", "largest")
 
 
 def table_4(workload: str, rows: Rows) -> list[Line]:
-    """Makespan saved against each kind of Tez."""
+    """Return makespan saved against each kind of Tez."""
     paper = NUMBERS[workload][3]
     lines = []
     bases = [base for base in BASES if base in rows]
@@ -71,7 +71,7 @@ _WHY = {
 
 
 def draw_4(workload: str, rows: Rows, axes: Any) -> None:
-    """Makespan saved."""
+    """Draw makespan saved."""
     paper = NUMBERS[workload][3]
     bases = [base for base in BASES if base in rows]
     names = [base.removeprefix("tez, ").replace(" ", "\n") for base in bases]
@@ -82,7 +82,7 @@ def draw_4(workload: str, rows: Rows, axes: Any) -> None:
 
 
 def figure_19(workload: str, rows: Rows) -> list[Line]:
-    """Completion times saved at three percentiles over jobs, by Graphene and by the other two."""
+    """Return completion times saved at three percentiles over jobs, by Graphene and two others."""
     lines = []
     for base, names in (("tez", ("tez_cp", "tez_tetris", "graphene")),
                         (P90, (*IN_P90, "graphene"))):  # fmt: skip
@@ -96,7 +96,7 @@ def figure_19(workload: str, rows: Rows) -> list[Line]:
 
 
 def draw_19(workload: str, rows: Rows, axes: Any) -> None:
-    """Completion times saved."""
+    """Draw completion times saved."""
     names = ("tez", P90)
     bars(axes, [f"p{p}" for p in PERCENTILES[:3]], {
         f"over {base}": [
@@ -111,15 +111,15 @@ def draw_19(workload: str, rows: Rows, axes: Any) -> None:
 
 
 def in_containers(dag: Dag, choice: str) -> Dag:
-    """The DAG as a job is seen whose tasks have one container size: the percentile's, or more."""
+    """Return the DAG of a job whose tasks have one container size: the percentile's, or more."""
     rank = math.ceil(UNIFORM[choice] * dag.tasks - 1e-9) - 1
     return replace(dag, demand=np.maximum(dag.demand, np.sort(dag.demand, axis=0)[rank]))
 
 
 @cache
 def drawn(seed: int) -> tuple[tuple[Dag, Machines], ...]:
-    """DAGs after the paper's marginals (`weft generate graphene`), each with as many machines as
-    make its work as long as its critical path.
+    """Return DAGs after the paper's marginals (`weft generate graphene`), each with as many
+    machines as make its work as long as its critical path.
 
     A machine holds what `MEAN` says of the mean demand, or the largest task.
     """
@@ -140,7 +140,7 @@ def drawn(seed: int) -> tuple[tuple[Dag, Machines], ...]:
 
 
 def planned(name: str, seed: int) -> dict[str, Any]:
-    """Makespans of a planner on every DAG of a seed over their bounds; `bfs, p90` in containers."""
+    """Return makespans of a planner on a seed's DAGs over bounds; `bfs, p90` in containers."""
     kind, _, choice = name.partition(", ")
     made, path, work, new = [], [], [], []
     for dag, machines in drawn(seed):
@@ -158,23 +158,23 @@ def planned(name: str, seed: int) -> dict[str, Any]:
 
 
 def bounded(seed: int) -> dict[str, Any]:
-    """Weft's own lower bound of every DAG of a seed, which knows machines and order better."""
+    """Return Weft's own lower bound of a seed's DAGs, which knows machines and order better."""
     found = [bounds_of(dag, machines).strong_lb_s for dag, machines in drawn(seed)]
     return {"strong_lb_s": [round(each, 3) for each in found]}
 
 
 def planners(*names: str) -> dict[str, Trial]:
-    """A case for each."""
+    """Return a case for each."""
     return {name: partial(planned, name) for name in names}
 
 
 def gap(bound: str, p: float, row: dict[str, Any]) -> float:
-    """A percentile over DAGs of 1 - bound / makespan (figure 6)."""
+    """Return a percentile over DAGs of 1 - bound / makespan (figure 6)."""
     return float(np.percentile(1 - np.array(row[bound]) / np.array(row["makespan_s"]), p))
 
 
 def saved(p: float, base: dict[str, Any], own: dict[str, Any]) -> float:
-    """A percentile over DAGs of the makespan saved, % (table 7)."""
+    """Return a percentile over DAGs of the makespan saved, % (table 7)."""
     return float(np.percentile(100 * (1 - np.array(own["makespan_s"]) / base["makespan_s"]), p))
 
 
@@ -183,7 +183,7 @@ FIGURE_6 = ("bfs", *(f"bfs, {size}" for size in SIZES), "graphene")
 
 
 def figure_6(rows: Rows) -> list[Line]:
-    """The median gap of a DAG's runtime to its critical path and to its work."""
+    """Return the median gap of a DAG's runtime to its critical path and to its work."""
     lines = []
     for name in FIGURE_6:
         for bound, text, theirs in (("cp_len_s", "CPLength", "> 0.70"),
@@ -220,7 +220,7 @@ def _over_new_lb(p: float, row: dict[str, Any]) -> float:
 
 
 def draw_6(rows: Rows, axes: Any) -> None:
-    """Distributions over the DAGs of all seeds."""
+    """Draw distributions over the DAGs of all seeds."""
     for name in FIGURE_6:
         for bound, style in (("cp_len_s", "-"), ("t_work_s", ":")):
             found = np.sort(np.concatenate([
@@ -236,7 +236,7 @@ def draw_6(rows: Rows, axes: Any) -> None:
 
 
 def table_7(rows: Rows) -> list[Line]:
-    """Makespan saved at four percentiles, over BFS as Weft has it and in uniform containers."""
+    """Return makespan saved at four percentiles, over Weft's BFS and in uniform containers."""
     lines = []
     for name, theirs in TABLE_7.items():
         ours = [against(rows, name, "bfs", partial(saved, p)) for p in PERCENTILES]
@@ -265,7 +265,7 @@ def _four(numbers: Sequence[float]) -> str:
 
 
 def draw_7(rows: Rows, axes: Any) -> None:
-    """Figure 21: distributions of the makespan saved."""
+    """Draw figure 21: distributions of the makespan saved."""
     pairs = [("graphene", "bfs")] + [("graphene", f"bfs, {size}") for size in SIZES]
     for name, base in [*pairs, ("critical_path", "bfs"), ("tetris", "bfs")]:
         found = np.sort(np.concatenate([

@@ -27,7 +27,7 @@ TYPES = ResourceTypes(tuple(ResourceType(name, guess_kind(name)) for name in MAC
 
 
 def structure(seed: int) -> dict[str, Any]:
-    """Properties of drawn DAGs, as the paper's figure 5 and section 2.3 count them."""
+    """Return properties of drawn DAGs, as the paper's figure 5 and section 2.3 count them."""
     jobs = list(generate("graphene", JOBS, np.random.default_rng([seed, 43])))
     edges = [(job, edge) for job in jobs for stage in job.stages for edge in stage.parents]
     barriers = sum(edge.kind is EdgeKind.ALL_TO_ALL for _, edge in edges)
@@ -51,7 +51,7 @@ def structure(seed: int) -> dict[str, Any]:
 
 
 def _depth(job: Job) -> int:
-    """Edges on the longest path: a map-reduce job has one."""
+    """Return how many edges the longest path has: a map-reduce job's has one."""
     length: dict[int, int] = {}
     for place in job.topological_order():
         length[place] = max((length[p] + 1 for p, _ in job.parents_of(place)), default=0)
@@ -59,7 +59,7 @@ def _depth(job: Job) -> int:
 
 
 def figure_5(rows: Rows) -> list[Line]:
-    """The published marginals beside the drawn ones."""
+    """Return the published marginals beside the drawn ones."""
 
     def line(what: str, paper: str, key: str, times: float = 1, digits: int = 0) -> Line:
         return Line(what, paper, told(over(rows, "drawn", lambda r: times * r[key]), digits))
@@ -92,7 +92,7 @@ def figure_5(rows: Rows) -> list[Line]:
 
 @cache
 def drawn(kind: str, seed: int) -> tuple[tuple[Dag, Machines], ...]:
-    """DAGs of a kind, each with as many machines as make its work as long as its critical path."""
+    """Return DAGs of a kind, with machines that make their work as long as their critical path."""
     rng = np.random.default_rng([seed, 47])
     found: list[tuple[Dag, Machines]] = []
     for job in generate(kind, 1_000_000, rng):
@@ -109,7 +109,7 @@ def drawn(kind: str, seed: int) -> tuple[tuple[Dag, Machines], ...]:
 
 
 def planned(kind: str, name: str, seed: int) -> dict[str, Any]:
-    """Makespans of a planner on every DAG of a seed."""
+    """Return makespans of a planner on every DAG of a seed."""
     made = []
     for dag, machines in drawn(kind, seed):
         plan = planner(name)(PlanRequest(dag, machines, np.random.default_rng(seed), {}))
@@ -121,18 +121,18 @@ def planned(kind: str, name: str, seed: int) -> dict[str, Any]:
 
 
 def plans() -> dict[str, Trial]:
-    """Every scheme on both domains."""
+    """Return every scheme on both domains."""
     return {f"{kind}/{name}": partial(planned, kind, name) for kind in DOMAINS for name in SCHEMES}
 
 
 def faster(p: float, base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-    """A percentile over DAGs of the makespan saved, %."""
+    """Return a percentile over DAGs of the makespan saved, %."""
     gain = 100 * (1 - np.array(own["makespan_s"]) / np.array(base["makespan_s"]))
     return float(np.percentile(gain, p))
 
 
 def figure_25(rows: Rows) -> list[Line]:
-    """Quartiles of what Graphene saves of the makespan of a DAG."""
+    """Return quartiles of what Graphene saves of the makespan of a DAG."""
     lines = []
     for kind, papers in DOMAINS.items():
         for name, paper in zip(SCHEMES[1:], papers, strict=True):
@@ -147,7 +147,7 @@ def figure_25(rows: Rows) -> list[Line]:
 
 
 def draw_25(rows: Rows, axes: Any) -> None:
-    """Medians of the gains."""
+    """Draw medians of the gains."""
     kinds = list(DOMAINS)
     ours = {
         f"over {name}": [

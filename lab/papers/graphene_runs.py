@@ -36,7 +36,7 @@ WINDOWS_S = (10.0, 60.0, 240.0)
 def run(
     nodes: int, scheme: str, error: tuple[float, float] | None, two_queues: bool, seed: int
 ) -> dict[str, Any]:
-    """One run in YARN's pace; with `error`, relative by stage, memory is shared like the rest."""
+    """Run once in YARN's pace; with `error`, relative by stage, memory is shared like the rest."""
     jobs = [thinned(job, SCALE) for job in picked_jobs("TPC-DS", JOBS, seed)]
     jobs = spread(jobs, ARRIVALS_S, seed)
     if error is not None:
@@ -85,7 +85,7 @@ _FULL = (
 
 
 def figure_23(rows: Rows) -> list[Line]:
-    """Median JCT and makespan saved over Tez by load, and how much more than at load 1."""
+    """Return median JCT and makespan saved over Tez by load, and how much more than at load 1."""
     lines = []
     for base in ("tez", P90):
         for what, number in (("median JCT", partial(jct_gain, 50)), ("makespan", span_gain)):
@@ -114,7 +114,7 @@ def _held(nodes: int, row: Mapping[str, Any]) -> float:
 
 
 def draw_23(rows: Rows, axes: Any) -> None:
-    """Median JCT saved."""
+    """Draw median JCT saved."""
     bars(axes, [f"{load} x" for load in LOADS], {
         f"over {base}": [
             against(rows, f"{n}/graphene", f"{n}/{base}", partial(jct_gain, 50))
@@ -126,7 +126,7 @@ def draw_23(rows: Rows, axes: Any) -> None:
 
 
 def table_6(rows: Rows) -> list[Line]:
-    """What the orders that masters prefer are worth where the cluster's matcher knows them."""
+    """Return what masters' preferred orders are worth where the cluster's matcher knows them."""
     lines = []
     for name, theirs in zip(BLIND, (28, 26), strict=True):
         pair = f"{NODES}/graphene", f"{NODES}/{name}"
@@ -169,7 +169,7 @@ def _changed(rows: Rows, own: str, base: str, scheme: str, error: str, why: str)
 
 
 def table_5(rows: Rows) -> list[Line]:
-    """Two queues against one, and Jain's index over three windows."""
+    """Return two queues against one, and Jain's index over three windows."""
     lines = []
     for scheme, (gap, *papers) in TABLE_5.items():
         ours = against(rows, f"2/{scheme}", f"1/{scheme}", _median_gain)

@@ -28,7 +28,7 @@ class Runs(Protocol):
 
     @property
     def cases(self) -> Mapping[str, Trial]:
-        """One run a seed, by name."""
+        """Runs of one seed each, by name."""
         ...
 
     @property
@@ -54,14 +54,14 @@ class Kept:
         self.known = {row["key"]: row for row in read_rows(path) if _is_number(row.get("cpu_s"))}
 
     def keys(self, figure: Runs) -> dict[str, tuple[str, int]]:
-        """Case and seed of each run of a figure, by key; seeds outermost."""
+        """Return case and seed of each run of a figure, by key; seeds outermost."""
         seeds = range(min(self.seeds, figure.seeds_max))
         return {
             f"{figure.study}/{case}/{seed}": (case, seed) for seed in seeds for case in figure.cases
         }
 
     def missing(self, figures: Sequence[Runs]) -> dict[str, Callable[[], Mapping[str, Any]]]:
-        """What has no row yet, by key."""
+        """Return what has no row yet, by key."""
         found: dict[str, Callable[[], Mapping[str, Any]]] = {}
         for figure in figures:
             for key, (case, seed) in self.keys(figure).items():
@@ -70,8 +70,8 @@ class Kept:
         return found
 
     def cost_s(self, figures: Sequence[Runs]) -> float:
-        """Processor seconds that the missing runs take: the median of kept ones of the case, else
-        of the figure, else a guess. Compiling kernels, once a checkout, is not in it.
+        """Return processor seconds that the missing runs take: the median of kept ones of the case,
+        else of the figure, else a guess. Compiling kernels, once a checkout, is not in it.
         """
         missing: dict[str, float] = {}
         for figure in figures:
@@ -113,7 +113,7 @@ class Kept:
             file.truncate(data.rfind(b"\n") + 1)
 
     def rows(self, figure: Runs) -> Rows:
-        """By case, in the order of the seeds; seeds of which a case is missing are left out."""
+        """Return rows by case, in the order of the seeds; seeds without all cases are left out."""
         keys = self.keys(figure)
         seeds = [
             seed for seed in range(min(self.seeds, figure.seeds_max))
@@ -145,13 +145,13 @@ class Compiling(Listener):
         self._start_s = 0.0
 
     def on_start(self, event: object) -> None:
-        """A kernel, or one that it calls."""
+        """Note that a kernel, or one that it calls, begins to compile."""
         self._depth += 1
         if self._depth == 1:
             self._start_s = time.process_time()
 
     def on_end(self, event: object) -> None:
-        """Only the outermost counts."""
+        """Count the time of the outermost kernel only."""
         self._depth -= 1
         if self._depth == 0:
             self.spent_s += time.process_time() - self._start_s
@@ -162,7 +162,7 @@ def _is_number(value: object) -> bool:
 
 
 def commit_of(folder: Path) -> str:
-    """The commit of a checkout, `+` where it was changed since; empty without one."""
+    """Return the commit of a checkout, `+` where it was changed since; empty without one."""
 
     def said(*words: str) -> str:
         done = subprocess.run(

@@ -59,7 +59,7 @@ class Paper:
     absent: Mapping[str, str] = field(default_factory=dict)
 
     def chosen(self, number: str) -> list[Figure]:
-        """The figures of a number (`4`, `figure 4`, `table 4`), all for none; raises InputError."""
+        """Return a number's figures (`4`, `figure 4`, `table 4`), or all; raises InputError."""
         if not number:
             return list(self.figures)
         wanted = number.lower().strip()
@@ -75,7 +75,7 @@ class Paper:
 
 
 def _numbers(names: str) -> set[str]:
-    """What `figures 1, 3 to 5, table 2` names, with the word and without."""
+    """Return what `figures 1, 3 to 5, table 2` names, with the word and without."""
     found, kind = set(), ""
     for part in names.lower().split(", "):
         match = re.fullmatch(r"(?:(figure|table|section)s? )?([\w.]+)(?: to ([\w.]+))?", part)
@@ -109,7 +109,7 @@ def against(
 
 
 def near(value: tuple[float, float], paper: float, within: float) -> str:
-    """Whether a mean lies within so much of the paper's number."""
+    """Return whether a mean lies within so much of the paper's number, in words."""
     gap = value[0] - paper
     return (
         "reproduced" if abs(gap) <= within else f"{abs(gap):.3g} {'above' if gap > 0 else 'below'}"
@@ -117,7 +117,7 @@ def near(value: tuple[float, float], paper: float, within: float) -> str:
 
 
 def text_of(paper: Paper, kept: Kept, pictures: Mapping[str, str]) -> str:
-    """The page, Markdown. `pictures`: file name by number of figure."""
+    """Return the page, Markdown. `pictures`: file name by number of figure."""
     rows = {figure.number: kept.rows(figure) for figure in paper.figures}
     counts = {number: len(next(iter(found.values()))) for number, found in rows.items()}
     commits = sorted({str(r.get("commit", "")) for r in kept.known.values()} - {""})
@@ -168,7 +168,7 @@ _NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"
 
 
 def verdict(line: Line) -> str:
-    """`agrees`, `not known`, or nothing where the paper's words are no numbers (or bounds of them).
+    """Return `agrees`, `not known`, or nothing where the paper's words are no numbers.
 
     Several numbers of one line (`7 / 25`) agree where each does; one without an interval where it
     rounds to the paper's.
@@ -184,7 +184,7 @@ def verdict(line: Line) -> str:
 
 
 def _agrees(theirs: str, own: str) -> bool | None:
-    """Whether a number of ours is what the paper says; None where one of both is no number."""
+    """Return whether our number is what the paper says; None where one of both is no number."""
     bound = next((word for word in (*_AT_LEAST, *_AT_MOST) if theirs.startswith(word)), "")
     said = re.fullmatch(_NUMBER, theirs.removeprefix(bound))
     parts = re.fullmatch(rf"({_NUMBER})(?: ± ({_NUMBER}))?", own)
@@ -243,7 +243,7 @@ def bars(
     axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[tuple[float, float]]],
     papers: Mapping[str, Sequence[float]] | None = None,
 ) -> None:  # fmt: skip
-    """Bars with 95 % intervals by group and series; the paper's numbers as black strokes."""
+    """Draw bars with 95 % intervals by group and series; the paper's numbers as black strokes."""
     width = 0.8 / max(len(series), 1)
     for place, (name, values) in enumerate(series.items()):
         at = [i + (place - (len(series) - 1) / 2) * width for i in range(len(groups))]

@@ -56,7 +56,7 @@ def row_of(
     error: float = 0.0,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One run: times in s, in the order of the jobs.
+    """Return one run: times in s, in the order of the jobs.
 
     `mean_s` between arrivals, Poisson; 0: all at once. `error`: relative, of all estimates, memory
     then being shared like the rest so that no task dies of it.
@@ -80,7 +80,7 @@ def row_of(
 def trials(
     workload: str, jobs: int, nodes: int, schemes: Sequence[str], **more: Any
 ) -> dict[str, Trial]:
-    """A case for each scheme on the same jobs."""
+    """Return a case for each scheme on the same jobs."""
     return {name: partial(_by_seed, workload, jobs, nodes, name, more) for name in schemes}
 
 
@@ -91,7 +91,7 @@ def _by_seed(
 
 
 def jct(row: Mapping[str, Any]) -> Floats:
-    """Completion times of a row, s."""
+    """Return completion times of a row, s."""
     return np.array(row["jct_s"])
 
 
@@ -101,30 +101,30 @@ def mean_jct(row: Mapping[str, Any]) -> float:
 
 
 def jct_factor(base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-    """By how much the mean completion time of `base` is longer."""
+    """Return by how much the mean completion time of `base` is longer."""
     return mean_jct(base) / mean_jct(own)
 
 
 def span_factor(base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-    """By how much the makespan of `own` is longer."""
+    """Return by how much the makespan of `base` is longer."""
     return float(own["makespan_s"] / base["makespan_s"])
 
 
 def span_gain(base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-    """The makespan saved, % of that of `base`."""
+    """Return the makespan saved, % of that of `base`."""
     return 100.0 * (1.0 - span_factor(base, own))
 
 
 def jct_gain(p: float, base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-    """A percentile over jobs of the time saved, % of their time under `base`."""
+    """Return a percentile over jobs of the time saved, % of their time under `base`."""
     return float(np.percentile(100.0 * (1.0 - jct(own) / jct(base)), p))
 
 
 def job_factor(p: float, base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-    """A percentile over jobs of by how much longer they took under `base`."""
+    """Return a percentile over jobs of by how much longer they took under `base`."""
     return float(np.percentile(jct(base) / jct(own), p))
 
 
 def jain_of(row: Mapping[str, Any]) -> float:
-    """Jain's index over 60 s; NaN where no window counts."""
+    """Return Jain's index over 60 s; NaN where no window counts."""
     return math.nan if row["jain"] is None else float(row["jain"])
