@@ -25,7 +25,8 @@ class Board:
         return int(self.space.state[kernels.BEGIN]), int(self.space.state[kernels.END])
 
     def fit(self, key: int, length: int, demand: Ints, *, backward: bool = False) -> int | None:
-        """The earliest start >= key (backward: the latest end <= key) on any machine, else None.
+        """Return the earliest start >= key (backward: the latest end <= key) on any machine,
+        or None.
 
         `length` > 0 in ticks, `demand` (d,) units.
         """
@@ -62,12 +63,12 @@ class Board:
         return self._marks - 1
 
     def undo(self, mark: int) -> None:
-        """Back to a mark, exactly; the marks after it are gone."""
+        """Go back to a mark, exactly; the marks after it are gone."""
         kernels.undo(self.space, mark)
         self._marks = mark + 1
 
     def profile(self, machine: int) -> list[tuple[int, tuple[int, ...]]]:
-        """What is free on a machine: (from this tick on, units), the first from minus infinity."""
+        """Return what is free on a machine: (from this tick on, units), ascending."""
         table: Any = self.space.table
         for s in range(int(self.space.state[kernels.SEGMENTS])):
             if table[kernels.LO, s] <= machine < table[kernels.LO, s] + table[kernels.COUNT, s]:

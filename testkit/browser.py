@@ -28,7 +28,7 @@ class Served:
         self._runner = self.do(self._start())
 
     def do(self, work: Any) -> Any:
-        """What a coroutine answers that runs beside the server."""
+        """Run a coroutine beside the server and return what it answers."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def soon(self, call: Callable[..., Any], *arguments: Any) -> None:

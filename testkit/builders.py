@@ -41,7 +41,7 @@ def stage(
     parents: Sequence[str] = (),
     **more: Any,
 ) -> Stage:
-    """A stage; by default one task of one core and 1 GB for 10 s."""
+    """Return a stage; by default one task of one core and 1 GB for 10 s."""
     return Stage(
         name=name,
         tasks=tasks,
@@ -53,12 +53,12 @@ def stage(
 
 
 def job(name: str = "job", *stages: Stage, **more: Any) -> Job:
-    """A job; by default of one stage with one task."""
+    """Return a job; by default of one stage with one task."""
     return Job(name=name, stages=stages or (stage(),), **more)
 
 
 def chain(name: str = "chain", tasks: Sequence[int] = (2, 2), **more: Any) -> Job:
-    """A job whose stages each wait for all tasks of the one before."""
+    """Return a job whose stages each wait for all tasks of the one before."""
     made = [
         stage(f"s{i}", count, parents=[f"s{i - 1}"] if i else []) for i, count in enumerate(tasks)
     ]
@@ -72,7 +72,7 @@ def node_registered(
     running: Sequence[RunningContainer] = (),
     **more: Any,
 ) -> NodeRegistered:
-    """A registration; `capacity=` replaces the two amounts."""
+    """Return a registration; `capacity=` replaces the two amounts."""
     values: dict[str, Any] = {
         "address": f"{node}:8041",
         "rack": "r1",
@@ -88,7 +88,7 @@ def ask(
     demand: Sequence[float] = (1.0, 1024.0),
     **more: Any,
 ) -> Ask:
-    """An ask of the two types."""
+    """Return an ask of the two types."""
     values: dict[str, Any] = {
         "duration_s": 10.0,
         "pri_score": 1.0,
@@ -99,23 +99,23 @@ def ask(
 
 
 def sent(effects: Sequence[Effect], kind: type[T]) -> list[T]:
-    """The messages of one kind among effects."""
+    """Return the messages of one kind among effects."""
     return [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, kind)]
 
 
 def noted(effects: Sequence[Effect], kind: type[T]) -> list[T]:
-    """The facts of one kind among effects."""
+    """Return the facts of one kind among effects."""
     facts = [fact for e in effects if isinstance(e, Note) for fact in facts_of(e.fact)]
     return [fact for fact in facts if isinstance(fact, kind)]
 
 
 def persisted(effects: Sequence[Effect]) -> list[Mapping[str, Any]]:
-    """The records among effects."""
+    """Return the records among effects."""
     return [e.record for e in effects if isinstance(e, Persist)]
 
 
 def timers(effects: Sequence[Effect]) -> list[SetTimer]:
-    """The timers among effects."""
+    """Return the timers among effects."""
     return [e for e in effects if isinstance(e, SetTimer)]
 
 
@@ -139,11 +139,11 @@ class FakeNode:
             self.stops.extend(message.stop)
 
     def hears_launch(self, launch: MasterLaunch) -> None:
-        """A master is to be started."""
+        """Note that a master is to be started."""
         self.masters[launch.container_id] = launch.attempt_id
 
     def heartbeat(self, *ended: ContainerEnd, **more: Any) -> NodeHeartbeated:
-        """The next report."""
+        """Return the next report."""
         self.request_id += 1
         acks, self.acks = tuple(self.acks), []
         return NodeHeartbeated(self.node_id, self.request_id, acks, tuple(ended), **more)
@@ -175,7 +175,7 @@ class FakeMaster:
                 self.ended.setdefault(end.container_id, end)
 
     def asks(self, *asks: Ask, **more: Any) -> ContainersAsked:
-        """The next `allocate`."""
+        """Return the next `allocate`."""
         self.request_id += 1
         acks, self.acks = tuple(self.acks), []
         if self.accepted is not None:
@@ -184,5 +184,5 @@ class FakeMaster:
 
 
 def succeeded(container: ContainerId, stage: int = 0, task: int = 0) -> ContainerEnd:
-    """The good end of a container's task."""
+    """Return the good end of a container's task."""
     return ContainerEnd(container, Outcome.SUCCEEDED, 0, stage, task, 0, 10.0)

@@ -12,7 +12,7 @@ def _stage(name: str, parents: list[str], tasks: int = 1) -> Stage:
 
 
 def mosaic(stages: int = 1_276, seed: int = 0) -> Job:
-    """As Montage with a stage a task: images, pairs of neighbours, one fit, images, one sum."""
+    """Return a job like Montage, a stage a task: images, pairs, one fit, images, one sum."""
     images = (stages - 6) // 4
     pairs = stages - 6 - 2 * images
     rng = random.Random(seed)
@@ -35,7 +35,7 @@ def mosaic(stages: int = 1_276, seed: int = 0) -> Job:
 
 
 def pipeline(stages: int = 142, samples: int = 4) -> Job:
-    """As nf-core: long names that differ at their ends, the same steps for every sample."""
+    """Return a job like nf-core's: long names that differ at their ends, equal steps a sample."""
     prefix = "NFCORE_EXAMPLE.EXAMPLE"
     made = [_stage(f"{prefix}.INPUT_CHECK.SAMPLESHEET_CHECK", [])]
     last = [made[0].name] * samples
@@ -54,7 +54,7 @@ def pipeline(stages: int = 142, samples: int = 4) -> Job:
 
 
 def tangle(stages: int = 60, seed: int = 2) -> Job:
-    """Stages that each wait for one or two before, by different kinds of edges."""
+    """Return stages that each wait for one or two before, by different kinds of edges."""
     rng = random.Random(seed)
     kinds = [EdgeKind.ALL_TO_ALL, EdgeKind.ONE_TO_ONE, EdgeKind.BROADCAST]
     made: list[Stage] = []
@@ -66,5 +66,5 @@ def tangle(stages: int = 60, seed: int = 2) -> Job:
 
 
 def wide(tasks: int = 5_000) -> Job:
-    """One stage of many tasks."""
+    """Return one stage of many tasks."""
     return Job(f"{tasks} tasks", (_stage("only", [], tasks),))

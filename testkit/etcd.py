@@ -17,7 +17,7 @@ MISSING = "etcd is not installed (Debian's etcd-server)"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Return ports that nobody listens on now."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -71,7 +71,7 @@ class EtcdServer:
         etcd.close()
 
     def kill(self) -> None:
-        """As a crash."""
+        """Kill it, as a crash does."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(PATIENCE_S)

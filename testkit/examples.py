@@ -71,7 +71,7 @@ def _wrapped(value: Any) -> Any:
 
 
 def unread(value: Any, place: str) -> list[str]:
-    """Every key below a value that nobody has read, with its place."""
+    """Return every key below a value that nobody has read, with its place."""
     found: list[str] = []
     if isinstance(value, Table):
         for key, below in dict.items(value):
@@ -86,7 +86,7 @@ def unread(value: Any, place: str) -> list[str]:
 
 
 def load(folder: Path = FOLDER) -> list[dict[str, Any]]:
-    """Every example of a folder; a file holds one or a list of them."""
+    """Return every example of a folder; a file holds one or a list of them."""
     found: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.json")):
         data = json.loads(path.read_text())
@@ -95,7 +95,7 @@ def load(folder: Path = FOLDER) -> list[dict[str, Any]]:
 
 
 def examples(*families: str) -> Any:
-    """Mark a test: once for each example of some families, as `case`."""
+    """Mark a test to run once for each example of some families, as `case`."""
     assert set(families) <= set(FAMILIES), families
     chosen = [c for c in load() if c["family"] in families]
     assert chosen, f"no worked examples of {families} in {FOLDER}"
@@ -113,7 +113,7 @@ def reading(case: dict[str, Any]) -> Iterator[tuple[Table, Table, Table]]:
 
 
 def read_types(names: Sequence[str]) -> ResourceTypes:
-    """Resource types by name, all divisible."""
+    """Return resource types by name, all divisible."""
     return ResourceTypes(tuple(ResourceType(name, Kind.DIVISIBLE) for name in names))
 
 
@@ -160,5 +160,5 @@ def read_dag(table: Table) -> tuple[Dag, list[str]]:
 
 
 def read_machines(table: Table, names: Sequence[str]) -> Machines:
-    """The like machines of an example."""
+    """Return the identical machines of an example."""
     return Machines.alike(table["num_machines"], [table["capacity"][name] for name in names])

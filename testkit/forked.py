@@ -90,7 +90,7 @@ class Template:
         theirs.close()
 
     def can(self, environment: Mapping[str, str]) -> bool:
-        """Whether what was loaded is what a process with this environment would load."""
+        """Return whether what was loaded is what a process with this environment would load."""
         return _seen(environment) == self._environment and self._process.poll() is None
 
     def start(self, module: str, flags: Sequence[str], files: Sequence[int], **says: Any) -> Forked:

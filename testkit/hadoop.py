@@ -61,7 +61,7 @@ class Peer:
 
     @staticmethod
     def delimited(message: Any) -> bytes:
-        """A message with its length before it."""
+        """Return a message with its length before it."""
         data: bytes = message.SerializeToString()
         out, number = bytearray(), len(data)
         while number > 0x7F:
@@ -116,7 +116,7 @@ class Peer:
         return body
 
     async def prove(self, identifier: bytes, password: bytes) -> Any:
-        """The client's half of DIGEST-MD5 (RFC 2831), by its formulas; returns the last head."""
+        """Prove the password as a client of DIGEST-MD5 does (RFC 2831); return the last head."""
         self.hello(0xDF)
         envelope = pb.RequestEnvelope(rpc_kind=2, rpc_op=0, call_id=-33, client_id=b"x" * 16)
         self.frame(envelope, pb.Sasl(state=1))
@@ -171,7 +171,7 @@ def foreign_master(
     manager: FakeManager, name: str = "", kind: str = "",
     hosts: Mapping[str, tuple[str, ...]] | None = None,
 ) -> ForeignMaster:  # fmt: skip
-    """A master's face on a cluster of 10 cores and 10,000 MB; `hosts` has the nodes of each."""
+    """Return a master's face on a cluster of 10 cores and 10,000 MB; `hosts`: the nodes of each."""
     known = hosts or {}
     site = Site(
         names=lambda: ("vcores", "memory_mb"), node=lambda node: pb.NodeId(host=node, port=1),

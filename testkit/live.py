@@ -45,12 +45,12 @@ class Part:
         return str(self.ready["address"])
 
     def kill(self) -> None:
-        """As a crash: no chance to say goodbye."""
+        """Kill it as a crash does: no chance to say goodbye."""
         self.process.kill()
         self.process.wait(PATIENCE_S)
 
     def stop(self) -> int:
-        """As an administrator: SIGTERM."""
+        """Stop it as an administrator does, by SIGTERM; return its exit code."""
         self.process.terminate()
         return self.process.wait(PATIENCE_S)
 
@@ -128,12 +128,12 @@ class Cluster:
         assert not alive, f"left behind: {alive}"
 
     def events(self) -> list[dict[str, Any]]:
-        """What all processes recorded so far, in time order."""
+        """Return what all processes recorded so far, in time order."""
         return recorded(self.folder, "*.jsonl")
 
 
 def recorded(folder: Path, names: str = "*.events") -> list[dict[str, Any]]:
-    """The events of all files, in time order; a torn last line is left out."""
+    """Return the events of all files, in time order; a torn last line is left out."""
     found = []
     for path in sorted(folder.glob(names)):
         for line in path.read_text().splitlines():
@@ -145,7 +145,7 @@ def recorded(folder: Path, names: str = "*.events") -> list[dict[str, Any]]:
 
 
 def series(address: str) -> str:
-    """What a process exposes at host:port."""
+    """Return what a process exposes at host:port."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
         return str(answer.read().decode())
 
@@ -156,7 +156,7 @@ def wait_for_nodes(client: Client, count: int, state: str = "RUNNING") -> None:
 
 
 def chain(name: str, stages: int, tasks: int, duration_s: float, **fields: Any) -> Job:
-    """Stages of identical tasks, each behind a barrier."""
+    """Return stages of identical tasks, each behind a barrier."""
     return Job(
         name,
         tuple(
@@ -176,7 +176,7 @@ def chain(name: str, stages: int, tasks: int, duration_s: float, **fields: Any) 
 def assert_ran_right(
     events: list[dict[str, Any]], app: int, job: Job, capacity_mb: float, repeats: bool = False
 ) -> None:
-    """From recorded events alone: every task succeeded once, parents first, memory never over.
+    """Check by recorded events that every task succeeded once, in order, memory never over.
 
     `repeats`: a task may succeed again after the node that ran it was lost.
     """
@@ -207,7 +207,7 @@ def assert_ran_right(
 
 
 def assert_memory(events: list[dict[str, Any]], capacity_mb: float, position: int = 1) -> None:
-    """No node ever held more of the rigid resource than it has."""
+    """Check that no node ever held more of the rigid resource than it has."""
     held: dict[str, float] = defaultdict(float)
     of: dict[tuple[Any, ...], float] = {}
     for event in events:

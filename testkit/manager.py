@@ -88,7 +88,7 @@ class Rig:
         return self.nodes[name]
 
     def restart_node(self, name: str, boot: int, **more: Any) -> list[Effect]:
-        """A node's process starts anew: it says so until it is believed; all that followed."""
+        """Start a node's process anew, until it is believed; return all that followed."""
         effects = self.tell(node_registered(name, boot=boot, **more))
         for answer in sent(effects, NodeAnswered):
             if answer.token:
@@ -99,7 +99,7 @@ class Rig:
         return effects
 
     def ask_manager(self, request: ClientRequest) -> Any:
-        """A client's request; its answer."""
+        """Send a client's request; return its answer."""
         effects = self.tell(ClientRequested("t", request))
         return next(e.message for e in effects if isinstance(e, Send) and e.to == "client:t")
 
@@ -110,7 +110,7 @@ class Rig:
         return answer.app_id
 
     def beat(self, name: str | None = None, *ended: ContainerEnd, later_s: float = 0.0) -> None:
-        """One heartbeat of a node, or of all."""
+        """Send one heartbeat of a node, or of all."""
         for node in [name] if name else list(self.nodes):
             self.tell(self.nodes[node].heartbeat(*ended), later_s)
 
@@ -121,18 +121,18 @@ class Rig:
         return self.register(attempt_id(app, 1))
 
     def register(self, attempt: int) -> FakeMaster:
-        """A master registers."""
+        """Register a master."""
         master = self.masters[attempt] = FakeMaster(attempt)
         self.tell(AttemptRegistered(attempt))
         return master
 
     def allocate(self, master: FakeMaster, *asks: Ask, **more: Any) -> list[Effect]:
-        """A master's heartbeat."""
+        """Send a master's heartbeat."""
         return self.tell(master.asks(*asks, **more))
 
 
 def granted(settings: ManagerSettings, count: int = 1) -> tuple[Rig, FakeMaster]:
-    """A cluster of one node, on which the master of a job of four tasks got some containers."""
+    """Return a cluster of one node, on which the master of a job of four tasks got containers."""
     rig = Rig(settings=settings)
     rig.add_node("n1")
     master = rig.start(job("j", stage(tasks=4)))

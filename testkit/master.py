@@ -46,7 +46,7 @@ SLOT: Vector = (16.0, 65536.0, 800.0, 1000.0)
 
 
 def work_of(answer: AttemptAccepted, one: Asker, rng: np.random.Generator | None = None) -> Work:
-    """A job that was accepted, breadth first, with nothing asked for yet."""
+    """Return a job that was accepted, breadth first, with nothing asked for yet."""
     state = JobState(answer.attempt_id, MasterSettings(planner=""), answer)
     work = Work(state, one, rng or np.random.default_rng(0))
     work.adopt(None)
@@ -54,7 +54,7 @@ def work_of(answer: AttemptAccepted, one: Asker, rng: np.random.Generator | None
 
 
 def stage(name: str, tasks: int, *parents: str | Edge, **fields: Any) -> Stage:
-    """A stage of small tasks; parents by name are barriers."""
+    """Return a stage of small tasks; parents by name are barriers."""
     fields.setdefault("duration_s", 10.0)
     fields.setdefault("demand", {"vcores": 1.0, "memory_mb": 1024.0})
     edges = tuple(p if isinstance(p, Edge) else Edge(p) for p in parents)
@@ -62,17 +62,17 @@ def stage(name: str, tasks: int, *parents: str | Edge, **fields: Any) -> Stage:
 
 
 def chain(parent: str) -> Edge:
-    """A one_to_one edge."""
+    """Return a one_to_one edge."""
     return Edge(parent, EdgeKind.ONE_TO_ONE)
 
 
 def pairs(parent: str, *rows: tuple[int, int]) -> Edge:
-    """An edge with exactly these pairs of tasks."""
+    """Return an edge with exactly these pairs of tasks."""
     return Edge(parent, EdgeKind.PAIRS, TaskPairs.of(rows))
 
 
 def random_edge(rng: np.random.Generator, parent: Stage, tasks: int) -> Edge:
-    """An edge of any kind from a stage to one with so many tasks."""
+    """Return an edge of any kind from a stage to one with so many tasks."""
     kind = list(EdgeKind)[int(rng.integers(len(EdgeKind)))]
     if kind is not EdgeKind.PAIRS:
         return Edge(parent.name, kind)
@@ -82,7 +82,7 @@ def random_edge(rng: np.random.Generator, parent: Stage, tasks: int) -> Edge:
 
 
 def accepted(job: Job, **fields: Any) -> AttemptAccepted:
-    """The answer to a registration on a cluster of ten like machines."""
+    """Return the answer to a registration on a cluster of ten identical machines."""
     given: dict[str, Any] = {
         "attempt_id": ATTEMPT,
         "job": job,
@@ -219,7 +219,7 @@ class PretendedCluster:
         return self._serial
 
     def _deliver(self, event: Any) -> None:
-        """Over the network: at once, or with chaos lost, doubled or late."""
+        """Deliver over the network: at once, or with chaos lost, doubled or late."""
         if self._chaos is None:
             self._later(0.0, event)
             return
@@ -297,7 +297,7 @@ class PretendedCluster:
             self._close(container, Outcome.RELEASED if idle else outcome)
 
     def forget(self) -> None:
-        """The manager restarts: it knows nodes' running containers, no ask, no unstarted grant."""
+        """Restart the manager: it knows running containers, but no ask and no unstarted grant."""
         idle = [c for c in self.granted if c not in self.running and c not in self.inside]
         for container in idle:
             del self.granted[container]
@@ -315,7 +315,7 @@ class PretendedCluster:
                 self._owed.put((what, item.container_id), item)
 
     def _resync(self) -> None:
-        """An attempt that asks what it registered with another manager for is told to register."""
+        """Tell an attempt to register that asks for what it registered with another manager for."""
         self._deliver(ContainersGranted(ATTEMPT, 0, resync=True, epoch=self.epoch))
 
     def _run_out(self, container: int) -> None:
@@ -324,7 +324,7 @@ class PretendedCluster:
             self._close(container, self._outcome_of(launch, self.granted[container]))
 
     def _task_out(self, container: int, key: TaskKey, outcome: Outcome | None = None) -> None:
-        """A task inside a reusable container ends: told directly, and relayed by the manager."""
+        """End a task in a reusable container: told directly, and relayed by the manager."""
         launch = self.inside.get(container, {}).pop(key, None)
         if launch is None:
             return
@@ -380,17 +380,17 @@ class PretendedCluster:
 
 
 def finished(*tasks: tuple[int, int]) -> tuple[FinishedTask, ...]:
-    """Tasks that an earlier attempt finished."""
+    """Return tasks that an earlier attempt finished."""
     return tuple(FinishedTask(stage, task, 1.0) for stage, task in tasks)
 
 
 def messages_of(effects: Sequence[Any], kind: type) -> list[Any]:
-    """The sent messages of one kind."""
+    """Return the sent messages of one kind."""
     return [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, kind)]
 
 
 def assert_ran_in_order(cluster: PretendedCluster, once: bool = True) -> None:
-    """Every task succeeded (exactly once), none began before its parents ended."""
+    """Check that every task succeeded (exactly once), none begun before its parents ended."""
     job = cluster.job
     done = [(e.stage, e.task) for _, e, how in cluster.ends if how is Outcome.SUCCEEDED]
     assert len(set(done)) == job.task_count

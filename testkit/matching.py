@@ -49,7 +49,7 @@ class MatcherHarness:
         self._next = 1
 
     def add_node(self, capacity: Vector, rack: str = "r1", label: str = "") -> int:
-        """A node slot."""
+        """Return a node slot."""
         slot = self.ledger.add_node()
         self.runs.append(Runs(len(self.types)))
         self.view.node_names.append(f"n{slot}")
@@ -60,14 +60,14 @@ class MatcherHarness:
         return slot
 
     def add_app(self, queue: str = "a", user: str = "u", work: float = 1.0) -> int:
-        """An application slot with so much remaining work (and path)."""
+        """Return an application slot with so much remaining work (and path)."""
         slot = self.ledger.open_app(self.tree.leaf(queue), user, 0, self.ledger.app_slots + 1)
         self.ledger.set_work_left(slot, work, work)
         self.matcher.app_joined(self.view, slot, self.now)
         return slot
 
     def ask(self, app: int, ask: Ask, racks: tuple[str, ...] = ()) -> AskEntry:
-        """A row with `ask.total` containers pending."""
+        """Return a row with `ask.total` containers pending."""
         entry = AskEntry(ask, app, np.array(ask.demand), self._next)
         self._next += 1
         self.rows.open(entry, self.labels[ask.label], racks, self.now)
@@ -83,7 +83,7 @@ class MatcherHarness:
         state._counters = counters
 
     def owed(self) -> dict[str, float]:
-        """The deficit counters by queue, by the last part of its path."""
+        """Return the deficit counters by queue, by the last part of its path."""
         found = self.matcher.deficits(self.view)
         return {
             path.split(".")[-1]: value for path, value in zip(self.tree.paths, found, strict=True)
@@ -119,7 +119,7 @@ class MatcherHarness:
         return self.place(node, self.match(node))
 
     def end(self, container: int) -> int:
-        """A container ends; its node."""
+        """End a container; return its node."""
         node, app, demand = self.held.pop(container)
         self.runs[node].drop(container)
         self.ledger.free(node, app, demand)

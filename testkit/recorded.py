@@ -31,15 +31,15 @@ class Recorded:
         return cls(sorted(facts, key=lambda fact: fact["now_s"]))
 
     def starts(self, app: int) -> Iterable[dict[str, Any]]:
-        """TaskStarted facts of an application's tasks."""
+        """Yield TaskStarted facts of an application's tasks."""
         return [f for f in self.facts if f["fact"] == "TaskStarted" and _of(f, app)]
 
     def ends(self, app: int) -> Iterable[dict[str, Any]]:
-        """TaskStopped facts of an application's tasks."""
+        """Yield TaskStopped facts of an application's tasks."""
         return [f for f in self.facts if f["fact"] == "TaskStopped" and _of(f, app)]
 
     def check_once(self, app: int, job: Job) -> None:
-        """Every task succeeded exactly once, and nothing else ran."""
+        """Check that every task succeeded exactly once, and nothing else ran."""
         succeeded: dict[tuple[int, int], int] = defaultdict(int)
         for fact in self.ends(app):
             if fact["outcome"] == "SUCCEEDED":
@@ -50,7 +50,7 @@ class Recorded:
         assert not twice, f"{job.name}: ran more than once: {twice}"
 
     def check_precedence(self, app: int, job: Job, slack_s: float) -> None:
-        """No task started before all of its parents had succeeded."""
+        """Check that no task started before all of its parents had succeeded."""
         done: dict[tuple[int, int], float] = {}
         for fact in self.ends(app):
             if fact["outcome"] == "SUCCEEDED":
@@ -73,7 +73,7 @@ class Recorded:
                 )
 
     def check_capacity(self, capacity: list[float], rigid: list[bool]) -> None:
-        """No node was ever over capacity in a rigid resource, masters included."""
+        """Check that no node was ever over capacity in a rigid resource, masters included."""
         held: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(capacity))
         running: dict[tuple[int, int, int], tuple[str, list[float]]] = {}
         for fact in self.facts:

@@ -147,7 +147,7 @@ def say(value: Any, name: str = "") -> str:
 
 
 def _fields(value: Any) -> list[str]:
-    """The fields that are not at their default; the first two without their names."""
+    """Return the fields that are not at their default; the first two without their names."""
     said: list[str] = []
     for place, field in enumerate(fields(value)):
         item = getattr(value, field.name)

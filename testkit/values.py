@@ -35,7 +35,7 @@ INTEGERS = {
 
 
 def overrides(tasks: int) -> st.SearchStrategy[tuple[TaskOverride, ...]]:
-    """What single tasks of a stage may say."""
+    """Return what single tasks of a stage may say."""
     one = st.builds(
         TaskOverride,
         duration_s=st.none() | AMOUNT,
@@ -49,7 +49,7 @@ def overrides(tasks: int) -> st.SearchStrategy[tuple[TaskOverride, ...]]:
 
 @st.composite
 def edges(draw: st.DrawFn, parent: Stage, tasks: int) -> Edge:
-    """An edge from a stage to one of so many tasks."""
+    """Draw an edge from a stage to one of so many tasks."""
     kind = draw(st.sampled_from(EdgeKind))
     if kind is not EdgeKind.PAIRS:
         return Edge(parent.name, kind)
@@ -59,7 +59,7 @@ def edges(draw: st.DrawFn, parent: Stage, tasks: int) -> Edge:
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
-    """Small jobs."""
+    """Draw small jobs."""
     stages: list[Stage] = []
     for position in range(draw(st.integers(1, 3))):
         tasks = draw(st.integers(1, 3))
@@ -81,7 +81,7 @@ def jobs(draw: st.DrawFn) -> Job:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """A plan of a few tasks."""
+    """Draw a plan of a few tasks."""
     tasks = draw(st.integers(0, 6))
     start_s = np.array(draw(st.lists(AMOUNT, min_size=tasks, max_size=tasks)), dtype=np.float64)
     order = np.array(draw(st.permutations(range(tasks))), dtype=np.int64)
@@ -97,7 +97,7 @@ TYPES = st.lists(
 
 @functools.cache
 def strategy(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
-    """What a field of a type may hold, by its type and name."""
+    """Return what a field of a type may hold, by its type and name."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Job:
         return jobs()
@@ -144,7 +144,7 @@ WIDE_FIELDS = {"acks", "releases", "stop", "cluster_ts", "seed", "response_id", 
 
 
 def own_fields(kind: Any, leave_out: set[str] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
-    """A strategy for each field of a record."""
+    """Return a strategy for each field of a record."""
     hints = hints_of(kind)
     names = [f.name for f in fields(kind)] if is_dataclass(kind) else kind._fields
     return {n: strategy(hints[n], n) for n in names if n not in leave_out}

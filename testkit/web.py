@@ -30,7 +30,7 @@ CAPACITY = {"vcores": 16.0, "memory_mb": 65536.0}
 
 
 def diamond(name: str) -> Job:
-    """Four stages: one, then two beside each other, then one."""
+    """Return four stages: one, then two beside each other, then one."""
     demand = {"vcores": 1.0, "memory_mb": 2048.0}
 
     def stage(own: str, tasks: int, *parents: Edge) -> Stage:
@@ -70,7 +70,7 @@ class FakeClient:
             raise WeftError("the Resource Manager at 127.0.0.1:1 cannot be reached")
 
     async def metrics(self) -> ClusterMetrics:
-        """Counts of what the listings hold."""
+        """Return counts of what the listings hold."""
         self._called("metrics")
         nodes = Counter(node.state for node in self._nodes)
         apps = Counter(app.state for app in self._apps.values())
@@ -83,22 +83,22 @@ class FakeClient:
         )
 
     async def manager(self) -> ManagerReport:
-        """A manager without others."""
+        """Return a manager without others."""
         self._called("manager")
         return ManagerReport("127.0.0.1:1", "ALONE", "127.0.0.1:1")
 
     async def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
-        """All nodes, whatever is asked."""
+        """Return all nodes, whatever is asked."""
         self._called("nodes")
         return self._nodes
 
     async def applications(self, states: Iterable[str] = ()) -> tuple[ApplicationReport, ...]:
-        """The applications in the given states; none: all."""
+        """Return the applications in the given states; none: all."""
         self._called("applications")
         return tuple(a for a in self._apps.values() if not states or a.state in states)
 
     async def application(self, app: AppId) -> ApplicationReport:
-        """One application with its stages."""
+        """Return one application with its stages."""
         self._called("application")
         if app not in self._apps:
             raise RefusedError(Refused("not_found", "app_id", f"there is no application {app}"))
@@ -113,14 +113,14 @@ class FakeClient:
         return replace(self._apps[app], stages=stages)
 
     async def job(self, app: AppId) -> Job:
-        """Every application is a diamond, but for those that were given jobs."""
+        """Return a diamond for every application but those that were given jobs."""
         self._called("job")
         if app in self._jobs:
             return self._jobs[app]
         return diamond(self._apps[app].name)
 
     async def explain(self, app: AppId) -> Explanation:
-        """Two stages lack room, one its parents."""
+        """Return that two stages lack room, one its parents."""
         self._called("explain")
         state = self._apps[app].state
         if state in ENDED:
@@ -133,7 +133,7 @@ class FakeClient:
         return Explanation(app, state, "3 stages are pending", stages)
 
     async def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """A master, twelve ended tasks, six that run."""
+        """Return a master, twelve ended tasks, six that run."""
         self._called("containers")
         attempt = attempt_id(app, 1)
         if app in self._jobs:
@@ -153,7 +153,7 @@ class FakeClient:
         )
 
     async def queues(self) -> QueueReport:
-        """Two leaves below the root; one is over its guarantee."""
+        """Return two leaves below the root; one is over its guarantee."""
         self._called("queues")
         held = {"vcores": 4000.0, "memory_mb": 9e6}
         dev = QueueReport("root.dev", 0.3, 0.5, 0.41, "RUNNING", 40, 3, held, 20, -0.11)
@@ -164,36 +164,36 @@ class FakeClient:
     async def event_batches(
         self, after: int = 0
     ) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
-        """The facts that a test puts into `facts`."""
+        """Yield the facts that a test puts into `facts`."""
         while True:
             yield max(after, 1), [await self.facts.get()]
             after = max(after, 1) + 1
 
     async def move(self, app: AppId, queue: str) -> str:
-        """It is there at once."""
+        """Move an application at once."""
         self._called("move")
         self._apps[app] = replace(self._apps[app], queue=queue)
         return "RUNNING"
 
     async def set_priority(self, app: AppId, priority: int) -> str:
-        """It counts at once."""
+        """Set a priority, which counts at once."""
         self._called("set_priority")
         self._apps[app] = replace(self._apps[app], priority=priority)
         return "RUNNING"
 
     async def set_expiry(self, app: AppId, expires_s: float) -> str:
-        """It counts at once."""
+        """Set an expiry, which counts at once."""
         self._called("set_expiry")
         self._apps[app] = replace(self._apps[app], expires_s=expires_s)
         return "RUNNING"
 
     async def decommission(self, node: str, timeout_s: float) -> str:
-        """It leaves from now on."""
+        """Decommission a node: it leaves from now on."""
         self._called(f"decommission {timeout_s:g}")
         return self._turn(node, "DECOMMISSIONING")
 
     async def recommission(self, node: str) -> str:
-        """It runs again."""
+        """Recommission a node: it runs again."""
         self._called("recommission")
         return self._turn(node, "RUNNING")
 
@@ -204,7 +204,7 @@ class FakeClient:
         return state
 
     async def kill(self, app: AppId, diagnostics: str = "") -> str:
-        """It ends at once."""
+        """Kill an application, which ends at once."""
         self._called("kill")
         now = replace(
             self._apps[app], state="KILLED", final_status="KILLED", finished_s=NOW_S,
@@ -244,7 +244,7 @@ def _app(number: int) -> ApplicationReport:
 
 
 def _reported(report: ApplicationReport, job: Job) -> ApplicationReport:
-    """The first third of the stages is done, the next few run, others wait."""
+    """Return a report: the first third of the stages is done, the next few run, others wait."""
     done, running = len(job.stages) // 3, max(1, len(job.stages) // 12)
     stages = []
     for i, stage in enumerate(job.stages):
@@ -259,7 +259,7 @@ def _reported(report: ApplicationReport, job: Job) -> ApplicationReport:
 
 
 def _ran(report: ApplicationReport, job: Job) -> tuple[ContainerReport, ...]:
-    """Tries of each stage's tasks: one in 50 straggles, one in 100 failed once."""
+    """Return tries of each stage's tasks: one in 50 straggles, one in 100 failed once."""
     found, number, attempt = [], 2, attempt_id(report.app_id, 1)
     for stage, told in zip(job.stages, _reported(report, job).stages, strict=True):
         for task in range(told.finished + told.running):
