@@ -26,7 +26,7 @@ Row = tuple[str | int | float, ...]
 
 
 def drawn(job: Job, rng: np.random.Generator) -> Iterator[tuple[Row, list[Row]]]:
-    """By task of a job: its row of `batch_task`, and those of its instances."""
+    """Yield by task of a job its row of `batch_task`, and those of its instances."""
     ends: dict[str, int] = {}
     for place in job.topological_order():
         stage = job.stages[place]

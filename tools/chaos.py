@@ -67,7 +67,7 @@ class Chaos:
 
     @property
     def ends(self) -> Path:
-        """Where tasks say that they finished."""
+        """Path where tasks say that they finished."""
         return self.cluster.folder / "ends"
 
     def start(self, name: str) -> None:
@@ -104,7 +104,7 @@ class Chaos:
             wait_for_nodes(client, self.nodes)
 
     def job(self, number: int) -> Job:
-        """Three stages; each task says once that it finished, in one write."""
+        """Return three stages; each task says once that it finished, in one write."""
 
         def stage(name: str, tasks: int, *parents: str) -> Stage:
             line = "$WEFT_STAGE.$WEFT_TASK $WEFT_CONTAINER $(date +%s.%N)"
@@ -117,7 +117,7 @@ class Chaos:
         return Job(f"chaos-{number}", stages, max_task_attempts=50)
 
     def submit(self, client: Client) -> None:
-        """One more job, however often the manager goes down meanwhile."""
+        """Submit one more job, however often the manager goes down meanwhile."""
         number = len(self.apps)
         job = self.job(number)
         app = client.submit(job, submission_id=f"chaos-{number}")
@@ -125,7 +125,7 @@ class Chaos:
         self.jobs[app] = job
 
     def submit_steadily(self) -> None:
-        """One job after the other until it is `over`, in a thread of its own."""
+        """Submit one job after the other until it is `over`, in a thread of its own."""
         with Client(self.parts["rm"].address) as client:
             while not self.over.is_set():
                 self.submit(client)
@@ -154,7 +154,7 @@ class Chaos:
         part.process.send_signal(signal.SIGCONT)
 
     def judge(self) -> list[str]:
-        """What is wrong; empty: nothing."""
+        """Return what is wrong; empty: nothing."""
         wrong = []
         until = time.monotonic() + DRAIN_S
         with Client(self.parts["rm"].address) as client:
@@ -171,7 +171,7 @@ class Chaos:
         return wrong
 
     def _judge_pages(self) -> list[str]:
-        """The pages found their way back to the manager and list every application as ended."""
+        """Return what is wrong with the pages: they must list every application as ended."""
         url = f"http://{self.parts['web'].address}/ws/v1/cluster/apps"
         until, found = time.monotonic() + PAGES_S, 0
         while time.monotonic() < until:
@@ -233,7 +233,7 @@ class End(NamedTuple):
 
     @classmethod
     def of(cls, line: str) -> "End":
-        """What one line says."""
+        """Return what one line says."""
         task, container, at = line.split()
         _, _, app, attempt, number = container.split("_")
         return cls(float(at), task, (int(app) << 8 | int(attempt)) << 32 | int(number))
@@ -244,8 +244,8 @@ def _role(name: str) -> str:
 
 
 def unheard(end: End, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What a manager that started anew would have said of a container which it never knew: its node
-    was back too late, or in time.
+    """Return what a manager that started anew would have said of a container which it never knew:
+    its node was back too late, or in time.
     """
     nodes = (e["node"] for e in events if e["fact"] == "TaskStarted")
     started = (e["container"] for e in events if e["fact"] == "TaskStarted")
@@ -261,7 +261,7 @@ def unheard(end: End, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def excused(end: End, heard: Mapping[str, Any]) -> bool:
-    """Whether a task was given up with a node that was silent for longer than the expiry.
+    """Return whether a task was given up with a node silent for longer than the expiry.
 
     Node Managers that were killed are back before, and know how their tasks ended. A success that
     was heard so late was of such a node, too, whatever the manager had been told of it before.
@@ -271,7 +271,7 @@ def excused(end: End, heard: Mapping[str, Any]) -> bool:
 
 
 def why(end: End, heard: Mapping[str, Any]) -> str:
-    """Why a task that finished was run again."""
+    """Return why a task that finished was run again."""
     before_s = end.at_s - heard["now_s"]
     when = "after" if before_s > 0 else "before"
     text = f"{heard['node']}: finished {abs(before_s):.2f} s {when} the manager heard"
@@ -286,7 +286,7 @@ def run(
     long_pauses: float = LONG_PAUSES,
     nodes: int = NODES,
 ) -> tuple[Chaos, list[str]]:
-    """One run of so many s of breaking; what happened, and what is wrong."""
+    """Break things for so many s; return what happened, and what is wrong."""
     rng = random.Random(seed)
     cluster = Cluster(folder)
     chaos = Chaos(cluster, mode, seed, nodes, long_pauses)

@@ -36,7 +36,7 @@ class Failure(Exception):
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     print(f"image-test: {text}", flush=True)
 
 
@@ -52,7 +52,7 @@ def run(*command: str, **more: Any) -> str:
 
 def freeze(container: str) -> None:
     """Pause a container. Under cgroups v1 the kernel may fail to freeze one whose threads are busy:
-    then again, a few times.
+    then try again, a few times.
     """
     for left in reversed(range(5)):
         try:
@@ -79,7 +79,7 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 
 @contextmanager
 def engine() -> Iterator[str]:
-    """An engine to talk to; gives "" or the reason why there is none."""
+    """Yield "" where there is an engine to talk to, else the reason why there is none."""
     if (
         shutil.which("docker")
         and not subprocess.run(["docker", "version"], capture_output=True, check=False).returncode
@@ -111,19 +111,19 @@ def engine() -> Iterator[str]:
 
 
 def has_compose() -> bool:
-    """Whether Compose v2 is there."""
+    """Return whether Compose v2 is there."""
     asked = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
     return asked.returncode == 0
 
 
 def present(image: str) -> bool:
-    """Whether the engine has an image."""
+    """Return whether the engine has an image."""
     asked = subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False)
     return asked.returncode == 0
 
 
 def can_pull(images: Sequence[str]) -> bool:
-    """Whether images of registries can be had."""
+    """Return whether images of registries can be had."""
     for image in images:
         try:
             pulled = subprocess.run(
@@ -158,49 +158,49 @@ class Composed:
         os.environ.update(WEFT_NODE_EXPIRY_S="6", WEFT_MASTER_EXPIRY_S="12")
 
     def do(self, *arguments: str) -> str:
-        """One compose command."""
+        """Run one compose command."""
         return run(*self._base, *arguments)
 
     def begin(self, *arguments: str) -> subprocess.Popen[str]:
-        """One compose command in the background."""
+        """Run one compose command in the background."""
         return subprocess.Popen(
             [*self._base, *arguments], cwd=ROOT, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     def inspect(self, service: str, number: int = 1) -> dict[str, Any]:
-        """What the engine knows of a container."""
+        """Return what the engine knows of a container."""
         found = json.loads(run("docker", "inspect", self.name(service, number)))[0]
         return dict(found)
 
     def name(self, service: str, number: int = 1) -> str:
-        """The container's name."""
+        """Return the container's name."""
         return f"{self.project}-{service}-{number}"
 
     def address(self, service: str, number: int = 1) -> str:
-        """Its IP address."""
+        """Return its IP address."""
         networks = self.inspect(service, number)["NetworkSettings"]["Networks"]
         return str(next(iter(networks.values()))["IPAddress"])
 
     def healthy(self, service: str, number: int = 1) -> bool:
-        """What the health check says."""
+        """Return what the health check says."""
         state = self.inspect(service, number)["State"]
         return state["Running"] and state.get("Health", {}).get("Status") == "healthy"
 
     def ask(self, *command: str) -> Any:
-        """A `weft` command inside the cluster, as data; None where it failed."""
+        """Run a `weft` command inside the cluster; return its data, None where it failed."""
         try:
             return json.loads(self.do("exec", "-T", "rm", "weft", *command, "--json"))
         except (Failure, ValueError):
             return None
 
     def nodes(self, state: str) -> int:
-        """How many nodes are in a state; -1: not known now."""
+        """Return how many nodes are in a state; -1: not known now."""
         found = self.ask("nodes")
         return -1 if found is None else sum(node["state"] == state for node in found)
 
     def containers(self) -> list[tuple[str, int]]:
-        """Every container of the image."""
+        """Return every container of the image."""
         managers = [("nm", number) for number in range(1, NODE_MANAGERS + 1)]
         return [("rm", 1), ("am", 1), ("web", 1), *managers]
 
@@ -209,7 +209,7 @@ class Composed:
 
 
 def check_hardening(cluster: Composed) -> None:
-    """No root, and nothing can be written beside the volumes."""
+    """Check that nothing runs as root, and that nothing can be written beside the volumes."""
     for service, number in cluster.containers():
         known = cluster.inspect(service, number)
         if (
@@ -220,7 +220,7 @@ def check_hardening(cluster: Composed) -> None:
 
 
 def demo_through(cluster: Composed, what: str, fault: Callable[[], None]) -> None:
-    """The sample jobs run to their end although something breaks meanwhile."""
+    """Run the sample jobs to their end although something breaks meanwhile."""
     began_s = time.monotonic()
     ended = ended_apps(cluster)
     demo = cluster.begin("--profile", "demo", "run", "--rm", "-T", "demo")
@@ -241,19 +241,19 @@ def demo_through(cluster: Composed, what: str, fault: Callable[[], None]) -> Non
 
 
 def live_apps(cluster: Composed) -> int:
-    """Applications with finished tasks that are not done."""
+    """Return how many applications with finished tasks are not done."""
     found = cluster.ask("apps") or []
     return sum(app["state"] == "RUNNING" and app["finished_tasks"] > 0 for app in found)
 
 
 def ended_apps(cluster: Composed) -> int:
-    """Applications that succeeded."""
+    """Return how many applications succeeded."""
     found = until(lambda: cluster.ask("apps"), "apps are listed") if cluster.ask("apps") else []
     return sum(app["final_status"] == "SUCCEEDED" for app in found)
 
 
 def all_back(cluster: Composed) -> None:
-    """Every node runs again, and every health check is content."""
+    """Wait until every node runs again, and every health check is content."""
     wanted = NODE_MANAGERS * NODES
     until(lambda: cluster.nodes("RUNNING") == wanted, f"{wanted} nodes run")
     for service, number in cluster.containers():
@@ -261,12 +261,12 @@ def all_back(cluster: Composed) -> None:
 
 
 def lost(cluster: Composed) -> None:
-    """The nodes of one container are given up."""
+    """Wait until the nodes of one container are given up."""
     until(lambda: cluster.nodes("LOST") == NODES, f"{NODES} nodes are LOST")
 
 
 def faults(cluster: Composed) -> list[tuple[str, Callable[[], None]]]:
-    """What breaks, each during a run of the sample jobs."""
+    """Return what breaks, each during a run of the sample jobs."""
     first, second, third = (cluster.name("nm", number) for number in (1, 2, 3))
     manager, network = cluster.name("rm"), f"{cluster.project}_cluster"
 
@@ -299,7 +299,7 @@ def faults(cluster: Composed) -> list[tuple[str, Callable[[], None]]]:
 
 
 def check_pages(cluster: Composed) -> None:
-    """Pages and series are served to other containers and the engine's host."""
+    """Check that pages and series are served to other containers and the engine's host."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     urls = [f"http://{cluster.address('web')}:8088/ws/v1/cluster/info"]
     ports = {"rm": 9101, "am": 9103, "nm": 9102}
@@ -316,7 +316,7 @@ def check_pages(cluster: Composed) -> None:
 
 
 def check_prometheus_beside(cluster: Composed) -> None:
-    """A Prometheus of the host takes the place of the image that cannot be pulled."""
+    """Check with a Prometheus of the host instead of an image that cannot be pulled."""
     program = shutil.which("prometheus")
     if cluster.whole or program is None:
         return
@@ -347,7 +347,7 @@ def check_prometheus_beside(cluster: Composed) -> None:
 
 
 def scraped(address: str) -> int:
-    """How many targets are up."""
+    """Return how many targets are up."""
     try:
         with urllib.request.urlopen(
             f"http://{address}/api/v1/query?query=sum(up)", timeout=10
@@ -359,7 +359,7 @@ def scraped(address: str) -> int:
 
 
 def check_stop(cluster: Composed) -> None:
-    """SIGTERM ends every process in order: exit code 0, long before it is killed."""
+    """Check that SIGTERM ends every process in order: exit code 0, long before it is killed."""
     cluster.do("stop")
     for service, number in cluster.containers():
         state = cluster.inspect(service, number)["State"]
@@ -368,7 +368,7 @@ def check_stop(cluster: Composed) -> None:
 
 
 def main() -> int:
-    """Exit code 0: kept, or skipped with a reason."""
+    """Return exit code 0 where all is kept, or skipped with a reason."""
     with engine() as missing:
         if missing:
             say(f"skipped: {missing}")

@@ -25,7 +25,7 @@ found["learned"] = simulate(jobs, cluster, matcher="learned").summary["digest"]
 
 
 def in_build(root: Path) -> dict[str, str]:
-    """The digests of a build, and which files the engine came from."""
+    """Return the digests of a build, and which files the engine came from."""
     code = (
         "import json, sim.engine; from lab.digests import long, quick; found = quick() | long()\n"
         f"{LOADED}\n"

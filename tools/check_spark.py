@@ -31,13 +31,13 @@ class Check(Spark):
     """The gate's cases."""
 
     def nodes(self) -> None:
-        """`yarn node -list` shows both nodes."""
+        """Check that `yarn node -list` shows both nodes."""
         text = self.command_line("NodeCLI", "-list")
         if "Total Nodes:2" not in text:
             raise Failure(f"yarn node -list says\n{text}")
 
     def client(self) -> None:
-        """A job in client mode has the right result, and the cluster says that it succeeded."""
+        """Check that a job in client mode has the right result, and is told as succeeded."""
         running = self.submit("client", "client", "probe")
         running.succeeded("OK")
         text = self.command_line("ApplicationCLI", "application", "-status", running.application())
@@ -45,7 +45,7 @@ class Check(Spark):
             raise Failure(f"yarn application -status says\n{text}")
 
     def kill(self) -> None:
-        """`yarn application -kill` ends the driver."""
+        """Check that `yarn application -kill` ends the driver."""
         running = self.submit("kill", "client", "long", "600")
         running.until("Finished task 0.0")
         self.command_line("ApplicationCLI", "application", "-kill", running.application())
@@ -54,7 +54,7 @@ class Check(Spark):
             raise Failure(f"the driver ended with {code} and without a word of KILLED")
 
     def master_loss(self) -> None:
-        """SIGKILL of the first attempt's master: the second runs the job to its end."""
+        """Check that the second attempt ends the job after SIGKILL of the first one's master."""
         running = self.submit("master_loss", "cluster", "long", "8")
         running.until("state: RUNNING")
         _, stamp, number = running.application().split("_")
@@ -72,7 +72,7 @@ class Check(Spark):
         running.succeeded(f"OK container_{stamp}_{number}_02_000001")
 
     def losses(self) -> None:
-        """kill -9 of the Resource Manager, then of the gateway: the job ends right all the same."""
+        """Check that a job ends right after kill -9 of Resource Manager and gateway in turn."""
         for mode in ("client", "cluster"):
             running = self.submit(f"losses_{mode}", mode, "long", "40")
             running.until("Finished task 1.0" if mode == "client" else "state: RUNNING")

@@ -55,21 +55,21 @@ class Prometheus:
         self.url = url.rstrip("/")
 
     def ask(self, path: str, **more: str) -> Any:
-        """One answer of its API; raises OSError."""
+        """Return one answer of its API; raises OSError."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         query = urllib.parse.urlencode(more)
         with opener.open(f"{self.url}/api/v1/{path}?{query}", timeout=30) as answer:
             return json.load(answer)["data"]
 
     def lines(self, expr: str, end_s: float) -> list[dict[str, Any]]:
-        """The series of an expression over the time that is shown."""
+        """Return the series of an expression over the time that is shown."""
         found = self.ask(
             "query_range", query=expr, start=str(end_s - SHOWN_S), end=str(end_s), step="1"
         )
         return list(found["result"])
 
     def now(self, expr: str, end_s: float) -> list[dict[str, Any]]:
-        """Its instant vector."""
+        """Return its instant vector."""
         return list(self.ask("query", query=expr, time=str(end_s))["result"])
 
 
@@ -78,7 +78,7 @@ class Prometheus:
 
 @contextmanager
 def own_prometheus() -> Iterator[Prometheus]:
-    """A cluster that is busy with the sample jobs, and a Prometheus that scrapes it."""
+    """Yield a Prometheus that scrapes a cluster which is busy with the sample jobs."""
     from weft.client.api import Client
     from weft.client.local import LocalCluster, LocalSettings
     from weft.client.submitting import read_jobs
@@ -115,7 +115,7 @@ def own_prometheus() -> Iterator[Prometheus]:
 
 @contextmanager
 def scraping(folder: Path, ready: dict[str, dict[str, Any]]) -> Iterator[Prometheus]:
-    """Debian's Prometheus on a free port, with the repository's rules."""
+    """Yield Debian's Prometheus on a free port, with the repository's rules."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -149,7 +149,7 @@ def scraping(folder: Path, ready: dict[str, dict[str, Any]]) -> Iterator[Prometh
 
 
 def draw(board: dict[str, Any], prometheus: Prometheus, end_s: float, name: str) -> bytes:
-    """A picture of one dashboard, PNG."""
+    """Return a picture of one dashboard, PNG."""
     panels = board["panels"]
     high = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
     figure = plt.figure(figsize=(WIDTH_INCHES, CELL_INCHES * (high + 3)), facecolor="white")
@@ -184,7 +184,7 @@ def draw(board: dict[str, Any], prometheus: Prometheus, end_s: float, name: str)
 def draw_panel(
     figure: Any, box: Any, panel: dict[str, Any], prometheus: Prometheus, end_s: float, cells: int
 ) -> None:
-    """A frame with a title, and in it what the panel's queries answer."""
+    """Draw a frame with a title, and in it what the panel's queries answer."""
     pad_x, pad_y = 0.004, 0.1 * box.height / cells
     frame = figure.add_axes(
         (box.x0 + pad_x / 2, box.y0 + pad_y, box.width - pad_x, box.height - 2 * pad_y)
@@ -233,7 +233,7 @@ def draw_lines(
     stacked: bool,
     cells: int,
 ) -> None:
-    """Series over time, the last seconds of which are at the right."""
+    """Draw series over time, the last seconds of which are at the right."""
     times = np.arange(-SHOWN_S, 1.0)
     rows = []
     for _, series in found:
@@ -289,14 +289,14 @@ def draw_table(frame: Axes, found: Sequence[tuple[str, dict[str, Any]]], unit: s
 
 
 def legend(pattern: str, row: dict[str, Any]) -> str:
-    """A legend's pattern with the labels of a series."""
+    """Return a legend's pattern with the labels of a series."""
     for key, value in row["metric"].items():
         pattern = pattern.replace("{{" + key + "}}", value)
     return pattern
 
 
 def said(value: float, unit: str) -> str:
-    """A value in its unit, as Grafana would write it."""
+    """Return a value in its unit, as Grafana would write it."""
     if not math.isfinite(value):
         return "-"
     if unit == "percentunit":

@@ -14,7 +14,7 @@ ROLES = {
 
 
 def draw() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [
         "# Life cycles\n",
         "Drawn from the tables in the roles' `lifecycle.py` by `make diagrams`; "

@@ -39,7 +39,7 @@ wins. `weft up`, `weft demo` and `weft simulate` take the settings of policies a
 
 
 def draw() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [HEAD]
     for title, (module, settings) in PROCESSES.items():
         prefix = settings.model_config.get("env_prefix", "")
@@ -126,7 +126,7 @@ def _shown(value: Any) -> str:
 
 
 def _comments(cls: type) -> dict[str, str]:
-    """The comment beside or below each field of a class."""
+    """Return the comment beside or below each field of a class."""
     found: dict[str, str] = {}
     name = ""
     tokens = tokenize.generate_tokens(io.StringIO(inspect.getsource(cls)).readline)

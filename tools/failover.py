@@ -32,7 +32,7 @@ NODE = "16vcores,65536memory_mb"
 
 
 def job(name: str, stages: int, tasks: int, duration_s: float) -> Job:
-    """Stages behind each other."""
+    """Return stages behind each other."""
     demand = {"vcores": 1.0, "memory_mb": 1024.0}
     return Job(
         name,
@@ -58,7 +58,7 @@ class Run:
         self.wanted[self.client.submit(made)] = sum(stage.tasks for stage in made.stages)
 
     def standing(self, name: str) -> str:
-        """How a manager stands."""
+        """Return how a manager stands."""
         with Client(str(self.cluster.ready[name]["address"]), deadline_s=3.0) as client:
             try:
                 said = client.manager()
@@ -67,7 +67,7 @@ class Run:
             return said.standing if not said.reason or said.standing == "STANDBY" else said.reason
 
     def leader(self) -> str:
-        """The name of the process that leads and serves."""
+        """Return the name of the process that leads and serves."""
         found = ""
 
         def looked() -> bool:
@@ -80,7 +80,7 @@ class Run:
         return found
 
     def served_again(self) -> tuple[float, float]:
-        """The s until a job is accepted, and until every node is there."""
+        """Return the s until a job is accepted, and until every node is there."""
         began_s = time.monotonic()
         self.probes += 1
         self.submit(job(f"probe {self.probes}", 1, 2, 0.05))
@@ -133,7 +133,7 @@ class Run:
         return told, time.monotonic() - began_s
 
     def verdict(self) -> list[str]:
-        """What was lost or ran twice, by what the nodes recorded."""
+        """Return what was lost or ran twice, by what the nodes recorded."""
         ended = self.client.wait(list(self.wanted))
         bad = [
             f"{r.name} {r.final_status}" for r in ended.values() if r.final_status != "SUCCEEDED"

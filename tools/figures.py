@@ -50,7 +50,7 @@ class Source(NamedTuple):
         return self.text.count("\n")
 
     def functions(self) -> Iterator[tuple[str, Function]]:
-        """Every function and method with its dotted name."""
+        """Yield every function and method with its dotted name."""
         yield from _functions(self.tree, "")
 
 
@@ -80,18 +80,18 @@ def sources(top: Path = ROOT) -> list[Source]:
 
 
 def length(function: Function) -> int:
-    """Lines from `def` to the end."""
+    """Count lines from `def` to the end."""
     return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
 def parameters(function: Function) -> int:
-    """Parameters without `self` and `cls`."""
+    """Count parameters without `self` and `cls`."""
     every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     return len([arg for arg in every if arg.arg not in ("self", "cls")])
 
 
 def said_lines(source: Source) -> int:
-    """Lines that are a comment or part of a docstring."""
+    """Count lines that are a comment or part of a docstring."""
     said = set()
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type == tokenize.COMMENT and "fmt:" not in token.string:
@@ -105,12 +105,12 @@ def said_lines(source: Source) -> int:
 
 
 def anys(source: Source) -> int:
-    """How often `Any` is used as a type (its import does not count)."""
+    """Count how often `Any` is used as a type (its import does not count)."""
     return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(source.tree))
 
 
 def imports(every: Iterable[Source]) -> dict[str, set[str]]:
-    """Module -> modules of the product that it imports anywhere in its file, types too.
+    """Return for each module those of the product that it imports anywhere in its file, types too.
 
     What a command of the command line loads only when it is called does not count.
     """
@@ -135,12 +135,12 @@ def imports(every: Iterable[Source]) -> dict[str, set[str]]:
 
 
 def module_of(name: str) -> str:
-    """`rm/match/fifo.py` -> `rm.match.fifo`; a package by its folder."""
+    """Return `rm.match.fifo` for `rm/match/fifo.py`; a package by its folder."""
     return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def rooms(graph: dict[str, set[str]], top: str) -> dict[str, set[str]]:
-    """The graph of one folder: each file or subfolder directly below `top` is one room."""
+    """Return the graph of one folder: each file or folder directly below `top` is one room."""
 
     def room(module: str) -> str:
         return ".".join(module.split(".")[: top.count(".") + 2])
@@ -155,7 +155,7 @@ def rooms(graph: dict[str, set[str]], top: str) -> dict[str, set[str]]:
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Groups of modules that import each other in a circle (Tarjan, one list a circle)."""
+    """Return groups of modules that import each other in a circle (Tarjan, one list a circle)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

@@ -47,17 +47,17 @@ class Board:
 
 
 def one(title: str, unit: str, query: str, legend: str = "", **more: Any) -> Panel:
-    """A panel with one query."""
+    """Return a panel with one query."""
     return Panel(title, unit, ((query, legend),), **more)
 
 
 def number(title: str, unit: str, query: str) -> Panel:
-    """A big number; a series that never was counts as 0."""
+    """Return a big number; a series that never was counts as 0."""
     return one(title, unit, f"{query} or vector(0)", kind="number", width=4)
 
 
 def quantiles(title: str, family: str, match: str = "", by: str = "", **more: Any) -> Panel:
-    """Median, 95th and 99th percentile of a histogram."""
+    """Return median, 95th and 99th percentile of a histogram."""
     chosen = f"{{{match}}}" if match else ""
     group = f"le, {by}" if by else "le"
     legend = f" {{{{{by}}}}}" if by else ""
@@ -275,7 +275,7 @@ BOARDS = (CLUSTER, QUEUES, JOBS, NODES, HEALTH)
 
 
 def build_panel(panel: Panel) -> Any:
-    """The SDK's builder of one panel."""
+    """Return the SDK's builder of one panel."""
     makers = {"number": stat.Panel, "table": table.Panel}
     built: Any = makers.get(panel.kind, timeseries.Panel)()
     built = built.title(panel.title).unit(panel.unit).datasource(SOURCE)
@@ -300,7 +300,7 @@ def build_panel(panel: Panel) -> Any:
 
 
 def build(design: Board) -> str:
-    """One dashboard as JSON."""
+    """Return one dashboard as JSON."""
     built = board.Dashboard(design.title).uid(f"weft-{design.name}").tags(["weft"]).readonly()
     built = built.time("now-15m", "now").refresh("5s").timezone("browser")
     built = built.tooltip(DashboardCursorSync.CROSSHAIR)

@@ -20,7 +20,7 @@ STUBS = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
 
 
 def generate(out: Path, folder: Path) -> dict[str, str]:
-    """Generate the stubs of one folder into `out`; returns their texts by file name."""
+    """Generate the stubs of one folder into `out`; return their texts by file name."""
     sources = [
         p for p in sorted(PROTO.glob("*.proto")) if (p.name in OF_HADOOP) == (folder is HADOOP)
     ]
@@ -44,7 +44,7 @@ def generate(out: Path, folder: Path) -> dict[str, str]:
 
 
 def mended(text: str, package: str) -> str:
-    """A stub's text with the modules that it names in their package."""
+    """Return a stub's text with the modules that it names in their package."""
     text = re.sub(r"^import (\w+_pb2)\b", rf"from {package} import \1", text, flags=re.MULTILINE)
     return re.sub(r"(DESCRIPTOR, )'(\w+_pb2)'", rf"\1'{package}.\2'", text)
 

@@ -35,7 +35,7 @@ def make(folder: Path, version: str = "") -> str:
 
 
 def wheel_digest(folder: Path) -> str:
-    """What is in Weft's wheel, without the times of its files."""
+    """Return a digest of what is in Weft's wheel, without the times of its files."""
     import zipfile
 
     (wheel,) = folder.glob("weft_rm-*.whl")
@@ -45,7 +45,7 @@ def wheel_digest(folder: Path) -> str:
 
 
 def _build(folder: Path, version: str) -> Path:
-    """Weft's wheel, from a copy: building leaves files behind, and the version may differ."""
+    """Build Weft's wheel from a copy: building leaves files behind, and the version may differ."""
     source = folder / "source"
     ignored = shutil.ignore_patterns("__pycache__", ".*cache*")
     for name in SOURCES:

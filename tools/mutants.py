@@ -59,7 +59,7 @@ class Mutant(NamedTuple):
 
 
 def sources() -> list[str]:
-    """The files that decide."""
+    """Return the files that decide."""
     found: list[str] = []
     for place in DECIDES:
         at = ROOT / place
@@ -69,18 +69,18 @@ def sources() -> list[str]:
 
 @cache
 def source(path: str) -> str:
-    """The text of a file."""
+    """Return the text of a file."""
     return (ROOT / path).read_text()
 
 
 def mark(path: str) -> str:
-    """What tells a file from what it was."""
+    """Return a digest of a file's text."""
     return hashlib.sha256(source(path).encode()).hexdigest()[:16]
 
 
 @cache
 def names(path: str) -> list[str]:
-    """Every line by its text, and by which of the identical ones it is."""
+    """Return every line by its text, and by which of the identical ones it is."""
     seen: Counter[str] = Counter()
     found = []
     for line in source(path).splitlines():
@@ -91,7 +91,7 @@ def names(path: str) -> list[str]:
 
 @cache
 def places(path: str) -> dict[tuple[int, int], list[Mutant]]:
-    """All changes of a file by where they are (line, column), in a fixed order."""
+    """Return all changes of a file by where they are (line, column), in a fixed order."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator, operator_names
 
@@ -116,7 +116,7 @@ def places(path: str) -> dict[tuple[int, int], list[Mutant]]:
 
 @cache
 def unseen(path: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """What no run looks at, from (line, column) to (line, column).
+    """Return what no run looks at, from (line, column) to (line, column).
 
     Decorators: `frozen` and `slots` of a dataclass are for people and memory. Arguments of `direct`
     but the first: examples of types for the compiler.
@@ -133,7 +133,7 @@ def unseen(path: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
 
 
 def chance(*words: object) -> float:
-    """A number in (0, 1) that these words draw."""
+    """Return a number in (0, 1) that these words draw."""
     digest = hashlib.sha256("|".join(map(str, words)).encode()).digest()
     return (int.from_bytes(digest[:7]) + 0.5) / 2**56
 
@@ -154,7 +154,7 @@ def sample(count: int, seed: int) -> list[Mutant]:
 
 
 def changed(mutant: Mutant, folder: Path) -> tuple[str, str]:
-    """The file of a copy before and after."""
+    """Return the file of a copy before and after."""
     from cosmic_ray.mutating import MutationVisitor
     from cosmic_ray.plugins import get_operator
 
@@ -164,7 +164,7 @@ def changed(mutant: Mutant, folder: Path) -> tuple[str, str]:
 
 
 def nearby(text: str, line: int) -> Iterator[range]:
-    """The line, its statement, its function; the whole file for what stands in no function."""
+    """Yield the line, its statement, its function; the whole file for what is in no function."""
     yield range(line, line + 1)
     around = [
         node for node in ast.walk(ast.parse(text))
@@ -182,7 +182,7 @@ def nearby(text: str, line: int) -> Iterator[range]:
 
 @contextlib.contextmanager
 def copied() -> Iterator[Path]:
-    """A copy of what is tracked, as it is now."""
+    """Yield a copy of what is tracked, as it is now."""
     with tempfile.TemporaryDirectory(prefix="weft-mutants-") as name:
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -195,7 +195,7 @@ def copied() -> Iterator[Path]:
 
 
 def tests(folder: Path) -> list[str]:
-    """The test files that use the cores."""
+    """Return the test files that use the cores."""
     found = {p for pattern in TESTS for p in folder.glob(pattern)}
     return sorted(str(p) for p in found if USES.search(p.read_text()))
 
@@ -216,12 +216,12 @@ def judged(judge: "Judge", mutant: Mutant, budget_s: float, first: str) -> dict[
 
 
 def told_of(mutant: Mutant, tests: int, diff: list[str]) -> dict[str, Any]:
-    """What a row says besides the verdict."""
+    """Return what a row says besides the verdict."""
     return {"mark": mark(mutant.path), "of": tests, "diff": diff}
 
 
 def compiles(text: str) -> bool:
-    """Whether a file is Python at all: the operators take a `/` between parameters for a sign."""
+    """Return whether a file is Python: the operators take `/` between parameters for a sign."""
     try:
         compile(text, "", "exec")
     except SyntaxError:
@@ -230,7 +230,7 @@ def compiles(text: str) -> bool:
 
 
 def in_the_page(row: dict[str, Any]) -> str:
-    """How docs/mutants.md names a change."""
+    """Return how docs/mutants.md names a change."""
     before, after = (
         " ".join(line[1:].strip() for line in row["diff"] if line[0] == sign) for sign in "-+"
     )
@@ -238,7 +238,7 @@ def in_the_page(row: dict[str, Any]) -> str:
 
 
 def show(rows: list[dict[str, Any]], of: int, page: str) -> str:
-    """Survivors that the page gives no reason for, with their change, and the rates."""
+    """Return survivors that the page gives no reason for, with their change, and the rates."""
     out = io.StringIO()
     alive = [row for row in rows if not row["killed"]]
     new = [row for row in alive if in_the_page(row) not in page]

@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 
 def asleep(process: int) -> bool:
-    """Whether a process waits for an event (and is neither ready to run, nor stopped, nor gone)."""
+    """Return whether a process waits for an event (neither ready to run, stopped nor gone)."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "S"
     return False
@@ -148,7 +148,7 @@ def run_item(item: pytest.Item) -> bool:
 
 
 def code_tree(code: CodeType) -> Iterator[CodeType]:
-    """A code object and all within it, in the order of the source."""
+    """Yield a code object and all within it, in the order of the source."""
     yield code
     for const in code.co_consts:
         if isinstance(const, CodeType):
@@ -156,13 +156,13 @@ def code_tree(code: CodeType) -> Iterator[CodeType]:
 
 
 def _own(code: CodeType) -> tuple[Any, ...]:
-    """What a code object says without those within it."""
+    """Return what a code object says without those within it."""
     consts = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
     return code.co_code, consts, code.co_names, code.co_varnames, code.co_freevars
 
 
 def exchanged(before: str, after: str, name: str) -> list[tuple[CodeType, CodeType]] | None:
-    """Pairs of functions' code that differ; None where only loading the module anew will do."""
+    """Return pairs of functions' code that differ; None where the module must be loaded anew."""
     old = list(code_tree(compile(before, name, "exec")))
     new = list(code_tree(compile(after, name, "exec")))
     if [c.co_qualname for c in old] != [c.co_qualname for c in new]:
@@ -268,12 +268,12 @@ class Judge:
         return told[0] if told else {"passed": False, "cpu_s": RECORD_LIMIT_S, "lines": {}}
 
     def tests_of(self, path: str, lines: range) -> list[str]:
-        """Tests that run one of these lines: first those that kill most for their time."""
+        """Return tests that run one of these lines: first those that kill most for their time."""
         wanted = set(lines)
         found = [n for n, seen in self.seen.items() if wanted & set(seen.lines.get(path, ()))]
 
         def worth(name: str) -> float:
-            """CPU time of a kill, as far as is known; a little for the start of any test."""
+            """Return CPU time of a kill, as far as is known; a little for the start of any test."""
             cpu_s = self.seen[name].cpu_s + 0.02
             return cpu_s * (self.tries.get(name, 0) + 2) / (self.kills.get(name, 0) + 1)
 
@@ -320,7 +320,7 @@ class Judge:
         return Verdict(killed, told[-1] if killed and told else "", len(told), took_s)
 
     def _passes(self, test: str) -> bool:
-        """Whether a test passes with nothing changed, tried once."""
+        """Return whether a test passes with nothing changed, tried once."""
         if test not in self.sound:
             code, _ = forked(
                 lambda _: None if run_item(self.items[test]) else os._exit(FAILED),

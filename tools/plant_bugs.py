@@ -34,7 +34,7 @@ Patch = Any
 
 
 def _without(kind: str) -> Callable[..., Any]:
-    """The manager forgets to write one kind of record."""
+    """Plant: the manager forgets to write one kind of record."""
     keep = rm.state.books.Books.answer
 
     def answer(books: rm.state.books.Books) -> Any:
@@ -47,14 +47,14 @@ def _without(kind: str) -> Callable[..., Any]:
 
 
 def _once(box: Outbox[Any, Any], now: float) -> Any:
-    """What is not acknowledged is not sent again."""
+    """Plant: what is not acknowledged is not sent again."""
     number, box._next = box._next, box._next + 1
     items, box._fresh = list(box._fresh.values()), {}
     return number, items
 
 
 def _same_ids(books: Any, attempt: Any, count: int) -> int:
-    """Every life of the manager numbers containers from the start."""
+    """Plant: every life of the manager numbers containers from the start."""
     number = attempt.next_number
     attempt.next_number += count
     return int(rm.containers.container_id(attempt.attempt_id, number))
@@ -96,19 +96,19 @@ def _never_acknowledged(node: Any, event: Any, now: float, effects: Any) -> None
 
 
 def _still_there(work: HoldingWork, end: ContainerEnd, now: float) -> None:
-    """A container that is lost stays in the pool."""
+    """Plant: a container that is lost stays in the pool."""
     if end.outcome is not Outcome.LOST or end.container_id not in work.pool:
         _CONTAINER_ENDED(work, end, now)
 
 
 def _unheard(work: HoldingWork, event: StartAnswered, now: float) -> None:
-    """Nor does a node's word that it has no such container take it out, as it does else."""
+    """Plant: nor does a node's word that it has no such container take it out."""
     items = tuple(item for item in event.items if not item.error)
     _START_ANSWERED(work, replace(event, items=items), now)
 
 
 def _written_last(books: rm.state.books.Books) -> Any:
-    """What was decided is told before it is durable."""
+    """Plant: what was decided is told before it is durable."""
     effects = _ANSWER(books)
     return sorted(effects, key=lambda effect: type(effect) is Persist)
 
@@ -120,7 +120,7 @@ _START_ANSWERED = HoldingWork.start_answered
 
 
 def _nothing(*given: Any, **named: Any) -> None:
-    """The line is not there."""
+    """Plant: the line is not there."""
 
 
 BUGS: dict[str, Callable[[], Patch]] = {
@@ -177,7 +177,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
 
 
 def find(name: str, seeds_max: int = SEEDS_MAX) -> tuple[int, Case, str] | None:
-    """Plant one bug: the number of seeds it took, the shrunk case, what it broke."""
+    """Return plant one bug: the number of seeds it took, the shrunk case, what it broke."""
     with BUGS[name]():
         for seed in range(seeds_max):
             one = case(seed)

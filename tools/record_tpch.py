@@ -72,7 +72,7 @@ KEPT_PROPERTIES = {"spark.sql.execution.id"}
 
 
 def strip(value: Any) -> Any:
-    """An event without what tells of the machine; the structure stays Spark's."""
+    """Return an event without what tells of the machine; the structure stays Spark's."""
     if isinstance(value, list):
         return [strip(item) for item in value]
     if not isinstance(value, dict):
@@ -86,7 +86,7 @@ def strip(value: Any) -> Any:
 
 
 def stripped_lines(log: Path) -> Iterator[str]:
-    """The lines of a Spark event log that the importer needs, stripped."""
+    """Yield the lines of a Spark event log that the importer needs, stripped."""
     with log.open(encoding="utf-8") as lines:
         for line in lines:
             event = json.loads(line)
@@ -115,7 +115,7 @@ def generate(folder: Path, scale: float) -> dict[int, str]:
 
 
 def session(name: str, data: Path, log_folder: Path | None, advisory_kb: int) -> Any:
-    """A Spark session with the tables as views; without a log folder nothing is recorded."""
+    """Return a Spark session with the tables as views; without a log folder it records nothing."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(f"local[{SLOTS}]")
@@ -137,7 +137,7 @@ def session(name: str, data: Path, log_folder: Path | None, advisory_kb: int) ->
 
 
 def resident_mb(spark: Any) -> float:
-    """Resident memory of the Spark process, MB of 2^20 bytes, after a garbage collection."""
+    """Return resident memory of Spark's process after a garbage collection, MB of 2^20 bytes."""
     spark.sparkContext._jvm.System.gc()
     time.sleep(1)
     pid = spark.sparkContext._jvm.ProcessHandle.current().pid()
@@ -217,7 +217,7 @@ def convert(recording: Path, target: Path) -> None:
 
 
 def _renumbered(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Stages S1, S2, ... in Spark's order: its own numbers have gaps where it skipped stages."""
+    """Return stages S1, S2, ... in Spark's order: its own numbers have gaps."""
     names = {stage["name"]: f"S{i}" for i, stage in enumerate(stages, 1)}
     for stage in stages:
         stage["name"] = names[stage["name"]]
@@ -227,7 +227,7 @@ def _renumbered(stages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _compact(table: dict[str, Any]) -> str:
-    """JSON with one stage a line: small, and still fit to be read."""
+    """Return JSON with one stage a line: small, and still fit to be read."""
     stages = ",\n  ".join(json.dumps(stage) for stage in table["stages"])
     head = {key: value for key, value in table.items() if key != "stages"}
     return f'{json.dumps(head)[:-1]}, "stages": [\n  {stages}\n]}}'

@@ -86,7 +86,7 @@ def main() -> None:
 
 @contextmanager
 def own_player(schedulers: list[str]) -> Iterator[str]:
-    """The same thousand tasks under each scheduler, played."""
+    """Yield the pages of the same thousand tasks under each scheduler, played."""
     import numpy as np
 
     from lab.functions import cluster_of
@@ -123,7 +123,7 @@ def own_player(schedulers: list[str]) -> Iterator[str]:
 
 @contextmanager
 def own_cluster() -> Iterator[str]:
-    """A cluster that is busy with the sample jobs."""
+    """Yield the pages of a cluster that is busy with the sample jobs."""
     from weft.client.api import Client
     from weft.client.local import LocalCluster, LocalSettings
     from weft.client.submitting import read_jobs
@@ -163,7 +163,7 @@ def keep_busy(client: Any, jobs: list[Any], busy: threading.Event) -> None:
 
 
 def slower(job: Any) -> Any:
-    """The samples come from a fast machine: their tasks take a second."""
+    """Return a job with tasks of a second: the samples come from a fast machine."""
     stages = []
     for stage in job.stages:
         actual = stage.actual_duration_s
@@ -204,7 +204,7 @@ def take(options: argparse.Namespace, url: str, pages: dict[str, tuple[str, int,
 
 
 def shrink(picture: bytes, file: Path) -> None:
-    """Flat colours need no more than 256 of them: a third of the size."""
+    """Write flat colours as no more than 256 of them: a third of the size."""
     from PIL import Image
 
     full = Image.open(io.BytesIO(picture)).convert("RGB")

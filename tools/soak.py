@@ -34,7 +34,7 @@ def job(number: int) -> Job:
 
 
 def sample(cluster: LocalCluster) -> dict[str, dict[str, float]]:
-    """Memory, files and threads of every process."""
+    """Return memory, files and threads of every process."""
     found = {}
     for name, process in cluster.processes.items():
         seen = psutil.Process(process.pid)
@@ -92,7 +92,7 @@ def _line(found: dict[str, dict[str, float]]) -> str:
 
 
 def grown(samples: list[dict[str, dict[str, float]]]) -> list[str]:
-    """What is larger in the last quarter than in the second, by more than it may be."""
+    """Return what is larger in the last quarter than in the second, by more than it may be."""
     problems = []
     quarter = max(1, len(samples) // 4)
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]

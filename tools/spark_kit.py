@@ -68,12 +68,12 @@ class Failure(Exception):
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     print(f"spark-test: {text}", flush=True)
 
 
 def install(version: str) -> str:
-    """Install PySpark into build/; returns its folder, empty where it cannot be had."""
+    """Install PySpark into build/; return its folder, empty where it cannot be had."""
     venv = ROOT / "build" / f"pyspark-{version}"
     python = venv / "bin/python"
     if not (venv / "installed").exists():
@@ -120,7 +120,7 @@ class Spark:
         )
 
     def environment(self) -> dict[str, str]:
-        """What clients are told: the cluster, and nothing of another Spark."""
+        """Return what clients are told: the cluster, and nothing of another Spark."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -188,11 +188,11 @@ class Running:
             )  # fmt: skip
 
     def text(self) -> str:
-        """What it wrote so far."""
+        """Return what it wrote so far."""
         return self.log.read_text(errors="replace")
 
     def application(self) -> str:
-        """The id of its application."""
+        """Return the id of its application."""
         found = APPLICATION.search(self.text())
         if found is None:
             raise Failure("it names no application")

@@ -67,16 +67,16 @@ class Tables:
         return self.parallel(parts).flatMap(scanned)
 
     def orders(self) -> Any:
-        """Rows of `order`."""
+        """Return rows of `order`."""
         customers = self.customers
         return self._scan(lambda key: (order(key, customers),), self.count)
 
     def line_items(self) -> Any:
-        """Rows of `items`."""
+        """Return rows of `items`."""
         return self._scan(items, self.count)
 
     def segments(self) -> Any:
-        """(customer, market segment)."""
+        """Return (customer, market segment)."""
         return self._scan(lambda key: ((key, mixed(key, 8) % 5),), self.customers)
 
 
@@ -85,14 +85,14 @@ def _sum(one: Any, other: Any) -> Any:
 
 
 def pricing(tables: Tables) -> list[Any]:
-    """Price and quantity by flag of what was shipped early (Q1)."""
+    """Return price and quantity by flag of what was shipped early (Q1)."""
     early = tables.line_items().filter(lambda row: row[4] < 2_000)
     pairs = early.map(lambda row: (row[3], complex(row[1], row[2])))
     return [[k, int(v.real), int(v.imag)] for k, v in pairs.reduceByKey(_sum, REDUCERS).collect()]
 
 
 def shipping(tables: Tables) -> list[Any]:
-    """The ten orders of one segment with the highest price that were shipped late (Q3)."""
+    """Return the ten dearest orders of one segment that were shipped late (Q3)."""
     ours = tables.segments().filter(lambda row: row[1] == 1)
     before = tables.orders().filter(lambda row: row[2] < 1_200).map(lambda row: (row[1], row[0]))
     chosen = ours.join(before, REDUCERS).map(lambda row: (row[1][1], 0))
@@ -103,14 +103,14 @@ def shipping(tables: Tables) -> list[Any]:
 
 
 def forecast(tables: Tables) -> list[Any]:
-    """What small quantities of one year are worth (Q6)."""
+    """Return what small quantities of one year are worth (Q6)."""
     small = tables.line_items().filter(lambda row: row[2] < 24 and 400 <= row[4] < 765)
     return [[0, sum(total for _, total in small.map(lambda row: (row[0] % REDUCERS, row[1]))
                     .reduceByKey(_sum, REDUCERS).collect())]]  # fmt: skip
 
 
 def returned(tables: Tables) -> list[Any]:
-    """The ten customers who gave most back (Q10)."""
+    """Return the ten customers who gave most back (Q10)."""
     back = tables.line_items().filter(lambda row: row[3] == RETURNED)
     worth = back.map(lambda row: (row[0], row[1])).reduceByKey(_sum, REDUCERS)
     whose = tables.orders().map(lambda row: (row[0], row[1]))
@@ -120,7 +120,7 @@ def returned(tables: Tables) -> list[Any]:
 
 
 def urgent(tables: Tables) -> list[Any]:
-    """How many items of each priority were shipped two months late (Q12)."""
+    """Return how many items of each priority were shipped two months late (Q12)."""
     late = tables.line_items().map(lambda row: (row[0], row[4]))
     priorities = tables.orders().map(lambda row: (row[0], (row[2], row[3])))
     joined = late.join(priorities, REDUCERS).filter(lambda row: row[1][0] > row[1][1][0] + 60)
@@ -129,7 +129,7 @@ def urgent(tables: Tables) -> list[Any]:
 
 
 def large(tables: Tables) -> list[Any]:
-    """Who placed the orders of the largest quantities (Q18)."""
+    """Return who placed the orders of the largest quantities (Q18)."""
     quantities = tables.line_items().map(lambda row: (row[0], row[2]))
     large_ones = quantities.reduceByKey(_sum, REDUCERS).filter(lambda row: row[1] > 170)
     whose = tables.orders().map(lambda row: (row[0], row[1]))

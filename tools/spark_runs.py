@@ -67,7 +67,7 @@ def until(what: str, done: Callable[[], bool], runs: list[Running] = []) -> None
 
 
 def hundred(cluster: LocalCluster, spark: Spark, runs: int) -> None:
-    """Small jobs in a row, in client and in cluster mode by turns: every one must succeed."""
+    """Run small jobs in client and cluster mode by turns: every one must succeed."""
     settings = {"spark.executor.instances": "1", "spark.ui.enabled": "false"} | QUICK
     failed: list[str] = []
     began = time.monotonic()
@@ -92,7 +92,7 @@ def hundred(cluster: LocalCluster, spark: Spark, runs: int) -> None:
 
 
 def _left(cluster: LocalCluster) -> list[Path]:
-    """What the gateway still keeps of applications."""
+    """Return what the gateway still keeps of applications."""
     return list((cluster.folder / "hadoop" / "apps").iterdir())
 
 
@@ -107,7 +107,7 @@ class Share(NamedTuple):
 
 
 def queues(cluster: LocalCluster, spark: Spark) -> None:
-    """Three applications of alice fill the cluster; three of bob get their queue's guarantee back.
+    """Fill the cluster with alice's applications; bob's get their queue's guarantee back.
 
     Spark aborts at the first executor and at the first task that failed: that all six end well
     shows that it counted no preempted executor as a failure.
@@ -171,7 +171,7 @@ def queues(cluster: LocalCluster, spark: Spark) -> None:
 
 
 def _preempted(running: Running) -> int:
-    """Executors that a driver said were preempted."""
+    """Return how many executors a driver said were preempted."""
     return len(set(re.findall(r"(container_\w+) on host: \S+ was preempted", running.text())))
 
 
@@ -194,7 +194,7 @@ def _submit(spark: Spark, user: str, queue: str, number: int, stop: Path) -> Run
 
 
 def dask(cluster: LocalCluster, spark: Spark) -> None:
-    """dask-yarn starts two workers through Skein and sums on them."""
+    """Start two workers of dask-yarn through Skein and sum on them."""
     venv = ROOT / "build" / "dask-yarn"
     python = venv / "bin/python"
     if not (venv / "installed").exists():

@@ -71,7 +71,7 @@ class Start(NamedTuple):
 
 
 def stamps(path: Path, words: str) -> list[float]:
-    """The times, Unix s, of a log's lines with these words."""
+    """Return the times, Unix s, of a log's lines with these words."""
     found = []
     for line in path.read_text(errors="replace").splitlines():
         if words in line and line[:2] == "20":
@@ -81,7 +81,7 @@ def stamps(path: Path, words: str) -> list[float]:
 
 
 def first(paths: Iterable[Path], words: str) -> float:
-    """The first of these words in any of the logs."""
+    """Return the first time of these words in any of the logs."""
     found = [at for path in paths for at in stamps(path, words)]
     if not found:
         raise Failure(f"no log says {words!r}")
@@ -115,7 +115,7 @@ def run(spark: Spark, mode: str, number: int) -> Start:
 
 
 def read(work: Path, log: Path, began: float) -> Start:
-    """Account for a start on YARN's wire."""
+    """Return account for a start on YARN's wire."""
     folders = sorted(
         path.parent for path in work.glob("*/*/*/prelaunch.out") if path.stat().st_mtime > began
     )

@@ -57,7 +57,7 @@ class Application(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As Spark and Weft's history know it."""
+        """Name that Spark and Weft's history know it by."""
         return f"{self.query}x{self.scale}"
 
 
@@ -65,7 +65,7 @@ APPLICATIONS = [Application(query, scale) for scale, query in product(SCALES, QU
 
 
 def expected() -> dict[str, list[Any]]:
-    """The right answers, computed here."""
+    """Return the right answers, computed here."""
     return {
         one.name: json.loads(json.dumps(answer(one.query, Tables(Rows.numbers, one.scale, 0.0))))
         for one in APPLICATIONS
@@ -77,37 +77,37 @@ class Rows(list[Any]):
 
     @classmethod
     def numbers(cls, count: int) -> "Rows":
-        """The numbers below a count."""
+        """Return the numbers below a count."""
         return cls(range(count))
 
     def map(self, change: Any) -> "Rows":
-        """Each row changed."""
+        """Return each row changed."""
         return Rows(change(row) for row in self)
 
     def flatMap(self, change: Any) -> "Rows":
-        """Each row's rows."""
+        """Return each row's rows."""
         return Rows(new for row in self for new in change(row))
 
     def filter(self, keep: Any) -> "Rows":
-        """The rows that are kept."""
+        """Return the rows that are kept."""
         return Rows(row for row in self if keep(row))
 
     def reduceByKey(self, merge: Any, parts: int) -> "Rows":
-        """Values merged by key."""
+        """Return values merged by key."""
         found: dict[Any, Any] = {}
         for key, value in self:
             found[key] = merge(found[key], value) if key in found else value
         return Rows(found.items())
 
     def join(self, other: "Rows", parts: int) -> "Rows":
-        """(key, (value here, value there)) of every pair of a key."""
+        """Return (key, (value here, value there)) of every pair of a key."""
         there: dict[Any, list[Any]] = {}
         for key, value in other:
             there.setdefault(key, []).append(value)
         return Rows((key, (value, one)) for key, value in self for one in there.get(key, ()))
 
     def collect(self) -> list[Any]:
-        """The rows."""
+        """Return the rows."""
         return list(self)
 
 
@@ -147,7 +147,7 @@ def once(spark: Spark, right: Mapping[str, list[Any]], number: int) -> dict[str,
 
 
 def table(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
-    """The results as Markdown: means over repetitions, with the lowest and highest one."""
+    """Return the results as Markdown: means over repetitions, with the lowest and highest one."""
     names = list(found)
     lines = ["| application | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
 

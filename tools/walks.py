@@ -98,7 +98,7 @@ def watched(scheduler: str, *, prompt: bool) -> list[Event]:
 
 
 def heartbeat(events: list[Event]) -> list[Event]:
-    """A node's heartbeat on which tasks are placed, in the manager."""
+    """Return a node's heartbeat on which tasks are placed, in the manager."""
     for event in reversed(events):  # the last: the one that places the second stage
         if event.kind is NodeHeartbeated and _notes(event, Placed, PlacedRun):
             return [event]
@@ -106,7 +106,7 @@ def heartbeat(events: list[Event]) -> list[Event]:
 
 
 def task_end(events: list[Event]) -> list[Event]:
-    """From the end of the first stage's last task to the start of the second stage's first."""
+    """Return from the end of the first stage's last task to the start of the second's first."""
     ends = [i for i, event in enumerate(events) if _notes(event, TaskStopped)]
     starts = [i for i, event in enumerate(events) if _sends(event, StartContainers)]
     end = max(i for i in ends if i < starts[-1])
@@ -115,14 +115,14 @@ def task_end(events: list[Event]) -> list[Event]:
 
 
 def submission(events: list[Event]) -> list[Event]:
-    """From the submission to the first order to start tasks."""
+    """Return from the submission to the first order to start tasks."""
     first = next(i for i, event in enumerate(events) if event.kind.__name__ == "ClientRequested")
     start = next(i for i, event in enumerate(events) if _sends(event, StartContainers))
     return events[first : start + 1]
 
 
 def files(walk: list[Event]) -> Counter[str]:
-    """How often each file is entered on the way."""
+    """Count how often each file is entered on the way."""
     return Counter(to for event in walk for _, to, _ in event.calls)
 
 

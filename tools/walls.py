@@ -99,7 +99,7 @@ class PoliciesContract(Contract):
 
 
 def policies_of(registry: str, graph: ImportGraph) -> set[str]:
-    """The modules that a registry's file names in its rows."""
+    """Return the modules that a registry's file names in its rows."""
     text = Path(f"{registry.replace('.', '/')}.py").read_text()
     named = {
         match[1]

@@ -46,7 +46,7 @@ ANSIBLE = "ansible-core>=2.17,<2.20"
 
 
 def look(folder: Path) -> None:
-    """Raises Skip where a testbed cannot be made."""
+    """Raise Skip where a testbed cannot be made."""
     if sys.platform != "linux" or os.geteuid() != 0:
         raise Skip("needs root on Linux")
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -71,7 +71,7 @@ def look(folder: Path) -> None:
 
 
 def ansible() -> Path:
-    """Ansible in an environment of its own: it is nothing that Weft needs. Raises Skip."""
+    """Return Ansible in an environment of its own, as Weft does not need it. Raises Skip."""
     folder = ROOT / "build" / "ansible"
     program = folder / "bin" / "ansible-playbook"
     if not program.exists():
@@ -86,7 +86,7 @@ def ansible() -> Path:
 
 
 def spark_installed() -> str:
-    """The folder of an environment with PySpark, for which the machine's network is needed."""
+    """Return the folder of an environment with PySpark, which takes the machine's network."""
     from tools.spark_kit import VERSION, install
 
     if shutil.which("java") is None or not (venv := install(VERSION)):
@@ -197,7 +197,7 @@ def inside(folder: Path, program: Path, spark: str) -> int:
 
 
 def tell(bed: Bed) -> None:
-    """What helps to find out why."""
+    """Print what helps to find out why."""
     for part in bed.cluster.parts:
         say(f"-- the end of {part.log.name}\n{part.log.read_text()[-2000:]}")
     for host in bed.hosts:
@@ -206,7 +206,7 @@ def tell(bed: Bed) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Outside, unless told that this is the inner process."""
+    """Run outside, unless told that this is the inner process."""
     parser = argparse.ArgumentParser(prog="testbed", description=__doc__)
     parser.add_argument(
         "--spark", nargs="?", const="install", default="", help="unmodified Spark on three hosts"

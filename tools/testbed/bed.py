@@ -62,7 +62,7 @@ class Gate:
                 self._waiting.pop().close()
 
     def shut(self) -> None:
-        """Who comes from now on waits."""
+        """Shut the gate: whoever comes from now on waits."""
         self._open = False
 
     @property
@@ -73,7 +73,7 @@ class Gate:
 
 
 def _gone(connection: socket.socket) -> bool:
-    """Whether the other end hung up; what is cut off only is not gone."""
+    """Return whether the other end hung up; one that is only cut off has not."""
     try:
         return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
@@ -107,7 +107,7 @@ class Bed:
     # -- up ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Hosts, network, certificates, and the control side of the cluster."""
+        """Start hosts, network, certificates, and the control side of the cluster."""
         for command in (
             "ip link set lo up",
             f"ip link add {BRIDGE} type bridge",
@@ -130,7 +130,7 @@ class Bed:
         self.gate = Gate()
 
     def serve(self) -> None:
-        """Certificates, then the Resource Manager, the AM host, and the long way to the first."""
+        """Make certificates; start the Resource Manager, the AM host, the long way to the first."""
         self.ansible.write_inventory(self._variables(), self._own())
         self.ansible.play("certificates.yml")
         secrets = self.folder / "certificates"
@@ -155,7 +155,7 @@ class Bed:
         self.client = Client(MANAGER)
 
     def stop(self) -> None:
-        """The control side ends in order; the hosts end with the namespaces."""
+        """Stop the control side in order; the hosts end with the namespaces."""
         with suppress(AttributeError):
             self.client.close()
         self.cluster.close()
@@ -181,8 +181,8 @@ class Bed:
         }
 
     def _own(self) -> dict[str, Any]:
-        """The first host has the pages as well, the second one keeps tasks apart, the last one has
-        a long way to the manager.
+        """Return variables by host: the first has the pages as well, the second keeps tasks apart,
+        the last has a long way to the manager.
         """
         first, apart, last = self.hosts[0], self.hosts[1], self.hosts[-1]
         return {
@@ -197,11 +197,11 @@ class Bed:
     # -- what is known -----------------------------------------------------------------------------
 
     def states(self) -> dict[str, str]:
-        """The state of every node."""
+        """Return the state of every node."""
         return {node.node_id: node.state for node in self.client.nodes()}
 
     def all_in(self, state: str) -> bool:
-        """Whether all nodes are in a state."""
+        """Return whether all nodes are in a state."""
         return sorted(self.states().items()) == [(h.name, state) for h in self.hosts]
 
     def wait_for_nodes(self, state: str = "RUNNING") -> None:
@@ -209,7 +209,7 @@ class Bed:
         until(lambda: self.all_in(state), f"all nodes are {state}")
 
     def ended(self, app: AppId) -> ApplicationReport:
-        """The report of an application, when it has ended."""
+        """Return the report of an application, when it has ended."""
 
         def asked() -> ApplicationReport | None:
             report = self.client.application(app)
@@ -218,11 +218,11 @@ class Bed:
         return until(asked, f"{self.client.application(app).name} ends", JOB_S)
 
     def facts(self, *names: str) -> list[dict[str, Any]]:
-        """What the Resource Manager and the node managers recorded so far."""
+        """Return what the Resource Manager and the node managers recorded so far."""
         return [fact for fact in self.cluster.events() if fact["fact"] in names]
 
     def weft(self, *arguments: str) -> str:
-        """A `weft` command on the control host."""
+        """Run a `weft` command on the control host."""
         program = str(Path(sys.executable).with_name("weft"))
         return run(program, *arguments, environment=os.environ | {"WEFT_RM_ADDRESS": MANAGER})
 
@@ -234,5 +234,5 @@ class Bed:
         return [Path(shutil.copy(tape, to)) for tape in found]
 
     def manager_pids(self) -> dict[str, str]:
-        """The process of every node manager, as its host counts."""
+        """Return the process of every node manager, as its host counts."""
         return {h.name: h.run("/opt/weft/weft-service", "pid", "nm").strip() for h in self.hosts}

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 
 def split(address: str) -> tuple[str, int]:
-    """host:port."""
+    """Return host and port of host:port."""
     host, _, port = address.rpartition(":")
     return host, int(port)
 
 
 async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
-    """Everything that is read is written `delay_s` later, the end included."""
+    """Write everything that is read `delay_s` later, the end included."""
     loop = asyncio.get_running_loop()
     waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(1024)
 
@@ -59,7 +59,7 @@ async def serve(listen: str, target: str, delay_s: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Three arguments."""
+    """Run with three arguments."""
     listen, target, delay_s = arguments
     asyncio.run(serve(listen, target, float(delay_s)))
 

@@ -27,7 +27,7 @@ class Groups:
             raise Skip(f"control groups cannot be made: {error}") from None
 
     def make(self, host: str) -> None:
-        """A host's subtree."""
+        """Make a host's subtree."""
         for root in self._roots:
             (root / host).mkdir()
             self._open(root / host)
@@ -35,11 +35,11 @@ class Groups:
                 (root / host / leaf).mkdir()
 
     def folders(self, host: str, leaf: str) -> list[str]:
-        """A leaf's folder in every hierarchy."""
+        """Return a leaf's folder in every hierarchy."""
         return [str(root / host / leaf) for root in self._roots]
 
     def left(self, host: str) -> list[str]:
-        """Groups that something made below the host's leaf for Weft."""
+        """Return groups that something made below the host's leaf for Weft."""
         found: list[Path] = []
         for root in self._roots:
             found += [path for path in (root / host / "weft").rglob("*") if path.is_dir()]
@@ -65,7 +65,7 @@ class Groups:
         return [str(root) for root in self._roots if root.exists()]
 
     def _open(self, folder: Path) -> None:
-        """In version 2 a group says which controllers the ones below it have."""
+        """Say in version 2 which controllers the groups below one have."""
         if not self.v2:
             return
         there = (folder / "cgroup.controllers").read_text().split()
@@ -74,7 +74,7 @@ class Groups:
 
 
 def _bases() -> tuple[bool, list[Path]]:
-    """Whether it is version 2, and where this process may make groups. Raises Skip."""
+    """Return whether it is version 2, and where this process may make groups. Raises Skip."""
     own = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)

@@ -75,7 +75,7 @@ class Host:
         return "Server listening" in self.log()
 
     def log(self) -> str:
-        """What its first process wrote."""
+        """Return what its first process wrote."""
         return (self.folder / "host.log").read_text(errors="replace")
 
     def _sshd(self, client_key: Path) -> str:
@@ -89,11 +89,11 @@ class Host:
     # -- what happens to it ------------------------------------------------------------------------
 
     def run(self, *command: str) -> str:
-        """A command on the host, as its administrator at the console."""
+        """Run a command on the host, as its administrator at the console."""
         return run("nsenter", "-t", str(self.pid), "-m", "-u", "-n", "-p", "-r", "-w", *command)
 
     def connect(self, bridge: str) -> None:
-        """A cable to the bridge, and the host's address."""
+        """Lay a cable to the bridge, and set the host's address."""
         port = f"{bridge}-{self.name}"
         run("ip", "link", "add", port, "type", "veth",
             "peer", "name", "eth0", "netns", str(self.pid))  # fmt: skip
@@ -120,18 +120,18 @@ class Host:
             )  # fmt: skip
 
     def dropped(self) -> int:
-        """How many packets the rules dropped so far."""
+        """Return how many packets the rules dropped so far."""
         listed = self.run("iptables", "-w", "-L", "-v", "-x", "-n").splitlines()
         return sum(int(words[0]) for line in listed if (words := line.split())[2:3] == ["DROP"])
 
     # -- what it holds -----------------------------------------------------------------------------
 
     def path(self, path: str) -> Path:
-        """Where a file that the host wrote lies in truth."""
+        """Return where a file that the host wrote lies in truth."""
         return self.folder / path.lstrip("/")
 
     def written(self, word: str) -> list[str]:
-        """Files and folders with a word in their name that the host holds beyond the machine's."""
+        """Return files and folders named with a word that the host holds beyond the machine's."""
         found = []
         for top in TOPS:
             for path in (self.folder / top).rglob(f"*{word}*"):
@@ -140,14 +140,14 @@ class Host:
         return sorted(found)
 
     def processes(self) -> list[str]:
-        """Command lines of all that runs on it, its first process and sshd left out."""
+        """Return command lines of all that runs on it, its first process and sshd left out."""
         listed = self.run("ps", "-eo", "pid=,args=").splitlines()
         own = ("host.sh", "sshd", "ps -eo", "sleep 3600")
         return [line.strip() for line in listed if not any(word in line for word in own)]
 
 
 def widened(python: Path, tops: list[str]) -> list[str]:
-    """Folders on the way to Python that other users may not walk. Raises Skip outside of `tops`."""
+    """Return folders on the way to Python that others may not walk. Raises Skip outside `tops`."""
     closed = [folder for folder in python.parents if not folder.stat().st_mode & 0o001]
     for folder in closed:
         if folder.parts[1:2] and folder.parts[1] not in tops:
@@ -156,7 +156,7 @@ def widened(python: Path, tops: list[str]) -> list[str]:
 
 
 def _like(model: Path, made: Path) -> None:
-    """A folder with the owner and mode of another: an overlay shows those of its upper one."""
+    """Make a folder with another's owner and mode: an overlay shows those of its upper one."""
     made.mkdir()
     found = model.stat()
     os.chown(made, found.st_uid, found.st_gid)

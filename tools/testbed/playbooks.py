@@ -45,7 +45,7 @@ class Ansible:
         )
 
     def write_inventory(self, variables: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        """The hosts as an inventory; `own` holds variables by host."""
+        """Write the hosts as an inventory; `own` holds variables by host."""
         ssh = f"-o UserKnownHostsFile={self._folder}/known_hosts -o IdentitiesOnly=yes"
         hosts = {
             host.name: {

@@ -63,7 +63,7 @@ HOG = "import time\nx = bytearray(600 << 20)\ntime.sleep(60)"
 
 
 def installed(bed: Bed) -> str:
-    """The role installs on four hosts at once, and a second run finds nothing to do."""
+    """Prove that the role installs on four hosts, and a second run finds nothing to do."""
     bed.ansible.play("install.yml")
     bed.wait_for_nodes()
     release = (WHEELHOUSE / "RELEASE").read_text().strip()
@@ -82,7 +82,7 @@ def installed(bed: Bed) -> str:
 
 
 def limited_job(bed: Bed) -> str:
-    """Fifty real commands run once each, in order, inside their limits, over a lossy link."""
+    """Prove that fifty real commands run once each, in order, within limits, over a lossy link."""
     lossy = bed.hosts[2]
     demand = {"vcores": QUOTA, "memory_mb": float(TASK_MB)}
     small = demand | {"vcores": SMALL_QUOTA}  # less than a busy machine would give it anyhow
@@ -128,7 +128,7 @@ def limited_job(bed: Bed) -> str:
 
 
 def partitioned(bed: Bed) -> str:
-    """A host that is cut off is LOST, alone; its tasks run elsewhere; back, it is used again."""
+    """Prove that a host cut off is LOST, alone; its tasks run elsewhere; it is used again."""
     host = bed.hosts[1]
     bed.gate.shut()
     app = bed.client.submit(waiting("cut", 4 * COUNT))
@@ -163,7 +163,7 @@ def partitioned(bed: Bed) -> str:
 
 
 def hog(bed: Bed) -> str:
-    """A task over its memory limit is killed alone, beside others on every host."""
+    """Prove that a task over its memory limit is killed alone, beside others on every host."""
     before = bed.manager_pids()
     bed.gate.shut()
     count = 3 * COUNT + 1  # three hosts have room for twelve: the hog is never alone
@@ -201,7 +201,7 @@ def hog(bed: Bed) -> str:
 
 
 def kept_apart(bed: Bed) -> str:
-    """In a sandbox a task reads no key and no other task's files, and leaves no process behind."""
+    """Prove that a sandboxed task reads no key or other task's files, and leaves no process."""
     host, before = bed.hosts[1], bed.manager_pids()
     bed.gate.shut()
     secret = f'echo the-secret-of-a-task > mine; exec {PYTHON} -c "$0"'
@@ -233,7 +233,7 @@ def kept_apart(bed: Bed) -> str:
 
 
 def upgraded(bed: Bed) -> str:
-    """A node is drained, upgraded and let in again: its tasks end, and it gets no new ones."""
+    """Prove that a node is drained, upgraded and let in again: tasks end, no new ones come."""
     host, other = bed.hosts[0], bed.hosts[1]
     old, new = (
         (folder / "RELEASE").read_text().strip() for folder in (WHEELHOUSE, NEXT_WHEELHOUSE)
@@ -287,7 +287,7 @@ def upgraded(bed: Bed) -> str:
 
 
 def replayed(bed: Bed) -> str:
-    """Every process kept a tape, and cores made of it decide as those on the hosts did."""
+    """Prove that every process kept a tape, and cores made of it decide as on the hosts."""
 
     def replays() -> list[tuple[TapeFile, Replay]]:
         shutil.rmtree(TAPES_COPIED, ignore_errors=True)
@@ -307,7 +307,7 @@ def replayed(bed: Bed) -> str:
 
 
 def uninstalled(bed: Bed) -> str:
-    """Nothing is left of Weft on any host: no file, no user, no process."""
+    """Prove that nothing is left of Weft on any host: no file, no user, no process."""
     bed.ansible.play("uninstall.yml")
     bed.wait_for_nodes("SHUTDOWN")
     for host in bed.hosts:
@@ -329,7 +329,7 @@ PROOFS = (
 
 
 def runs(host: Host) -> str:
-    """The release that a host's node manager was started from."""
+    """Return the release that a host's node manager was started from."""
     pid = host.run("/opt/weft/weft-service", "pid", "nm").strip()
     return next(
         (part.removeprefix("/opt/weft/releases/").split("/")[0]
@@ -340,7 +340,7 @@ def runs(host: Host) -> str:
 
 
 def fetched(url: str) -> Any:
-    """What a page of data says; None while it is not there."""
+    """Return what a page of data says; None while it is not there."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=10) as answer:
@@ -350,21 +350,21 @@ def fetched(url: str) -> Any:
 
 
 def report_name(bed: Bed, app: int) -> str:
-    """YARN's name of an application."""
+    """Return YARN's name of an application."""
     from weft.ids import format_app
 
     return format_app(bed.client.cluster_ts, app)
 
 
 def waiting(name: str, tasks: int) -> Job:
-    """Tasks that wait for the gate; four fill a host."""
+    """Return tasks that wait for the gate; four fill a host."""
     demand = {"vcores": 0.9, "memory_mb": 64.0}
     stage = Stage("wait", tasks, 1.0, demand, command=(PYTHON, "-c", WAIT))
     return Job(name, (stage,))
 
 
 def running(bed: Bed, app: int) -> list[dict[str, Any]]:
-    """Tasks of an application that node managers started and did not end."""
+    """Return tasks of an application that node managers started and did not end."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for fact in bed.facts("TaskStarted", "TaskStopped"):
         if fact["stage"] < 0 or app_of_container(fact["container"]) != app:
@@ -378,17 +378,17 @@ def running(bed: Bed, app: int) -> list[dict[str, Any]]:
 
 
 def all_wait(bed: Bed, app: int, count: int) -> None:
-    """Until every task of an application runs."""
+    """Wait until every task of an application runs."""
     until(lambda: len(running(bed, app)) == count, f"{count} tasks run")
 
 
 def secrets(host: Host) -> list[str]:
-    """Files of secrets below a node's folder, as the host's administrator finds them."""
+    """Return files of secrets below a node's folder, as the host's administrator finds them."""
     return host.run("find", "/var/lib/weft/nm", "-name", "mine").split()
 
 
 def own_groups(bed: Bed) -> list[str]:
-    """Groups of containers that are still there."""
+    """Return groups of containers that are still there."""
     return [
         path for host in bed.hosts for path in bed.groups.left(host.name) if "container" in path
     ]

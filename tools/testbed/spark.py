@@ -73,14 +73,14 @@ class SparkBed(Bed):
         self.clients: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """As for every testbed; the hosts know each other by name, as Java wants it."""
+        """Start as every testbed does; the hosts know each other by name, as Java wants it."""
         super().start()
         names = "".join(f"{host.address} {host.name}\n" for host in self.hosts)
         for host in self.hosts:
             host.run("sh", "-c", f"printf '%s' '{names}' >>/etc/hosts")
 
     def serve(self) -> None:
-        """The control side, and the gateway with Spark's jars in its folder."""
+        """Start the control side, and the gateway with Spark's jars in its folder."""
         super().serve()
         (jars,) = self.venv.glob("lib/python*/site-packages/pyspark/jars")
         archive = self.files / "spark/jars.zip"
@@ -95,7 +95,7 @@ class SparkBed(Bed):
         write_conf(self.conf, part.ready, "")
 
     def stop(self) -> None:
-        """Clients first; what containers wrote is kept where a promise was broken."""
+        """Stop clients first; what containers wrote is kept where a promise was broken."""
         for client in self.clients:
             client.kill()
             client.wait()
@@ -111,13 +111,13 @@ class SparkBed(Bed):
         return super()._variables() | {"weft_gateway": f"http://{CONTROL}:{GATEWAY_PORT}"}
 
     def _own(self) -> dict[str, Any]:
-        """The last host has a long way to the manager."""
+        """Return variables by host: the last has a long way to the manager."""
         return {self.hosts[-1].name: {"weft_settings": {"nm": COMMON | {"manager": FAR_MANAGER}}}}
 
     # -- Spark -------------------------------------------------------------------------------------
 
     def submit(self, name: str) -> AppId:
-        """`spark-submit` in cluster mode; answers the application once it is accepted."""
+        """Run `spark-submit` in cluster mode; return the application once it is accepted."""
         known = {report.app_id for report in self.client.applications()}
         script = self.folder / f"{name}.py"
         script.write_text(JOB)
@@ -150,11 +150,11 @@ class SparkBed(Bed):
         return until(accepted, f"{name} is submitted", PATIENCE_S)
 
     def said(self, name: str) -> str:
-        """The last words of a client."""
+        """Return the last words of a client."""
         return (self.folder / f"{name}.log").read_text(errors="replace")[-3000:]
 
     def finished(self, name: str, app: AppId) -> ApplicationReport:
-        """The report of an application that must have ended well, with the right result."""
+        """Return the report of an application that must have ended well, with the right result."""
         try:
             client_code = self.clients[-1].wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -170,7 +170,7 @@ class SparkBed(Bed):
         return report
 
     def held(self, app: AppId) -> dict[str, list[str]]:
-        """What each host holds of an application now: `master` or `executor`."""
+        """Return what each host holds of an application now: `master` or `executor`."""
         found: dict[str, list[str]] = {host.name: [] for host in self.hosts}
         for one in self.client.containers(app):
             if not one.finished_s:
@@ -182,7 +182,7 @@ class SparkBed(Bed):
 
 
 def spark_installed(bed: SparkBed) -> str:
-    """The role installs nodes and relays; each host serves its own node's face."""
+    """Prove that the role installs nodes and relays; hosts serve their own nodes' faces."""
     bed.ansible.play("install.yml")
     bed.wait_for_nodes()
     for host in bed.hosts:
@@ -191,7 +191,7 @@ def spark_installed(bed: SparkBed) -> str:
 
 
 def executors_lost(bed: SparkBed) -> str:
-    """The host of two executors is lost: the first attempt ends right, on the other two hosts."""
+    """Prove that an attempt ends right on two hosts when the host of two executors is lost."""
     app, held = _waits(bed, "executors")
     host = next(h for h in bed.hosts if "master" not in held[h.name])
     _lose(bed, host)
@@ -202,7 +202,7 @@ def executors_lost(bed: SparkBed) -> str:
 
 
 def master_lost(bed: SparkBed) -> str:
-    """The host of the master is lost: a second attempt elsewhere runs the job to its end."""
+    """Prove that a second attempt ends the job elsewhere when the master's host is lost."""
     app, held = _waits(bed, "master")
     host = next(h for h in bed.hosts if "master" in held[h.name])
     _lose(bed, host)
@@ -246,7 +246,7 @@ def _lose(bed: SparkBed, host: Host) -> None:
 
 
 def _back(bed: SparkBed, host: Host) -> str:
-    """Reconnect it: it is RUNNING by itself, and what it ran for the job is gone."""
+    """Reconnect a host: it is RUNNING by itself, and what it ran for the job is gone."""
     host.cut(False)
     until(lambda: bed.states()[host.name] == "RUNNING", f"{host.name} is back")
     for one in bed.hosts:
@@ -264,7 +264,7 @@ def _java(host: Host) -> list[str]:
 
 
 def _files(host: Host) -> list[str]:
-    """What applications left beside their logs (the cache of shared files is nobody's)."""
+    """Return what applications left beside their logs, but for the cache of shared files."""
     found = host.run("find", "/var/lib/weft/nm/work", "-name", "filecache", "-o", "-name", "local")
     return [line for line in found.split() if "/application_" in line or "/app" in line]
 

@@ -24,7 +24,7 @@ class Skip(Exception):
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     print(f"testbed: {text}", flush=True)
 
 
@@ -49,6 +49,6 @@ def until(condition: Callable[[], T | None], what: str, patience_s: float = PATI
 
 
 def hold(condition: object, what: str) -> None:
-    """A promise: raises Failure where it is not kept."""
+    """Raise Failure where a promise is not kept."""
     if not condition:
         raise Failure(what)
