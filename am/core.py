@@ -79,7 +79,7 @@ class ApplicationMaster:
         self._out: list[Effect] = []
 
     def handle(self, event: MasterTold, now: float) -> list[Effect]:
-        """Tell the master what happened; answers with what to do, in order."""
+        """Handle an event at `now` (s); return what to do, in order."""
         door = _DOORS.get(type(event))
         if door is None:
             raise UnknownEventError("an application master", event)

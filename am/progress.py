@@ -224,7 +224,7 @@ class Progress:
     # -- steps of one task -------------------------------------------------------------------------
 
     def take(self, lot: Lot) -> int:
-        """Start the best ready task of a lot; answers its rank, -1 when there is none."""
+        """Start the best ready task of a lot; return its rank, -1 when there is none."""
         ready = lot.ready
         if not ready:
             return -1

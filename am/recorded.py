@@ -266,7 +266,7 @@ class RecordedWork:
         """Do nothing: there is nothing to plan."""
 
     def settle(self, now: float) -> float | None:
-        """Say what is due; answers when the next is, s from now."""
+        """Say what is due; return when the next is, s from now."""
         asks, told, began_s = self._asks, self._told, self._began_s
         while asks and began_s + asks[0].at_s <= now:
             said = asks.popleft()

@@ -85,7 +85,7 @@ class HoldingWork:
         self._due = True
 
     def settle(self, now: float) -> float | None:
-        """Let the asker decide if anything changed; answers when it wants to look again.
+        """Let the asker decide if anything changed; return when it wants to look again.
 
         Unlike an asker that counts tasks, this one is asked after every event and not with each
         heartbeat only: a task that ended leaves a container idle that is paid for meanwhile. Its

@@ -120,7 +120,7 @@ class Work:
         return again_s
 
     def consult(self, now: float) -> float | None:
-        """Let the asker look, if there is anything new; answers when it wants to look again."""
+        """Let the asker look, if there is anything new; return when it wants to look again."""
         state, progress = self.state, self.progress
         if not state.planned or not (progress.changed or state.review) or self.takeover.waiting:
             return None

@@ -34,7 +34,7 @@ NODE = {"vcores": 8.0, "memory_mb": 32768.0, "disk_mbps": 400.0, "network_mbps":
 
 
 def footprint(run: Run, trace: Trace) -> float:
-    """Share of the cluster x intensity, summed over tasks and time, g CO2 s a kWh."""
+    """Return the share of the cluster x intensity, summed over tasks and time, g CO2 s a kWh."""
     edges = np.arange(trace.slot(float(run.tasks.end_s.max())) + 2)
     values = np.array([trace.values[slot % len(trace.values)] for slot in edges.tolist()])
     total = np.concatenate([[0.0], np.cumsum(values * trace.step_s)])

@@ -127,7 +127,7 @@ def header(title: str, names: Sequence[str]) -> None:
 
 
 def compare(chosen: Sequence[str] = tuple(WORKLOADS)) -> None:
-    """Mean response and makespan beside the paper's claims, relative to Default."""
+    """Print mean response and makespan beside the paper's claims, relative to Default."""
     names = (
         "scheduler", "mean response s", "p50", "p95", "makespan s", "response saved",
         "makespan saved", "use",

@@ -259,7 +259,7 @@ class JobSeconds:
 
     @property
     def open(self) -> int:
-        """How many jobs arrived and did not end."""
+        """Number of jobs that arrived and did not end."""
         return len(self._in)
 
     def since(self, now: float, jobs: Sequence[JobRow]) -> float:

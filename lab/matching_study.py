@@ -91,7 +91,7 @@ def measure(
 
 
 def jain_of_queues(run: Run, shares: Floats, window_s: float = WINDOW_S) -> float:
-    """Mean over windows of Jain's index over queues, while every queue has jobs all the time.
+    """Return the mean over windows of Jain's index over queues that all have jobs all the time.
 
     A queue's value is the mean sum of the dominant shares that its tasks hold in the window.
     """

@@ -38,7 +38,7 @@ class Run:
     """One run with its columns, and the candidates of its decisions."""
 
     def __init__(self, played: Played) -> None:
-        """Raises WeftError where nothing was granted: there is nothing to look at."""
+        """Take a run; raises WeftError where nothing was granted: there is nothing to look at."""
         self.played = played
         self.film: Film = film_of(played)
         if not self.film.decisions:
@@ -118,7 +118,7 @@ class PlayedClient:
         self._at_s = runs[0].film.first_s
 
     async def look(self, run: int, at_s: float) -> None:
-        """Stand at a time of a run, s on its clock."""
+        """Go to a time of a run, s on its clock."""
         async with self._busy:
             if run != self.chosen:
                 self.chosen = run

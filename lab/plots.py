@@ -42,7 +42,7 @@ def plot_compare(runs: Sequence[Compared], path: Path) -> None:
 
 
 def plot_study(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Mean completion time and makespan by scheduler, with an interval over the seeds."""
+    """Draw mean completion time and makespan by scheduler, with an interval over the seeds."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(_label(row, rows), []).append(row)

@@ -73,7 +73,7 @@ class LoadedRun:
 
     @property
     def ends(self) -> str:
-        """How its jobs ended, as `35 SUCCEEDED, 5 FAILED`."""
+        """Ends of its jobs, as `35 SUCCEEDED, 5 FAILED`."""
         states = [job["state"] for job in self.jobs]
         return ", ".join(f"{states.count(state):,} {state}" for state in dict.fromkeys(states))
 

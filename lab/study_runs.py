@@ -138,7 +138,7 @@ def factors(base: Outcome, other: Outcome) -> Floats:
 def run_named(
     module: str, studies: Mapping[str, Callable[[], None]], arguments: Sequence[str]
 ) -> int:
-    """Run the studies named on the command line; answers the exit code."""
+    """Run the studies named on the command line; return the exit code."""
     if not arguments or any(name not in studies for name in arguments):
         print(f"usage: python -m {module} {'|'.join(studies)}", file=sys.stderr)
         return 2

@@ -16,7 +16,7 @@ from weft.wire.tokens import KeysTold
 
 
 def open_gates() -> None:
-    """Have every message pass without a look."""
+    """Let every message pass without a look."""
     rules.check = lambda message, d: None
     rules.problem_of = lambda message, d: None
     Gate.passes = lambda self, message, d, peer: True  # type: ignore[method-assign]
@@ -24,7 +24,7 @@ def open_gates() -> None:
 
 
 def make_no_tokens() -> None:
-    """Have containers start without any."""
+    """Let containers start without any."""
     told = Trust.of_node
     Trust._of_containers = lambda self, held, attempt: []  # type: ignore[method-assign]
     Trust.of_node = lambda self, node: [  # type: ignore[method-assign]

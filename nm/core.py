@@ -130,7 +130,7 @@ class NodeManager:
     # -- the door ----------------------------------------------------------------------------------
 
     def handle(self, event: NodeTold, now: float) -> list[Effect]:
-        """Tell the node what happened; `now` in s."""
+        """Handle an event at `now` (s); return what to do, in order."""
         effects: list[Effect] = []
         if self.state is _STOPPED:
             return effects

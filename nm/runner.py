@@ -333,7 +333,7 @@ class Runner:
         effects.append(Send(self.master(owner), told))
 
     def report_again(self, container: ContainerId) -> bool:
-        """Owe the end of a container that ended; False where it has not."""
+        """Report the end of a container again; return False where it has not ended."""
         end = self.book.end_of(container)
         if end is not None:
             self.outbox.put(container, end)

@@ -199,7 +199,7 @@ def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
 
 
 def order_stop(books: Books, holding: Holding) -> None:
-    """Owe the node an order to stop a container; its end frees it."""
+    """Order the node to stop a container; its end frees it."""
     if holding.state is RmContainerState.STOPPING:
         return
     holding.state = CONTAINER.next(holding.state, ContainerEvent.STOP_ORDERED)
@@ -208,7 +208,7 @@ def order_stop(books: Books, holding: Holding) -> None:
 
 
 def order_spare(books: Books, holding: Holding) -> None:
-    """Owe the node an order to stop a container in which nothing runs."""
+    """Order the node to stop a container in which nothing runs."""
     holding.node.outbox.put(-holding.container_id, Spared(holding.container_id))
     books.owe_node(holding.node)
 
@@ -391,7 +391,7 @@ def relay_lost(books: Books, attempt: Attempt, number: ContainerId) -> None:
 
 
 def relay(books: Books, attempt: Attempt, end: ContainerEnd) -> None:
-    """Owe a live master the end of a container."""
+    """Relay the end of a container to a live master."""
     if attempt.state is _RUNNING or attempt.state is _ALLOCATED:
         number = end.container_id
         # a run's end is not replaced by what is told again of its first container

@@ -36,7 +36,7 @@ class Breakable(Protocol):
 
     @property
     def epoch(self) -> int:
-        """How often the Resource Manager started before it did last."""
+        """Number of times that the Resource Manager started before it did last."""
         ...
 
     def listen(self, tap: Callable[[Address, object], None]) -> None:

@@ -135,7 +135,7 @@ class Simulation:
         return self.recorder
 
     def listen(self, tap: Callable[[Address, object], None]) -> None:
-        """Have every message told, (to, message), whatever becomes of it."""
+        """Call `tap(to, message)` for every message, whatever becomes of it."""
         self._taps.append(tap)
         self.network.watch(True)
 
@@ -151,7 +151,7 @@ class Simulation:
 
     @property
     def epoch(self) -> int:
-        """How often the Resource Manager started before it did last."""
+        """Number of times that the Resource Manager started before it did last."""
         return self.manager.books.epoch
 
     def leaves(self, node: NodeId) -> bool:

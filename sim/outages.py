@@ -59,7 +59,7 @@ class Pauses:
 
 
 def die_amid(actor: Actor, keep: int, act: Act) -> None:
-    """Have a process die at its next event with more than `keep` effects, after so many of them."""
+    """Kill a process at its next event with more than `keep` effects, after so many of them."""
     inner = actor.handle
 
     def handle(event: object, now: float) -> Effects:

@@ -73,7 +73,7 @@ class Rerun:
 
     @property
     def at(self) -> int:
-        """How many steps its manager has taken (in `answered`: before the one that is told)."""
+        """Number of steps that its manager has taken (in `answered`: before the one told)."""
         return self._at
 
     @property
@@ -89,7 +89,7 @@ class Rerun:
         return self._manager
 
     def seek(self, number: int, answered: Answered | None = None) -> None:
-        """Stand after the first `number` steps; `answered` hears of each that is fed now."""
+        """Go behind the first `number` steps; `answered` hears of each that is fed now."""
         if number < self._at:
             self._manager, self._at = None, 0
         if number > self._at:

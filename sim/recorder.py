@@ -72,7 +72,7 @@ class JobRow:
 
     @property
     def end(self) -> str:
-        """How it ended, or where it stood when the run ended."""
+        """State in which it ended, or in which it was when the run ended."""
         return self.final_status or self.state
 
 

@@ -34,7 +34,7 @@ class Core(Protocol):
     """What is fed."""
 
     def handle(self, event: Any, now: float, /) -> list[Effect]:
-        """Tell the core what happened."""
+        """Handle an event; return what to do."""
         ...
 
     def check(self) -> None:

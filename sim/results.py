@@ -40,7 +40,7 @@ def jct_s(row: JobRow) -> float:
 
 
 def percentiles(values: Floats) -> dict[str, float]:
-    """Mean and the percentiles of the contract; zeros without values."""
+    """Return the mean and the percentiles of the contract; zeros without values."""
     if not len(values):
         return dict.fromkeys(("mean", "p25", "p50", "p75", "p95"), 0.0)
     found = {"mean": float(values.mean())}
@@ -170,7 +170,7 @@ def _held_until(tasks: TaskColumns, rows: Ints, shares: Floats, times: Floats) -
 
 
 def utilisation(run: Run) -> dict[str, float]:
-    """Mean true use of each resource over the makespan, as a fraction of C."""
+    """Return the mean true use of each resource over the makespan, as a fraction of C."""
     span_s = makespan_s(run)
     names = run.cluster.types.names
     total = np.array(run.cluster.total)

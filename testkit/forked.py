@@ -214,7 +214,7 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
 
 
 def become(request: dict[str, Any]) -> None:
-    """Be a role's process from here on."""
+    """Run as a role's process from here on."""
     for number, file in enumerate(request["files"]):
         os.dup2(file, number)
     os.closerange(3, 1 + max(int(name) for name in os.listdir("/proc/self/fd")))

@@ -315,7 +315,7 @@ def run(
 
 
 def drop_packets(percent: float) -> str:
-    """Have loopback lose packets, each way; how, or empty where this host cannot.
+    """Make loopback lose packets, each way; return how, or "" where this host cannot.
 
     Only ever called in a network namespace of our own.
     """

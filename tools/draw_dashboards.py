@@ -277,7 +277,7 @@ def draw_lines(
 
 
 def draw_table(frame: Axes, found: Sequence[tuple[str, dict[str, Any]]], unit: str) -> None:
-    """Name and value, the largest first."""
+    """Draw names and values, the largest first."""
     rows = sorted(((float(row["value"][1]), name) for name, row in found), reverse=True)
     for place, (value, name) in enumerate(rows[:9]):
         y = 0.82 - place * 0.088

@@ -65,7 +65,7 @@ def _build(folder: Path, version: str) -> Path:
 
 
 def _dependencies(folder: Path, wheel: Path) -> str:
-    """Make `dependencies.tar` unless it is what the constraints say; answers what that is."""
+    """Make `dependencies.tar` unless it is what the constraints say; return what that is."""
     constraints = (ROOT / "constraints.txt").read_bytes()
     project = (ROOT / "pyproject.toml").read_bytes()
     wanted = hashlib.sha256(constraints + project + sys.version.encode()).hexdigest()

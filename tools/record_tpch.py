@@ -95,7 +95,7 @@ def stripped_lines(log: Path) -> Iterator[str]:
 
 
 def generate(folder: Path, scale: float) -> dict[int, str]:
-    """Write the tables as Parquet files; answers the text of every query by its number."""
+    """Write the tables as Parquet files; return the text of every query by its number."""
     import duckdb
 
     database = duckdb.connect()
@@ -234,7 +234,7 @@ def _compact(table: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Record or convert; answers the exit code."""
+    """Record or convert; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     steps = parser.add_subparsers(dest="step", required=True)
     recorder = steps.add_parser("record")

@@ -27,11 +27,11 @@ class Outbox(Generic[K, V]):
         self._next = first
 
     def put(self, key: K, value: V) -> None:
-        """Owe the receiver an item; replaces an unsent item of the same key."""
+        """Add an item to send; it replaces an unsent item of the same key."""
         self._fresh[key] = value
 
     def drop(self, *keys: K) -> None:
-        """Owe these items no longer."""
+        """Remove these items."""
         if self._fresh:
             for key in keys:
                 self._fresh.pop(key, None)
@@ -41,13 +41,13 @@ class Outbox(Generic[K, V]):
                     items.pop(key, None)
 
     def clear(self) -> None:
-        """Owe nothing."""
+        """Remove all items."""
         self._fresh.clear()
         self._flying.clear()
 
     @property
     def fresh(self) -> int:
-        """How many items were not sent yet."""
+        """Number of items that were not sent yet."""
         return len(self._fresh)
 
     @property
@@ -61,7 +61,7 @@ class Outbox(Generic[K, V]):
         return bool(self._flying)
 
     def take(self, now: float) -> tuple[int, list[V]]:
-        """Number the next batch: fresh items, and those unanswered for too long."""
+        """Take the next batch and its number: fresh items, and those unanswered for too long."""
         number = self._next
         self._next += 1
         if self._flying:

@@ -17,7 +17,7 @@ _SAID = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0":
 
 
 def known_parameters(target: Callable[..., object]) -> Arguments:
-    """Name -> default of what `target` takes by name; one without a default is left out."""
+    """Return name -> default of what `target` takes by name, without those that have no default."""
     try:
         found = inspect.signature(target).parameters.values()
     except ValueError:  # a compiled class that takes nothing tells nothing

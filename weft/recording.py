@@ -62,7 +62,7 @@ class Recording:
 
     @property
     def containers(self) -> int:
-        """How many containers it was granted."""
+        """Number of containers that it was granted."""
         return sum(len(request.held_s) for request in self.requests)
 
 

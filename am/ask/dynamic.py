@@ -50,7 +50,7 @@ class Dynamic:
         return HoldWish(self._target, filling.start, back, wake)
 
     def _follow_backlog(self, view: HoldView, filling: Filling, now: float) -> float | None:
-        """Raise the target when tasks waited long enough; answers when to look again."""
+        """Raise the target when tasks waited long enough; return when to look again."""
         if not filling.left:
             self._add, self._due_s = 1, None
             return None

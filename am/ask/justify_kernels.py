@@ -28,7 +28,7 @@ def _deadline(shape: Shape, latest: Floats, earliest: Floats, task: int, horizon
 
 @inner_kernel
 def _cut(times: Floats, use: Floats, size: int, at: float) -> int:
-    """Make `at` a breakpoint of the profile; answers the new number of breakpoints."""
+    """Make `at` a breakpoint of the profile; return the new number of breakpoints."""
     place, high = 0, size
     while place < high:
         middle = (place + high) // 2

@@ -165,7 +165,7 @@ def pack(
     by_rank: bool,
     reverse: bool,
 ) -> float:
-    """List-schedule the tasks marked in `todo`; answers when the last one ends (inf: never).
+    """List-schedule the tasks marked in `todo`; return when the last one ends (inf: never).
 
     Forward, `running` tasks hold their demand for `run.duration` from 0. Reversed, what they hold
     is taken for good: `held`.

@@ -89,7 +89,7 @@ def next_fit(space: Space, sign: int, key: int, length: int, demand: Ints) -> in
 def place_batch(
     space: Space, sign: int, key: int, length: int, demand: Ints, tasks: int, spots: Ints
 ) -> int:
-    """Place up to `tasks` equal tasks at the first fit, one segment's worth; how many went.
+    """Place up to `tasks` equal tasks at the first fit, one segment's worth; return how many.
 
     `spots` gets [start, first machine, tasks a machine]: the tasks fill machine after machine.
     Needs `open_run` for this demand with a key not after `key`.
@@ -122,7 +122,7 @@ def place_batch(
 
 @kernel
 def pack(space: Space, length: Ints, demand: Ints, spots: Ints) -> int:
-    """Place independent tasks in the order given, each at its earliest fit; the makespan in ticks.
+    """Place independent tasks in the order given, each at its earliest fit; return the last end.
 
     -1 where the pool is too small; `spots` (3,) is working memory.
     """

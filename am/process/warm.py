@@ -53,7 +53,7 @@ def order_of(chosen: Preset, types: ResourceTypes) -> MakePlan:
 
 
 def warm(chosen: Preset, types: ResourceTypes, *, plan: bool) -> int:
-    """Run the small job through a master of its own; answers how many of its tasks were started.
+    """Run the small job through a master of its own; return how many of its tasks were started.
 
     `plan`: the plan is made here as well, and not in a process of its own.
     """

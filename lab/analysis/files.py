@@ -117,7 +117,7 @@ def clear_errors(place: str) -> Iterator[None]:
 
 
 def _said(text: str, place: str) -> tuple[str, str]:
-    """Place and problem of an error of DuckDB, which says much beside."""
+    """Return place and problem of an error of DuckDB, which says much beside."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     file = next((line.partition(" = ")[2] for line in lines if line.startswith("file = ")), "")
     line = re.search(r"CSV Error on Line: (\d+)", text)

@@ -67,7 +67,7 @@ def figure_4(rows: Rows) -> list[Line]:
 
 
 def draw_4(rows: Rows, axes: Any) -> None:
-    """Mean JCT over SJF's, makespan over Tetris's."""
+    """Draw mean JCT over SJF's, makespan over Tetris's."""
     names = ("carbyne", "tetris", "sjf", LENDS, STRICT, EQUAL)
     bars(axes, names, {
         "mean JCT over SJF's": [against(rows, "sjf", n, jct_factor) for n in names],

@@ -123,7 +123,7 @@ def error_cases() -> dict[str, Trial]:
 
 
 def figure_10(rows: Rows) -> list[Line]:
-    """Mean JCT over Carbyne's by the error of estimates."""
+    """Return mean JCT over Carbyne's by the error of estimates."""
     return [
         Line(f"over {base}, {error:+d} %", "above 1" if base == STRICT else "",
              told(against(rows, f"carbyne, {error:+d} %", f"{base}, {error:+d} %", jct_factor), 2))
@@ -156,7 +156,7 @@ AT_PARTS = {0.5: "1.24", 1.0: "1.56"}
 
 
 def figure_11(rows: Rows) -> list[Line]:
-    """Mean JCT over Carbyne's by P(Altruism)."""
+    """Return mean JCT over Carbyne's by P(Altruism)."""
     bases = (STRICT, LENDS, "tetris")
     lines = []
     for part in ALTRUISM:

@@ -210,7 +210,7 @@ def _ratio(row: Mapping[str, Any]) -> float:
 
 
 def theorem_7(rows: Rows) -> list[Line]:
-    """Mean response over its lower bound by the number of jobs."""
+    """Return mean response over its lower bound by the number of jobs."""
     why = {"cobra": "a bound of the optimum, not the optimum; waits for containers count"}
     return [
         Line(f"mean response over its bound, {size} jobs at once, `{scheme}`",

@@ -38,7 +38,7 @@ class Runs(Protocol):
 
     @property
     def seeds_max(self) -> int:
-        """How many seeds there can be."""
+        """Number of seeds that there can be."""
         ...
 
 

@@ -96,14 +96,14 @@ def _numbers(names: str) -> set[str]:
 def over(
     rows: Rows, case: str, number: Callable[[Mapping[str, Any]], float]
 ) -> tuple[float, float]:
-    """Mean over seeds of a number of a case's rows, and half of its 95 % interval."""
+    """Return the mean over seeds of a number of a case's rows, and half of its 95 % interval."""
     return interval([number(row) for row in rows[case]])
 
 
 def against(
     rows: Rows, case: str, base: str, number: Callable[[Any, Any], float]
 ) -> tuple[float, float]:
-    """Mean over seeds of `number(base's row, case's row)`, and half of its 95 % interval."""
+    """Return the mean over seeds of `number(base's row, case's row)`, half its 95 % interval."""
     pairs = zip(rows[base], rows[case], strict=True)
     return interval([number(before, own) for before, own in pairs])
 

@@ -96,7 +96,7 @@ def jct(row: Mapping[str, Any]) -> Floats:
 
 
 def mean_jct(row: Mapping[str, Any]) -> float:
-    """Mean completion time of a row, s."""
+    """Return the mean completion time of a row, s."""
     return float(jct(row).mean())
 
 

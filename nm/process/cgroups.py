@@ -73,7 +73,7 @@ class Cgroups:
                 folder.rmdir()
 
     def open(self, name: str, cores: float, memory_bytes: float, disk_bps: float = 0.0) -> str:
-        """Make a group, with limits where they are above 0; answers where a process enters it.
+        """Make a group, with limits where they are above 0; return where a process enters it.
 
         `disk_bps` holds for reads and for writes each, bytes/s. The answer is files separated by
         colons: who writes 0 into each is in the group. Raises OSError.

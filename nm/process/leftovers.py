@@ -19,7 +19,7 @@ _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 
 
 def kill_orphans(root: Path, spare: Collection[int] = (), only: int = 0) -> list[int]:
-    """Kill what an earlier node manager of this root left running; answers the process ids.
+    """Kill what an earlier node manager of this root left running; return the process ids.
 
     Only processes that carry the root in their environment and belong to this user are looked at:
     none of the process groups `spare`, and with `only` those of this group.
@@ -43,7 +43,7 @@ def kill_orphans(root: Path, spare: Collection[int] = (), only: int = 0) -> list
 
 
 def adopt() -> bool:
-    """Be given every descendant whose parent ends, from now on; False where that cannot be."""
+    """Adopt every descendant whose parent ends from now on; return False where that cannot be."""
     if not sys.platform.startswith("linux"):
         return False
     with contextlib.suppress(OSError, AttributeError):

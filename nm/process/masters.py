@@ -44,7 +44,7 @@ class HostedMasters:
         self.stream: Stream = host_stream(address, self._ended, self._state)
 
     def start(self, item: MasterLaunch, node: NodeId = "") -> None:
-        """Have a master started; its end follows in any case."""
+        """Start a master; its end follows in any case."""
         if self.stream.up:
             self._running.add(item.container_id)
             token = self._tokens(item.attempt_id)
@@ -53,7 +53,7 @@ class HostedMasters:
             self._waiting[item.container_id] = (item, time.monotonic())
 
     def stop(self, container: ContainerId) -> bool:
-        """Have a master killed; False when there is none in this container."""
+        """Kill a master; return False when there is none in this container."""
         if self._waiting.pop(container, None) is not None:
             self._on_ended(ProcessEnded(container, Outcome.KILLED, 1, "killed before it started"))
             return True

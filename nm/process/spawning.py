@@ -72,7 +72,7 @@ class Spawning:
         return 0 if self._process is None else self._process.pid
 
     def run(self, number: int, order: Run) -> None:
-        """Have a process started; words of its beginning and end follow, or of its failure."""
+        """Start a process; words of its beginning and end follow, or of its failure."""
         if self._link is None:
             self._start()
         self._open.add(number)

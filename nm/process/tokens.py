@@ -34,8 +34,10 @@ class NodeTokens:
         clock: Callable[[], float] = time.time,
         since_start: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`holds` says whether a node holds a container now; `clock` is unix time, s, and counts
-        only until the manager told its own: hosts' clocks differ. `since_start` never jumps.
+        """Take `holds`, which says whether a node holds a container now.
+
+        `clock` is unix time, s, and counts only until the manager told its own: hosts' clocks
+        differ. `since_start` never jumps.
         """
         self._holds = holds
         self._clock = clock

@@ -130,7 +130,7 @@ def over(amounts: Floats, by: Floats) -> Floats:
 
 @kernel
 def mean_of_busy(remaining: Floats, active: Bools, pending: Ints) -> float:
-    """Mean over active applications with something pending, 0 where there is none."""
+    """Return the mean over active applications with something pending, 0 where there is none."""
     total, count = 0.0, 0
     for slot in range(remaining.shape[0]):
         if active[slot] and pending[slot] > 0:

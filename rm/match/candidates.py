@@ -172,7 +172,7 @@ def shares_of(amounts: Floats, by: Floats) -> Floats:
 
 
 def mean_remaining(view: View) -> float:
-    """Mean srpt over active applications with something pending."""
+    """Return the mean srpt over active applications with something pending."""
     n = view.app_slots
     return _mean_of_busy(view.apps.remaining[:n], view.apps.active, view.apps.pending)
 

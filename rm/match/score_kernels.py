@@ -55,7 +55,7 @@ def pack_scores(
 
 @kernel
 def mean_weighted(pri: Floats, p_score: Floats, pending: Ints) -> float:
-    """Mean of priScore x pScore over the rows that fit and demand anything (for the automatic eta).
+    """Return the mean of priScore x pScore over rows that fit and demand anything (automatic eta).
 
     A row counts once, however many identical tasks it is for; one without any demand says nothing
     about scores.

@@ -39,7 +39,7 @@ class Gang(NamedTuple):
 
 
 def start(books: Books) -> list[int]:
-    """Start every waiting gang that fits now, in the order of the line; answers their serials."""
+    """Start every waiting gang that fits now, in the order of the line; return their serials."""
     started = []
     for gang in waiting(books):
         need = need_of(books, gang)

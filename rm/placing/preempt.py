@@ -223,7 +223,7 @@ class _Round:
         return lacking <= 0
 
     def _place(self, entry: AskEntry, usable: Bools, count: int) -> int:
-        """Count what has room, or will have when what was stopped has ended; answers the rest."""
+        """Count what has room, or will have when what was stopped has ended; return the rest."""
         claimed = self.books.claimed
         slots = np.flatnonzero(usable).tolist()
         for slot in sorted(slots, key=lambda slot: claimed.get(slot) != entry.serial):

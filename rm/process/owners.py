@@ -40,7 +40,7 @@ class Owners:
     """Who speaks for which node."""
 
     def __init__(self, silence_s: float) -> None:
-        """A stream that was not heard for `silence_s` (wall clock) has lost its nodes."""
+        """Take nodes from a stream that was not heard for `silence_s` (wall clock)."""
         self._silence_s = silence_s
         self._of: dict[str, Owner] = {}
         self._on: dict[Lane, set[str]] = {}

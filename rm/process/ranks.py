@@ -111,7 +111,7 @@ class Ranks:
         return {"--port": self._listens, "--metrics-port": self._process.metrics_address}
 
     def start(self) -> None:
-        """Stand by."""
+        """Begin as a standby."""
         self._process.log.info("stands by", store=self._where.text)
         if self._unused is not None:
             why = "the state is in etcd"
@@ -156,7 +156,7 @@ class Ranks:
         time.sleep(RETRY_S)
 
     def leave(self) -> None:
-        """Let another one lead."""
+        """Give up the lead."""
         self.serves, self._left = False, True
         self.leadership.leave()
         self._etcd.close()

@@ -138,12 +138,12 @@ class Holdings:
         del self.by_id[number]
 
     def hold_run(self, run: Holding) -> None:
-        """Have a run under all of its ids."""
+        """Add a run under all of its ids."""
         first = run.container_id
         self.by_id.update(dict.fromkeys(range(first, first + run.count), run))
 
     def drop_run(self, run: Holding) -> None:
-        """Have a run no more."""
+        """Remove a run with all of its ids."""
         first, held = run.container_id, self.by_id
         for number in range(first, first + run.count):
             del held[number]

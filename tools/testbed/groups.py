@@ -15,7 +15,7 @@ class Groups:
     """`<controller>/<name>/<host>/<leaf>` in version 1, `<name>/<host>/<leaf>` in version 2."""
 
     def __init__(self, name: str) -> None:
-        """Raises Skip where the controllers are not there or not to be written."""
+        """Make the groups; raises Skip where the controllers are missing or not to be written."""
         self.v2, bases = _bases()
         self._roots = [base / name for base in bases]
         try:

@@ -37,7 +37,7 @@ class Host:
         self.pid = 0
 
     def start(self, client_key: Path, python: Path) -> str:
-        """Start it, still without a network; answers the line of its key for known_hosts."""
+        """Start it, still without a network; return the line of its key for known_hosts."""
         self.groups.make(self.name)
         tops = [top for top in TOPS if Path("/", top).is_dir() and not Path("/", top).is_symlink()]
         for top in tops:

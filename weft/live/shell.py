@@ -47,7 +47,7 @@ class Core(Protocol):
     """What every role's core is."""
 
     def handle(self, event: Any, now: float, /) -> list[Effect]:
-        """Tell the core what happened."""
+        """Handle an event; return what to do."""
         ...
 
     def check(self) -> None:

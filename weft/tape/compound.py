@@ -76,7 +76,7 @@ class RepeatColumn:
     zero: tuple[Any, ...] = ()
 
     def __init__(self, item: Codec, same: Callable[[Any, Any], bool]) -> None:
-        """`same`: whether two records are equal, bit by bit."""
+        """Take `same`, which says whether two records are equal, bit by bit."""
         self._item, self._same = item, same
         self._numbers: dict[Any, int] = {}
         self._values: list[Any] = []
@@ -175,9 +175,10 @@ class RunsColumn:
         same: Callable[[Any, Any], bool],
         run_of: Callable[[Sequence[Any], int, int], tuple[int, int]],
     ) -> None:
-        """`same`: whether two records are equal, bit by bit. `run_of(records, first, most)`: where
-        the records end that are of the next container each and else like the first, and whether
-        they are of the next task each (1) or of the same (0).
+        """Take `same`, which says whether two records are equal, bit by bit.
+
+        `run_of(records, first, most)`: where the records end that are of the next container each
+        and else like the first, and whether they are of the next task each (1) or the same (0).
         """
         self._item, self._same, self._run_of = item, same, run_of
         self._runs: dict[int, tuple[int, Any, int, int]] = {}  # by its first container

@@ -95,7 +95,7 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """How many messages wait."""
+        """Number of messages that wait."""
         return len(self._waiting)
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ class Stream:
 
     @property
     def waiting(self) -> int:
-        """How many messages wait to be written."""
+        """Number of messages that wait to be written."""
         return self._lane.waiting
 
     def send(self, messages: Iterable[Any]) -> None:

@@ -62,7 +62,7 @@ def server_context(files: tuple[Path, Path, Path], visitors: ssl.VerifyMode) -> 
 
 
 def load(files: tuple[Path, Path, Path], context: ssl.SSLContext) -> None:
-    """Have a server show from now on what is in the files."""
+    """Make a server show from now on what is in the files."""
     authority, cert, key = files
     context.load_cert_chain(cert, key)
     context.load_verify_locations(authority)
@@ -75,7 +75,7 @@ _seen: tuple[object, float] = ((), 0.0)  # how the files were when last looked a
 
 
 def use(identity: Identity | None) -> None:
-    """Be this from now on: for connections and servers that are made later."""
+    """Use this identity for connections and servers that are made from now on."""
     global _identity, _seen  # noqa: PLW0603 - a process has one identity
     _identity = identity
     _seen = (_stamps(identity), time.monotonic())
@@ -113,7 +113,7 @@ def _stamps(identity: Identity | None) -> object:
 
 @contextmanager
 def using(identity: Identity | None) -> Iterator[None]:
-    """Be somebody for a while: for tests, and programs that talk to more than one cluster."""
+    """Use an identity for a while: for tests, and programs that talk to more than one cluster."""
     global _identity  # noqa: PLW0603
     before = _identity
     use(identity)

@@ -211,7 +211,7 @@ def _edge_kind(kind: Kind, source: bool, rng: Draw) -> EdgeKind:
 
 
 def _demand(cov: dict[str, float], rng: Draw) -> dict[str, float]:
-    """Log-normal demands by mean and coefficient of variation, none over one machine."""
+    """Draw log-normal demands by mean and coefficient of variation, none over one machine."""
     demand = {}
     for name, mean in MEANS.items():
         sigma = sqrt(log(1 + cov[name] ** 2))

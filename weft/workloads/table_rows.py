@@ -49,7 +49,7 @@ def no_table(columns: Sequence[str], forms: Mapping[str, Sequence[str]]) -> str:
 def rows_of(
     path: Path, result: Imported, forms: Sequence[Sequence[str]] = (), columns: Sequence[str] = ()
 ) -> Iterator[tuple[str, Row]]:
-    """Place and cells of each row; a broken row is dropped and counted in `result`.
+    """Yield place and cells of each row; a broken row is dropped and counted in `result`.
 
     `columns` are those wanted of a Parquet file (none: all). Raises InputError for a file that
     cannot be read at all.

@@ -12,7 +12,7 @@ from weft.plan import Plan, plan_of_starts
 
 
 def _taken(shortest: bool = False) -> None:
-    """The planner's parameters, with their defaults."""
+    """Return the planner's parameters, with their defaults."""
 
 
 def parameters(options: Mapping[str, Any]) -> Mapping[str, Any]:
