@@ -141,7 +141,7 @@ class Cgroups:
         return Use(cpu_s, self._number("memory", name, "memory.usage_in_bytes"), io_bytes)
 
     def _limit_cpu(self, name: str, cores: float, *, again: bool = False) -> None:
-        """`again`: the limit is the same, and what was spent of it is given back."""
+        """Set the limit of CPU; `again`: it is the same, and what was spent of it is given back."""
         if self.shares and again:
             return
         if self.shares and self.v2:
