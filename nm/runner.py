@@ -146,7 +146,6 @@ class Runner:
             or not (known and self.emulated)
             or item.reusable
             or self._mishaps.any
-            or item.duration_s <= 0.0
             or len(item.demand) != d
             or len(item.granted) not in (0, d)
         ):
@@ -159,18 +158,23 @@ class Runner:
             granted_before(first, self.life - 1) or granted_before(first + count - 1, self.life - 1)
         ):
             return False
-        granted = item.granted or item.demand
-        if not book.fits(item.granted, count):
-            return False
         demand = item.demand
         if item.remote and self._remote >= 0:
             demand = self._from_afar(demand)
+        fact = StartedRun(first, self.node_id, item.stage, item.tasks, item.attempt, demand)
+        if item.duration_s <= 0.0:  # each ends before the next begins, and contends with nobody
+            if not book.fits(item.granted):
+                return False
+            effects.append(Note(fact))
+            book.bury(self._run_ended(item, 0.0, effects), now)
+            return True
+        if not book.fits(item.granted, count):
+            return False
         lasts_s = item.duration_s / self._settings.speed
         work = self.emulation.start_run(item, demand, lasts_s, now)
         if work is None:
             return False
-        book.add_run(first, granted, work)
-        fact = StartedRun(first, self.node_id, item.stage, item.tasks, item.attempt, demand)
+        book.add_run(first, item.granted or item.demand, work)
         effects.append(Note(fact))
         return True
 
@@ -282,14 +286,17 @@ class Runner:
 
     def _end_run(self, held: Held, work: Work, now: float, effects: list[Effect]) -> None:
         """Book the ends of tasks that began together, and end together."""
-        item, run_s = work.item, now - work.start_s
+        self.book.close(held, self._run_ended(work.item, now - work.start_s, effects), now)
+
+    def _run_ended(self, item: TaskLaunch, run_s: float, effects: list[Effect]) -> ContainerEnd:
+        """Note and report that all tasks of a run succeeded; returns how."""
         first, stage, attempt, tasks = item.container_id, item.stage, item.attempt, item.tasks
         fact = StoppedRun(first, self.node_id, stage, tasks, attempt, _SUCCEEDED, run_s)
         effects.append(Note(fact))
         end = ContainerEnd(first, _SUCCEEDED, 0, stage, tasks[0], attempt, run_s, "", tasks)
-        self.book.close(held, end, now)
         # a key of its own: the end of its first container alone must not stand in for the run's
         self.outbox.put((first, len(tasks)), end)
+        return end
 
     def _end_task(
         self,

@@ -6,7 +6,7 @@ import numpy as np
 
 from am.ask.registry import HoldAsker
 from am.ask.view import HoldView, HoldWish
-from weft.facts import Fact, Gauge, JobProgressed, MasterPlanned, Remark
+from weft.facts import Fact, Gauge, JobProgressed, MasterPlanned, Remark, RunFact
 from weft.ids import AttemptId
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition
 
@@ -19,7 +19,7 @@ class MasterMetrics:
     def __init__(self, exposition: Exposition) -> None:
         self._out = exposition
 
-    def note(self, fact: Fact) -> None:
+    def note(self, fact: Fact | RunFact) -> None:
         """Take one fact in."""
         out = self._out
         if isinstance(fact, JobProgressed):

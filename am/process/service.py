@@ -17,7 +17,7 @@ from am.process.warm import order_of, warm
 from am.settings import MasterSettings
 from weft.effects import MakePlan, Started
 from weft.errors import InputError, WeftError
-from weft.facts import Fact
+from weft.facts import Fact, RunFact
 from weft.ids import AttemptId, ContainerId
 from weft.live.outside import Outside
 from weft.live.process import Process
@@ -33,7 +33,6 @@ from weft.messages import (
     Outcome,
     StartContainers,
     TasksEnded,
-    ends_of,
     master_address,
 )
 from weft.presets import Preset, choose, with_options
@@ -193,8 +192,7 @@ class MasterService(Outside):
         for message in self.gate.sift(told, 0, self._stream_to):
             if isinstance(message, ContainersGranted):
                 for end in message.ended:
-                    for one in ends_of(end):
-                        self.wallet.ended(one.container_id)
+                    self.wallet.ended(end.container_id, len(end.tasks) or 1)
             elif isinstance(message, AttemptAccepted):
                 for held in message.held:  # which may be reusable: their nodes know
                     self.wallet.lasts(held.container_id)
@@ -253,7 +251,7 @@ class MasterService(Outside):
             del self._plans[core]
         self.shell.post(core, ready)
 
-    def note(self, core: Address, fact: Fact, now: float) -> None:
+    def note(self, core: Address, fact: Fact | RunFact, now: float) -> None:
         """Log and count."""
         self._process.note(fact, now)
         self.metrics.note(fact)

@@ -1,6 +1,15 @@
 """A Node Manager process's series, from its nodes' facts."""
 
-from weft.facts import Fact, Gauge, TaskStarted, TaskStopped
+from weft.facts import (
+    Fact,
+    Gauge,
+    RunFact,
+    StartedRun,
+    StoppedRun,
+    TaskStarted,
+    TaskStopped,
+    count_of,
+)
 from weft.ids import NodeId
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition
 from weft.messages import Outcome
@@ -16,20 +25,21 @@ class NodeMetrics:
         for outcome in Outcome:  # a counter that begins at 0 shows its first event as a rate
             exposition.count("weft_tasks_ended", ENDED, 0, (("outcome", outcome.name),))
 
-    def note(self, fact: Fact) -> None:
-        """Take one fact in."""
+    def note(self, fact: Fact | RunFact) -> None:
+        """Take one fact in, or that of a run."""
         out = self._out
-        if isinstance(fact, TaskStarted):
-            out.count("weft_tasks_started", "Tasks and masters started")
-            out.add("weft_tasks_running", "Tasks and masters that run now", 1)
-        elif isinstance(fact, TaskStopped):
-            labels = (("outcome", fact.outcome.name),)
-            out.count("weft_tasks_ended", ENDED, 1, labels)
-            out.add("weft_tasks_running", "Tasks and masters that run now", -1)
+        if isinstance(fact, TaskStarted | StartedRun):
+            count = count_of(fact)
+            out.count("weft_tasks_started", "Tasks and masters started", count)
+            out.add("weft_tasks_running", "Tasks and masters that run now", count)
+        elif isinstance(fact, TaskStopped | StoppedRun):
+            count, labels = count_of(fact), (("outcome", fact.outcome.name),)
+            out.count("weft_tasks_ended", ENDED, count, labels)
+            out.add("weft_tasks_running", "Tasks and masters that run now", -count)
             if fact.stage >= 0:
                 text = "Time that tasks ran, s of cluster time"
                 out.histogram("weft_task_run_seconds", text, labels, DURATION_BUCKETS_S).observe(
-                    fact.run_s
+                    fact.run_s, count
                 )
         elif isinstance(fact, Gauge):
             out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)

@@ -37,7 +37,7 @@ from weft.effects import (
     StopRequested,
 )
 from weft.errors import InputError
-from weft.facts import Fact
+from weft.facts import Fact, RunFact
 from weft.ids import AppId, AttemptId, ContainerId, NodeId, attempt_of_container
 from weft.live.outside import Outside
 from weft.live.process import Process
@@ -469,7 +469,7 @@ class NodeService(Outside):
         if self._processes is not None:
             self._processes.clean(app)
 
-    def note(self, core: Address, fact: Fact, now: float) -> None:
+    def note(self, core: Address, fact: Fact | RunFact, now: float) -> None:
         """Log and count."""
         self._process.note(fact, now)
         self._metrics.note(fact)

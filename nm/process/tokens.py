@@ -1,8 +1,8 @@
 """The tokens of a node manager process: its nodes', its masters', and keys to check orders by."""
 
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt, app_of_container
@@ -90,15 +90,14 @@ class NodeTokens:
         nor shall start needs none, as nothing is done there. Nodes that were told no key (a manager
         of an older version) take all.
         """
-        by_container = {tokens.numbered(token)[1]: token for token in shown}
-        numbers = sorted(by_container)
+        given = _Given(shown)
         good, answers = [], []
         for order in orders:
             keys = self._keys.get(order.node_id)
             if keys is None:
                 good.append(order)
                 continue
-            kept, refused = self._split(order, keys, by_container, numbers, refuse)
+            kept, refused = self._split(order, keys, given, refuse)
             if kept is not None:
                 good.append(kept)
             if refused:
@@ -109,8 +108,7 @@ class NodeTokens:
         self,
         order: Any,
         keys: dict[int, bytes],
-        by_container: dict[ContainerId, bytes],
-        numbers: list[ContainerId],
+        given: "_Given",
         refuse: Callable[[str, str], None],
     ) -> tuple[Any, list[ItemAnswer]]:
         # a master may order what an earlier attempt of its application left running
@@ -122,11 +120,11 @@ class NodeTokens:
         changed = False
         for item in items:
             if starts and item.tasks:
-                whole = self._run(order, item, keys, by_container, numbers, kept, refused, refuse)
+                whole = self._run(order, item, keys, given, kept, refused, refuse)
                 changed = changed or not whole
                 continue
             container = item.container_id if starts else item
-            token = by_container.get(container, b"")
+            token = given.of(container)
             held = self._holds(order.node_id, container)
             if not token and not held and not starts:
                 error = NOT_HELD if isinstance(order, QueryContainers) else ""
@@ -155,8 +153,7 @@ class NodeTokens:
         order: StartContainers,
         item: TaskLaunch,
         keys: dict[int, bytes],
-        shown: dict[ContainerId, bytes],
-        numbers: list[ContainerId],
+        given: "_Given",
         kept: list[Any],
         refused: list[ItemAnswer],
         refuse: Callable[[str, str], None],
@@ -166,31 +163,43 @@ class NodeTokens:
         The work is by the tokens that were shown, not by the length of the run: whoever has none
         may ask for as long a run as it likes.
         """
-        run, app = started_by(item), app_of_attempt(order.attempt_id)
-        good, bad = [], ""
-        for number in numbers[bisect_left(numbers, run.start) : bisect_left(numbers, run.stop)]:
-            if app_of_container(number) != app:
-                problem = _not_of(number)
-            else:
-                held = self._holds(order.node_id, number)
-                problem = self._problem(shown[number], number, keys, held, order.attempt_id)
+        run, good, bad = started_by(item), list[range](), ""
+        for part, token in given.within(run):
+            parts, problem = self._good(order, part, token, keys)
+            good += parts
             bad = bad or problem
-            if not problem:
-                good.append(number)
-        if len(good) == len(run):
-            kept.append(item)
-            return True
+        pieces: list[range] = []  # what may start, each after the one before
         after = run.start
-        for number in (*good, run.stop):
-            if number > after:
+        for part in [*sorted(good, key=lambda one: one.start), range(run.stop, run.stop)]:
+            if part.start > after:
                 problem = bad or self._problem(b"", after, keys, False, order.attempt_id)
                 refuse(type(order).__name__, problem)
                 task, text = item.tasks[after - run.start], f"{NO_TOKEN}: {problem}"
-                refused.append(ItemAnswer(after, item.stage, task, text, number - after))
-            if number < run.stop:
-                kept.append(launch_of(item, number - item.container_id))
-            after = number + 1
+                gap = part.start - after
+                refused.append(ItemAnswer(after, item.stage, task, text, gap))
+            pieces.append(range(max(after, part.start), part.stop))
+            after = max(after, part.stop)
+        if sum(map(len, pieces)) == len(run):
+            kept.append(item)
+            return True
+        first = item.container_id
+        kept.extend(launch_of(item, number - first) for piece in pieces for number in piece)
         return False
+
+    def _good(
+        self, order: StartContainers, part: range, token: bytes, keys: dict[int, bytes]
+    ) -> tuple[list[range], str]:
+        """Return which containers of a part a token lets start, and what is wrong with the rest."""
+        app, first, attempt = app_of_attempt(order.attempt_id), part.start, order.attempt_id
+        if app_of_container(first) != app:
+            return [], _not_of(first)
+        problem = self._problem(token, first, keys, False, attempt)
+        if not problem:
+            return [part], ""
+        if self._problem(token, first, keys, True, attempt):
+            return [], problem
+        held = [range(n, n + 1) for n in part if self._holds(order.node_id, n)]
+        return held, problem  # it has expired: what runs may outlive it
 
     def _problem(
         self,
@@ -209,6 +218,47 @@ class NodeTokens:
             return f"no token of container {container} was shown"
         now_s = 0.0 if held else self._now_s()
         return tokens.container_problem(token, container, keys, now_s, attempt=attempt)
+
+
+class _Given:
+    """The tokens that came with a call, by the containers that they claim to be for."""
+
+    def __init__(self, shown: Sequence[bytes]) -> None:
+        self._single: dict[ContainerId, bytes] = {}
+        runs: list[tuple[ContainerId, int, bytes]] = []  # first, how many
+        for token in shown:
+            _, first, count = tokens.numbered(token)
+            if count == 1:
+                self._single[first] = token
+            elif count:
+                runs.append((first, count, token))
+        self._numbers = sorted(self._single)
+        self._runs = sorted(runs)
+        self._firsts = [first for first, _, _ in self._runs]
+
+    def of(self, container: ContainerId) -> bytes:
+        """Return the token of a container; empty: none was shown."""
+        token = self._single.get(container)
+        if token is not None:
+            return token
+        place = bisect_right(self._firsts, container)
+        if place:
+            first, count, token = self._runs[place - 1]
+            if container < first + count:
+                return token
+        return b""
+
+    def within(self, run: range) -> Iterator[tuple[range, bytes]]:
+        """Give the parts of a run with the token of each; they may overlap."""
+        numbers, firsts = self._numbers, self._firsts
+        for first, count, token in self._runs[
+            max(0, bisect_right(firsts, run.start) - 1) : bisect_left(firsts, run.stop)
+        ]:
+            part = range(max(first, run.start), min(first + count, run.stop))
+            if part:
+                yield part, token
+        for number in numbers[bisect_left(numbers, run.start) : bisect_left(numbers, run.stop)]:
+            yield range(number, number + 1), self._single[number]
 
 
 def _not_of(container: ContainerId) -> str:

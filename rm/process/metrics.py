@@ -5,11 +5,15 @@ from weft.facts import (
     AppChanged,
     AttemptChanged,
     Closed,
+    ClosedRun,
     Fact,
     Gauge,
     NodeChanged,
     Placed,
+    PlacedRun,
     PreemptionChosen,
+    RunFact,
+    count_of,
 )
 from weft.ids import ContainerId
 from weft.live.exposition import DURATION_BUCKETS_S, Exposition
@@ -37,21 +41,23 @@ class ManagerMetrics:
         text = "Heartbeats of nodes that said nothing, many in one message"
         self._out.count("weft_idle_heartbeats", text, nodes)
 
-    def note(self, fact: Fact, now: float = 0.0) -> None:
-        """Take one fact in; `now` is in s on the cluster's clock."""
+    def note(self, fact: Fact | RunFact, now: float = 0.0) -> None:
+        """Take one fact in, or that of a run; `now` is in s on the cluster's clock."""
         out = self._out
-        if isinstance(fact, Placed):
-            text = "Containers granted"
-            out.count("weft_containers_granted", text, 1, (("queue", fact.queue),))
-            out.count("weft_grants", "Grants by kind of ask", 1, (("kind", fact.kind.name),))
+        if isinstance(fact, Placed | PlacedRun):
+            text, count = "Containers granted", count_of(fact)
+            out.count("weft_containers_granted", text, count, (("queue", fact.queue),))
+            out.count("weft_grants", "Grants by kind of ask", count, (("kind", fact.kind.name),))
             if fact.kind is AskType.ALTRUISTIC:
-                self._yielded.add(fact.container)
-                out.add("weft_leftover_containers", LEFTOVER, 1)
-        elif isinstance(fact, Closed):
-            if fact.container in self._yielded:
-                self._yielded.remove(fact.container)
-                out.add("weft_leftover_containers", LEFTOVER, -1)
-            out.count("weft_containers_ended", ENDED, 1, (("outcome", fact.outcome.name),))
+                self._yielded.update(range(fact.container, fact.container + count))
+                out.add("weft_leftover_containers", LEFTOVER, count)
+        elif isinstance(fact, Closed | ClosedRun):
+            count = count_of(fact)
+            if self._yielded:
+                ended = self._yielded.intersection(range(fact.container, fact.container + count))
+                self._yielded -= ended
+                out.add("weft_leftover_containers", LEFTOVER, -len(ended))
+            out.count("weft_containers_ended", ENDED, count, (("outcome", fact.outcome.name),))
         elif isinstance(fact, PreemptionChosen):
             text = (
                 "Containers that were told they would be taken back, by the queue that holds them"

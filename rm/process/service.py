@@ -17,7 +17,7 @@ from rm.process.trust import Trust
 from weft.access import TRUSTED, Caller, Role
 from weft.effects import ClientRequested, NodesIdle
 from weft.errors import InputError
-from weft.facts import Fact
+from weft.facts import Fact, RunFact, count_of, facts_of
 from weft.live.factlines import fact_line
 from weft.live.outside import Outside
 from weft.live.process import Process
@@ -99,7 +99,8 @@ class ManagerService(Outside):
         self._refusing = ""  # why nothing new can be accepted: the store takes nothing
         self._suspended = ""  # the same: nobody can say whether this manager leads
         self._watchers: set[_Watcher] = set()
-        self._kept: deque[tuple[float, Fact]] = deque(maxlen=KEPT_MAX)
+        self._kept: deque[tuple[float, Fact | RunFact]] = deque()
+        self._kept_n = 0  # facts, of runs each container's
         # of the newest fact; a restarted manager goes on above, as no facts come one a microsecond
         self._number = int(time.time() * 1e6)
         self._shell: Shell | None = None
@@ -268,11 +269,15 @@ class ManagerService(Outside):
         `after`: the kept facts with larger numbers come first; 0: none. Raises InputError for one
         watcher too many, and for one that reads more slowly than facts come.
         """
-        oldest = self._number - len(self._kept) + 1
-        skip = min(max(0, after + 1 - oldest), len(self._kept)) if after else len(self._kept)
+        oldest = self._number - self._kept_n + 1
+        skip = min(max(0, after + 1 - oldest), self._kept_n) if after else self._kept_n
         if len(self._watchers) >= WATCHERS_MAX:
             raise InputError("", f"{WATCHERS_MAX} watchers are the most at a time")
-        watcher = _Watcher(self._number, list(itertools.islice(self._kept, skip, None)))
+        kept: list[tuple[float, Fact]] = []
+        if skip < self._kept_n:
+            each = ((now, one) for now, fact in self._kept for one in facts_of(fact))
+            kept = list(itertools.islice(each, skip, None))
+        watcher = _Watcher(self._number, kept)
         self._watchers.add(watcher)
         try:
             while True:
@@ -322,16 +327,20 @@ class ManagerService(Outside):
             text = "Messages to peers that are not connected"
             self._process.exposition.count("weft_messages_undeliverable", text, lost)
 
-    def note(self, core: Address, fact: Fact, now: float) -> None:
-        """Log, count, and tell the watchers."""
+    def note(self, core: Address, fact: Fact | RunFact, now: float) -> None:
+        """Log, count, and tell the watchers, of each container of a run by itself."""
         self._process.note(fact, now)
         self._metrics.note(fact, now)
+        count = count_of(fact)
         self._kept.append((now, fact))
-        self._number += 1
+        self._kept_n += count
+        while self._kept_n > KEPT_MAX and len(self._kept) > 1:
+            self._kept_n -= count_of(self._kept.popleft()[1])
+        self._number += count
         if self._watchers:
-            line = fact_line(fact, now)
-            for watcher in self._watchers:
-                watcher.put(line)
+            for line in [fact_line(one, now) for one in facts_of(fact)]:
+                for watcher in self._watchers:
+                    watcher.put(line)
 
     def stalled(self, reason: str) -> None:
         """Refuse changes while the journal takes nothing; an empty reason ends it."""

@@ -25,7 +25,6 @@ from weft.messages import (
     NodeAccepted,
     NodeAnswered,
     NodeRegistered,
-    containers_of,
 )
 from weft.requests import ContainerReport
 from weft.wire.etcd import EtcdAwayError
@@ -198,8 +197,7 @@ class Trust:
         """Return what goes before a message on its stream."""
         now_s = time.time()
         if isinstance(message, ContainersGranted):
-            granted = [(c.container_id, c.node_id) for c in containers_of(message.containers)]
-            return self._of_containers(granted, message.attempt_id)
+            return self._of_granted(message)
         if isinstance(message, AttemptAccepted):
             granted = [(one.container_id, one.node_id) for one in message.held]
             held = self._held(message.attempt_id)
@@ -210,6 +208,20 @@ class Trust:
             own = [one.attempt_id for one in message.start if not one.command]
             return [Shown(tuple(self.keys.attempt(one, now_s) for one in own))] if own else []
         return []
+
+    def _of_granted(self, message: ContainersGranted) -> list[Shown | KeysTold]:
+        """Return the tokens of what was just granted: of a run one for all of its containers."""
+        now_s, sign, attempt = time.time(), self.keys.container, message.attempt_id
+        if not message.containers:
+            return []
+        return [
+            Shown(
+                tuple(
+                    sign(one.container_id, one.node_id, now_s, attempt=attempt, count=one.count)
+                    for one in message.containers
+                )
+            )
+        ]
 
     def _of_containers(
         self, held: list[tuple[ContainerId, NodeId]], attempt: AttemptId

@@ -29,7 +29,7 @@ from sim.network import Network
 from sim.settings import SimSettings
 from weft.cluster import ClusterSpec
 from weft.effects import ClientRequested, MakePlan, ProcessEnded, Recovered, Started
-from weft.facts import AppChanged, Fact
+from weft.facts import AppChanged, Fact, RunFact, facts_of
 from weft.ids import ContainerId
 from weft.job import Job
 from weft.live.outside import Outside
@@ -253,8 +253,9 @@ class _Side(Outside):
     def plan(self, core: Address, order: MakePlan) -> None:
         self._cluster.shells[MASTER].post(core, replace(make_plan(order), planning_time_s=0.0))
 
-    def note(self, core: Address, fact: Fact, now: float) -> None:
-        self._cluster.note(fact, now)
+    def note(self, core: Address, fact: Fact | RunFact, now: float) -> None:
+        for one in facts_of(fact):
+            self._cluster.note(one, now)
 
     def stopped(self, core: Address, reason: str) -> None:
         if core in self._cluster.containers:

@@ -97,6 +97,13 @@ def run(first: int, count: int, duration_s: float, demand: int, attempt: int = 0
     )  # fmt: skip
 
 
+def by_container(facts: list) -> dict:
+    found: dict = {}
+    for now, fact in facts:
+        found.setdefault(getattr(fact, "container", None), []).append((now, fact))
+    return found
+
+
 NUMBER = st.integers(2, 30)
 DEED = st.one_of(
     st.tuples(st.just("start"), NUMBER, st.integers(1, 6), st.sampled_from([0.0, 0.7, 2.5]),
@@ -132,7 +139,9 @@ def test_a_run_is_what_as_many_orders_are(story: list) -> None:
             act(driver, deed)
     for driver in (whole, apart):
         driver.wait(100.0)
-    assert whole.facts == apart.facts
+    # of tasks that take no time, started together, it is told of all that they began before ends
+    assert by_container(whole.facts) == by_container(apart.facts)
+    assert [now for now, _ in whole.facts] == [now for now, _ in apart.facts]
     assert whole.ended == apart.ended
     assert whole.answers == apart.answers
     assert whole.node.containers == apart.node.containers == ()
@@ -146,6 +155,18 @@ def test_a_run_that_ends_whole_is_told_in_one_word() -> None:
     driver.wait(10.0)
     assert driver.runs == 1
     assert [end.task for _, end in driver.ended] == [2, 3, 4, 5, 6]
+
+
+def test_a_run_that_takes_no_time_ends_whole_and_once() -> None:
+    driver = Driver(apart=False)
+    for _ in range(2):  # the same order again
+        driver.start(run(2, 5, 0.0, 2))
+    driver.wait(10.0)
+    assert driver.runs == 1
+    assert [end.task for _, end in driver.ended] == [2, 3, 4, 5, 6]
+    assert [type(fact).__name__ for _, fact in driver.facts if hasattr(fact, "container")] == [
+        *["TaskStarted"] * 5, *["TaskStopped"] * 5,
+    ]  # fmt: skip
 
 
 def test_one_that_is_stopped_leaves_the_others_of_its_run() -> None:

@@ -24,7 +24,16 @@ from weft.messages import (
     started_by,
 )
 from weft.wire import tokens
-from weft.wire.tokens import ACTIVATE_S, CONTAINER_S, KEYS_MAX, Keys, Shown, TimeTold
+from weft.wire.tokens import (
+    ACTIVATE_S,
+    CONTAINER_S,
+    KEYS_MAX,
+    MAC_BYTES,
+    Keys,
+    Kind,
+    Shown,
+    TimeTold,
+)
 from weft.wire.wallet import Wallet
 
 C1, C2 = (1 << 40) | (1 << 32) | 2, (1 << 40) | (1 << 32) | 3
@@ -137,6 +146,77 @@ def test_of_a_run_only_the_containers_start_whose_tokens_are_shown() -> None:
     (good,), (answer,) = node.sift([whole], [shown[0], shown[2]], lambda *_: None)
     assert [(one.container_id, one.task) for one in good.items] == [(C1, 4), (C1 + 2, 6)]
     assert [(one.container_id, one.task) for one in answer.items] == [(C1 + 1, 5)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.booleans()), max_size=5),
+    st.integers(0, 6), st.integers(1, 8), st.sets(st.integers(0, 14)), st.booleans(),
+)  # fmt: skip
+def test_tokens_of_runs_are_those_of_all_their_containers(
+    granted: list[tuple[int, int, bool]], first: int, count: int, held: set[int], late: bool
+) -> None:
+    """Of an order starts just what true tokens cover, once each; expired ones where it runs.
+
+    No container is granted twice, so that tokens of runs never overlap; those of single ones may.
+    """
+    now_s = CONTAINER_S + 1.0 if late else 1.0
+    node, ours = holder([C1 + number for number in held], now_s)
+    other = Keys(0.0, lambda n: b"o" * n)
+    shown, covered, at = list[bytes](), {1}, 0
+    for gap, length, true in granted:
+        at += gap
+        shown.append((ours if true else other).container(C1 + at, "n1", 0.0, count=length))
+        covered |= set(range(at, at + length)) if true else set()
+        at += length
+    shown.append(ours.container(C1 + 1, "n1", 0.0))
+    if late:
+        covered &= held
+    wanted = range(first, first + count)
+    item = TaskLaunch(C1 + first, 0, first, 0, 1.0, (1.0,), tasks=tuple(wanted))
+    good, answers = node.sift([StartContainers(C1 >> 32, "n1", (item,))], shown, lambda *_: None)
+    begun = [number - C1 for order in good for one in order.items for number in started_by(one)]
+    refused = [
+        one.container_id - C1 + place
+        for answer in answers for one in answer.items for place in range(one.count)
+    ]  # fmt: skip
+    assert sorted([*begun, *refused]) == list(wanted)
+    assert set(begun) == covered & set(wanted)
+    assert all(one.task == one.container_id - C1 for order in good for one in order.items)
+
+
+def test_whoever_claims_a_run_of_any_length_costs_no_more() -> None:
+    """Its count is what it says: nothing may be done by it before its signature is looked at."""
+    node, ours = holder((), 1.0)
+    forged = bytearray(ours.container(C1, "n1", 0.0, count=2))
+    forged[-MAC_BYTES - 4 : -MAC_BYTES] = b"\xff\xff\xff\xff"
+    item = TaskLaunch(C1, 0, 0, 0, 1.0, (1.0,), tasks=(0, 1))
+    order = StartContainers(C1 >> 32, "n1", (item,))
+    good, (answer,) = node.sift([order], [bytes(forged)], lambda *_: None)
+    assert good == []
+    assert [(one.container_id, one.count) for one in answer.items] == [(C1, 2)]
+    wallet = Wallet()
+    wallet.take(Shown((bytes(forged),)))
+    assert wallet.of([C1]) == []
+
+
+def test_a_run_is_of_the_attempt_that_it_was_granted_to() -> None:
+    node, ours = holder((), 1.0)
+    token = ours.container(C1, "n1", 0.0, count=3)
+    for attempt, passes in ((C1 >> 32, True), ((C1 >> 32) + 1, False)):
+        order = StartContainers(attempt, "n1", (TaskLaunch(C1 + 2, 0, 0, 0, 1.0, (1.0,)),))
+        assert bool(node.sift([order], [token], lambda *_: None)[0]) is passes
+    assert tokens.container_problem(token, C1 + 3, dict(ours.of_node("n1").keys), 1.0)
+    assert tokens.container_problem(token, C1, dict(ours.of_node("n1").keys), 1.0, Kind.LOG)
+
+
+def test_a_wallet_shows_the_token_of_a_run_once() -> None:
+    ours, wallet = keys(), Wallet()
+    wallet.take(Shown((ours.container(C1, "n1", 0.0, count=4),)))
+    assert len(wallet.of([C1, C1 + 1, C1 + 3])) == 1
+    wallet.lasts(C1 + 2)
+    wallet.ended(C1, 4)
+    assert wallet.of([C1, C1 + 1, C1 + 3]) == []
+    assert len(wallet.of([C1 + 2])) == 1
 
 
 def test_an_order_is_for_containers_of_its_own_application() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from weft.facts import AppChanged, AttemptChanged, Fact, MasterPlanned, NodeChanged, Remark
+from weft.facts import AppChanged, AttemptChanged, Fact, MasterPlanned, NodeChanged, Remark, RunFact
 from weft.live.factlines import fact_to_dict
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -41,7 +41,7 @@ def _keep(_: Any, __: str, event: Any) -> Any:
     return event
 
 
-def log_fact(logger: Any, fact: Fact, now: float) -> None:
+def log_fact(logger: Any, fact: Fact | RunFact, now: float) -> None:
     """Log a fact that is worth a line."""
     if isinstance(fact, Remark):
         report = logger.warning if fact.level == "warning" else logger.info

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from weft.effects import MakePlan
 from weft.errors import WeftError
-from weft.facts import Fact
+from weft.facts import Fact, RunFact
 from weft.ids import AppId, ContainerId
 from weft.messages import Address, MasterLaunch, TaskLaunch
 
@@ -35,8 +35,8 @@ class Outside:
         """Build a plan elsewhere; `PlanReady` must follow."""
         raise NotImplementedError
 
-    def note(self, core: Address, fact: Fact, now: float) -> None:
-        """Log or count a fact."""
+    def note(self, core: Address, fact: Fact | RunFact, now: float) -> None:
+        """Take a fact, or that of a run of containers, for logs and metrics."""
 
     def idle(self, cores: Sequence[Address]) -> None:
         """Count cores whose empty heartbeats were left out (`Shell`, `leaves_out`)."""

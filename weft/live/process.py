@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError, WeftError
-from weft.facts import Fact
+from weft.facts import Fact, RunFact, facts_of
 from weft.live import exposure, log
 from weft.live.clock import Clock
 from weft.live.exposition import Exposition
@@ -78,10 +78,11 @@ class Process:
             self.tape = Tape(settings.tape, name, said, limit, self.log.warning)
         return self.tape
 
-    def note(self, fact: Fact, now: float) -> None:
-        """Log a fact and write it into the event log."""
+    def note(self, fact: Fact | RunFact, now: float) -> None:
+        """Log a fact and write it into the event log, that of each container by itself."""
         if self._events is not None:
-            self._events.write(fact, now)
+            for one in facts_of(fact):
+                self._events.write(one, now)
         log.log_fact(self.log, fact, now)
 
     def flush(self) -> None:

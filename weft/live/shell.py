@@ -25,7 +25,6 @@ from weft.effects import (
     Stop,
     TimerFired,
 )
-from weft.facts import facts_of
 from weft.live.beats import GRID_FROM_S, STEADY, Beat, Beats, on_grid
 from weft.live.clock import Clock
 from weft.live.outside import Outside, Store, StoreUnavailableError
@@ -33,7 +32,8 @@ from weft.live.tape import Tape
 from weft.messages import Address, client_address
 
 _CLIENT = client_address("")
-ROUND_MAX = 500  # events of one round, so that what they caused is sent soon
+ROUND_MAX = 500  # events of one round, so that what they caused is sent soon ...
+ROUND_S = 0.002  # ... and other processes work on it while this one goes on
 # A zero-delay timer fires at once, but not more often than this: under load it gathers more.
 GATHER_S = 0.002
 # uvloop rounds to whole milliseconds: a timer that fires early only has to be set again.
@@ -185,11 +185,14 @@ class Shell:
         out: list[_Out] = []
         mailbox = self._mailbox
         due, self._due = self._due, []
+        until_s = time.perf_counter() + ROUND_S
         for _ in range(min(len(mailbox), ROUND_MAX)):
             address, event, posted_s, collector, handled = mailbox.popleft()
             self._handle(address, event, posted_s, collector, out)
             if handled is not None:
                 handled()
+            if time.perf_counter() > until_s:
+                break
         # A zero-delay timer collects what arrived together: it fires after the round's events.
         self._due, fresh = [], self._due
         for address, key in due + fresh:
@@ -370,8 +373,7 @@ class Shell:
             if kind is Send:
                 sends.append((effect.to, effect.message))  # type: ignore[union-attr]
             elif kind is Note:
-                for fact in facts_of(effect.fact):  # type: ignore[union-attr]
-                    outside.note(address, fact, now)
+                outside.note(address, effect.fact, now)  # type: ignore[union-attr]
             elif isinstance(effect, Launch):
                 outside.launch(address, effect.item)
             elif isinstance(effect, Kill):

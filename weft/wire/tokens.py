@@ -37,6 +37,8 @@ _NUMBERED = struct.Struct(">BIdQ")  # a whole token for a number, but for its si
 _NUMBERED_BYTES = _NUMBERED.size + MAC_BYTES
 _HANDED = struct.Struct(">BIdQQ")  # a container's, for an attempt that it was not granted to
 _HANDED_BYTES = _HANDED.size + MAC_BYTES
+_RUN = struct.Struct(">BIdQI")  # of so many containers with consecutive ids, granted together
+_RUN_BYTES = _RUN.size + MAC_BYTES
 DERIVED_MAX = 100_000  # nodes' keys that are remembered
 _TOKEN_MAX = 2_000  # bytes
 
@@ -124,14 +126,17 @@ def check(token: bytes, kinds: tuple[Kind, ...], keys: Mapping[int, bytes], now_
     return claim
 
 
-def numbered(token: bytes) -> tuple[int, int]:
-    """Return kind and number of a token for a number; (0, 0) for any other."""
-    if len(token) not in (_NUMBERED_BYTES, _HANDED_BYTES):
-        return 0, 0
+def numbered(token: bytes) -> tuple[int, int, int]:
+    """Return what a token for numbers claims: its kind, the first, how many; zeros for any other.
+
+    Nothing is checked, so the count may be any of 32 bits.
+    """
+    if len(token) not in (_NUMBERED_BYTES, _HANDED_BYTES, _RUN_BYTES):
+        return 0, 0, 0
     kind, _, _, number = _NUMBERED.unpack_from(token)
     if kind != Kind.CONTAINER and len(token) != _NUMBERED_BYTES:
-        return 0, 0
-    return kind, number
+        return 0, 0, 0
+    return kind, number, _RUN.unpack_from(token)[4] if len(token) == _RUN_BYTES else 1
 
 
 def container_problem(
@@ -157,6 +162,12 @@ def container_problem(
                 return "" if own else f"container {container} was not handed to attempt {attempt}"
     try:
         claim = check(token, (wanted,), keys, now_s)
+        if wanted == Kind.CONTAINER and len(token) == _RUN_BYTES:
+            first, count = _RUN.unpack_from(token)[3:]
+            if not first <= container < first + count:
+                return f"the token is of containers {first} to {first + count - 1}"
+            own = attempt in (0, attempt_of_container(container))
+            return "" if own else f"container {container} was not handed to attempt {attempt}"
         if wanted == Kind.CONTAINER and len(token) == _HANDED_BYTES:
             number, given = _HANDED.unpack_from(token)[3:]
             if number == container and attempt in (0, given):
@@ -272,10 +283,12 @@ class Keys:
         now_s: float,
         kind: Kind = Kind.CONTAINER,
         attempt: AttemptId = 0,
+        count: int = 1,
     ) -> bytes:
         """Return the token of a container, or to read its logs, which its node checks.
 
         `attempt`: whom it is given to, if the container may have been granted to an earlier one.
+        `count`: of so many with consecutive ids, granted together to that attempt.
         """
         key = self._signs(now_s)
         secret = self._derived.get((key.number, node))
@@ -284,7 +297,9 @@ class Keys:
                 self._derived.clear()
             secret = self._derived[key.number, node] = node_secret(key.secret, node)
         ends_s = now_s + CONTAINER_S
-        if attempt in (0, attempt_of_container(container)):
+        if count > 1:
+            said = _RUN.pack(kind, key.number, ends_s, container, count)
+        elif attempt in (0, attempt_of_container(container)):
             said = _NUMBERED.pack(kind, key.number, ends_s, container)
         else:
             said = _HANDED.pack(kind, key.number, ends_s, container, attempt)

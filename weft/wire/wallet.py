@@ -6,6 +6,8 @@ from weft.ids import AppId, AttemptId, ContainerId, app_of_attempt, app_of_conta
 from weft.wire import tokens
 from weft.wire.tokens import Kind, Shown
 
+RUN_MAX = 1_000_000  # containers of one token
+
 
 class Wallet:
     """Keeps what is given until its application has no master here."""
@@ -18,7 +20,7 @@ class Wallet:
     def take(self, shown: Shown) -> None:
         """Keep tokens; what is none is left out."""
         for token in shown.tokens:
-            kind, number = tokens.numbered(token)
+            kind, number, count = tokens.numbered(token)
             if kind == Kind.ATTEMPT:
                 self._attempts[number] = token
             elif kind == Kind.CONTAINER:
@@ -26,7 +28,10 @@ class Wallet:
                 known = self._containers.get(app)
                 if known is None:
                     known = self._containers[app] = {}
-                known[number] = token
+                if count == 1:
+                    known[number] = token
+                elif count <= RUN_MAX:
+                    known.update(dict.fromkeys(range(number, number + count), token))
 
     def greeting(self) -> list[Shown]:
         """Return what a new stream to the manager begins with."""
@@ -38,23 +43,25 @@ class Wallet:
         return [] if token is None else [Shown((token,))]
 
     def of(self, containers: Iterable[ContainerId]) -> list[bytes]:
-        """Return the tokens of containers, of those that are known."""
-        found = []
+        """Return the tokens of containers, of those that are known, each once."""
+        found: dict[bytes, None] = {}  # a run has one for all
         for container in containers:
             token = self._containers.get(app_of_container(container), {}).get(container)
             if token is not None:
-                found.append(token)
-        return found
+                found[token] = None
+        return list(found)
 
     def lasts(self, container: ContainerId) -> None:
         """Note that a container is reusable: the end of a task in it is not its own."""
         self._lasting.setdefault(app_of_container(container), set()).add(container)
 
-    def ended(self, container: ContainerId) -> None:
-        """Forget a container in which a task ended, unless it is reusable."""
-        app = app_of_container(container)
-        if container not in self._lasting.get(app, ()):
-            self._containers.get(app, {}).pop(container, None)
+    def ended(self, first: ContainerId, count: int = 1) -> None:
+        """Forget containers with consecutive ids in which tasks ended, but reusable ones."""
+        app = app_of_container(first)
+        known, lasting = self._containers.get(app, {}), self._lasting.get(app, ())
+        for container in range(first, first + count):
+            if container not in lasting:
+                known.pop(container, None)
 
     def gone(self, attempt: AttemptId) -> None:
         """Forget a master that left this process."""
