@@ -3,8 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,11 +13,11 @@ from rm.process.metrics import ManagerMetrics
 from rm.process.owners import Owners
 from rm.process.rate import Rate
 from rm.process.trust import Trust
+from rm.process.watching import Watching
 from weft.access import TRUSTED, Caller, Role
 from weft.effects import ClientRequested, NodesIdle
 from weft.errors import InputError
-from weft.facts import Fact, RunFact, count_of, facts_of
-from weft.live.factlines import fact_line
+from weft.facts import Fact, RunFact
 from weft.live.outside import Outside
 from weft.live.process import Process
 from weft.live.shell import Shell
@@ -52,12 +51,8 @@ from weft.wire.services import add_client_service, add_master_service, add_track
 from weft.wire.tokens import Keys, Shown
 
 ANSWER_S = 60.0  # a client that was not answered for so long is told so
-WATCHED_MAX = 50_000  # facts that wait for one watcher; a slower one is dropped with a word
-WATCHERS_MAX = 1_000
 SUBMIT_BURST_S = 10.0  # so many seconds' submissions may come at once
 ROUTES_MAX = 100_000  # nodes and masters that are answered over one stream
-KEPT_MAX = 50_000  # facts kept for a watcher that comes back
-BATCH_MAX = 1_000
 SILENCE_BEATS = 3  # a stream that was not heard for so many heartbeats may have ended
 SILENCE_MIN_S = 2.0
 CLIENT = client_address("")
@@ -98,14 +93,10 @@ class ManagerService(Outside):
         self._rate = Rate(submissions_per_s, SUBMIT_BURST_S * submissions_per_s, time.monotonic)
         self._refusing = ""  # why nothing new can be accepted: the store takes nothing
         self._suspended = ""  # the same: nobody can say whether this manager leads
-        self._watchers: set[_Watcher] = set()
-        self._kept: deque[tuple[float, Fact | RunFact]] = deque()
-        self._kept_n = 0  # facts, of runs each container's
-        # of the newest fact; a restarted manager goes on above, as no facts come one a microsecond
-        self._number = int(time.time() * 1e6)
+        self._watching = Watching()
         self._shell: Shell | None = None
         add_client_service(
-            server, self.ask, self.watch, gate,
+            server, self.ask, self._watching.watch, gate,
             lambda reports: self._trust.logs(reports),  # noqa: PLW0108 - it is another by then
         )  # fmt: skip
         add_tracker_service(server, self._from_nodes, self._closed, gate, lambda: self._stamp)
@@ -263,28 +254,6 @@ class ManagerService(Outside):
             self._clients.pop(address, None)
             self._reading.discard(address)
 
-    async def watch(self, after: int = 0) -> AsyncIterator[tuple[int, list[str]]]:
-        """Yield batches of facts as JSON, each with the number of its first, from now on.
-
-        `after`: the kept facts with larger numbers come first; 0: none. Raises InputError for one
-        watcher too many, and for one that reads more slowly than facts come.
-        """
-        oldest = self._number - self._kept_n + 1
-        skip = min(max(0, after + 1 - oldest), self._kept_n) if after else self._kept_n
-        if len(self._watchers) >= WATCHERS_MAX:
-            raise InputError("", f"{WATCHERS_MAX} watchers are the most at a time")
-        kept: list[tuple[float, Fact]] = []
-        if skip < self._kept_n:
-            each = ((now, one) for now, fact in self._kept for one in facts_of(fact))
-            kept = list(itertools.islice(each, skip, None))
-        watcher = _Watcher(self._number, kept)
-        self._watchers.add(watcher)
-        try:
-            while True:
-                yield await watcher.take()
-        finally:
-            self._watchers.discard(watcher)
-
     async def turn_keys(self, save: Callable[[Keys], str], every_s: float) -> None:
         """Make new keys when it is time, and give whoever is connected what it needs of them."""
         while True:
@@ -331,16 +300,7 @@ class ManagerService(Outside):
         """Log, count, and tell the watchers, of each container of a run by itself."""
         self._process.note(fact, now)
         self._metrics.note(fact, now)
-        count = count_of(fact)
-        self._kept.append((now, fact))
-        self._kept_n += count
-        while self._kept_n > KEPT_MAX and len(self._kept) > 1:
-            self._kept_n -= count_of(self._kept.popleft()[1])
-        self._number += count
-        if self._watchers:
-            for line in [fact_line(one, now) for one in facts_of(fact)]:
-                for watcher in self._watchers:
-                    watcher.put(line)
+        self._watching.note(fact, now)
 
     def stalled(self, reason: str) -> None:
         """Refuse changes while the journal takes nothing; an empty reason ends it."""
@@ -364,41 +324,3 @@ class ManagerService(Outside):
         """End the process: with books that may be wrong it must not go on; the journal restores."""
         self._process.log.error("the core failed", exc_info=error)
         self._process.end(error)
-
-
-class _Watcher:
-    """Facts on their way to one client."""
-
-    def __init__(self, newest: int, kept: list[tuple[float, Fact]]) -> None:
-        self._kept = deque(kept)  # older than `newest`, rendered as they are taken
-        self._next = newest - len(kept) + 1
-        self._newest = newest
-        self._lines: deque[str] = deque()
-        self._slow = False  # it fell behind: what it has is thrown away, and it is told
-        self._wake = asyncio.Event()
-
-    def put(self, line: str) -> None:
-        if len(self._lines) >= WATCHED_MAX:
-            self._slow = True
-            self._lines.clear()
-        if self._slow:
-            return
-        self._lines.append(line)
-        self._newest += 1
-        self._wake.set()
-
-    async def take(self) -> tuple[int, list[str]]:
-        """Return the number of the first fact, and the facts."""
-        if self._kept:
-            first, count = self._next, min(len(self._kept), BATCH_MAX)
-            self._next += count
-            found = [self._kept.popleft() for _ in range(count)]
-            return first, [fact_line(fact, now) for now, fact in found]
-        while not self._lines:
-            if self._slow:
-                text = f"{WATCHED_MAX} facts waited for this watcher, which reads too slowly"
-                raise InputError("", text)
-            self._wake.clear()
-            await self._wake.wait()
-        first, count = self._newest - len(self._lines) + 1, min(len(self._lines), BATCH_MAX)
-        return first, [self._lines.popleft() for _ in range(count)]

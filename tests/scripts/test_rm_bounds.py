@@ -1,17 +1,20 @@
 """How much one caller may have: applications, submissions a second, facts that wait for it."""
 
 import asyncio
+import json
 
 import pytest
 
 from rm.match.registry import MATCHERS
 from rm.process.rate import Rate
-from rm.process.service import WATCHED_MAX, _Watcher
+from rm.process.watching import KEPT_MAX, WATCHED_MAX, Watcher, Watching
 from rm.settings import ManagerSettings
 from testkit.builders import job
 from testkit.manager import Rig
 from weft.cluster import QueueSpec
 from weft.errors import InputError
+from weft.facts import ClosedRun
+from weft.messages import Outcome
 from weft.requests import (
     Explain,
     GetApplication,
@@ -124,9 +127,37 @@ def test_submissions_beyond_the_rate_are_told_when_to_come_back() -> None:
 
 
 def test_a_slow_watcher_is_dropped_with_a_word_and_keeps_nothing() -> None:
-    watcher = _Watcher(0, [])
+    watcher = Watcher(0, [])
     for _ in range(WATCHED_MAX + 10):
         watcher.put("{}")
     with pytest.raises(InputError, match="reads too slowly"):
         asyncio.run(watcher.take())
     assert not watcher._lines
+
+
+def test_who_watches_is_told_of_each_container_of_a_run_by_its_number() -> None:
+    """Numbers go on where a watcher left off, be it between two containers of one run."""
+    watching, run = Watching(), ClosedRun(5, "n1", Outcome.SUCCEEDED, 0, (7, 8, 9), 0, 0, 1.0, "")
+
+    async def seen(after: int) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        stream = watching.watch(after)
+        task = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        if after == 0:
+            watching.note(run, 2.0)
+        first, lines = await task
+        await stream.aclose()
+        for place, line in enumerate(lines):
+            found.append((first + place, json.loads(line)["container"]))
+        return found
+
+    told = asyncio.run(seen(0))
+    assert [container for _, container in told] == [5, 6, 7]
+    for place in range(3):
+        assert asyncio.run(seen(told[place][0] - 1)) == told[place:]
+    for _ in range(KEPT_MAX // 3 + 10):
+        watching.note(run, 3.0)
+    kept = asyncio.run(seen(1))
+    assert kept[0][1] == 5, "what is thrown away goes by runs"
+    assert watching._kept_n <= KEPT_MAX
