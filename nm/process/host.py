@@ -30,7 +30,6 @@ from nm.process.records import (
     exit_code,
     host_boot,
     name_of,
-    process_name,
 )
 from nm.process.spawning import Run, Spawning
 from weft.effects import ProcessEnded
@@ -56,12 +55,11 @@ TaskKey = tuple[int, int, int]
 
 class _Process:
     __slots__ = (
-        "began_s", "container_id", "key", "pid", "pidfd", "program", "recorded", "stopping",
-        "timer",
+        "began_s", "container_id", "key", "pid", "pidfd", "program", "stopping", "timer", "written",
     )  # fmt: skip
 
     def __init__(self, container_id: ContainerId, key: TaskKey, pid: int, began_s: float) -> None:
-        self.recorded = False  # it is written down, and so is how it ends
+        self.written = ""  # the name under which it is written down, and how it ends; or nothing
         self.program = ""
         self.began_s = began_s  # on the event loop's clock
         self.container_id = container_id
@@ -179,31 +177,29 @@ class ProcessHost:
         name = format_container(self.cluster_ts, container_id)
         app = format_app(self.cluster_ts, app_of_container(container_id))
         parts = (app, name, folder) if folder else (app, name)
-        path = self.root.joinpath(*parts)
+        path = f"{self.root}/{'/'.join(parts)}"
         more = dict(variables)
         more["WEFT_CONTAINER"] = name
-        more["WEFT_WORK_DIR"] = str(path)
+        more["WEFT_WORK_DIR"] = path
         more["WEFT_PYTHON"] = sys.executable  # one that can import weft
         held, isolation = command, self._isolation
         apart = None if own else isolation
-        if apart is not None and startable(command[0], self._environment | more, path):
+        if apart is not None and startable(command[0], self._environment | more, Path(path)):
             more.update(apart.environment())
-            held = apart.wrap(command, path, self._seen(container_id, command))
+            held = apart.wrap(command, Path(path), self._seen(container_id, command))
         group, enter, home, limits = "", "", "", self._limits
         if limits is not None and demand:
             group, enter = limits.enter(container_id, demand)
             home = limits.home
         account = None if isolation is None else isolation.account
         owner = None if account is None else (account.uid, account.gid)
-        order = Run(list(held), more, parts, note, owner, 0o700, (enter, home))
+        noted = ("", "", "", "")
         if self._records is not None and item is not None:
             record = self._record(item, key, group, node_id)
-            order = order._replace(
-                record=(str(self._records.file(record)), *record.around_start()),
-                exit_file=str(self._records.exit_file(name_of(record))),
-            )
+            noted = (self._records.begin(record), name_of(record), *record.around_start())
+        order = Run(list(held), more, parts, note, owner, 0o700, (enter, home), noted)
         process = _Process(container_id, key, 0, self._loop.time())
-        process.program, process.recorded = command[0], bool(order.exit_file)
+        process.program, process.written = command[0], noted[1]
         self._running.setdefault(container_id, {})[key] = process
         self._number += 1
         self._by_number[self._number] = process
@@ -245,10 +241,9 @@ class ProcessHost:
 
     def _note_taken(self, process: _Process) -> None:
         attempt = self._taken.get(process.container_id, 0)
-        if attempt and process.pid and process.recorded and self._records is not None:
+        if attempt and process.pid and process.written and self._records is not None:
             with contextlib.suppress(OSError):  # a full disk: it is known while this one lives
-                name = process_name(process.container_id, process.key)
-                self._records.take_over(name, attempt)
+                self._records.take_over(process.written, attempt)
 
     def keep_taken(self, held: Callable[[ContainerId], bool]) -> None:
         """Forget containers that are held no more."""
@@ -265,7 +260,7 @@ class ProcessHost:
         """
         if self._records is None:
             return [], []
-        found = list(self._records.read())
+        found = self._records.take()
         ends = []
         for record in found:
             if not self._keep(record):
@@ -278,7 +273,7 @@ class ProcessHost:
         key = (record.stage, record.task, record.attempt)
         ran_s = time.time() - record.began_s
         process = _Process(record.container_id, key, record.pid, self._loop.time() - ran_s)
-        process.recorded = True
+        process.written = name_of(record)
         try:
             process.pidfd = os.pidfd_open(record.pid)
         except OSError:
@@ -388,6 +383,11 @@ class ProcessHost:
                 self._terminate(process)
             return
         process = self._by_number.pop(number)
+        if process.written and self._records is not None:
+            if what == "ended":
+                self._records.told(process.written)
+            else:
+                self._records.never(process.written)
         if what == "ended":
             code, cpu_s, memory_kb = rest
             sandboxed = self._isolation is not None and self._isolation.sandboxed
@@ -408,13 +408,15 @@ class ProcessHost:
         known = {} if self._records is None else {name_of(r): r for r in self._records.read()}
         for number in numbers:
             process = self._by_number.pop(number)
-            name = process_name(process.container_id, process.key)
-            record, code = known.get(name), None
+            record, code = known.get(process.written), None
             if record is not None and self._records is not None:
                 process.pid = record.pid if record.alive else process.pid
-                code = self._records.code(name)
+                code = self._records.code(process.written)
             _signal(process.pid, signal.SIGKILL)
-            self._ended(process, UNKNOWN if code is None else code, None)
+            code = UNKNOWN if code is None else code
+            if process.written and self._records is not None:
+                self._records.ended(process.written, code)
+            self._ended(process, code, None)
 
     def _found_ended(self, process: _Process, tries: int = 0) -> None:
         """Handle the end of a process that an earlier node manager started;
@@ -426,12 +428,13 @@ class ProcessHost:
             os.close(process.pidfd)
             process.pidfd = -1
             kill_orphans(self.root, only=process.pid)  # what it leaves behind
-        code = self._records.code(process_name(process.container_id, process.key))
+        code = self._records.code(process.written)
         if code is None and tries < TRIES and _is_there(process.pid):
             self._loop.call_later(POLL_S, self._found_ended, process, tries + 1)
             return
         if code is None:
             code = -signal.SIGKILL if process.stopping else UNKNOWN
+        self._records.ended(process.written, code)
         self._ended(process, code, None)
 
     def _ended(self, process: _Process, code: int, spent: tuple[float, int, float] | None) -> None:
@@ -439,8 +442,6 @@ class ProcessHost:
         if process.timer is not None:
             process.timer.cancel()
         for_memory = self._left(process, failed=code != 0)
-        if process.recorded and self._records is not None:
-            self._records.ended(process_name(process.container_id, process.key), code)
         message = _how(code)
         outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
         if code != 0:

@@ -1,10 +1,13 @@
 """What a node manager writes down of its processes, so that the next one finds them again.
 
-One small file a process, its owner's only, in `<root>/.processes`: which container and task, the
-process's number with its start time and the host's boot (a number alone is soon another's), and its
-control group. That file and, beside it, the exit code are written by who started the process and
-waits for it (`nm.process.spawner`): whoever is not its parent cannot ask the system for it. A file
-goes when the Resource Manager has heard of the end.
+Lines in a few files, their owner's only, in `<root>/.processes`. `S` and a record in JSON: which
+container and task, the process's number with its start time and the host's boot (a number alone is
+soon another's), and its control group. `E`, a name and an exit code: it ended. Both are written by
+who started the process and waits for it (`nm.process.spawner`): whoever is not its parent cannot
+ask the system for it. `T`, a name and an attempt: its container obeys that one from now on. `F` and
+a name: the Resource Manager has heard of the end. A line begins with the end of the one before, and
+all but records end with a full stop, so that a torn one is known and tears no other. A file goes
+when all of its processes are forgotten.
 """
 
 import contextlib
@@ -12,13 +15,12 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from weft.ids import AttemptId, ContainerId
-from weft.record import as_dict
 from weft.resources import Vector
 
 FOLDER = ".processes"
@@ -26,6 +28,8 @@ SIGNALLED = 128  # a shell tells the end by signal n as this much more
 SIGNALS_MAX = 64
 NO_PROCESS, NO_START = 0, -2  # of one that is about to be started
 KEPT_S = 60.0  # an end that is not known to have been heard is kept so long
+FULL = 1000  # processes of one file
+_WRITTEN = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +55,10 @@ class Record:
     taken_by: AttemptId = 0  # the attempt that took its container over; 0: none
 
     def around_start(self) -> tuple[str, str]:
-        """Return what a record's file holds before and after its number and start,
-        as they are not known before the process runs.
+        """Return a record's text before and after its number and start, as they are not known
+        before the process runs.
         """
-        text = json.dumps(as_dict(self), separators=(",", ":"))
+        text = _WRITTEN.encode({name: getattr(self, name) for name in _NAMES})
         before, _, after = text.partition(f'"pid":{self.pid},"start":{self.start}')
         return before, after
 
@@ -69,85 +73,153 @@ class Record:
         return self.host_boot == host_boot() and started(self.pid, dead=True) == self.start
 
 
+_NAMES = [field.name for field in fields(Record)]
+
+
 class Records:
     """The files of one node manager's processes."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._made = self._count = 0  # files, processes of the newest one
+        self._newest = ""
+        self._held: dict[str, set[str]] = {}  # by file, the names that are not forgotten
+        self._file_of: dict[str, str] = {}
         self._ended: dict[str, float] = {}  # names, since when (monotonic)
 
-    def exit_file(self, name: str) -> Path:
-        """Return where a process's exit code is found."""
-        return self._folder / f"{name}.exit"
+    def begin(self, record: Record) -> str:
+        """Return the file in which a process that is about to start is to be written down."""
+        if not self._newest or self._count >= FULL:
+            self._made += 1
+            self._count = 0
+            self._newest = f"{self._folder}/{time.time_ns()}-{os.getpid()}-{self._made}.log"
+        self._count += 1
+        self._hold(self._newest, name_of(record))
+        return self._newest
 
-    def file(self, record: Record) -> Path:
-        """Return where a process is written down."""
-        return self._folder / f"{name_of(record)}.json"
+    def _hold(self, file: str, name: str) -> None:
+        self._held.setdefault(file, set()).add(name)
+        self._file_of[name] = file
 
-    def write(self, record: Record) -> None:
-        """Write a process down; raises OSError.
+    def read(self) -> Iterator[Record]:
+        """Return what was written down and is not forgotten; a torn line is none."""
+        for path in sorted(self._folder.glob("*.log")):
+            yield from _read(path).values()
 
-        What is there is written over in one go: whoever dies here leaves the one or the other.
+    def take(self) -> list[Record]:
+        """Return what an earlier process of this node wrote down; it is for this one to forget.
+
+        Of a container's number that was given again only the later process counts.
         """
-        path = self.file(record)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            data = json.dumps(as_dict(record), separators=(",", ":")).encode()
-            os.write(file, data.ljust(os.fstat(file).st_size))
-        finally:
-            os.close(file)
+        found: dict[tuple[int, ...], Record] = {}
+        for path in sorted(self._folder.glob("*.log")):
+            records = _read(path)
+            for name, record in records.items():
+                self._hold(str(path), name)
+                task = (record.container_id, record.stage, record.task, record.attempt)
+                newest = record
+                if task in found:
+                    old, newest = sorted((found[task], record), key=lambda one: one.began_s)
+                    self.told(name_of(old))
+                found[task] = newest
+            if not records:
+                path.unlink(missing_ok=True)
+        return list(found.values())
+
+    def code(self, name: str) -> int | None:
+        """Return how a process ended, below 0 by a signal, or None where that is not known."""
+        file = self._file_of.get(name)
+        for path in self._folder.glob("*.log") if file is None else (Path(file),):
+            with contextlib.suppress(OSError):
+                _, known, after = path.read_bytes().rpartition(f"\nE {name} ".encode())
+                code, _, end = after.partition(b"\n")[0].partition(b" ")
+                if known and end == b".":
+                    return exit_code(int(code))
+        return None
 
     def take_over(self, name: str, attempt: AttemptId) -> None:
         """Write down that the container of a process obeys another attempt; raises OSError."""
-        with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
-            record = _record(json.loads((self._folder / f"{name}.json").read_text()))
-            if record.taken_by != attempt:
-                self.write(replace(record, taken_by=attempt))
-
-    def read(self) -> Iterator[Record]:
-        """Yield what an earlier process of this node wrote down; a torn file is removed."""
-        for path in sorted(self._folder.glob("*.json")):
-            try:
-                yield _record(json.loads(path.read_text()))
-            except (OSError, ValueError, TypeError, KeyError):
-                path.unlink(missing_ok=True)
-
-    def code(self, name: str) -> int | None:
-        """Return how a process ended, below 0 by a signal; None where that is not known."""
-        try:
-            found = int(self.exit_file(name).read_text())
-        except (OSError, ValueError):
-            return None
-        return exit_code(found)
+        self._write(self._file_of.get(name, ""), f"\nT {name} {attempt} .")
 
     def ended(self, name: str, code: int) -> None:
-        """Note how a process ended."""
+        """Note that a process ended, and how, where nobody could write that down."""
         self._ended[name] = time.monotonic()
-        path = self.exit_file(name)
-        if not path.exists():  # the shell was killed with it
+        if self.code(name) is None:
             with contextlib.suppress(OSError):
-                file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                os.write(file, str(code).encode())
-                os.close(file)
+                self._write(self._file_of.get(name, ""), f"\nE {name} {code} .")
+
+    def told(self, name: str) -> None:
+        """Note that a process ended, as who waited for it told and wrote down."""
+        self._ended[name] = time.monotonic()
+
+    def never(self, name: str) -> None:
+        """Drop a process that was not started."""
+        self._forget([name])
 
     def forget(self, *, heard: bool) -> None:
         """Drop the ends that were heard of, or that are long ago."""
         before = time.monotonic() - (1.0 if heard else KEPT_S)
-        for name in [name for name, since in self._ended.items() if since <= before]:
-            del self._ended[name]
-            self.drop(name)
+        self._forget([name for name, since in self._ended.items() if since <= before])
+
+    def _forget(self, names: list[str]) -> None:
+        gone: dict[str, list[str]] = {}
+        for name in names:
+            self._ended.pop(name, None)
+            file = self._file_of.pop(name, "")
+            if file:
+                self._held[file].discard(name)
+                gone.setdefault(file, []).append(name)
+        for file, forgotten in gone.items():
+            with contextlib.suppress(OSError):
+                if self._held[file]:
+                    self._write(file, "".join([f"\nF {name} ." for name in forgotten]))
+                    continue
+                del self._held[file]
+                if file == self._newest:
+                    self._newest = ""
+                os.unlink(file)
 
     def clear(self) -> None:
         """Drop everything: nothing runs any more."""
         for path in self._folder.iterdir():
             path.unlink(missing_ok=True)
         self._ended.clear()
+        self._held.clear()
+        self._file_of.clear()
+        self._newest = ""
 
-    def drop(self, name: str) -> None:
-        """Remove all that is known of a process."""
-        (self._folder / f"{name}.json").unlink(missing_ok=True)
-        self.exit_file(name).unlink(missing_ok=True)
+    def _write(self, path: str, text: str) -> None:
+        """Add lines to a file that is there: of a process that nobody wrote down nothing is."""
+        with contextlib.suppress(FileNotFoundError):
+            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                os.write(file, text.encode())
+            finally:
+                os.close(file)
+
+
+def _read(path: Path) -> dict[str, Record]:
+    """Return the records of a file that are not forgotten, by name."""
+    found: dict[str, Record] = {}
+    try:
+        lines = path.read_text(errors="replace").split("\n")
+    except OSError:
+        return found
+    for line in lines:
+        kind, _, rest = line.partition(" ")
+        name, *words = rest.split(" ")
+        if kind == "S":
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                record = _record(json.loads(rest))
+                found[name_of(record)] = record
+        elif not words or words[-1] != "." or name not in found:
+            continue
+        elif kind == "T":
+            found[name] = replace(found[name], taken_by=int(words[0]))
+        elif kind == "F":
+            del found[name]
+    return found
 
 
 def exit_code(status: int) -> int:
@@ -157,13 +229,10 @@ def exit_code(status: int) -> int:
 
 
 def name_of(record: Record) -> str:
-    """Return the name of a process's files."""
-    return process_name(record.container_id, (record.stage, record.task, record.attempt))
-
-
-def process_name(container: ContainerId, key: tuple[int, int, int]) -> str:
-    """Return the name of the files of a task in a container."""
-    return f"{container}_{'_'.join(map(str, key))}"
+    """Return the name of a process, which no other has: a container's number may be given again."""
+    began_us = round(record.began_s * 1e6)
+    task = f"{record.stage}_{record.task}_{record.attempt}"
+    return f"{record.container_id}_{task}_{began_us}"
 
 
 def started(pid: int, *, dead: bool = False) -> int:

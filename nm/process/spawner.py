@@ -29,6 +29,8 @@ LENGTH = 4  # bytes before each list
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those who stop a node manager mean it
 DEFAULTED = (*IGNORED, signal.SIGPIPE, signal.SIGXFSZ)  # of tasks
 READ = 1 << 18
+FILES_MAX = 8  # of what is written down that stay open
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 DOORS_MAX = 100  # control groups whose files stay open: tasks need files, too
 Run = tuple[Any, ...]  # as `nm.process.spawning.Run` gives it
 
@@ -43,7 +45,9 @@ class Spawner:
         self._heard = bytearray()
         self._words: list[tuple[Any, ...]] = []
         self._environment: dict[str, str] = {}
-        self._running: dict[int, tuple[int, str]] = {}  # pid -> number, exit file
+        # pid -> number; the file in which it is written down, and its name there
+        self._running: dict[int, tuple[int, str, str]] = {}
+        self._files: dict[str, int] = {}  # those files that are open
         self._gone = False  # nobody listens any more
         self._doors: dict[str, list[int]] = {}  # open files by which control groups are entered
         self._nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -106,10 +110,8 @@ class Spawner:
     def _start(self, number: int, order: Run) -> None:
         if os.getppid() != self._parent:
             return  # the next node manager may have looked already
-        (path, before, after), exit_file = order[7:]
+        file, name, before, after = order[7]
         try:
-            if exit_file:
-                _remove(exit_file)  # of an earlier cluster's container of that number
             pid = self._spawn(order)
         except OSError as error:
             self._words.append(("failed", number, error.errno or errno.EIO))
@@ -117,9 +119,9 @@ class Spawner:
         except ValueError:  # a zero byte in a word
             self._words.append(("failed", number, errno.EINVAL))
             return
-        if path:
-            _write(path, f'{before}"pid":{pid},"start":{started(pid)}{after}'.encode())
-        self._running[pid] = (number, exit_file)
+        if file:
+            self._write(file, f'\nS {before}"pid":{pid},"start":{started(pid)}{after}')
+        self._running[pid] = (number, file, name)
         self._words.append(("began", number, pid))
 
     def _spawn(self, order: Run) -> int:
@@ -179,9 +181,9 @@ class Spawner:
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)  # its number is not free before it is reaped
             code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-            number, path = self._running.pop(pid, (-1, ""))
-            if path:  # before it is reaped: who sees it go finds how it ended
-                _write(path, b"%d" % code)
+            number, file, name = self._running.pop(pid, (-1, "", ""))
+            if file:  # before it is reaped: who sees it go finds how it ended
+                self._write(file, f"\nE {name} {code} .")
             _, _, spent = os.wait4(pid, 0)
             own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             # until it called exec its memory was this process's
@@ -189,6 +191,19 @@ class Spawner:
             if number >= 0:
                 cpu_s = spent.ru_utime + spent.ru_stime
                 self._words.append(("ended", number, code, cpu_s, memory_kb))
+
+    def _write(self, path: str, text: str) -> None:
+        """Add a line to a file that stays open, as many processes share it."""
+        file = self._files.pop(path, -1)
+        try:
+            if file < 0:
+                file = os.open(path, APPEND, 0o600)
+            self._files[path] = file  # the one of the latest use is the last
+            if len(self._files) > FILES_MAX:
+                os.close(self._files.pop(next(iter(self._files))))
+            os.write(file, text.encode())
+        except OSError:
+            pass  # a full disk: then nobody will find it again
 
 
 def packed(words: list[tuple[Any, ...]]) -> bytes:
@@ -240,24 +255,6 @@ def opened(groups: str) -> list[int]:
             os.close(file)
         raise
     return files
-
-
-def _write(path: str, data: bytes) -> None:
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return  # a full disk: then nobody will find it again
-    try:
-        os.write(file, data)
-    except OSError:
-        pass
-    finally:
-        os.close(file)
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
 
 
 def _drain(pipe: int) -> None:

@@ -24,9 +24,9 @@ class Run(NamedTuple):
     """What a spawner is told of a process.
 
     `groups`: where it enters the control groups that the process begins in, and where it comes
-    back, files separated by colons; empty: there are none. `record` is the file that is written
-    once it runs, its text up to where number and start go, and from there on; `exit_file` is where
-    its exit code is written; both are empty where nobody is to find it again.
+    back, files separated by colons; empty: there are none. `record` is of what is written down for
+    others to find it again: the file, the process's name there, its text up to where number and
+    start go, and from there on; all of it empty where nobody is to.
     """
 
     command: list[str]
@@ -36,8 +36,7 @@ class Run(NamedTuple):
     owner: tuple[int, int] | None  # user and group of its folder and files
     mode: int  # of the folder
     groups: tuple[str, str] = ("", "")
-    record: tuple[str, str, str] = ("", "", "")
-    exit_file: str = ""
+    record: tuple[str, str, str, str] = ("", "", "", "")
 
 
 class Spawning:

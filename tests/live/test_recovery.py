@@ -1,12 +1,12 @@
 """A node manager that is killed and started again finds its processes: their tasks run once."""
 
-import json
 import os
 import stat
 from pathlib import Path
 
 import psutil
 
+from nm.process.records import Record, Records
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
 from weft.client.api import Client
 from weft.job import Job
@@ -37,8 +37,13 @@ def commands(out: Path) -> Job:
     })  # fmt: skip
 
 
-def records(cluster: Cluster) -> list[Path]:
-    return list((cluster.folder / "work").glob("*/.processes/*.json"))
+def files(cluster: Cluster) -> list[Path]:
+    """What a node manager writes of its processes, for the next one."""
+    return list((cluster.folder / "work").glob("*/.processes/*"))
+
+
+def records(cluster: Cluster) -> list[Record]:
+    return [one for path in files(cluster) for one in Records(path.parents[1]).read()]
 
 
 def test_tasks_go_on_when_their_node_manager_is_killed_and_run_once(
@@ -53,10 +58,11 @@ def test_tasks_go_on_when_their_node_manager_is_killed_and_run_once(
         app = client.submit(commands(out))
         log = out / "log"
         until(lambda: log.exists() and log.read_text().count("begin") == 3, "all tasks run")
-        written = until(lambda: len(records(cluster)) == 4 and records(cluster), "are written down")
+        found = until(lambda: len(records(cluster)) == 4 and records(cluster), "are written down")
+        written = files(cluster)
         assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o600}
         assert {stat.S_IMODE(path.parent.stat().st_mode) for path in written} == {0o700}
-        pids = [json.loads(path.read_text())["pid"] for path in written]
+        pids = [one.pid for one in found]
         first.kill()
         (out / "go0").touch()  # ends while nobody watches
         until(lambda: "end 0" in log.read_text(), "the first task ends")
@@ -71,7 +77,7 @@ def test_tasks_go_on_when_their_node_manager_is_killed_and_run_once(
         assert report.attempt_id & 0xFF == 1, "the master went on as well"
         lines = sorted(log.read_text().split("\n"))
         assert lines == sorted(["", *(f"{w} {t}" for w in ("begin", "end") for t in range(3))])
-        until(lambda: not records(cluster), "what was heard is forgotten")
+        until(lambda: not files(cluster), "what was heard is forgotten")
         logs = list((cluster.folder / "work").rglob("stdout"))
         assert sum("from" in path.read_text() for path in logs) == 3
     assert second.stop() == 0
@@ -88,11 +94,11 @@ def test_what_was_killed_meanwhile_is_told_and_runs_again(cluster: Cluster, tmp_
         log = out / "log"
         until(lambda: log.exists() and log.read_text().count("begin") == 3, "all tasks run")
         until(lambda: len(records(cluster)) == 4, "all are written down")
-        found = [json.loads(path.read_text()) for path in records(cluster)]
+        found = records(cluster)
         first.kill()
-        (victim,) = [one for one in found if not one["master"] and one["task"] == 1]
-        os.killpg(victim["pid"], 9)
-        until(lambda: not psutil.pid_exists(victim["pid"]), "it is gone")
+        (victim,) = [one for one in found if not one.master and one.task == 1]
+        os.killpg(victim.pid, 9)
+        until(lambda: not psutil.pid_exists(victim.pid), "it is gone")
         node(cluster, manager)
         for task in range(3):
             (out / f"go{task}").touch()
@@ -100,7 +106,7 @@ def test_what_was_killed_meanwhile_is_told_and_runs_again(cluster: Cluster, tmp_
         assert report.final_status == "SUCCEEDED", report.diagnostics
         ends = [e for e in cluster.events() if e["fact"] == "Closed" and e["stage"] >= 0]
         (failed,) = [e for e in ends if e["outcome"] != "SUCCEEDED"]
-        assert (failed["container"], failed["outcome"]) == (victim["container_id"], "FAILED")
+        assert (failed["container"], failed["outcome"]) == (victim.container_id, "FAILED")
         assert failed["message"] == "ended by SIGKILL", "the spawner waited for it meanwhile"
     assert log.read_text().count("begin") == 4
 

@@ -1,7 +1,6 @@
 """What a node manager writes down of its processes is enough for the next one, and not too much."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 
 from nm.core import NodeManager
 from nm.process.host import ProcessHost
-from nm.process.records import FOLDER, Records, name_of
+from nm.process.records import FOLDER, Record, Records, name_of
 from nm.settings import Mode, NodeSettings
 from testkit.builders import TWO_TYPES, sent
 from weft.effects import FoundProcess, ProcessEnded, ProcessesFound, Started, TimerFired
@@ -49,6 +48,18 @@ async def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < give_up
         await asyncio.sleep(0.01)
+
+
+def ended(root: Path) -> list[int]:
+    """The tasks of which it is written down how they ended."""
+    records = Records(root)
+    return [one.task for one in records.read() if records.code(name_of(one)) is not None]
+
+
+def written(root: Path) -> Path:
+    """The one file in which all is written down."""
+    (path,) = (root / FOLDER).iterdir()
+    return path
 
 
 def drive(root: Path, act: Act, *, close: bool = True) -> list[ProcessEnded]:
@@ -127,20 +138,20 @@ NODE = """
 import asyncio, os, signal, sys, time
 from pathlib import Path
 from nm.process.host import ProcessHost
-from nm.process.records import FOLDER, Records, name_of
-from tests.unit.test_nm_records import launch
+from nm.process.records import Records
+from tests.unit.test_nm_records import ended, launch
 
 async def main(root, stopped, commands):
     host = ProcessHost(root, print, records=Records(root))
     host.start(launch(9, "true"))
-    while not (root / FOLDER / f"{launch(9).container_id}_0_9_0.exit").exists():
+    while ended(root) != [9]:
         await asyncio.sleep(0.01)
     spawner = host._spawning.pid
     if stopped:
         os.kill(spawner, signal.SIGSTOP)
     for number, command in commands.items():
         host.start(launch(number, *command))
-    while not stopped and len(list((root / FOLDER).glob("*.json"))) <= len(commands):
+    while not stopped and len(list(Records(root).read())) <= len(commands):
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)
     print(spawner, flush=True)
@@ -165,7 +176,7 @@ def test_what_ended_is_known_although_its_node_manager_was_killed(tmp_path: Path
     node_that_dies(tmp_path, "running", commands)
 
     async def after(host: ProcessHost, ends: list[ProcessEnded]) -> None:
-        await until(lambda: len(list((tmp_path / FOLDER).glob("*.exit"))) == 3)
+        await until(lambda: len(ended(tmp_path)) == 3)
         found, gone = host.find()
         assert len(found) == 4
         assert sorted((end.task, end.outcome, end.exit_code) for end in gone) == [
@@ -219,7 +230,7 @@ def test_what_a_spawner_wrote_and_could_not_say_counts(tmp_path: Path) -> None:
         await until(lambda: len(list(records.read())) == 2)
         one, other = records.read()
         os.kill(host._spawning.pid, signal.SIGKILL)
-        records.exit_file(name_of(one)).write_text("0")
+        written(tmp_path).open("a").write(f"\nE {name_of(one)} 0 .")
         host._lost(sorted(host._by_number))
         assert [(end.task, end.outcome) for end in ends] == [
             (2, Outcome.SUCCEEDED), (3, Outcome.LOST),
@@ -257,15 +268,14 @@ def test_a_number_that_is_another_process_s_by_now_is_left_alone(tmp_path: Path)
     drive(tmp_path, before, close=False)
     records = Records(tmp_path)
     (record,) = records.read()
-    ended = records.exit_file(name_of(record))
     os.killpg(record.pid, 9)
-    asyncio.run(until(ended.exists))
-    ended.unlink()  # nobody knows how it ended
+    asyncio.run(until(lambda: ended(tmp_path)))
+    path = written(tmp_path)
     for changed in (
         replace(record, pid=os.getpid()),
         replace(record, pid=os.getpid(), host_boot="another"),
     ):
-        records.write(changed)
+        path.write_text(line_of(changed))  # nobody knows how it ended
 
         async def after(host: ProcessHost, ends: list[ProcessEnded]) -> None:
             _, (gone,) = host.find()
@@ -276,16 +286,83 @@ def test_a_number_that_is_another_process_s_by_now_is_left_alone(tmp_path: Path)
             await after(host, ends)
 
         drive(tmp_path, again, close=False)
-        ended.unlink()
 
 
-def test_torn_files_are_dropped(tmp_path: Path) -> None:
+ONE = Record("n1", 7, 0, 3, 0, 5, 6, "boot", 1000.25, 1, (1.0,))
+OTHER = replace(ONE, task=4)
+
+
+def line_of(record: Record) -> str:
+    before, after = record.around_start()
+    return f'\nS {before}"pid":{record.pid},"start":{record.start}{after}'
+
+
+def test_a_torn_line_tears_no_other(tmp_path: Path) -> None:
+    """A disk may be full in the middle of a line, and have room again for the next."""
     records = Records(tmp_path)
-    folder = tmp_path / FOLDER
-    (folder / "a.json").write_text('{"node": "n1", "cont')
-    (folder / "b.json").write_text(json.dumps({"node": "n1"}))
-    assert list(records.read()) == []
-    assert not list(folder.iterdir())
+    path = tmp_path / FOLDER / "a.log"
+    name, whole = name_of(ONE), line_of(ONE)
+    end = f"\nE {name} 137 ."
+    for cut in range(1, len(whole)):
+        path.write_text(whole[:cut] + line_of(OTHER))
+        assert list(records.read()) == [OTHER]
+    for cut in range(1, len(end)):
+        path.write_text(whole + end[:cut] + line_of(OTHER))
+        assert list(records.read()) == [ONE, OTHER]
+        assert records.code(name) is None
+    path.write_text(whole + end + line_of(OTHER))
+    assert records.code(name) == -9, "137 is a shell's word for signal 9"
+    for last in (f"\nF {name} .", f"\nT {name} 12 ."):
+        path.write_text(whole + last[:-1])
+        assert list(records.read()) == [ONE], "a torn word is none"
+    path.write_text('\nS {"node": "n1"}')
+    assert records.take() == []
+    assert not list((tmp_path / FOLDER).iterdir())
+
+
+def test_a_file_goes_once_all_of_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nm.process.records.FULL", 3)
+    monkeypatch.setattr("nm.process.records.KEPT_S", 0.0)
+
+    async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        goes_on = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"
+        for number in range(2, 9):
+            host.start(launch(number, "sh", "-c", goes_on if number == 3 else "true"))
+        await until(lambda: len(ends) == 6)
+        assert len(list((tmp_path / FOLDER).iterdir())) == 3
+        host.forget(heard=False)
+        assert [one.task for one in Records(tmp_path).read()] == [3], "what runs is remembered"
+        written(tmp_path)
+        host.start(launch(9, "true"))
+        await until(lambda: len(ends) == 7)
+        assert {one.task for one in Records(tmp_path).read()} == {3, 9}
+        (tmp_path / "go").touch()
+        await until(lambda: len(ends) == 8)
+        host.forget(heard=False)
+        assert not list((tmp_path / FOLDER).iterdir())
+
+    drive(tmp_path, act)
+
+
+def test_a_container_s_number_that_is_given_again_is_another_process(tmp_path: Path) -> None:
+    """A cluster that begins anew counts from the beginning; what was before has ended."""
+
+    async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        host.start(launch(2, "sh", "-c", "exit 7"))
+        await until(lambda: ends)
+        host.start(launch(2, "sleep", "60"))
+        await until(lambda: len(list(Records(tmp_path).read())) == 2)
+
+    drive(tmp_path, act, close=False)
+
+    async def after(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        found, gone = host.find()
+        assert len(found) == len(host) == 1, "the second one runs"
+        assert not gone, "the first one's end would be taken for its own"
+
+    drive(tmp_path, after)
 
 
 def test_the_next_host_knows_who_took_a_container_over(tmp_path: Path) -> None:
@@ -296,11 +373,10 @@ def test_the_next_host_knows_who_took_a_container_over(tmp_path: Path) -> None:
             host.start(launch(number, "sleep", "60"))
             if number == 2:  # before and after its process began
                 host.taken_over(launch(2).container_id, later)
-        folder = tmp_path / FOLDER
-        await until(lambda: sum(r.pid > 0 for r in Records(tmp_path).read()) == 3)
+        await until(lambda: len(list(Records(tmp_path).read())) == 3)
         host.taken_over(launch(3).container_id, later)
         await until(lambda: len(host.pids) == 4)
-        assert not list(folder.glob("*.exit"))
+        assert not ended(tmp_path)
 
     drive(tmp_path, before, close=False)
 
