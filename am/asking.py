@@ -6,7 +6,7 @@ impossible. A total may fall when less is wanted; the newest request then counts
 
 from collections.abc import Callable
 
-from am.lots import Lot, Row
+from am.task_groups import Row, TaskGroup
 from weft.errors import InvariantError
 from weft.ids import ContainerId, NodeId
 from weft.messages import Ask, AskType, ContainersAsked
@@ -16,7 +16,7 @@ BLACKLIST = 0  # the outbox key of the blacklist; asks are keyed by id, releases
 
 
 class AskBook:
-    """Every row of one attempt, by ask id and by (lot, kind)."""
+    """Every row of one attempt, by ask id and by (group, kind)."""
 
     __slots__ = ("_acks", "_dirty", "_lossless", "_next", "_outbox", "epoch", "rows")
 
@@ -42,13 +42,13 @@ class AskBook:
         the manager's to know)."""
         return not (self._dirty or self._outbox.owes)
 
-    def want(self, lot: Lot, kind: AskType, count: int) -> None:
+    def want(self, group: TaskGroup, kind: AskType, count: int) -> None:
         """Want `count` containers beyond those granted so far."""
-        row = lot.rows[kind]
+        row = group.rows[kind]
         if row is None:
             if count == 0:
                 return
-            row = lot.rows[kind] = Row(self._next, lot, kind)
+            row = group.rows[kind] = Row(self._next, group, kind)
             self.rows[row.ask_id] = row
             self._next += 1
         if row.wanted != count:
@@ -83,16 +83,16 @@ class AskBook:
             self._dirty[row.ask_id] = row
         return True
 
-    def touch(self, lot: Lot) -> None:
-        """Tell the lot's rows again: their estimate changed."""
-        for row in lot.rows:
+    def touch(self, group: TaskGroup) -> None:
+        """Tell the group's rows again: their estimate changed."""
+        for row in group.rows:
             if row is not None and row.wanted:
                 self._dirty[row.ask_id] = row
 
-    def retire(self, lot: Lot) -> None:
-        """Want nothing more for a lot that another plan replaced."""
+    def retire(self, group: TaskGroup) -> None:
+        """Want nothing more for a group that another plan replaced."""
         for kind in AskType:
-            self.want(lot, kind, 0)
+            self.want(group, kind, 0)
 
     def release(self, container: ContainerId) -> None:
         """Give a container back."""
@@ -117,7 +117,7 @@ class AskBook:
         self._acks.clear()
         for old in rows.values():
             self._outbox.drop(old.ask_id)
-            row = old.lot.rows[old.kind] = Row(self._next, old.lot, old.kind)
+            row = old.group.rows[old.kind] = Row(self._next, old.group, old.kind)
             row.wanted = old.wanted
             self._next += 1
             self.rows[row.ask_id] = row
@@ -137,11 +137,11 @@ class AskBook:
         put = self._outbox.put
         self._whole_gangs()
         for row in self._dirty.values():
-            lot = row.lot
+            group = row.group
             row.told = row.granted + row.wanted
             ask = Ask(
-                row.ask_id, row.told, lot.grant, duration_of(lot.stage), lot.pri_score,
-                row.kind, lot.stage, lot.nodes, lot.racks, lot.label, lot.gang,
+                row.ask_id, row.told, group.grant, duration_of(group.stage), group.pri_score,
+                row.kind, group.stage, group.nodes, group.racks, group.label, group.gang,
             )  # fmt: skip
             put(row.ask_id, ask)
         self._dirty.clear()
@@ -164,15 +164,15 @@ class AskBook:
 
     def _whole_gangs(self) -> None:
         """Mark all asks of a changed gang, so that the manager hears of it in one message."""
-        stages = {row.lot.stage for row in self._dirty.values() if row.lot.gang}
+        stages = {row.group.stage for row in self._dirty.values() if row.group.gang}
         if not stages:
             return
         for ask_id, row in self.rows.items():
-            if row.lot.gang and row.lot.stage in stages and (row.told or row.wanted):
+            if row.group.gang and row.group.stage in stages and (row.told or row.wanted):
                 self._dirty[ask_id] = row
 
     def check(self) -> None:
-        """Raise InvariantError unless rows and lots agree."""
+        """Raise InvariantError unless rows and groups agree."""
         for ask_id, row in self.rows.items():
             if row.ask_id != ask_id or row.wanted < 0 or row.granted < 0:
                 raise InvariantError(f"ask {ask_id} is broken")

@@ -1,18 +1,18 @@
 """What tasks in reusable containers are believed to need (COBRA section VI-B).
 
-The first tasks of a lot are over-estimated, so that they do not slow each other down; then the most
+The first tasks of a group are over-estimated, to not slow each other down; then the most
 that any of its tasks was measured to use counts.
 """
 
-from am.lots import Lot
 from am.sizes import Machines, held_by_some
+from am.task_groups import TaskGroup
 from weft.resources import Vector
 
 MEASURED_MIN = 3  # "the first few executions" (COBRA section VI-B)
 
 
 class Demands:
-    """Beliefs by lot. `over_estimate`: times what is declared; 0: as declared, never measured.
+    """Beliefs by group. `over_estimate`: times what is declared; 0: as declared, never measured.
 
     `most` is a container's capacity: no over-estimate goes beyond it, nor does what was measured
     where no machine could hold it.
@@ -27,33 +27,33 @@ class Demands:
         self._believed: dict[int, Vector] = {}
         self._seen: dict[int, tuple[int, Vector]] = {}  # tasks measured, the most of each resource
 
-    def of(self, lot: Lot) -> Vector:
-        """Return what one task of a lot is believed to need, absolute."""
+    def of(self, group: TaskGroup) -> Vector:
+        """Return what one task of a group is believed to need, absolute."""
         if self._over <= 0:
-            return lot.demand
-        found = self._believed.get(lot.number)
+            return group.demand
+        found = self._believed.get(group.number)
         if found is None:
-            pairs = zip(lot.demand, self._most, strict=True)
+            pairs = zip(group.demand, self._most, strict=True)
             found = tuple(max(d, min(d * self._over, most)) for d, most in pairs)
-            self._believed[lot.number] = found
+            self._believed[group.number] = found
         return found
 
-    def measured(self, lot: Lot, use: Vector) -> None:
+    def measured(self, group: TaskGroup, use: Vector) -> None:
         """Learn from a task's measured use; a negative amount was not measured."""
-        if self._over <= 0 or len(use) != len(lot.demand):
+        if self._over <= 0 or len(use) != len(group.demand):
             return
-        count, most = self._seen.get(lot.number, (0, (-1.0,) * len(use)))
+        count, most = self._seen.get(group.number, (0, (-1.0,) * len(use)))
         most = tuple(map(max, most, use))
-        self._seen[lot.number] = count + 1, most
+        self._seen[group.number] = count + 1, most
         if count + 1 >= MEASURED_MIN:
-            pairs = zip(most, lot.demand, strict=True)
+            pairs = zip(most, group.demand, strict=True)
             found = tuple(m if m >= 0 else d for m, d in pairs)
             if not held_by_some(found, self._machines):  # a container for it would never come
-                rows = zip(found, lot.demand, self._most, strict=True)
+                rows = zip(found, group.demand, self._most, strict=True)
                 found = tuple(max(d, min(m, limit)) for m, d, limit in rows)
-            self._believed[lot.number] = found
+            self._believed[group.number] = found
 
-    def too_little(self, lot: Lot) -> None:
-        """Return to the over-estimate for a lot of which a task ran out of memory."""
-        self._believed.pop(lot.number, None)
-        self._seen.pop(lot.number, None)
+    def too_little(self, group: TaskGroup) -> None:
+        """Return to the over-estimate for a group of which a task ran out of memory."""
+        self._believed.pop(group.number, None)
+        self._seen.pop(group.number, None)

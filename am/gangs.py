@@ -1,14 +1,14 @@
 """Gang stages: all of a stage's tasks start together, so they are asked for together.
 
-A stage may be several lots (`am.lots`): tasks of other demands, preferences or places in the plan.
+A stage may be several groups (`am.task_groups`): of other demands, preferences, places in the plan.
 To the Resource Manager the asks of one stage that say `gang` are one unit, told in one message.
 """
 
 from collections.abc import Collection, Sequence
 
 from am.asking import AskBook
-from am.lots import Lot
 from am.progress import WAITING, Progress
+from am.task_groups import TaskGroup
 from weft.ids import ContainerId, NodeId
 from weft.job import Job
 from weft.messages import AskType, Container
@@ -24,31 +24,31 @@ class Gangs:
         self._progress = progress
         self._book = book
 
-    def awaits_parents(self, lot: Lot) -> bool:
-        """Return whether the lot is part of a gang of which some task cannot start yet."""
-        return lot.gang and WAITING in self._progress.stages[lot.stage].state
+    def awaits_parents(self, group: TaskGroup) -> bool:
+        """Return whether the group is part of a gang of which some task cannot start yet."""
+        return group.gang and WAITING in self._progress.stages[group.stage].state
 
     def hold_back(self) -> None:
         """Show askers a gang whole, or not at all while some of it cannot start."""
         changed = self._progress.changed
         for position in self.stages:
             stage = self._progress.stages[position]
-            if not any(lot.number in changed for lot in stage.lots):
+            if not any(group.number in changed for group in stage.groups):
                 continue
             if WAITING not in stage.state:
-                changed.update((lot.number, lot) for lot in stage.lots)
+                changed.update((group.number, group) for group in stage.groups)
                 continue
-            for lot in stage.lots:
-                changed.pop(lot.number, None)
-                self._book.retire(lot)
+            for group in stage.groups:
+                changed.pop(group.number, None)
+                self._book.retire(group)
 
     def ask(self) -> None:
         """Ask for what is ready of the gangs that changed, in place of an asker."""
         self.hold_back()
         changed = self._progress.changed
-        for lot in [lot for lot in changed.values() if lot.gang]:
-            del changed[lot.number]
-            self._book.want(lot, AskType.DEFAULT, len(lot.ready))
+        for group in [group for group in changed.values() if group.gang]:
+            del changed[group.number]
+            self._book.want(group, AskType.DEFAULT, len(group.ready))
 
     @property
     def waiting(self) -> bool:
@@ -57,8 +57,8 @@ class Gangs:
         return any(
             row is not None and row.wanted > 0
             for position in self.stages
-            for lot in stages[position].lots
-            for row in lot.rows
+            for group in stages[position].groups
+            for row in group.rows
         )
 
     def spoilt(
@@ -72,6 +72,6 @@ class Gangs:
         for container in containers:
             row = self._book.rows.get(container.ask_id)
             useless = container.node_id in avoided or container.container_id in ended
-            if useless and row is not None and row.lot.gang:
-                found.add(row.lot.stage)
+            if useless and row is not None and row.group.gang:
+                found.add(row.group.stage)
         return found

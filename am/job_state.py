@@ -10,10 +10,10 @@ from am.estimates import Estimates
 from am.failures import NodeEnds, NodeFailures, Refusals, blame, diagnose
 from am.gangs import Gangs
 from am.launching import Held, Launcher
-from am.lots import build_lots
 from am.progress import Progress, StageProgress
 from am.settings import MasterSettings
 from am.sizes import Wanted, size_containers, totals
+from am.task_groups import build_groups
 from weft.facts import Fact, Remark
 from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt, attempt_of_container
 from weft.messages import (
@@ -62,7 +62,7 @@ class JobState:
         self.racks: dict[NodeId, str] = dict(accepted.racks)  # where known; none: there is one
         self.notes: list[Fact] = []
         self.verdict: tuple[bool, str] | None = None
-        self.planned = False  # there are lots, of a plan or breadth first: tasks may be asked for
+        self.planned = False  # there are groups, of a plan or breadth first: tasks may be asked for
         self.review = False
         self.seen: set[ContainerId] = set()
         self.ended_first: set[ContainerId] = set()
@@ -74,15 +74,15 @@ class JobState:
 
         `container` and `sees`: see `am.sizes.size_containers`.
         """
-        for lot in self.progress.lots:
-            lot.ready = []
-            self.book.retire(lot)
+        for group in self.progress.groups:
+            group.ready = []
+            self.book.retire(group)
         job, accepted = self.job, self.accepted
-        base_s, limits = self.estimates.base_s, self.settings.lots
-        lots = build_lots(job, accepted.types, self.capacity, plan, base_s, limits)
-        every = [lot for stage in lots for lot in stage]
+        base_s, limits = self.estimates.base_s, self.settings.groups
+        groups = build_groups(job, accepted.types, self.capacity, plan, base_s, limits)
+        every = [group for stage in groups for group in stage]
         size_containers(every, container, sees, job, accepted.types, accepted.machines)
-        self.progress.adopt(lots)
+        self.progress.adopt(groups)
         self.planned = True
         self.review = True
         self.judge()
@@ -147,13 +147,13 @@ class JobState:
 
     def measured(self, held: Held, run_s: float) -> None:
         """Learn from how long a task lasted, s."""
-        stage, lot = held.stage, held.lot
-        factor = self.estimates.factor[lot.stage]
-        if self.estimates.observe(lot.stage, lot.declared_of(held.task), run_s):
-            for other in stage.lots:
+        stage, group = held.stage, held.group
+        factor = self.estimates.factor[group.stage]
+        if self.estimates.observe(group.stage, group.declared_of(held.task), run_s):
+            for other in stage.groups:
                 self.book.touch(other)
             self.review = self.review or self.follows_share
-        self.progress.rescale(stage, self.estimates.factor[lot.stage] - factor)
+        self.progress.rescale(stage, self.estimates.factor[group.stage] - factor)
 
     def failed(self, held: Held, end: ContainerEnd) -> None:
         """Count a task's own failure; it is tried again, elsewhere if need be, up to a limit."""

@@ -5,8 +5,8 @@ The truth (`actual_*`) is copied into launches here and nowhere else: node manag
 
 from collections.abc import Hashable, Sequence
 
-from am.lots import Lot
 from am.progress import StageProgress
+from am.task_groups import TaskGroup
 from weft.effects import Effect, Send
 from weft.ids import AttemptId, ContainerId, NodeId
 from weft.job import Job, Stage
@@ -31,9 +31,9 @@ class Held:
         "attempt",
         "boot",
         "container_id",
+        "group",
         "key",
         "launched_s",
-        "lot",
         "node",
         "sent_s",
         "size",
@@ -46,7 +46,7 @@ class Held:
         self,
         container_id: ContainerId,
         node: NodeId,
-        lot: Lot,
+        group: TaskGroup,
         stage: StageProgress,
         task: int,
         attempt: int,
@@ -61,7 +61,7 @@ class Held:
         if size:
             self.key = (container_id, stage.position, task, attempt)
         self.node = node
-        self.lot = lot
+        self.group = group
         self.stage = stage
         self.task = task
         self.attempt = attempt
@@ -88,7 +88,7 @@ class Truth:
         self,
         container_id: ContainerId,
         node: NodeId,
-        lot: Lot,
+        group: TaskGroup,
         task: int,
         attempt: int,
         reusable: Vector = (),
@@ -99,11 +99,11 @@ class Truth:
         `reusable`: what the container holds, when it outlives the task. `tasks`: of a run, which
         only plain ones make.
         """
-        remote = bool(lot.nodes) and node not in lot.nodes
-        granted = reusable or lot.grant
+        remote = bool(group.nodes) and node not in group.nodes
+        granted = reusable or group.grant
         if self.plain:
             return TaskLaunch(
-                container_id, lot.stage, task, attempt, self.duration_s, self.demand,
+                container_id, group.stage, task, attempt, self.duration_s, self.demand,
                 (), (), bool(reusable), remote, granted, tasks,
             )  # fmt: skip
         stage = self._stage
@@ -115,7 +115,7 @@ class Truth:
                 *self.preamble, ("WEFT_TASK", str(task)), ("WEFT_ATTEMPT", str(attempt)),
             )  # fmt: skip
         return TaskLaunch(
-            container_id, lot.stage, task, attempt, stage.actual_duration_of(task), demand,
+            container_id, group.stage, task, attempt, stage.actual_duration_of(task), demand,
             command, environment, bool(reusable), remote, granted,
         )  # fmt: skip
 
@@ -134,7 +134,7 @@ class Order:
         first = self.held
         return (
             held.container_id == first.container_id + len(self.tasks)
-            and held.lot is first.lot
+            and held.group is first.group
             and held.attempt == first.attempt
             and not held.size
         )
@@ -179,7 +179,7 @@ class Launcher:
         self.held.update(started)
         if not self.lossless:
             self.unanswered.update(started)
-        if self.truths[first.lot.stage].plain and all(h.attempt == first.attempt for h in run):
+        if self.truths[first.group.stage].plain and all(h.attempt == first.attempt for h in run):
             order = Order(first)
             order.tasks = [held.task for held in run]
             self._batches.setdefault((first.node, first.boot), []).append(order)
@@ -192,15 +192,15 @@ class Launcher:
         batch = self._batches.get(to)
         if batch is None:
             self._batches[to] = [Order(held)]
-        elif self.truths[held.lot.stage].plain and batch[-1].takes(held):
+        elif self.truths[held.group.stage].plain and batch[-1].takes(held):
             batch[-1].tasks.append(held.task)
         else:
             batch.append(Order(held))
 
     def _launch(self, order: Order) -> TaskLaunch:
         held = order.held
-        return self.truths[held.lot.stage].launch(
-            held.container_id, held.node, held.lot, held.task, held.attempt, held.size,
+        return self.truths[held.group.stage].launch(
+            held.container_id, held.node, held.group, held.task, held.attempt, held.size,
             tuple(order.tasks) if len(order.tasks) > 1 else (),
         )  # fmt: skip
 

@@ -53,7 +53,7 @@ class Pooled:
 
     def put(self, held: Held, need: Vector) -> None:
         """Count what a task is expected to need as used."""
-        key = held.lot.stage, held.task
+        key = held.group.stage, held.task
         self.tasks[key], self.needs[key] = held, need
         self.free = [f - n for f, n in zip(self.free, need, strict=True)]
 

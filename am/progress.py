@@ -1,12 +1,12 @@
 """A job's progress, kept by stage: what may start, what runs, what is done.
 
-Every step of one task costs O(1) (O(log n) in the heap of its lot), whatever the stage's size.
+Every step of one task costs O(1) (O(log n) in the heap of its group), whatever the stage's size.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
-from am.lots import Lot
+from am.task_groups import TaskGroup
 from weft.errors import InvariantError
 from weft.job import Edge, EdgeKind, Job, TaskPairs, one_to_one_children
 from weft.messages import FinishedTask
@@ -23,7 +23,7 @@ class StageProgress:
 
     * `finished` and `running` are the numbers of DONE and RUNNING tasks; a task with copies counts
       once, however many run;
-    * a READY task's rank is in the `ready` heap of its lot, exactly once; a RUNNING one's only
+    * a READY task's rank is in the `ready` heap of its group, exactly once; a RUNNING one's only
       while a copy of it is wanted (`copies`);
     * `work` is the declared duration x L1(demand / C) of WAITING and READY tasks together, summed
       in the order of events, so it may be off by rounding (`Progress.remaining_work` cuts at 0).
@@ -36,8 +36,8 @@ class StageProgress:
         "copies",
         "failures",
         "finished",
-        "lot_of",
-        "lots",
+        "group_of",
+        "groups",
         "missing",
         "pair_children",
         "position",
@@ -68,8 +68,10 @@ class StageProgress:
         self.failures: dict[int, int] = {}  # failures that count towards max_task_attempts
         self.copies: dict[int, int] = {}  # live copies, for tasks that were speculated on
         self.work = 0.0  # unstarted tasks: declared duration x L1 norm
-        self.lots: Sequence[Lot] = ()
-        self.lot_of: list[Lot] | None = None  # None: one lot whose ranks are the task numbers
+        self.groups: Sequence[TaskGroup] = ()
+        self.group_of: list[TaskGroup] | None = (
+            None  # None: one group whose ranks are the task numbers
+        )
         self.rank_of: list[int] | None = None
 
     @property
@@ -77,39 +79,39 @@ class StageProgress:
         """Whether every task is done."""
         return self.finished == self.tasks
 
-    def place_of(self, task: int) -> tuple[Lot, int]:
-        """Return the lot and rank of a task."""
-        if self.lot_of is None or self.rank_of is None:
-            return self.lots[0], task
-        return self.lot_of[task], self.rank_of[task]
+    def place_of(self, task: int) -> tuple[TaskGroup, int]:
+        """Return the group and rank of a task."""
+        if self.group_of is None or self.rank_of is None:
+            return self.groups[0], task
+        return self.group_of[task], self.rank_of[task]
 
-    def adopt(self, lots: Sequence[Lot]) -> None:
-        """Take the stage's lots; their heaps and sums follow from the states."""
-        self.lots = lots
-        if len(lots) == 1 and lots[0].tasks == range(self.tasks):
-            self.lot_of = self.rank_of = None
+    def adopt(self, groups: Sequence[TaskGroup]) -> None:
+        """Take the stage's groups; their heaps and sums follow from the states."""
+        self.groups = groups
+        if len(groups) == 1 and groups[0].tasks == range(self.tasks):
+            self.group_of = self.rank_of = None
         else:
-            self.lot_of, self.rank_of = [lots[0]] * self.tasks, [0] * self.tasks
-            for lot in lots:
-                for rank, task in enumerate(lot.tasks):
-                    self.lot_of[task], self.rank_of[task] = lot, rank
+            self.group_of, self.rank_of = [groups[0]] * self.tasks, [0] * self.tasks
+            for group in groups:
+                for rank, task in enumerate(group.tasks):
+                    self.group_of[task], self.rank_of[task] = group, rank
         self.work = 0.0
-        for lot in lots:
-            left = [r for r, t in enumerate(lot.tasks) if self.state[t] <= READY]
-            lot.ready = [r for r in left if self.state[lot.tasks[r]] == READY]
-            lot.unstarted = len(left)
-            if isinstance(lot.declared_s, float):
-                lot.unstarted_s = lot.declared_s * len(left)
+        for group in groups:
+            left = [r for r, t in enumerate(group.tasks) if self.state[t] <= READY]
+            group.ready = [r for r in left if self.state[group.tasks[r]] == READY]
+            group.unstarted = len(left)
+            if isinstance(group.declared_s, float):
+                group.unstarted_s = group.declared_s * len(left)
             else:
-                lot.unstarted_s = sum(lot.declared_s[lot.tasks[r]] for r in left)
-            self.work += lot.unstarted_s * lot.norm
+                group.unstarted_s = sum(group.declared_s[group.tasks[r]] for r in left)
+            self.work += group.unstarted_s * group.norm
 
 
 class Progress:
-    """All stages of a job, and the lots whose number of ready tasks changed.
+    """All stages of a job, and the groups whose number of ready tasks changed.
 
     The sums over stages (`finished`, `running`, `work`) change in the same call as the stages' own.
-    `changed` is what the asker has not looked at yet: whoever changes how many tasks of a lot are
+    `changed` is what the asker has not looked at yet: whoever changes how many tasks of a group are
     ready puts it there, and only the asker's next look empties it, so no change is ever missed.
     `version` grows with every change of a task's state, for askers that keep what they computed.
     """
@@ -119,7 +121,7 @@ class Progress:
         "factor",
         "failed",
         "finished",
-        "lots",
+        "groups",
         "now",
         "running",
         "stages",
@@ -143,8 +145,8 @@ class Progress:
         self.version = 0  # grows with every change
         self.now = 0.0  # kept by those who need `ready_at`
         self.work = 0.0  # srpt, see `remaining_work`
-        self.lots: list[Lot] = []
-        self.changed: dict[int, Lot] = {}
+        self.groups: list[TaskGroup] = []
+        self.changed: dict[int, TaskGroup] = {}
         for child, stage in enumerate(self.stages):
             for parent, edge in job.edges_of(child):
                 if edge.kind in (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS):
@@ -180,12 +182,12 @@ class Progress:
         for stage in self.stages:
             stage.ready_at = [now] * stage.tasks
 
-    def adopt(self, lots: Sequence[Sequence[Lot]]) -> None:
-        """Take (new) lots for every stage; all of them count as changed."""
-        self.lots = [lot for stage in lots for lot in stage]
-        for stage, own in zip(self.stages, lots, strict=True):
+    def adopt(self, groups: Sequence[Sequence[TaskGroup]]) -> None:
+        """Take (new) groups for every stage; all of them count as changed."""
+        self.groups = [group for stage in groups for group in stage]
+        for stage, own in zip(self.stages, groups, strict=True):
             stage.adopt(own)
-        self.changed = {lot.number: lot for lot in self.lots if lot.ready}
+        self.changed = {group.number: group for group in self.groups if group.ready}
         self.version += 1
         self.work = sum(stage.work * self.factor[stage.position] for stage in self.stages)
 
@@ -204,33 +206,33 @@ class Progress:
         """Apply a change of the belief about a stage's durations, in parts of the declared ones."""
         self.work += change * stage.work
 
-    def mark(self, lot: Lot) -> None:
-        """Have the asker look at a lot again, or at those that replaced it."""
-        if lot.number < len(self.lots) and self.lots[lot.number] is lot:
-            self.changed[lot.number] = lot
+    def mark(self, group: TaskGroup) -> None:
+        """Have the asker look at a group again, or at those that replaced it."""
+        if group.number < len(self.groups) and self.groups[group.number] is group:
+            self.changed[group.number] = group
         else:
-            self.changed.update((new.number, new) for new in self.stages[lot.stage].lots)
+            self.changed.update((new.number, new) for new in self.stages[group.stage].groups)
 
-    def _shift(self, stage: StageProgress, lot: Lot, task: int, sign: int) -> None:
+    def _shift(self, stage: StageProgress, group: TaskGroup, task: int, sign: int) -> None:
         """Count a task as unstarted (1) or not (-1)."""
-        own = lot.declared_s
+        own = group.declared_s
         seconds = own if isinstance(own, float) else own[task]
-        lot.unstarted += sign
-        lot.unstarted_s += sign * seconds
-        work = sign * seconds * lot.norm
+        group.unstarted += sign
+        group.unstarted_s += sign * seconds
+        work = sign * seconds * group.norm
         stage.work += work
         self.work += work * self.factor[stage.position]
 
     # -- steps of one task -------------------------------------------------------------------------
 
-    def take(self, lot: Lot) -> int:
-        """Start the best ready task of a lot; return its rank, -1 when there is none."""
-        ready = lot.ready
+    def take(self, group: TaskGroup) -> int:
+        """Start the best ready task of a group; return its rank, -1 when there is none."""
+        ready = group.ready
         if not ready:
             return -1
         rank = heappop(ready)
-        task = lot.tasks[rank]
-        stage = self.stages[lot.stage]
+        task = group.tasks[rank]
+        stage = self.stages[group.stage]
         if stage.state[task] == RUNNING:  # a copy of a straggler
             stage.copies[task] += 1
             stage.tries[task] = stage.tries.get(task, 0) + 1
@@ -239,18 +241,18 @@ class Progress:
         stage.running += 1
         self.running += 1
         self.version += 1
-        self._shift(stage, lot, task, -1)
+        self._shift(stage, group, task, -1)
         return rank
 
-    def take_run(self, lot: Lot, count: int) -> list[int]:
-        """Start the best `count` ready tasks of a lot that has so many, none of them a copy."""
-        stage, ready = self.stages[lot.stage], lot.ready
-        own, state, norm = lot.declared_s, stage.state, lot.norm
+    def take_run(self, group: TaskGroup, count: int) -> list[int]:
+        """Start the best `count` ready tasks of a group that has so many, none of them a copy."""
+        stage, ready = self.stages[group.stage], group.ready
+        own, state, norm = group.declared_s, stage.state, group.norm
         factor = self.factor[stage.position]
-        unstarted_s, stage_work, all_work = lot.unstarted_s, stage.work, self.work
+        unstarted_s, stage_work, all_work = group.unstarted_s, stage.work, self.work
         tasks: list[int] = []
         for _ in range(count):
-            task = lot.tasks[heappop(ready)]
+            task = group.tasks[heappop(ready)]
             tasks.append(task)
             state[task] = RUNNING
             seconds = own if isinstance(own, float) else own[task]
@@ -258,8 +260,8 @@ class Progress:
             unstarted_s -= seconds
             stage_work += work
             all_work += work * factor
-        lot.unstarted -= count
-        lot.unstarted_s, stage.work, self.work = unstarted_s, stage_work, all_work
+        group.unstarted -= count
+        group.unstarted_s, stage.work, self.work = unstarted_s, stage_work, all_work
         stage.running += count
         self.running += count
         self.version += count
@@ -267,19 +269,19 @@ class Progress:
 
     def begin(self, stage: StageProgress, tasks: Collection[int]) -> None:
         """Begin tasks that are ready and run already, in containers of an earlier attempt."""
-        lots: dict[int, Lot] = {}
+        groups: dict[int, TaskGroup] = {}
         for task in tasks:
             stage.state[task] = RUNNING
-            lot, _ = stage.place_of(task)
-            lots[lot.number] = lot
-            self._shift(stage, lot, task, -1)
+            group, _ = stage.place_of(task)
+            groups[group.number] = group
+            self._shift(stage, group, task, -1)
         stage.running += len(tasks)
         self.running += len(tasks)
         self.version += 1
-        for lot in lots.values():
-            lot.ready = [rank for rank in lot.ready if stage.state[lot.tasks[rank]] == READY]
-            heapify(lot.ready)
-        self.changed.update(lots)
+        for group in groups.values():
+            group.ready = [rank for rank in group.ready if stage.state[group.tasks[rank]] == READY]
+            heapify(group.ready)
+        self.changed.update(groups)
 
     def give_back(self, stage: StageProgress, task: int) -> None:
         """Return a task to ready whose copy ended without success, unless another copy runs."""
@@ -295,28 +297,28 @@ class Progress:
         stage.running -= 1
         self.running -= 1
         self.version += 1
-        lot, rank = stage.place_of(task)
-        self._shift(stage, lot, task, 1)
+        group, rank = stage.place_of(task)
+        self._shift(stage, group, task, 1)
         if stage.ready_at is not None:
             stage.ready_at[task] = self.now
-        heappush(lot.ready, rank)
-        self.changed[lot.number] = lot
+        heappush(group.ready, rank)
+        self.changed[group.number] = group
 
     def _unspeculate(self, stage: StageProgress, task: int) -> None:
         """Forget a task's copies; one that still waits for a container is wanted no longer."""
         del stage.copies[task]
-        lot, rank = stage.place_of(task)
-        if rank in lot.ready:
-            lot.ready.remove(rank)
-            heapify(lot.ready)
-            self.changed[lot.number] = lot
+        group, rank = stage.place_of(task)
+        if rank in group.ready:
+            group.ready.remove(rank)
+            heapify(group.ready)
+            self.changed[group.number] = group
 
     def speculate(self, stage: StageProgress, task: int) -> None:
         """Want one more copy of a running task."""
-        lot, rank = stage.place_of(task)
+        group, rank = stage.place_of(task)
         stage.copies[task] = stage.copies.get(task, 1)
-        heappush(lot.ready, rank)
-        self.changed[lot.number] = lot
+        heappush(group.ready, rank)
+        self.changed[group.number] = group
 
     def finish(self, stage: StageProgress, task: int) -> bool:
         """Finish a running task; return False when it was done already."""
@@ -357,13 +359,13 @@ class Progress:
             return False
         was = stage.state[task]
         stage.state[task] = DONE
-        if stage.lots:
-            lot, rank = stage.place_of(task)
-            self._shift(stage, lot, task, -1)
+        if stage.groups:
+            group, rank = stage.place_of(task)
+            self._shift(stage, group, task, -1)
             if was == READY:
-                lot.ready.remove(rank)
-                heapify(lot.ready)
-                self.changed[lot.number] = lot
+                group.ready.remove(rank)
+                heapify(group.ready)
+                self.changed[group.number] = group
         self._count(stage, task)
         return True
 
@@ -404,11 +406,11 @@ class Progress:
         state = stage.state
         if stage.ready_at is not None:
             stage.ready_at = [self.now] * stage.tasks
-        for lot in stage.lots:
-            tasks = lot.tasks
-            lot.ready = [rank for rank in range(len(tasks)) if state[tasks[rank]] == READY]
-            if lot.ready:
-                self.changed[lot.number] = lot
+        for group in stage.groups:
+            tasks = group.tasks
+            group.ready = [rank for rank in range(len(tasks)) if state[tasks[rank]] == READY]
+            if group.ready:
+                self.changed[group.number] = group
 
     def _advance(self, child: StageProgress, children: Sequence[int]) -> None:
         """Count down the parents of these tasks over an edge that is no barrier."""
@@ -421,10 +423,10 @@ class Progress:
                 child.state[task] = READY
                 if child.ready_at is not None:
                     child.ready_at[task] = self.now
-                if child.lots:
-                    lot, rank = child.place_of(task)
-                    heappush(lot.ready, rank)
-                    self.changed[lot.number] = lot
+                if child.groups:
+                    group, rank = child.place_of(task)
+                    heappush(group.ready, rank)
+                    self.changed[group.number] = group
 
     # -- the books ---------------------------------------------------------------------------------
 
@@ -449,15 +451,15 @@ def _check_stage(stage: StageProgress) -> None:
         raise InvariantError(f"{where}: {stage.finished} finished, states say otherwise")
     if stage.state.count(RUNNING) != stage.running:
         raise InvariantError(f"{where}: {stage.running} running, states say otherwise")
-    work = sum(lot.unstarted_s * lot.norm for lot in stage.lots)
+    work = sum(group.unstarted_s * group.norm for group in stage.groups)
     if abs(work - stage.work) > 1e-6 * (1.0 + work):
-        raise InvariantError(f"{where}: remaining work {stage.work}, lots say {work}")
-    for lot in stage.lots:
-        states = [stage.state[task] for task in lot.tasks]
-        if lot.unstarted != sum(s <= READY for s in states):
-            raise InvariantError(f"{where}: unstarted tasks of lot {lot.number} miscounted")
-        ready = [rank for rank in lot.ready if states[rank] == READY]
-        if len(set(lot.ready)) != len(lot.ready):
-            raise InvariantError(f"{where}: a task is ready twice in lot {lot.number}")
+        raise InvariantError(f"{where}: remaining work {stage.work}, groups say {work}")
+    for group in stage.groups:
+        states = [stage.state[task] for task in group.tasks]
+        if group.unstarted != sum(s <= READY for s in states):
+            raise InvariantError(f"{where}: unstarted tasks of group {group.number} miscounted")
+        ready = [rank for rank in group.ready if states[rank] == READY]
+        if len(set(group.ready)) != len(group.ready):
+            raise InvariantError(f"{where}: a task is ready twice in group {group.number}")
         if sorted(ready) != [rank for rank, s in enumerate(states) if s == READY]:
-            raise InvariantError(f"{where}: ready tasks of lot {lot.number} are lost")
+            raise InvariantError(f"{where}: ready tasks of group {group.number} are lost")

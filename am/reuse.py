@@ -12,12 +12,12 @@ from am.ask.view import HoldView, WaitingTasks
 from am.demands import Demands
 from am.job_state import JobState
 from am.launching import Held
-from am.lots import Lot
 from am.pool import Pooled, check_pool
 from am.progress import READY
 from am.single import SingleTasks
 from am.sizes import at_least, held_by_some, pool_max, pool_size
 from am.takeover import Kept, PoolTakeover
+from am.task_groups import TaskGroup
 from weft.errors import InvariantError
 from weft.ids import ContainerId, NodeId
 from weft.job import NO_PREFERENCE
@@ -60,8 +60,10 @@ class HoldingWork:
         self.demands = Demands(asker.over_estimate, self.base, accepted.machines)
         self.pool: dict[ContainerId, Pooled] = {}
         self._leaving: dict[ContainerId, NodeId] = {}  # given back, their ends not heard yet
-        self._sizes: dict[tuple[Vector, str], Lot] = {}  # what is asked for, by size and label
-        self._waiting: dict[int, Lot] = {}
+        self._sizes: dict[
+            tuple[Vector, str], TaskGroup
+        ] = {}  # what is asked for, by size and label
+        self._waiting: dict[int, TaskGroup] = {}
         self._due = True  # the asker must look again
         self.takeover = PoolTakeover(
             accepted.held, settings.takeover_wait_s, self.progress, self.book, self.launcher,
@@ -104,9 +106,9 @@ class HoldingWork:
         if not (self._due or progress.changed):
             return None
         self.gangs.ask()
-        for number, lot in progress.changed.items():
-            if lot.ready:
-                self._waiting[number] = lot
+        for number, group in progress.changed.items():
+            if group.ready:
+                self._waiting[number] = group
             else:
                 self._waiting.pop(number, None)
         progress.changed = {}
@@ -114,7 +116,7 @@ class HoldingWork:
         view = self._hold_view()
         wish = self.holder.hold(view, now, self.rng)
         for container_id, number in wish.start:
-            self._start(self.pool[container_id], progress.lots[number], now)
+            self._start(self.pool[container_id], progress.groups[number], now)
         target, give_back = wish.target, wish.give_back
         if self.gangs.stages and not self._waiting and self.gangs.waiting:
             # what stands idle may be just the room that the gang waits for
@@ -128,50 +130,50 @@ class HoldingWork:
     def _hold_view(self) -> HoldView:
         size, machines = self.base, self.machines
         waiting = []
-        for lot in self._waiting.values():
-            stage = self.progress.stages[lot.stage]
-            since = stage.ready_at[lot.tasks[lot.ready[0]]] if stage.ready_at else 0.0
-            known = self.estimates.known(lot.stage)
-            duration = self.estimates.duration_s(lot.stage) if known else None
-            demand = self.demands.of(lot)
-            waiting.append(WaitingTasks(lot, since, duration, demand))
+        for group in self._waiting.values():
+            stage = self.progress.stages[group.stage]
+            since = stage.ready_at[group.tasks[group.ready[0]]] if stage.ready_at else 0.0
+            known = self.estimates.known(group.stage)
+            duration = self.estimates.duration_s(group.stage) if known else None
+            demand = self.demands.of(group)
+            waiting.append(WaitingTasks(group, since, duration, demand))
             larger = at_least(size, demand)
             if larger == size or not waiting[1:] or held_by_some(larger, machines):
                 size = larger  # else no machine serves both: this one's turn comes
-        pending = sum(lot.rows[0].wanted for lot in self._sizes.values() if lot.rows[0])
+        pending = sum(group.rows[0].wanted for group in self._sizes.values() if group.rows[0])
         most = pool_max(size, machines)
         pool = [pooled for pooled in self.pool.values() if not pooled.notice]
         return HoldView(waiting, pool, size, most, pending, self.state.racks)
 
     def _want(self, size: Vector, target: int) -> None:
         """Ask for what is missing, of the size that serves all that waits."""
-        label = next((lot.label for lot in self._waiting.values() if lot.label), "")
+        label = next((group.label for group in self._waiting.values() if group.label), "")
         missing = max(0, target - sum(not pooled.notice for pooled in self.pool.values()))
         if missing and (size, label) not in self._sizes:
             first = next(iter(self._waiting.values()), None)
             stage = first.stage if first is not None else 0
-            wanted = Lot(stage, (), size, NO_PREFERENCE, 1.0)
+            wanted = TaskGroup(stage, (), size, NO_PREFERENCE, 1.0)
             wanted.label = label
             self._sizes[size, label] = wanted
-        for key, lot in self._sizes.items():
-            self.book.want(lot, AskType.DEFAULT, missing if key == (size, label) else 0)
+        for key, group in self._sizes.items():
+            self.book.want(group, AskType.DEFAULT, missing if key == (size, label) else 0)
 
-    def _start(self, pooled: Pooled, lot: Lot, now: float) -> None:
-        rank = self.progress.take(lot)
+    def _start(self, pooled: Pooled, group: TaskGroup, now: float) -> None:
+        rank = self.progress.take(group)
         if rank < 0:
-            raise InvariantError(f"the asker starts a task that lot {lot.number} has not")
-        if not lot.ready:
-            self._waiting.pop(lot.number, None)
-        task = lot.tasks[rank]
-        stage = self.progress.stages[lot.stage]
+            raise InvariantError(f"the asker starts a task that group {group.number} has not")
+        if not group.ready:
+            self._waiting.pop(group.number, None)
+        task = group.tasks[rank]
+        stage = self.progress.stages[group.stage]
         attempt = stage.tries.get(task, 0)
         if attempt < pooled.first_try:
             attempt = stage.tries[task] = pooled.first_try
         held = Held(
-            pooled.container_id, pooled.node, lot, stage, task, attempt, now, pooled.boot,
+            pooled.container_id, pooled.node, group, stage, task, attempt, now, pooled.boot,
             pooled.size,
         )  # fmt: skip
-        pooled.put(held, self.demands.of(lot))
+        pooled.put(held, self.demands.of(group))
         self.launcher.start(held)
 
     def _go_on(self, kept: Kept, now: float) -> None:
@@ -183,13 +185,13 @@ class HoldingWork:
         pooled.confirmed, pooled.first_try = True, kept.first_try
         for position, task, attempt in kept.tasks:
             stage = self.progress.stages[position]
-            lot, _ = stage.place_of(task)
+            group, _ = stage.place_of(task)
             if stage.state[task] == READY:
                 self.progress.begin(stage, [task])
-            held = Held(container_id, node, lot, stage, task, attempt, now, boot, kept.size)
+            held = Held(container_id, node, group, stage, task, attempt, now, boot, kept.size)
             self.launcher.held[held.key] = held
             # the earlier attempt may have known better what it needs
-            pooled.put(held, tuple(map(min, self.demands.of(lot), pooled.free)))
+            pooled.put(held, tuple(map(min, self.demands.of(group), pooled.free)))
         self._due = True
 
     def _give_back(self, pooled: Pooled) -> None:
@@ -228,13 +230,16 @@ class HoldingWork:
         """Return the next request; remaining work and path are of the available stages only."""
         progress, factor = self.progress, self.estimates.factor
         path_s = max(
-            (self.estimates.duration_s(lot.stage) for lot in self._waiting.values()),
+            (self.estimates.duration_s(group.stage) for group in self._waiting.values()),
             default=0.0,
         )
         seconds = sum(
-            len(lot.ready) * lot.declared_of(lot.tasks[lot.ready[0]]) * factor[lot.stage] * lot.norm
-            for lot in self._waiting.values()
-            if lot.ready
+            len(group.ready)
+            * group.declared_of(group.tasks[group.ready[0]])
+            * factor[group.stage]
+            * group.norm
+            for group in self._waiting.values()
+            if group.ready
         )
         done = progress.finished / max(progress.tasks, 1)
         return self.book.message(
@@ -303,11 +308,13 @@ class HoldingWork:
             if row is None or self.state.verdict is not None or node in self.state.nodes.avoided:
                 self.book.release(container_id)
                 continue
-            self.pool[container_id] = Pooled(container_id, node, row.lot.grant, now, container.boot)
+            self.pool[container_id] = Pooled(
+                container_id, node, row.group.grant, now, container.boot
+            )
 
     def _is_gangs(self, ask_id: int) -> bool:
         row = self.book.rows.get(ask_id)
-        return row is not None and row.lot.gang
+        return row is not None and row.group.gang
 
     def _granted_late(self, container_id: ContainerId, ask_id: int) -> None:
         if self._is_gangs(ask_id):
@@ -406,9 +413,9 @@ class HoldingWork:
         pooled.confirmed = True
         pooled.drop(end.stage, end.task)
         if end.outcome is Outcome.SUCCEEDED:
-            self.demands.measured(held.lot, end.use)
+            self.demands.measured(held.group, end.use)
         elif end.outcome is Outcome.OUT_OF_MEMORY:
-            self.demands.too_little(held.lot)
+            self.demands.too_little(held.group)
         if end.outcome is not Outcome.SUCCEEDED:
             pooled.before.add((end.stage, end.task))
         if not pooled.tasks:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from am.estimates import EstimateSettings, History
-from am.lots import LotLimits
+from am.task_groups import GroupLimits
 from weft.plain import Options
 
 
@@ -27,7 +27,7 @@ class MasterSettings:
     plan_wait_s: float = 120.0
     address: str = ""
     resend_s: float = 3.0
-    lots: LotLimits = field(default_factory=LotLimits)
+    groups: GroupLimits = field(default_factory=GroupLimits)
     estimates: EstimateSettings = field(default_factory=EstimateSettings)
     history: History = field(default_factory=dict)
     node_failures_max: int = 3

@@ -9,9 +9,9 @@ from typing import Final
 
 from am.job_state import JobState
 from am.launching import Held
-from am.lots import Lot
 from am.progress import RUNNING
 from am.takeover import Found, Takeover
+from am.task_groups import TaskGroup
 from weft.ids import ContainerId
 from weft.messages import (
     Container,
@@ -69,24 +69,24 @@ class SingleTasks:
                 if row is None or state.verdict is not None:
                     book.release(container_id)
                     continue
-                lot = row.lot
-                if node in avoided or lot.stage in spoilt:
+                group = row.group
+                if node in avoided or group.stage in spoilt:
                     book.release(container_id)
-                    progress.mark(lot)
+                    progress.mark(group)
                     continue
-                if not lot.ready:
-                    lot = self._other_lot(lot)
-                rank = progress.take(lot)
+                if not group.ready:
+                    group = self._other_group(group)
+                rank = progress.take(group)
                 if rank < 0:
                     book.release(container_id)
                     continue
                 if row.surplus:
-                    progress.mark(lot)  # used all the same: less is wanted under its other row
-                task = lot.tasks[rank]
-                stage = progress.stages[lot.stage]
+                    progress.mark(group)  # used all the same: less is wanted under its other row
+                task = group.tasks[rank]
+                stage = progress.stages[group.stage]
                 tries = stage.tries.get(task, 0) if stage.tries else 0
                 launcher.start(
-                    Held(container_id, node, lot, stage, task, tries, now, container.boot)
+                    Held(container_id, node, group, stage, task, tries, now, container.boot)
                 )
         if state.follows_share:
             state.review = True
@@ -99,10 +99,10 @@ class SingleTasks:
         row = self.book.rows.get(run.ask_id)
         if row is None or state.verdict is not None or node in state.nodes.avoided:
             return False
-        lot, progress = row.lot, self.progress
-        stage = progress.stages[lot.stage]
+        group, progress = row.group, self.progress
+        stage = progress.stages[group.stage]
         numbers = range(first, first + count)
-        if len(lot.ready) < count or stage.copies or not state.seen.isdisjoint(numbers):
+        if len(group.ready) < count or stage.copies or not state.seen.isdisjoint(numbers):
             return False
         if not self.book.granted_run(row, count):
             return False
@@ -110,10 +110,10 @@ class SingleTasks:
         tries = stage.tries
         self.launcher.start_run([
             Held(
-                first + place, node, lot, stage, task, tries.get(task, 0) if tries else 0, now,
+                first + place, node, group, stage, task, tries.get(task, 0) if tries else 0, now,
                 run.boot,
             )
-            for place, task in enumerate(progress.take_run(lot, count))
+            for place, task in enumerate(progress.take_run(group, count))
         ])  # fmt: skip
         return True
 
@@ -124,15 +124,15 @@ class SingleTasks:
         self.state.ended_first.discard(container_id)
         row = self.book.granted(ask_id)
         if row is not None:
-            self.progress.mark(row.lot)
+            self.progress.mark(row.group)
 
-    def _other_lot(self, lot: Lot) -> Lot:
-        """Return another lot of the stage that the container serves as well; the same if none."""
-        for other in self.progress.stages[lot.stage].lots:
-            if other.ready and other.demand == lot.demand:
+    def _other_group(self, group: TaskGroup) -> TaskGroup:
+        """Return another group of the stage that the container serves as well; the same if none."""
+        for other in self.progress.stages[group.stage].groups:
+            if other.ready and other.demand == group.demand:
                 self.progress.mark(other)  # less is wanted there now
                 return other
-        return lot
+        return group
 
     # -- what nodes answer -------------------------------------------------------------------------
 
@@ -169,9 +169,11 @@ class SingleTasks:
             stage = self.progress.stages[position]
             self.progress.begin(stage, [task for _, task in tasks])
             for container, task in tasks:
-                lot, _ = stage.place_of(task)
+                group, _ = stage.place_of(task)
                 number, tries = container.container_id, stage.tries.get(task, 0)
-                held = Held(number, container.node_id, lot, stage, task, tries, now, container.boot)
+                held = Held(
+                    number, container.node_id, group, stage, task, tries, now, container.boot
+                )
                 self.launcher.held[held.key] = held
                 self.state.seen.add(number)
 
@@ -207,12 +209,12 @@ class SingleTasks:
         held = all_held.get(first)
         if held is None or end.outcome is not _SUCCEEDED or self.takeover.waiting:
             return False
-        stage, lot = held.stage, held.lot
+        stage, group = held.stage, held.group
         if stage.copies:
             return False
         for place, task in enumerate(tasks):
             one = all_held.get(first + place)
-            if one is None or one.lot is not lot or one.task != task:
+            if one is None or one.group is not group or one.task != task:
                 return False
             if stage.state[task] != RUNNING:
                 return False

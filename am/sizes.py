@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from am.lots import Lot
+from am.task_groups import TaskGroup
 from weft.errors import InputError
 from weft.job import Job
 from weft.resources import TOLERANCE, ResourceTypes, Vector, read_amount
@@ -22,14 +22,14 @@ def totals(machines: Machines, types: int) -> Vector:
 
 
 def size_containers(
-    lots: Sequence[Lot],
+    groups: Sequence[TaskGroup],
     option: Wanted,
     sees: Sequence[str],
     job: Job,
     types: ResourceTypes,
     machines: Machines,
 ) -> None:
-    """Set what a container of each lot is to hold, as an asker's options `container`, `sees` say.
+    """Set what a container of each group is to hold, as an asker's options `container`, `sees` say.
 
     A gang that was accepted fits by what its tasks need; larger containers might not.
     """
@@ -40,13 +40,15 @@ def size_containers(
             if uniform
             else container_size(option, types, machines)
         )
-        for lot in lots:
-            grant = at_least(size, lot.demand)
-            if not lot.gang and (not uniform or (not lot.label and held_by_some(grant, machines))):
-                lot.grant = grant
+        for group in groups:
+            grant = at_least(size, group.demand)
+            if not group.gang and (
+                not uniform or (not group.label and held_by_some(grant, machines))
+            ):
+                group.grant = grant
     if sees:
-        for lot in lots:
-            lot.grant = seen_of(lot.grant, sees, types)
+        for group in groups:
+            group.grant = seen_of(group.grant, sees, types)
 
 
 def pool_size(option: Wanted, job: Job, types: ResourceTypes, machines: Machines) -> Vector:

@@ -126,8 +126,8 @@ class Work:
             return None
         state.gangs.hold_back()
         wish = self.asker.ask(self._view(), now, self.rng)
-        for lot, containers, kind in wish.rows:
-            self.book.want(progress.lots[lot], kind, containers)
+        for group, containers, kind in wish.rows:
+            self.book.want(progress.groups[group], kind, containers)
         progress.changed = {}
         state.review = False
         return wish.wake_after_s
@@ -139,17 +139,19 @@ class Work:
         return JobView(
             changed=progress.changed,
             available=[
-                lot for lot in progress.lots if lot.ready and not state.gangs.awaits_parents(lot)
+                group
+                for group in progress.groups
+                if group.ready and not state.gangs.awaits_parents(group)
             ],
             share=state.share,
             capacity=state.capacity,
-            lots=progress.lots,
+            groups=progress.groups,
             factors=state.estimates.factor,
             states=[stage.state for stage in progress.stages],
             parents=self._parents,
             pairs=self._pairs,
             running=[
-                RunningTask(held.lot.stage, held.task, held.launched_s)
+                RunningTask(held.group.stage, held.task, held.launched_s)
                 for held in self.launcher.held.values()
                 if not held.stopping
             ],
@@ -215,8 +217,8 @@ class Work:
             return
         for held in self.launcher.held.values():
             stage = held.stage
-            factor = self.state.estimates.factor[held.lot.stage]
-            expected = held.lot.declared_of(held.task) * factor
+            factor = self.state.estimates.factor[held.group.stage]
+            expected = held.group.declared_of(held.task) * factor
             if (
                 now - held.launched_s > settings.straggler_factor * expected
                 and stage.finished + stage.running == stage.tasks
@@ -239,17 +241,17 @@ class Work:
         if self.state.verdict is not None:
             return
         _check_running(self.launcher.held.values(), self.progress)
-        for lot in progress.lots:
-            wanted = sum(row.wanted for row in lot.rows if row is not None)
-            if wanted > len(lot.ready) and lot.number not in progress.changed:
-                raise InvariantError(f"lot {lot.number} asks for more than it can start")
+        for group in progress.groups:
+            wanted = sum(row.wanted for row in group.rows if row is not None)
+            if wanted > len(group.ready) and group.number not in progress.changed:
+                raise InvariantError(f"group {group.number} asks for more than it can start")
 
 
 def _check_running(held: Iterable[Held], progress: Progress) -> None:
     """Raise unless running tasks have containers (one a copy) and no other task has one."""
     copies: dict[tuple[int, int], int] = {}
     for one in held:
-        key = (one.lot.stage, one.task)
+        key = (one.group.stage, one.task)
         copies[key] = copies.get(key, 0) + (not one.stopping)
     running = 0
     for (position, task), count in copies.items():

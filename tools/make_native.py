@@ -27,7 +27,7 @@ MODULES = {
     "rm/ledger": "asks ledger running view",
     "rm/match": "aligned candidates capacity carbyne dominant drf fair fairness fifo graphene"
     " protocol sjf tetris turns",
-    "am": "asking core demands estimates job_state launching lots pool progress remaining_path"
+    "am": "asking core demands estimates job_state launching groups pool progress remaining_path"
     " reuse single work",
     "nm": "containers core emulation runner",
     "sim": "cluster engine fork idle measured network predict recorder",

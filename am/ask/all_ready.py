@@ -8,7 +8,7 @@ from weft.errors import InputError
 
 
 class AllReady:
-    """Asks DEFAULT containers for every ready task of the lots that changed.
+    """Asks DEFAULT containers for every ready task of the groups that changed.
 
     `container`: `task`, each task's own demand, or one size for all tasks of the job, as Hive on
     Tez has it (`am.sizes.uniform_size`): `p75`, `p90` or `largest`. `sees`: the resources that are
@@ -25,5 +25,5 @@ class AllReady:
         self.sees = tuple(name.strip() for name in sees.split(",") if name.strip())
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
-        """Return one row per changed lot."""
-        return Wish([Wanted(lot.number, len(lot.ready)) for lot in view.changed.values()])
+        """Return one row per changed group."""
+        return Wish([Wanted(group.number, len(group.ready)) for group in view.changed.values()])

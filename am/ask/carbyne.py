@@ -167,9 +167,9 @@ class Carbyne:
         self._left = 0  # tasks that had not started then
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
-        """Return must-start tasks and the rest, by lot; wake when the next one falls due."""
+        """Return must-start tasks and the rest, by group; wake when the next one falls due."""
         if self._altruism == 0.0:
-            return Wish([Wanted(lot.number, len(lot.ready)) for lot in view.changed.values()])
+            return Wish([Wanted(group.number, len(group.ready)) for group in view.changed.values()])
         intra = self._schedule(view, now)
         shape = self._shape
         assert shape is not None
@@ -183,18 +183,18 @@ class Carbyne:
         must = ready & (due <= passed + tolerance)
         counts = np.bincount(shape.kind[must], minlength=len(shape.need))
         rows: list[Wanted] = []
-        for lot in {**view.changed, **{lot.number: lot for lot in view.available}}.values():
-            now_due = min(int(counts[lot.number]), len(lot.ready))
-            rows.append(Wanted(lot.number, now_due, AskType.DEFAULT))
-            rows.append(Wanted(lot.number, len(lot.ready) - now_due, AskType.ALTRUISTIC))
+        for group in {**view.changed, **{group.number: group for group in view.available}}.values():
+            now_due = min(int(counts[group.number]), len(group.ready))
+            rows.append(Wanted(group.number, now_due, AskType.DEFAULT))
+            rows.append(Wanted(group.number, len(group.ready) - now_due, AskType.ALTRUISTIC))
         later = due[ready & ~must]
         wake = float(later.min()) - passed if len(later) else None
         return Wish(rows, wake)
 
     def _schedule(self, view: JobView, now: float) -> Intra:
         """Pack anew when the share, the remaining DAG or an estimate changed."""
-        if self._of is not view.lots:
-            self._of = view.lots
+        if self._of is not view.groups:
+            self._of = view.groups
             self._shape, self._declared = shape_of(view), declared_s(view)
             self._known = None
         assert self._shape is not None

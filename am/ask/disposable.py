@@ -8,7 +8,7 @@ from am.ask.view import JobView, Wanted, Wish
 
 
 class Disposable:
-    """Asks a container of the fixed capacity for every ready task of the lots that changed.
+    """Asks a container of the fixed capacity for every ready task of the groups that changed.
 
     `container`: its capacity, named amounts or a part of the smallest machine; a task that needs
     more gets what it needs.
@@ -20,5 +20,5 @@ class Disposable:
         self.container = container
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
-        """Return one row per changed lot."""
-        return Wish([Wanted(lot.number, len(lot.ready)) for lot in view.changed.values()])
+        """Return one row per changed group."""
+        return Wish([Wanted(group.number, len(group.ready)) for group in view.changed.values()])

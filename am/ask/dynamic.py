@@ -69,7 +69,7 @@ class Dynamic:
         totals = [0.0] * len(view.size)
         counts = {task.key: task.tasks for task in filling.left}
         for task in view.waiting:
-            need = parts(task.lot.demand, view.size)
-            count = counts.get(task.lot.number, 0)
+            need = parts(task.group.demand, view.size)
+            count = counts.get(task.group.number, 0)
             totals = [t + n * count for t, n in zip(totals, need, strict=True)]
         return math.ceil(max(totals, default=0.0) - 1e-9)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from am.ask.pdelay import Spot, Waiting, assign, empty_after_packing, fits, next_threshold_s
-from am.ask.view import ContainerView, HoldView, LotView
+from am.ask.view import ContainerView, GroupView, HoldView
 
 
 def parts(amounts: Sequence[float], size: Sequence[float]) -> tuple[float, ...]:
@@ -27,26 +27,26 @@ def waiting_of(
     """
     return [
         Waiting(
-            key=task.lot.number,
+            key=task.group.number,
             need=parts(task.demand, size),
             threshold_s=(
                 unknown_wait_s if fixed or task.duration_s is None else tau * task.duration_s
             ),
             wait_s=now - task.since_s,
-            nodes=task.lot.nodes,
-            racks=_racks_of(task.lot, view.racks),
-            tasks=len(task.lot.ready),
+            nodes=task.group.nodes,
+            racks=_racks_of(task.group, view.racks),
+            tasks=len(task.group.ready),
         )
         for task in view.waiting
     ]
 
 
-def _racks_of(lot: LotView, racks: Mapping[str, str]) -> tuple[str, ...]:
+def _racks_of(group: GroupView, racks: Mapping[str, str]) -> tuple[str, ...]:
     """Return the preferred racks: those named, and those of the preferred nodes."""
-    if not (racks and lot.nodes):
-        return lot.racks
-    near = (racks[node] for node in lot.nodes if node in racks)
-    return tuple(dict.fromkeys((*lot.racks, *near)))
+    if not (racks and group.nodes):
+        return group.racks
+    near = (racks[node] for node in group.nodes if node in racks)
+    return tuple(dict.fromkeys((*group.racks, *near)))
 
 
 class Filling:
@@ -98,9 +98,9 @@ class Filling:
             )
             spot = Spot(container.node, view.racks.get(container.node, ""), free)
             chosen, _ = assign(_nonzero(spot, size), _drop_missing(tasks, size), self._delta)
-            for lot, _level in chosen[:1] if self._single else chosen:
-                taken[lot] = taken.get(lot, 0) + 1
-                self.start.append((container.container_id, lot))
+            for group, _level in chosen[:1] if self._single else chosen:
+                taken[group] = taken.get(group, 0) + 1
+                self.start.append((container.container_id, group))
                 self.used.add(container.container_id)
         self.left = self._waiting(view, view.size, taken)
 

@@ -1,12 +1,12 @@
 """Compiled packing of a job's remaining DAG into one pool of resources, forward or reversed.
 
-Carbyne's share of a job is one pool (docs/rules.md, rule 62). Tasks of a lot are alike, so a choice
-is made among lots; a lot's ready tasks queue in the plan's order.
+Carbyne's share of a job is one pool (docs/rules.md, rule 62). Tasks of a group are identical: one
+chooses among groups; a group's ready tasks queue in the plan's order.
 
-Time goes from end to end: at each moment lots are chosen as long as the head of one fits, then the
+Time goes from end to end: at each moment groups are chosen while the head of one fits, then the
 clock moves to the next end, and all that ends within rounding of it frees its room at once. A task
 is queued when the last of what it waits for ended (`ended`), so each link is looked at once, and a
-choice costs as many comparisons as lots are ready, not tasks. Nothing is placed where what is
+choice costs as many comparisons as groups are ready, not tasks. Nothing is placed where what is
 `held` later would not leave it its room to its end: that is why `used` is kept for every moment at
 which something is taken.
 """
@@ -24,17 +24,17 @@ TOLERANCE = 1e-9
 
 
 class Shape(NamedTuple):
-    """A job's DAG: n tasks, s stages, l lots, d resources; it never changes under one plan.
+    """A job's DAG: n tasks, s stages, l groups, d resources; it never changes under one plan.
 
-    The `listing` of the links is lot by lot in plan order, and from its end in `back`.
+    The `listing` of the links is group by group in plan order, and from its end in `back`.
     """
 
     links: Links
     back: Links  # with time running backwards
-    kind: Ints  # (n,): the lot
-    lot_at: Ints  # (l + 1,)
+    kind: Ints  # (n,): the group
+    group_at: Ints  # (l + 1,)
     need: Floats  # (l, d)
-    rank: Floats  # (l,): the lot's place in the preferred order, larger first
+    rank: Floats  # (l,): the group's place in the preferred order, larger first
     tie: Ints  # (l,): the place among equals
     depth: Ints  # (s,): the longest hop count from a source
 
@@ -48,7 +48,7 @@ class Run(NamedTuple):
     queue: Ints  # (n,)
     head: Ints  # (l,)
     tail: Ints  # (l,)
-    live: Ints  # (l,): lots with something ready
+    live: Ints  # (l,): groups with something ready
     ends: Floats  # (n,): a heap with `tasks`
     tasks: Ints  # (n,)
     start: Floats  # (n,)
@@ -73,14 +73,14 @@ class Pool(NamedTuple):
 
 @inner_kernel
 def _queue(shape: Shape, run: Run, count: int, live: int) -> int:
-    """Queue the first `count` tasks of `run.ready`; return how many lots are live."""
+    """Queue the first `count` tasks of `run.ready`; return how many groups are live."""
     for at in range(count):
         task = run.ready[at]
-        lot = shape.kind[task]
-        run.queue[shape.lot_at[lot] + run.tail[lot]] = task
-        run.tail[lot] += 1
-        if run.tail[lot] - run.head[lot] == 1:
-            run.live[live] = lot
+        group = shape.kind[task]
+        run.queue[shape.group_at[group] + run.tail[group]] = task
+        run.tail[group] += 1
+        if run.tail[group] - run.head[group] == 1:
+            run.live[live] = group
             live += 1
     return live
 
@@ -105,7 +105,7 @@ def _fits(
 def _choose(
     shape: Shape, run: Run, live: int, by_rank: bool, pool: Pool, now: float, reverse: bool
 ) -> int:  # fmt: skip
-    """Return the place in `live` of the best lot that fits now, -1 for none.
+    """Return the place in `live` of the best group that fits now, -1 for none.
 
     Tetris: the largest dot product of demand and free, both per capacity. By rank: the earliest in
     the preferred order (the latest, reversed).
@@ -113,11 +113,11 @@ def _choose(
     best, best_score = -1, -np.inf
     free, capacity = pool.free, pool.capacity
     for place in range(live):
-        lot = run.live[place]
-        need = shape.need[lot]
-        task = run.queue[shape.lot_at[lot] + run.head[lot]]
+        group = run.live[place]
+        need = shape.need[group]
+        task = run.queue[shape.group_at[group] + run.head[group]]
         if by_rank:
-            score = -shape.rank[lot] if reverse else shape.rank[lot]
+            score = -shape.rank[group] if reverse else shape.rank[group]
         else:
             score = 0.0
             for r in range(len(need)):
@@ -126,7 +126,7 @@ def _choose(
         if score < best_score - 1e-12:
             continue
         equal = best >= 0 and score <= best_score + 1e-12
-        if equal and shape.tie[lot] > shape.tie[run.live[best]]:
+        if equal and shape.tie[group] > shape.tie[run.live[best]]:
             continue
         if _fits(need, pool, now, run.duration[task]):
             best, best_score = place, score
@@ -144,11 +144,11 @@ def _summed(held: Floats) -> Floats:
 
 @inner_kernel
 def _take(shape: Shape, run: Run, place: int, live: int) -> tuple[int, int]:
-    """Take the next ready task of a live lot; return it, and how many lots are live."""
-    lot = run.live[place]
-    task = run.queue[shape.lot_at[lot] + run.head[lot]]
-    run.head[lot] += 1
-    if run.head[lot] == run.tail[lot]:
+    """Take the next ready task of a live group; return it, and how many groups are live."""
+    group = run.live[place]
+    task = run.queue[shape.group_at[group] + run.head[group]]
+    run.head[group] += 1
+    if run.head[group] == run.tail[group]:
         live -= 1
         run.live[place] = run.live[live]
     return task, live
@@ -194,17 +194,17 @@ def pack(
             place = _choose(shape, run, live, by_rank, pool, now, reverse)
             if place < 0:
                 break
-            lot = run.live[place]
+            group = run.live[place]
             task, live = _take(shape, run, place, live)
             end = now + run.duration[task]
             run.start[task] = now
             left -= 1
             for r in range(d):
-                free[r] -= shape.need[lot, r]
+                free[r] -= shape.need[group, r]
             for j in range(taken, len(held_at)):
                 if held_at[j] < end - TOLERANCE:
                     for r in range(d):
-                        used[j, r] += shape.need[lot, r]
+                        used[j, r] += shape.need[group, r]
             push_pair(run.ends, run.tasks, size, end, task)
             size += 1
         if size == 0:
@@ -214,8 +214,8 @@ def pack(
             task = run.tasks[0]
             pop_pair(run.ends, run.tasks, size)
             size -= 1
-            lot = shape.kind[task]
+            group = shape.kind[task]
             for r in range(d):
-                free[r] += shape.need[lot, r]
+                free[r] += shape.need[group, r]
             live = _queue(shape, run, ended(links, run.waits, task, run.ready, 0), live)
     return now if left == 0 else np.inf

@@ -28,7 +28,7 @@ class Asker(Protocol):
     follows_share: bool
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
-        """Return the wanted number of containers of each kind for the lots that it names."""
+        """Return the wanted number of containers of each kind for the groups that it names."""
 
 
 @runtime_checkable

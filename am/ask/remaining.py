@@ -18,29 +18,31 @@ OVERDUE_SHARE = 0.05  # of its expected duration that a task which overran is gi
 
 
 def shape_of(view: JobView) -> Shape:
-    """Return the unchanging part of a job: stages, lots and links."""
-    lots, sizes = view.lots, [len(states) for states in view.states]
+    """Return the unchanging part of a job: stages, groups and links."""
+    groups, sizes = view.groups, [len(states) for states in view.states]
     first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     kind = np.empty(first[-1], np.int64)
     listing: list[Ints] = []
-    for lot in lots:
-        tasks = np.asarray(lot.tasks, dtype=np.int64) + first[lot.stage]
-        kind[tasks] = lot.number
+    for group in groups:
+        tasks = np.asarray(group.tasks, dtype=np.int64) + first[group.stage]
+        kind[tasks] = group.number
         listing.append(tasks)
-    need = np.array([lot.demand for lot in lots], dtype=np.float64)
+    need = np.array([group.demand for group in groups], dtype=np.float64)
     capacity = np.asarray(view.capacity)
     dominant = (need / np.where(capacity > 0, capacity, 1.0)).max(axis=1)
-    tie = np.empty(len(lots), np.int64)
-    tie[np.lexsort((np.arange(len(lots)), -dominant))] = np.arange(len(lots))
+    tie = np.empty(len(groups), np.int64)
+    tie[np.lexsort((np.arange(len(groups)), -dominant))] = np.arange(len(groups))
     links = _links(view, first, np.concatenate(listing))
     backwards = [links.listing[low:high][::-1] for low, high in pairwise(first)]
     return Shape(
         links=links,
         back=links.reversed()._replace(listing=np.concatenate(backwards)),
         kind=kind,
-        lot_at=np.concatenate(([0], np.cumsum([len(lot.tasks) for lot in lots]))).astype(np.int64),
+        group_at=np.concatenate(([0], np.cumsum([len(group.tasks) for group in groups]))).astype(
+            np.int64
+        ),
         need=need,
-        rank=np.array([lot.pri_score for lot in lots]),
+        rank=np.array([group.pri_score for group in groups]),
         tie=tie,
         depth=_depths(view),
     )
@@ -80,9 +82,9 @@ def declared_s(view: JobView) -> Floats:
     """Return the declared duration of every task, in the order of `Shape`."""
     first = np.concatenate(([0], np.cumsum([len(states) for states in view.states])))
     declared = np.empty(first[-1])
-    for lot in view.lots:
-        tasks = np.asarray(lot.tasks, dtype=np.int64) + first[lot.stage]
-        declared[tasks] = [lot.declared_of(task) for task in lot.tasks]
+    for group in view.groups:
+        tasks = np.asarray(group.tasks, dtype=np.int64) + first[group.stage]
+        declared[tasks] = [group.declared_of(task) for task in group.tasks]
     return declared
 
 
@@ -112,7 +114,7 @@ class Remaining:
     def run(self, reverse: bool) -> Run:
         """Return fresh counters for one packing."""
         shape, n = self.shape, len(self.states)
-        lots = len(shape.need)
+        groups = len(shape.need)
         duration = self.duration.copy()
         if not reverse:
             duration[self.running] = self.residual
@@ -121,9 +123,9 @@ class Remaining:
             waits=shape.back.waits(self.unstarted) if reverse else shape.links.waits(~self.done),
             ready=np.empty(n, np.int64),
             queue=np.empty(n, np.int64),
-            head=np.zeros(lots, np.int64),
-            tail=np.zeros(lots, np.int64),
-            live=np.empty(lots, np.int64),
+            head=np.zeros(groups, np.int64),
+            tail=np.zeros(groups, np.int64),
+            live=np.empty(groups, np.int64),
             ends=np.empty(n),
             tasks=np.empty(n, np.int64),
             start=np.full(n, np.nan),

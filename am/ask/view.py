@@ -10,12 +10,12 @@ from weft.messages import AskType
 from weft.resources import Vector
 
 
-class LotView(Protocol):
-    """Like tasks of one stage (`am.lots.Lot`), read-only."""
+class GroupView(Protocol):
+    """Identical tasks of one stage (`am.task_groups.TaskGroup`), read-only."""
 
     @property
     def number(self) -> int:
-        """The lot's number in the job."""
+        """The group's number in the job."""
 
     @property
     def stage(self) -> int:
@@ -62,9 +62,9 @@ class RunningTask(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Ask for so many containers of one kind for ready tasks of a lot, beyond those granted."""
+    """Ask for so many containers of one kind for ready tasks of a group, beyond those granted."""
 
-    lot: int
+    group: int
     containers: int
     kind: AskType = AskType.DEFAULT
 
@@ -83,11 +83,11 @@ class Wish(NamedTuple):
 class AvailableView:
     """The semi-clairvoyant view: stages whose tasks may start, and nothing of later ones.
 
-    `changed` holds the lots whose number of ready tasks changed since the last call.
+    `changed` holds the groups whose number of ready tasks changed since the last call.
     """
 
-    changed: Mapping[int, LotView] = field(default_factory=dict)
-    available: Sequence[LotView] = ()
+    changed: Mapping[int, GroupView] = field(default_factory=dict)
+    available: Sequence[GroupView] = ()
     share: Vector = ()  # what the job may count on
     capacity: Vector = ()  # C, the sum over machines
 
@@ -96,7 +96,7 @@ class AvailableView:
 class JobView(AvailableView):
     """The clairvoyant view: the whole remaining DAG, its estimates, and what runs."""
 
-    lots: Sequence[LotView] = ()
+    groups: Sequence[GroupView] = ()
     factors: Sequence[float] = ()  # believed over declared duration, by stage
     states: Sequence[Sequence[int]] = ()  # by stage and task: waiting, ready, running, done
     parents: Sequence[Sequence[tuple[int, bool]]] = ()  # by stage: (parent, whether a barrier)
@@ -142,9 +142,9 @@ class ContainerView(Protocol):
 
 
 class WaitingTasks(NamedTuple):
-    """Ready tasks of one lot; `duration_s` is None while nothing is known of it."""
+    """Ready tasks of one group; `duration_s` is None while nothing is known of it."""
 
-    lot: LotView
+    group: GroupView
     since_s: float  # when the longest waiting one became ready
     duration_s: float | None
     demand: Vector  # what one of them is believed to need
@@ -166,7 +166,7 @@ class HoldView:
 
 
 class HoldWish(NamedTuple):
-    """`target` containers in all; tasks to start as (container id, lot); containers to give back.
+    """`target` containers in all; tasks to start as (container id, group); containers to give back.
 
     A container to give back must be idle and get no task. `wake_after_s` as in `Wish`.
     """

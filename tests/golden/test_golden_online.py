@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from am.lots import LotLimits, build_lots
 from am.progress import Progress
+from am.task_groups import GroupLimits, build_groups
 from rm.match.fairness import drf_closed_form, drf_progressive
 from rm.match.overbook_kernels import fluid_ends
 from rm.match.protocol import Match, Placement
@@ -321,5 +321,5 @@ def test_srpt_is_duration_times_the_l1_norm(case: dict[str, Any]) -> None:
         )
         job = Job("j", parts)
         progress, base = Progress(job), [part.duration_s for part in parts]
-        progress.adopt(build_lots(job, types, capacity, None, base, LotLimits()))
+        progress.adopt(build_groups(job, types, capacity, None, base, GroupLimits()))
         assert progress.remaining_work == pytest.approx(expected["srpt"], abs=tolerance["abs"])

@@ -46,7 +46,7 @@ def situation(rng: np.random.Generator) -> tuple[Work, Remaining]:
     work = work_of(answer, Carbyne(), rng)
     now, number = 0.0, 1
     for _ in range(int(rng.integers(0, 6))):
-        work.progress.changed = {lot.number: lot for lot in work.progress.lots}
+        work.progress.changed = {group.number: group for group in work.progress.groups}
         work.state.review = True
         work.consult(now)
         work.message(now)

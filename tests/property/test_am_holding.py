@@ -13,8 +13,8 @@ from am.ask.registry import ASKERS, asker
 from am.ask.static import Static
 from am.ask.view import HoldView, HoldWish
 from am.demands import Demands
-from am.lots import Lot
 from am.settings import MasterSettings
+from am.task_groups import TaskGroup
 from sim.cluster import Simulation
 from sim.settings import SimSettings
 from testkit.master import PretendedCluster, accepted, assert_ran_in_order, chain, stage
@@ -99,7 +99,9 @@ class Spy:
         self.desires: list[float] = []
 
     def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
-        shown = repr([(w.lot.stage, w.lot.demand, len(w.lot.ready), w[1:]) for w in view.waiting])
+        shown = repr(
+            [(w.group.stage, w.group.demand, len(w.group.ready), w[1:]) for w in view.waiting]
+        )
         wish = self.inner.hold(view, now, rng)
         self.seen.append((now, shown, wish))
         self.desires.append(self.inner.desire)
@@ -166,24 +168,26 @@ def test_the_first_tasks_of_a_stage_get_more_room_and_then_what_was_measured() -
 
 
 def test_demands_are_over_estimated_within_a_container_then_measured() -> None:
-    (lot,) = (Lot(0, range(9), (2.0, 4.0, 9.0), NO_PREFERENCE, 1.0),)
-    lot.number = 0
+    (group,) = (TaskGroup(0, range(9), (2.0, 4.0, 9.0), NO_PREFERENCE, 1.0),)
+    group.number = 0
     machines = (((9.0, 9.0, 9.0), 2),)
     beliefs = Demands(1.5, (8.0, 5.0, 8.0), machines)
-    assert beliefs.of(lot) == (3.0, 5.0, 9.0), "at most a container, at least what is declared"
+    assert beliefs.of(group) == (3.0, 5.0, 9.0), "at most a container, at least what is declared"
     for use in [(1.0, 3.0, -1.0), (1.5, 2.0, -1.0)]:
-        beliefs.measured(lot, use)
-        beliefs.measured(lot, ())
-        assert beliefs.of(lot) == (3.0, 5.0, 9.0), "too few were measured"
-    beliefs.measured(lot, (0.5, 2.0, -1.0))
-    assert beliefs.of(lot) == (1.5, 3.0, 9.0), "the most of each; the last was not measured"
-    beliefs.measured(lot, (2.5, 2.0, -1.0))
-    assert beliefs.of(lot) == (2.5, 3.0, 9.0)
-    beliefs.measured(lot, (2.5, 12.0, -1.0))
-    assert beliefs.of(lot) == (2.5, 5.0, 9.0), "no machine holds 12: a container for it never came"
-    beliefs.too_little(lot)
-    assert beliefs.of(lot) == (3.0, 5.0, 9.0)
-    assert Demands(0.0, (8.0, 5.0, 8.0), machines).of(lot) == lot.demand
+        beliefs.measured(group, use)
+        beliefs.measured(group, ())
+        assert beliefs.of(group) == (3.0, 5.0, 9.0), "too few were measured"
+    beliefs.measured(group, (0.5, 2.0, -1.0))
+    assert beliefs.of(group) == (1.5, 3.0, 9.0), "the most of each; the last was not measured"
+    beliefs.measured(group, (2.5, 2.0, -1.0))
+    assert beliefs.of(group) == (2.5, 3.0, 9.0)
+    beliefs.measured(group, (2.5, 12.0, -1.0))
+    assert beliefs.of(group) == (2.5, 5.0, 9.0), (
+        "no machine holds 12: a container for it never came"
+    )
+    beliefs.too_little(group)
+    assert beliefs.of(group) == (3.0, 5.0, 9.0)
+    assert Demands(0.0, (8.0, 5.0, 8.0), machines).of(group) == group.demand
 
 
 @pytest.mark.parametrize("name", ["cobra", "drs"])

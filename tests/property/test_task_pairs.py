@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from am.lots import LotLimits, build_lots
 from am.plan.bounds.bounds import bounds_of
 from am.plan.registry import PlanRequest, planner
 from am.progress import DONE, READY, Progress
+from am.task_groups import GroupLimits, build_groups
 from sim.cluster import Simulation
 from sim.results import Run, ready_times
 from sim.settings import SimSettings
@@ -60,7 +60,7 @@ def expanded(job: Job) -> Job:
 def progress_of(job: Job) -> Progress:
     progress = Progress(job)
     progress.adopt(
-        build_lots(job, TYPES, CAPACITY, None, [s.duration_s for s in job.stages], LotLimits())
+        build_groups(job, TYPES, CAPACITY, None, [s.duration_s for s in job.stages], GroupLimits())
     )
     return progress
 
@@ -85,11 +85,11 @@ def test_a_task_is_ready_exactly_when_its_own_parents_are_done(seed: int) -> Non
             assert pairs.finish_early(own, task)
             assert single.finish_early(number, 0)
             continue
-        lot = pairs.stages[own].place_of(task)[0]
-        rank = pairs.take(lot)
-        own, task = lot.stage, lot.tasks[rank]
+        group = pairs.stages[own].place_of(task)[0]
+        rank = pairs.take(group)
+        own, task = group.stage, group.tasks[rank]
         number = where.index((own, task))
-        single.take(single.stages[number].lots[0])
+        single.take(single.stages[number].groups[0])
         if rng.random() < 0.2:
             pairs.give_back(pairs.stages[own], task)
             single.give_back(single.stages[number], 0)

@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 
 
 class Some(NamedTuple):
-    """A lot of three ready tasks, at home anywhere or on n9."""
+    """A group of three ready tasks, at home anywhere or on n9."""
 
     nodes: tuple[str, ...] = ()
     number: int = 0
@@ -37,7 +37,7 @@ class Some(NamedTuple):
 
 
 def wish_of(asker: Reuse, pool: list[Pooled], waiting: list[Any], now: float) -> Any:
-    tasks = [WaitingTasks(lot, 99.0, 10.0, lot.demand) for lot in waiting]
+    tasks = [WaitingTasks(group, 99.0, 10.0, group.demand) for group in waiting]
     return asker.hold(HoldView(tasks, pool, SIZE, 10, 0, {}), now, RNG)
 
 

@@ -1,4 +1,4 @@
-"""What is left of a job, as Carbyne packs it: residuals of running tasks, a total order of lots."""
+"""What is left of a job, as Carbyne packs it: residuals of running tasks, an order of groups."""
 
 from dataclasses import replace
 
@@ -45,5 +45,5 @@ def test_equals_go_by_dominant_demand_then_by_number() -> None:
     shape = shape_of(view)
     demand = shape.need[:, 0]
     assert sorted(demand) == sorted(sizes)
-    wanted = sorted(range(len(sizes)), key=lambda lot: (-demand[lot], lot))
-    assert [wanted.index(lot) for lot in range(len(sizes))] == shape.tie.tolist()
+    wanted = sorted(range(len(sizes)), key=lambda group: (-demand[group], group))
+    assert [wanted.index(group) for group in range(len(sizes))] == shape.tie.tolist()

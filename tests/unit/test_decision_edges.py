@@ -35,7 +35,7 @@ def ask(number: int, total: int, demand: tuple[float, ...] = ONE, kind: AskType 
 
 
 class Few(NamedTuple):
-    """A lot with two ready tasks that would rather run on n9."""
+    """A group with two ready tasks that would rather run on n9."""
 
     number: int = 0
     stage: int = 0

@@ -16,12 +16,12 @@ class Waves:
         self.most = most
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
-        """Answer how many containers are wanted for each lot."""
-        left = Counter({lot.stage: self.most for lot in view.lots})
+        """Answer how many containers are wanted for each group."""
+        left = Counter({group.stage: self.most for group in view.groups})
         left.subtract(task.stage for task in view.running)
         rows = []
-        for lot in view.lots:  # the identical tasks of a stage
-            wanted = min(len(lot.ready), max(left[lot.stage], 0))
-            left[lot.stage] -= wanted
-            rows.append(Wanted(lot.number, wanted))
+        for group in view.groups:  # the identical tasks of a stage
+            wanted = min(len(group.ready), max(left[group.stage], 0))
+            left[group.stage] -= wanted
+            rows.append(Wanted(group.number, wanted))
         return Wish(rows)

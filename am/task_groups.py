@@ -1,7 +1,7 @@
-"""Lots: the tasks of one stage that look alike to the Resource Manager.
+"""Groups of tasks of one stage that look identical to the Resource Manager.
 
-A lot shares demand, place in the preferred order and locality, so that a stage of 100,000 tasks is
-asked for as a handful of rows. Inside a lot, tasks follow the plan.
+A group shares demand, place in the preferred order and locality: a stage of 100,000 tasks is
+asked for as a handful of rows. Inside a group, tasks follow the plan.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from weft.resources import ResourceTypes, Vector
 
 
 @dataclass(frozen=True, slots=True)
-class LotLimits:
+class GroupLimits:
     """How finely the preferred order is told: levels of priScore per stage and per job."""
 
     levels_per_stage: int = 16
     levels_per_job: int = 512
 
 
-class Lot:
-    """Like tasks of one stage; `tasks[rank]` is the task number at a rank of the plan's order.
+class TaskGroup:
+    """Identical tasks of one stage; `tasks[rank]` is the task number at a rank of the plan's order.
 
     `ready` is a heap of ranks that may start now. `unstarted_s` sums the declared durations of the
     tasks that did not start; `norm` is the L1 norm of demand / capacity (docs/rules.md, rule 37).
@@ -58,7 +58,7 @@ class Lot:
         prefer: Preference,
         pri_score: float,
     ) -> None:
-        self.number = -1  # position among all lots of the job
+        self.number = -1  # position among all groups of the job
         self.stage = stage
         self.tasks = tasks
         self.demand = demand
@@ -76,19 +76,19 @@ class Lot:
         self.declared_s: float | Sequence[float] = 0.0  # of each task, or by task number
 
     def declared_of(self, task: int) -> float:
-        """Return the declared duration of a task of the lot, s."""
+        """Return the declared duration of a task of the group, s."""
         own = self.declared_s
         return own if isinstance(own, float) else own[task]
 
 
 class Row:
-    """One ask: containers of one kind for one lot."""
+    """One ask: containers of one kind for one group."""
 
-    __slots__ = ("ask_id", "granted", "kind", "lot", "surplus", "told", "wanted")
+    __slots__ = ("ask_id", "granted", "group", "kind", "surplus", "told", "wanted")
 
-    def __init__(self, ask_id: int, lot: Lot, kind: AskType) -> None:
+    def __init__(self, ask_id: int, group: TaskGroup, kind: AskType) -> None:
         self.ask_id = ask_id
-        self.lot = lot
+        self.group = group
         self.kind = kind
         self.granted = 0
         self.wanted = 0
@@ -96,38 +96,38 @@ class Row:
         self.surplus = False  # the last grant came when no more was wanted
 
 
-def build_lots(
+def build_groups(
     job: Job,
     types: ResourceTypes,
     capacity: Vector,
     plan: Plan | None,
     base_s: Sequence[float],
-    limits: LotLimits,
-) -> list[list[Lot]]:
-    """Return the lots of every stage, numbered; without a plan, breadth first by hop count."""
+    limits: GroupLimits,
+) -> list[list[TaskGroup]]:
+    """Return the groups of every stage, numbered; without a plan, breadth first by hop count."""
     levels = max(1, min(limits.levels_per_stage, limits.levels_per_job // len(job.stages)))
     rank = None if plan is None else _ranks(plan.order)
     fallback = level_scores(job) if plan is None else []
-    stages: list[list[Lot]] = []
+    stages: list[list[TaskGroup]] = []
     first, number = 0, 0
     for position, stage in enumerate(job.stages):
         declared = _declared(stage, base_s[position])
-        groups = _groups(stage, types)
-        lots: list[Lot] = []
-        for (demand, prefer), tasks in groups.items():
+        kinds = _kinds(stage, types)
+        groups: list[TaskGroup] = []
+        for (demand, prefer), tasks in kinds.items():
             if plan is None or rank is None:
-                lots.append(Lot(position, tasks, demand, prefer, fallback[position]))
+                groups.append(TaskGroup(position, tasks, demand, prefer, fallback[position]))
             else:
                 whole = slice(first, first + stage.tasks)
-                few = max(1, levels // len(groups))
+                few = max(1, levels // len(kinds))
                 for chunk, score in _chunks(tasks, plan.pri_score[whole], rank[whole], few):
-                    lots.append(Lot(position, chunk, demand, prefer, score))
-        for lot in lots:
-            lot.number, number = number, number + 1
-            lot.label, lot.gang = stage.label, stage.gang
-            lot.declared_s = declared
-            lot.norm = sum(d / c for d, c in zip(lot.demand, capacity, strict=True) if c > 0)
-        stages.append(lots)
+                    groups.append(TaskGroup(position, chunk, demand, prefer, score))
+        for group in groups:
+            group.number, number = number, number + 1
+            group.label, group.gang = stage.label, stage.gang
+            group.declared_s = declared
+            group.norm = sum(d / c for d, c in zip(group.demand, capacity, strict=True) if c > 0)
+        stages.append(groups)
         first += stage.tasks
     return stages
 
@@ -152,19 +152,19 @@ def _declared(stage: Stage, base_s: float) -> float | list[float]:
     return float(stage.duration_s) if stage.duration_s > 0 else base_s
 
 
-def _groups(stage: Stage, types: ResourceTypes) -> dict[tuple[Vector, Preference], Sequence[int]]:
+def _kinds(stage: Stage, types: ResourceTypes) -> dict[tuple[Vector, Preference], Sequence[int]]:
     """Return the tasks of a stage by demand and preference."""
     if not stage.overrides:
         return {(types.vector(stage.demand), stage.prefer): range(stage.tasks)}
-    groups: dict[tuple[Vector, Preference], list[int]] = {}
+    kinds: dict[tuple[Vector, Preference], list[int]] = {}
     own_demand = types.vector(stage.demand)
     for task, own in enumerate(stage.overrides):
         demand = own_demand if own.demand is None else types.vector(own.demand)
         prefer = stage.prefer if own.prefer is None else own.prefer
-        groups.setdefault((demand, prefer), []).append(task)
-    if len(groups) == 1:
-        return {key: range(stage.tasks) for key in groups}
-    return dict(groups)
+        kinds.setdefault((demand, prefer), []).append(task)
+    if len(kinds) == 1:
+        return {key: range(stage.tasks) for key in kinds}
+    return dict(kinds)
 
 
 def _ranks(order: Ints) -> Ints:
