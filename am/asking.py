@@ -6,7 +6,7 @@ impossible. A total may fall when less is wanted; the newest request then counts
 
 from collections.abc import Callable
 
-from am.task_groups import Row, TaskGroup
+from am.task_groups import AskRow, TaskGroup
 from weft.errors import InvariantError
 from weft.ids import ContainerId, NodeId
 from weft.messages import Ask, AskType, ContainersAsked
@@ -15,7 +15,7 @@ from weft.outbox import Outbox
 BLACKLIST = 0  # the outbox key of the blacklist; asks are keyed by id, releases by container
 
 
-class AskBook:
+class AskTable:
     """Every row of one attempt, by ask id and by (group, kind)."""
 
     __slots__ = ("_acks", "_dirty", "_lossless", "_next", "_outbox", "epoch", "rows")
@@ -23,8 +23,8 @@ class AskBook:
     def __init__(self, resend_after_s: float, *, lossless: bool = False) -> None:
         self._lossless = lossless
         self.epoch = 0  # of the manager that knows these rows
-        self.rows: dict[int, Row] = {}
-        self._dirty: dict[int, Row] = {}
+        self.rows: dict[int, AskRow] = {}
+        self._dirty: dict[int, AskRow] = {}
         self._outbox: Outbox[int, Ask | ContainerId | tuple[NodeId, ...]] = Outbox(
             resend_after_s, lossless=lossless
         )
@@ -48,7 +48,7 @@ class AskBook:
         if row is None:
             if count == 0:
                 return
-            row = group.rows[kind] = Row(self._next, group, kind)
+            row = group.rows[kind] = AskRow(self._next, group, kind)
             self.rows[row.ask_id] = row
             self._next += 1
         if row.wanted != count:
@@ -56,7 +56,7 @@ class AskBook:
             if row.granted + count != row.told:
                 self._dirty[row.ask_id] = row
 
-    def granted(self, ask_id: int) -> Row | None:
+    def granted(self, ask_id: int) -> AskRow | None:
         """Count a new container under its row; None for a row of before a resync."""
         row = self.rows.get(ask_id)
         if row is None:
@@ -69,7 +69,7 @@ class AskBook:
             self._dirty[ask_id] = row
         return row
 
-    def granted_run(self, row: Row, count: int) -> bool:
+    def granted_run(self, row: AskRow, count: int) -> bool:
         """Count new containers under their row; False, and nothing is done, beyond what is wanted.
 
         The row's total stays as it was told: what was wanted is granted.
@@ -117,7 +117,7 @@ class AskBook:
         self._acks.clear()
         for old in rows.values():
             self._outbox.drop(old.ask_id)
-            row = old.group.rows[old.kind] = Row(self._next, old.group, old.kind)
+            row = old.group.rows[old.kind] = AskRow(self._next, old.group, old.kind)
             row.wanted = old.wanted
             self._next += 1
             self.rows[row.ask_id] = row

@@ -12,10 +12,10 @@ import numpy as np
 from am.ask.registry import Asker, HoldAsker
 from am.job_state import JobState
 from am.lifecycle import MASTER, MasterAction, MasterEvent, MasterState
-from am.recorded import RecordedWork
-from am.reuse import HoldingWork
+from am.recorded import RecordedExecution
+from am.reuse import PoolExecution
 from am.settings import MasterSettings
-from am.work import Work
+from am.work import JobExecution
 from weft.doors import MasterTold, UnknownEventError
 from weft.effects import (
     Effect,
@@ -46,7 +46,7 @@ from weft.messages import (
     TasksEnded,
 )
 
-AnyWork = Work | HoldingWork | RecordedWork
+AnyWork = JobExecution | PoolExecution | RecordedExecution
 _RUNNING: Final = MasterState.RUNNING
 REGISTER, PLAN, HEARTBEAT, ASK, WAKE, FINISH = TIMERS = (
     "register", "plan", "heartbeat", "ask", "wake", "finish",
@@ -95,7 +95,7 @@ class ApplicationMaster:
             if state.notes:
                 self._out.extend(Note(fact) for fact in state.notes)
                 state.notes.clear()
-            prompt = self._prompt or isinstance(work, RecordedWork)
+            prompt = self._prompt or isinstance(work, RecordedExecution)
             if prompt and not self._ask_armed and self._may_ask and work.wants_to_ask:
                 self._ask_armed = True
                 self._out.append(SetTimer(0.0, ASK))
@@ -153,16 +153,16 @@ class ApplicationMaster:
         self.job = event.job
         master = event.job.master
         if master is not None and master.recorded is not None:
-            recorded = RecordedWork(self.attempt_id, settings, master.recorded, event, now)
+            recorded = RecordedExecution(self.attempt_id, settings, master.recorded, event, now)
             self._follow(recorded, event)
             self._adopt(recorded, None)
             return
         state = JobState(self.attempt_id, settings, event)
-        work: Work | HoldingWork
+        work: JobExecution | PoolExecution
         if isinstance(asker, HoldAsker):
-            work = HoldingWork(state, asker, self._rng)
+            work = PoolExecution(state, asker, self._rng)
         else:
-            work = Work(state, asker, self._rng)
+            work = JobExecution(state, asker, self._rng)
         self._follow(work, event)
         if not settings.planner or work.progress.done or isinstance(asker, HoldAsker):
             self._adopt(work, None)

@@ -6,7 +6,7 @@ To the Resource Manager the asks of one stage that say `gang` are one unit, told
 
 from collections.abc import Collection, Sequence
 
-from am.asking import AskBook
+from am.asking import AskTable
 from am.progress import WAITING, Progress
 from am.task_groups import TaskGroup
 from weft.ids import ContainerId, NodeId
@@ -19,7 +19,7 @@ class Gangs:
 
     __slots__ = ("_book", "_progress", "stages")
 
-    def __init__(self, job: Job, progress: Progress, book: AskBook) -> None:
+    def __init__(self, job: Job, progress: Progress, book: AskTable) -> None:
         self.stages = tuple(i for i, stage in enumerate(job.stages) if stage.gang)
         self._progress = progress
         self._book = book

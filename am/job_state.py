@@ -5,11 +5,11 @@ both keep one: how far the tasks are, what is believed of them, what was asked f
 bad, and the verdict. Both judge the end of a task by these functions, so a failure counts alike.
 """
 
-from am.asking import AskBook
+from am.asking import AskTable
 from am.estimates import Estimates
 from am.failures import NodeEnds, NodeFailures, Refusals, blame, diagnose
 from am.gangs import Gangs
-from am.launching import Held, Launcher
+from am.launching import LaunchedTask, Launcher
 from am.progress import Progress, StageProgress
 from am.settings import MasterSettings
 from am.sizes import Wanted, size_containers, totals
@@ -51,7 +51,7 @@ class JobState:
         self.share: Vector = accepted.share
         self.estimates = Estimates(job, settings.history, settings.estimates)
         self.progress = Progress(job, accepted.finished, self.estimates.factor)
-        self.book = AskBook(settings.resend_s, lossless=settings.lossless)
+        self.book = AskTable(settings.resend_s, lossless=settings.lossless)
         self.gangs = Gangs(job, self.progress, self.book)
         self.launcher = Launcher(attempt_id, lossless=settings.lossless)
         self.launcher.prepare(job, accepted.types)
@@ -124,7 +124,7 @@ class JobState:
         text = f"node {node} is avoided after {self.nodes.failures_on(node)} {what}"
         self.notes.append(Remark("warning", text))
 
-    def give_up(self, held: Held) -> None:
+    def give_up(self, held: LaunchedTask) -> None:
         """Give up a container that never runs its task; the task is ready again."""
         self.launcher.unanswered.pop(held.key, None)
         del self.launcher.held[held.key]
@@ -134,7 +134,7 @@ class JobState:
 
     # -- ends of tasks -----------------------------------------------------------------------------
 
-    def succeeded(self, held: Held, run_s: float) -> None:
+    def succeeded(self, held: LaunchedTask, run_s: float) -> None:
         """Finish a task; others of its stage are then expected to last as it did."""
         stage, task = held.stage, held.task
         if task in stage.copies:
@@ -145,7 +145,7 @@ class JobState:
         if stage.finished == stage.tasks:
             self.judge()
 
-    def measured(self, held: Held, run_s: float) -> None:
+    def measured(self, held: LaunchedTask, run_s: float) -> None:
         """Learn from how long a task lasted, s."""
         stage, group = held.stage, held.group
         factor = self.estimates.factor[group.stage]
@@ -155,7 +155,7 @@ class JobState:
             self.review = self.review or self.follows_share
         self.progress.rescale(stage, self.estimates.factor[group.stage] - factor)
 
-    def failed(self, held: Held, end: ContainerEnd) -> None:
+    def failed(self, held: LaunchedTask, end: ContainerEnd) -> None:
         """Count a task's own failure; it is tried again, elsewhere if need be, up to a limit."""
         stage, task = held.stage, held.task
         self.progress.failed += 1
@@ -170,7 +170,7 @@ class JobState:
             )  # fmt: skip
             self.verdict = (False, why)
 
-    def ended_node(self, held: Held, why: str, now: float) -> None:
+    def ended_node(self, held: LaunchedTask, why: str, now: float) -> None:
         """Count the end of the node that ran a task:
         after too many the task is taken for the cause.
 
@@ -210,8 +210,8 @@ class JobState:
     def _stop_copies(self, stage: StageProgress, task: int) -> None:
         """Stop all other copies of a task once the first has finished.
 
-        But for those in a reusable container (`Held.size`), where no task can be stopped alone:
-        what runs twice there runs to its end.
+        Those in a reusable container (`LaunchedTask.size`) go on, as no task can be stopped alone
+        there: what runs twice there runs to its end.
         """
         for held in self.launcher.held.values():
             if held.task == task and held.stage is stage and not (held.stopping or held.size):

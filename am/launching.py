@@ -20,7 +20,7 @@ from weft.messages import (
 from weft.resources import ResourceTypes, Vector
 
 
-class Held:
+class LaunchedTask:
     """A task in a container. `key` names it among all that is held.
 
     That is the container's id, or for a reusable container (whose `size` is given) id, stage, task
@@ -125,11 +125,11 @@ class Order:
 
     __slots__ = ("held", "tasks")
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: LaunchedTask) -> None:
         self.held = held  # the first
         self.tasks = [held.task]
 
-    def takes(self, held: Held) -> bool:
+    def takes(self, held: LaunchedTask) -> bool:
         """Return whether another task is one more of these."""
         first = self.held
         return (
@@ -152,8 +152,8 @@ class Launcher:
         self._attempt = attempt_id
         self.lossless = lossless  # then a node answers for reusable containers, and refusals
         self.truths: list[Truth] = []
-        self.held: dict[Hashable, Held] = {}
-        self.unanswered: dict[Hashable, Held] = {}  # in the order of sending
+        self.held: dict[Hashable, LaunchedTask] = {}
+        self.unanswered: dict[Hashable, LaunchedTask] = {}  # in the order of sending
         # stops and queries that no node has answered yet: the node, when it was told last
         self.stopped: dict[ContainerId, tuple[NodeId, float]] = {}
         self.asked: dict[ContainerId, tuple[NodeId, float]] = {}
@@ -165,14 +165,14 @@ class Launcher:
         """Read the truth of every stage."""
         self.truths = [Truth(job, stage, types) for stage in job.stages]
 
-    def start(self, held: Held) -> None:
+    def start(self, held: LaunchedTask) -> None:
         """Order one task; the order leaves with the next `flush`."""
         self.held[held.key] = held
         if held.size or not self.lossless:
             self.unanswered[held.key] = held
         self._order(held)
 
-    def start_run(self, run: Sequence[Held]) -> None:
+    def start_run(self, run: Sequence[LaunchedTask]) -> None:
         """Order one task each in containers of one node with consecutive ids."""
         first = run[0]
         started = {held.key: held for held in run}
@@ -187,7 +187,7 @@ class Launcher:
         for held in run:
             self._order(held)
 
-    def _order(self, held: Held) -> None:
+    def _order(self, held: LaunchedTask) -> None:
         to = (held.node, held.boot)
         batch = self._batches.get(to)
         if batch is None:
@@ -209,7 +209,7 @@ class Launcher:
         """Whether a node owes an answer, so that something may have to be said again."""
         return bool(self.unanswered or self.stopped or self.asked)
 
-    def stop(self, held: Held) -> None:
+    def stop(self, held: LaunchedTask) -> None:
         """Order the end of one container."""
         held.stopping = True
         self.stop_container(held.node, held.container_id)

@@ -1,6 +1,6 @@
 """The reusable containers that a job holds (COBRA section IV)."""
 
-from am.launching import Held
+from am.launching import LaunchedTask
 from am.progress import RUNNING, Progress
 from weft.errors import InvariantError
 from weft.ids import ContainerId, NodeId
@@ -35,7 +35,7 @@ class Pooled:
         self.boot = boot  # of the node's process that it was granted on
         self.size = size
         self.free = list(size)
-        self.tasks: dict[tuple[int, int], Held] = {}  # by stage and task
+        self.tasks: dict[tuple[int, int], LaunchedTask] = {}  # by stage and task
         self.needs: dict[tuple[int, int], Vector] = {}  # what was believed when they started
         # tasks that failed here: an answer may be to their first order, so it does not count
         self.before: set[tuple[int, int]] = set()
@@ -51,7 +51,7 @@ class Pooled:
         """Tasks in it."""
         return len(self.tasks)
 
-    def put(self, held: Held, need: Vector) -> None:
+    def put(self, held: LaunchedTask, need: Vector) -> None:
         """Count what a task is expected to need as used."""
         key = held.group.stage, held.task
         self.tasks[key], self.needs[key] = held, need

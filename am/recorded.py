@@ -41,7 +41,7 @@ from weft.resources import ResourceTypes, Vector
 _NO_TASK: Final = -1  # what runs in an open job's container is nobody's task
 
 
-class Row:
+class RequestRow:
     """One request, and what was granted under it."""
 
     __slots__ = ("base", "demand", "granted", "holds", "lost", "place", "request", "said", "told",
@@ -70,7 +70,7 @@ class Running(NamedTuple):
 
     node: NodeId
     boot: int
-    row: Row
+    row: RequestRow
     held_s: float
 
 
@@ -149,10 +149,10 @@ class RecordedLauncher:
         self._starts, self._stops = [], []
 
 
-class Book:
+class RequestTable:
     """Requests by ask id, and what is owed to the Resource Manager."""
 
-    def __init__(self, rows: list[Row], resend_s: float, *, lossless: bool) -> None:
+    def __init__(self, rows: list[RequestRow], resend_s: float, *, lossless: bool) -> None:
         self.epoch = 0  # of the manager that knows these asks
         self.rows = rows
         self.outbox: Outbox[int, Ask | ContainerId] = Outbox(resend_s, lossless=lossless)
@@ -160,12 +160,12 @@ class Book:
         self._first = 1  # ask id of the first request
         self._acks: list[int] = []
 
-    def row(self, ask_id: int) -> Row | None:
+    def row(self, ask_id: int) -> RequestRow | None:
         """Return the request of an ask id; None for an earlier life of the manager."""
         place = ask_id - self._first
         return self.rows[place] if 0 <= place < len(self.rows) else None
 
-    def say(self, row: Row) -> None:
+    def say(self, row: RequestRow) -> None:
         """Tell a request whose total or estimates changed."""
         assert row.said is not None
         row.told = row.wanted
@@ -235,7 +235,7 @@ class RecordedState:
         """Do nothing: an open job has no tasks."""
 
 
-class RecordedWork:
+class RecordedExecution:
     """The running part of a master that does what a recorded one did."""
 
     def __init__(
@@ -246,10 +246,10 @@ class RecordedWork:
         accepted: AttemptAccepted,
         now: float,
     ) -> None:
-        rows = [Row(n, one, accepted.types) for n, one in enumerate(recording.requests)]
+        rows = [RequestRow(n, one, accepted.types) for n, one in enumerate(recording.requests)]
         self.attempt_id = attempt_id
         self.recording = recording
-        self.book = Book(rows, settings.resend_s, lossless=settings.lossless)
+        self.book = RequestTable(rows, settings.resend_s, lossless=settings.lossless)
         self.launcher = RecordedLauncher(attempt_id, lossless=settings.lossless)
         self.progress = Counts(recording.containers)
         self.state = RecordedState()

@@ -1,4 +1,4 @@
-"""Work in reusable containers: a job holds containers and runs several tasks in each (COBRA).
+"""A job in reusable containers: a job holds containers and runs several tasks in each (COBRA).
 
 The asker decides (`am.ask.registry.HoldAsker`); here its wishes become asks, starts and releases,
 and ends are booked once each whichever way they arrive: directly from the node (`TasksEnded`), or
@@ -11,7 +11,7 @@ from am.ask.registry import HoldAsker
 from am.ask.view import HoldView, WaitingTasks
 from am.demands import Demands
 from am.job_state import JobState
-from am.launching import Held
+from am.launching import LaunchedTask
 from am.pool import Pooled, check_pool
 from am.progress import READY
 from am.single import SingleTasks
@@ -39,7 +39,7 @@ from weft.plan import Plan
 from weft.resources import Vector
 
 
-class HoldingWork:
+class PoolExecution:
     """The running part of a master whose asker holds containers; it follows no plan.
 
     Tasks of gangs have a container each (`single`), as all of a gang starts at once.
@@ -169,7 +169,7 @@ class HoldingWork:
         attempt = stage.tries.get(task, 0)
         if attempt < pooled.first_try:
             attempt = stage.tries[task] = pooled.first_try
-        held = Held(
+        held = LaunchedTask(
             pooled.container_id, pooled.node, group, stage, task, attempt, now, pooled.boot,
             pooled.size,
         )  # fmt: skip
@@ -188,7 +188,9 @@ class HoldingWork:
             group, _ = stage.place_of(task)
             if stage.state[task] == READY:
                 self.progress.begin(stage, [task])
-            held = Held(container_id, node, group, stage, task, attempt, now, boot, kept.size)
+            held = LaunchedTask(
+                container_id, node, group, stage, task, attempt, now, boot, kept.size
+            )
             self.launcher.held[held.key] = held
             # the earlier attempt may have known better what it needs
             pooled.put(held, tuple(map(min, self.demands.of(group), pooled.free)))
@@ -210,7 +212,7 @@ class HoldingWork:
         pooled.needs.clear()
         self._due = True
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: LaunchedTask) -> None:
         self.launcher.held.pop(held.key, None)
         self.launcher.unanswered.pop(held.key, None)
 
@@ -254,7 +256,7 @@ class HoldingWork:
         alone = ((held.container_id, held.node) for held in self._alone())
         return (*pooled, *alone, *((one.container_id, one.node_id) for one in waiting))
 
-    def _alone(self) -> list[Held]:
+    def _alone(self) -> list[LaunchedTask]:
         """Return tasks of gangs: each has its own container, as all of a gang start at once."""
         if not self.gangs.stages:
             return []

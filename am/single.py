@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 from am.job_state import JobState
-from am.launching import Held
+from am.launching import LaunchedTask
 from am.progress import RUNNING
 from am.takeover import Found, Takeover
 from am.task_groups import TaskGroup
@@ -25,7 +25,7 @@ from weft.messages import (
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 
 
-def _answered(item: ItemAnswer, waiting: Mapping[Hashable, Held]) -> Iterable[Hashable]:
+def _answered(item: ItemAnswer, waiting: Mapping[Hashable, LaunchedTask]) -> Iterable[Hashable]:
     """Return the containers that an answer is for, at most as many as wait for one."""
     numbers = range(item.container_id, item.container_id + item.count)
     if item.count > len(waiting) + 1:
@@ -86,7 +86,7 @@ class SingleTasks:
                 stage = progress.stages[group.stage]
                 tries = stage.tries.get(task, 0) if stage.tries else 0
                 launcher.start(
-                    Held(container_id, node, group, stage, task, tries, now, container.boot)
+                    LaunchedTask(container_id, node, group, stage, task, tries, now, container.boot)
                 )
         if state.follows_share:
             state.review = True
@@ -109,7 +109,7 @@ class SingleTasks:
         state.seen.update(numbers)
         tries = stage.tries
         self.launcher.start_run([
-            Held(
+            LaunchedTask(
                 first + place, node, group, stage, task, tries.get(task, 0) if tries else 0, now,
                 run.boot,
             )
@@ -171,7 +171,7 @@ class SingleTasks:
             for container, task in tasks:
                 group, _ = stage.place_of(task)
                 number, tries = container.container_id, stage.tries.get(task, 0)
-                held = Held(
+                held = LaunchedTask(
                     number, container.node_id, group, stage, task, tries, now, container.boot
                 )
                 self.launcher.held[held.key] = held

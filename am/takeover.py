@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from am.asking import AskBook
+from am.asking import AskTable
 from am.launching import Launcher
 from am.progress import DONE, READY, Progress
 from weft.ids import ContainerId
@@ -34,7 +34,7 @@ class Takeover:
         held: tuple[Container, ...],
         wait_s: float,
         progress: Progress,
-        book: AskBook,
+        book: AskTable,
         launcher: Launcher,
     ) -> None:
         self.waiting: dict[ContainerId, Container] = {one.container_id: one for one in held}
@@ -131,7 +131,7 @@ class PoolTakeover(Takeover):
         held: tuple[Container, ...],
         wait_s: float,
         progress: Progress,
-        book: AskBook,
+        book: AskTable,
         launcher: Launcher,
         types: int,
         gangs: Collection[int] = (),

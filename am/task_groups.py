@@ -70,7 +70,7 @@ class TaskGroup:
         self.gang = False
         self.norm = 0.0
         self.ready: list[int] = []
-        self.rows: list[Row | None] = [None, None]  # the ask of each kind (`am.asking`)
+        self.rows: list[AskRow | None] = [None, None]  # the ask of each kind (`am.asking`)
         self.unstarted = 0
         self.unstarted_s = 0.0
         self.declared_s: float | Sequence[float] = 0.0  # of each task, or by task number
@@ -81,7 +81,7 @@ class TaskGroup:
         return own if isinstance(own, float) else own[task]
 
 
-class Row:
+class AskRow:
     """One ask: containers of one kind for one group."""
 
     __slots__ = ("ask_id", "granted", "group", "kind", "surplus", "told", "wanted")

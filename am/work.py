@@ -11,7 +11,7 @@ import numpy as np
 from am.ask.registry import Asker
 from am.ask.view import JobView, RunningTask
 from am.job_state import JobState
-from am.launching import Held
+from am.launching import LaunchedTask
 from am.progress import RUNNING, Progress
 from am.remaining_path import RemainingPath
 from am.single import SingleTasks
@@ -34,7 +34,7 @@ _BY_TASK = (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS)  # a task waits for tasks, not 
 TELL_BELOW = 0.9  # remaining work is told again when it fell below this part of the last told
 
 
-class Work:
+class JobExecution:
     """The running part of a master whose asker counts tasks; the job is over with a verdict."""
 
     def __init__(self, state: JobState, asker: Asker, rng: np.random.Generator) -> None:
@@ -247,7 +247,7 @@ class Work:
                 raise InvariantError(f"group {group.number} asks for more than it can start")
 
 
-def _check_running(held: Iterable[Held], progress: Progress) -> None:
+def _check_running(held: Iterable[LaunchedTask], progress: Progress) -> None:
     """Raise unless running tasks have containers (one a copy) and no other task has one."""
     copies: dict[tuple[int, int], int] = {}
     for one in held:

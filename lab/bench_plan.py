@@ -23,7 +23,7 @@ from am.plan.population import Inserter
 from am.plan.registry import PlanRequest, planner
 from am.progress import RUNNING
 from am.settings import MasterSettings
-from am.work import Work
+from am.work import JobExecution
 from weft.dag import Dag, Ints, Link, Machines, StageEdge
 from weft.ids import attempt_id
 from weft.job import Edge, EdgeKind, Job, Stage
@@ -69,7 +69,7 @@ def altruism(tasks: int = 1_000, rounds: int = 200) -> dict[str, Any]:
     """
     dag = stage_dag(tasks)
     state = JobState(attempt_id(1, 1), MasterSettings(planner=""), _accepted(dag))
-    work = Work(state, Carbyne(), np.random.default_rng(0))
+    work = JobExecution(state, Carbyne(), np.random.default_rng(0))
     work.adopt(None)
     work.consult(0.0)
     for stage in work.progress.stages[:2]:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from nm.emulation import Work
+from nm.emulation import RunningTask
 from nm.lifecycle import CONTAINER, ContainerEvent, ContainerState
 from weft.errors import InvariantError
 from weft.ids import (
@@ -27,12 +27,12 @@ from weft.resources import TOLERANCE, Vector
 TaskKey = tuple[int, int, int]  # stage, task, attempt
 _LAUNCHED = CONTAINER.next(ContainerState.NEW, ContainerEvent.LAUNCH)
 _NONE_ENDED: dict[TaskKey, TaskEnd] = {}  # shared and never changed, as the three that follow
-_NONE_RUN: dict[TaskKey, Work] = {}
+_NONE_RUN: dict[TaskKey, RunningTask] = {}
 _UNUSED: list[float] = []
 _UNMETERED: dict[TaskKey, float] = {}
 
 
-class Held:
+class HeldContainer:
     """One container on this node with the tasks inside.
 
     It takes room from the order to start until its last process is gone, and its end is told once
@@ -40,7 +40,8 @@ class Held:
     stage, task and try, as one task may be tried here more than once. Whose orders it heeds is said
     by its id, until a later attempt takes it over (`claim`), and never an earlier one's again.
 
-    Or `count` of them with consecutive ids that began alike, each with one task: `Book.add_run`.
+    Or `count` of them with consecutive ids, that began alike, each with one task
+    (`NodeContainers.add_run`).
     """
 
     __slots__ = ("_one", "_several", "container_id", "count", "ended", "granted", "master",
@@ -57,8 +58,8 @@ class Held:
         self.master = master
         self.taken_by: AttemptId = 0  # a later attempt than the one it was granted to; 0: none
         # what only a reusable container keeps; one for each task would cost more than the rest
-        self._one: Work | None = None
-        self._several: dict[TaskKey, Work] = {} if reusable else _NONE_RUN
+        self._one: RunningTask | None = None
+        self._several: dict[TaskKey, RunningTask] = {} if reusable else _NONE_RUN
         # tasks that already ended inside: a master that missed their ends asks for them
         self.ended: dict[TaskKey, TaskEnd] = {} if reusable else _NONE_ENDED
         self.used = _UNUSED  # amount x s since the last measurement, of ended tasks; replaced
@@ -87,7 +88,7 @@ class Held:
         return 1 + max((attempt for _, _, attempt in [*self.tasks, *self.ended]), default=-1)
 
     @property
-    def tasks(self) -> Mapping[TaskKey, Work]:
+    def tasks(self) -> Mapping[TaskKey, RunningTask]:
         """Tasks that run inside."""
         one = self._one
         if one is None:
@@ -95,7 +96,7 @@ class Held:
         return {(one.item.stage, one.item.task, one.item.attempt): one}
 
     @property
-    def work(self) -> Work | None:
+    def work(self) -> RunningTask | None:
         """The task, or the run of tasks, of what is not reusable."""
         return self._one
 
@@ -106,7 +107,7 @@ class Held:
         item = self._one.item
         return ((item.stage, item.tasks[container_id - self.container_id], item.attempt),)
 
-    def begin(self, key: TaskKey, work: Work) -> None:
+    def begin(self, key: TaskKey, work: RunningTask) -> None:
         """Note that a task runs inside from now on."""
         if self.reusable:
             self._several[key] = work
@@ -122,7 +123,7 @@ class Held:
         """Take a step of the life cycle; raises InvariantError where there is none."""
         self.state = CONTAINER.next(self.state, event)
 
-    def meter(self, key: TaskKey, work: Work, now: float) -> None:
+    def meter(self, key: TaskKey, work: RunningTask, now: float) -> None:
         """Add what a task used since it was last looked at (demand x work done)."""
         done_s = work.done_s(now)
         delta_s = done_s - self.metered.get(key, 0.0)
@@ -144,7 +145,7 @@ class Held:
         return ContainerUse(self.container_id, use)
 
 
-class Book:
+class NodeContainers:
     """The containers of one node, by id, and for `tombstone_s` after their end."""
 
     __slots__ = (
@@ -154,7 +155,7 @@ class Book:
 
     def __init__(self, tombstone_s: float) -> None:
         self.tombstone_s = tombstone_s
-        self.containers: dict[ContainerId, Held] = {}
+        self.containers: dict[ContainerId, HeldContainer] = {}
         self._tombstones: dict[ContainerId, ContainerEnd] = {}  # of a run: one for all of its ids
         self.granted: list[float] = []  # of rigid resources, by position
         self._buried: deque[ContainerId] = deque()  # in the order of their ends, and ...
@@ -208,18 +209,20 @@ class Book:
             numbers
         )
 
-    def add(self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool) -> Held:
+    def add(
+        self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool
+    ) -> HeldContainer:
         """Hold a new container."""
-        held = Held(container_id, granted, reusable, master)
+        held = HeldContainer(container_id, granted, reusable, master)
         self.containers[container_id] = held
         if granted:
             for r, _ in self._rigid if self.granted else ():
                 self.granted[r] += granted[r]
         return held
 
-    def add_run(self, first: ContainerId, granted: Vector, work: Work) -> Held:
+    def add_run(self, first: ContainerId, granted: Vector, work: RunningTask) -> HeldContainer:
         """Hold as many new containers as tasks began in one `work`."""
-        held = Held(first, granted, False, False)
+        held = HeldContainer(first, granted, False, False)
         count = held.count = work.count
         held.begin((-1, -1, 0), work)
         self.containers.update(dict.fromkeys(range(first, first + count), held))
@@ -229,7 +232,7 @@ class Book:
                     self.granted[r] += granted[r]
         return held
 
-    def one(self, container_id: ContainerId) -> Held | None:
+    def one(self, container_id: ContainerId) -> HeldContainer | None:
         """Return a container by itself; the run in which it was is taken apart.
 
         The works of the run must have been taken apart (`Emulation.take_apart`).
@@ -241,12 +244,12 @@ class Book:
         assert run is not None
         for part in run.parts:
             item = part.item
-            single = Held(item.container_id, held.granted, False, False)
+            single = HeldContainer(item.container_id, held.granted, False, False)
             single.begin((item.stage, item.task, item.attempt), part)
             self.containers[item.container_id] = single
         return self.containers[container_id]
 
-    def close(self, held: Held, end: ContainerEnd, now: float) -> None:
+    def close(self, held: HeldContainer, end: ContainerEnd, now: float) -> None:
         """Let a container, or a run of them, go and remember its end."""
         held.step(ContainerEvent.EXIT)
         first, count, containers = held.container_id, held.count, self.containers
@@ -321,7 +324,7 @@ def never_started(end: ContainerEnd) -> bool:
 
 
 def measure_all(
-    containers: Iterable[Held], now: float, interval_s: float
+    containers: Iterable[HeldContainer], now: float, interval_s: float
 ) -> tuple[ContainerUse, ...]:
     """Return the measured use of every reusable container (COBRA's monitor)."""
     found = (held.measure(now, interval_s) for held in containers if held.reusable)

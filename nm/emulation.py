@@ -18,7 +18,7 @@ from weft.resources import Vector
 SLACK = 1e-9  # relative; sums of floats must not count as contention
 
 
-class Work:
+class RunningTask:
     """One running task; it has done `work_s - (end_s - now) * rate` of its work.
 
     Or `count` identical ones that began together, as long as they run at full rate
@@ -38,7 +38,7 @@ class Work:
         self.start_s = start_s
         self.serial = serial  # of its entry in the heap; -1 once it ended
         self.count = 1
-        self.parts: list[Work] = []  # of a run that was taken apart
+        self.parts: list[RunningTask] = []  # of a run that was taken apart
         self.rate = 1.0
         self.end_s = start_s + work_s  # at the present rate
 
@@ -71,8 +71,8 @@ class Emulation:
         self._rigid = rigid
         self._limits = [amount * (1 + SLACK) for amount in capacity]
         self._totals = [0.0] * len(capacity)
-        self._heap: list[tuple[float, int, Work]] = []
-        self._running: dict[int, Work] = {}  # by serial: the order of starts
+        self._heap: list[tuple[float, int, RunningTask]] = []
+        self._running: dict[int, RunningTask] = {}  # by serial: the order of starts
         self._serial = 0
         self._runs = 0  # entries of `_running` that are of more than one task
         self._speed = speed
@@ -118,7 +118,9 @@ class Emulation:
             heappop(heap)
         return inf
 
-    def start(self, item: TaskLaunch, demand: Vector, work_s: float, now: float) -> Work | None:
+    def start(
+        self, item: TaskLaunch, demand: Vector, work_s: float, now: float
+    ) -> RunningTask | None:
         """Run a task; None where it was killed because a rigid resource would be exceeded.
 
         A resource of which the host has nothing counts as rigid: the task would never end.
@@ -138,7 +140,7 @@ class Emulation:
                     self._sum_up()
                     return None
         self._serial = serial = self._serial + 1
-        work = Work(item, demand, work_s, now, serial)
+        work = RunningTask(item, demand, work_s, now, serial)
         self._running[serial] = work
         if over or self._contended or self._speed != 1.0:
             self._rate(now)
@@ -146,7 +148,9 @@ class Emulation:
             heappush(self._heap, (work.end_s, serial, work))
         return work
 
-    def start_run(self, item: TaskLaunch, demand: Vector, work_s: float, now: float) -> Work | None:
+    def start_run(
+        self, item: TaskLaunch, demand: Vector, work_s: float, now: float
+    ) -> RunningTask | None:
         """Start every task of a run; None, and nothing is changed, where one would not run alone.
 
         Float sums are taken one by one, and every task has its serial, so that the outcome is the
@@ -167,7 +171,7 @@ class Emulation:
         self._use = None
         serial = self._serial + 1
         self._serial += count
-        work = Work(item, demand, work_s, now, serial)
+        work = RunningTask(item, demand, work_s, now, serial)
         work.count = count
         self._running[serial] = work
         self._runs += 1
@@ -178,14 +182,14 @@ class Emulation:
         """Make every task of a run an entry of its own: something is to happen to one of them."""
         if not self._runs:
             return
-        running: dict[int, Work] = {}
+        running: dict[int, RunningTask] = {}
         for work in self._running.values():
             if work.count == 1:
                 running[work.serial] = work
                 continue
             for place, item in enumerate(launches_of(work.item)):
                 serial = work.serial + place
-                part = Work(item, work.demand, work.work_s, work.start_s, serial)
+                part = RunningTask(item, work.demand, work.work_s, work.start_s, serial)
                 work.parts.append(part)
                 running[serial] = part
             work.serial = -1
@@ -194,18 +198,18 @@ class Emulation:
         heapify(self._heap)
         self._runs = 0
 
-    def stop(self, work: Work, now: float) -> None:
+    def stop(self, work: RunningTask, now: float) -> None:
         """End a task before its time."""
         self._remove(work)
         if self._contended:
             self._rate(now)
 
-    def due(self, now: float) -> list[tuple[Work, float]]:
+    def due(self, now: float) -> list[tuple[RunningTask, float]]:
         """Take the tasks that ended by `now`, each with the time at which it ended.
 
         Every end changes the others' rates at its own time, even where `now` is later.
         """
-        ended: list[tuple[Work, float]] = []
+        ended: list[tuple[RunningTask, float]] = []
         until = now + SLACK + abs(now) * 1e-12  # a timer's rounding must not cost another timer
         while self._heap and self._heap[0][0] <= until:
             end_s, serial, work = heappop(self._heap)
@@ -240,7 +244,7 @@ class Emulation:
             if work.rate > self._speed * (1 + SLACK):
                 raise InvariantError(f"emulation: a task runs at {work.rate} of its pace")
 
-    def _remove(self, work: Work) -> None:
+    def _remove(self, work: RunningTask) -> None:
         del self._running[work.serial]
         work.serial = -1
         self._use = None

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from nm.containers import Book, Held, TaskKey, measure_all, never_started
-from nm.emulation import Emulation, Work
+from nm.containers import HeldContainer, NodeContainers, TaskKey, measure_all, never_started
+from nm.emulation import Emulation, RunningTask
 from nm.lifecycle import ContainerEvent, ContainerState
 from nm.mishaps import FAILED_BY_CHANCE, Mishaps
 from nm.settings import Mode, NodeSettings
@@ -53,7 +53,7 @@ class Runner:
     def __init__(self, node_id: NodeId, settings: NodeSettings) -> None:
         self.node_id = node_id
         self.outbox: Outbox[Any, Report] = Outbox(settings.resend_after_s)
-        self.book = Book(settings.tombstone_s)
+        self.book = NodeContainers(settings.tombstone_s)
         self.emulation = Emulation((), ())
         self.emulated = settings.mode is Mode.EMULATED
         self.life = 0  # of the manager that accepted the node, the first being 1; 0: none did
@@ -129,7 +129,7 @@ class Runner:
         if self.emulated:
             self._emulate(held, key, item, now, effects)
         else:
-            held.begin(key, Work(item, item.demand, item.duration_s, now, 0))
+            held.begin(key, RunningTask(item, item.demand, item.duration_s, now, 0))
             effects.append(Note(TaskStarted(container, self.node_id, *key, item.demand)))
             effects.append(Launch(item))
         return ""
@@ -178,7 +178,7 @@ class Runner:
         effects.append(Note(fact))
         return True
 
-    def held(self, container: ContainerId) -> Held | None:
+    def held(self, container: ContainerId) -> HeldContainer | None:
         """Return a container by itself: a run in which it was is taken apart."""
         held = self.book.containers.get(container)
         if held is None or held.count == 1:
@@ -201,7 +201,7 @@ class Runner:
             if taken_by:
                 held.claim(taken_by)
             if held.reusable or not held.tasks:
-                work = Work(item, item.demand, item.duration_s, began_s, 0)
+                work = RunningTask(item, item.demand, item.duration_s, began_s, 0)
                 held.begin((item.stage, item.task, item.attempt), work)
 
     def _refuses(self) -> bool:
@@ -209,7 +209,7 @@ class Runner:
         return buggify is not None and buggify("a start is refused")
 
     def _emulate(
-        self, held: Held, key: TaskKey, item: TaskLaunch, now: float, effects: list[Effect]
+        self, held: HeldContainer, key: TaskKey, item: TaskLaunch, now: float, effects: list[Effect]
     ) -> None:
         demand = item.demand
         if item.remote and self._remote >= 0:
@@ -219,7 +219,7 @@ class Runner:
         if self._mishaps.any:
             lasts_s, fails = self._mishaps.of(item, not (held.tasks or held.ended))
         if lasts_s <= 0.0:  # ends at once and contends with nobody
-            work = Work(item, demand, 0.0, now, -1)
+            work = RunningTask(item, demand, 0.0, now, -1)
             if fails:
                 self._end_task(held, work, _FAILED, now, effects, 1, FAILED_BY_CHANCE)
             else:
@@ -227,7 +227,7 @@ class Runner:
             return
         began = self.emulation.start(item, demand, lasts_s, now)
         if began is None:
-            killed = Work(item, demand, lasts_s, now, -1)
+            killed = RunningTask(item, demand, lasts_s, now, -1)
             self._end_task(held, killed, Outcome.OUT_OF_MEMORY, now, effects)
             return
         if fails:
@@ -284,7 +284,9 @@ class Runner:
             else:
                 self._end_task(held, work, _SUCCEEDED, end_s, effects)
 
-    def _end_run(self, held: Held, work: Work, now: float, effects: list[Effect]) -> None:
+    def _end_run(
+        self, held: HeldContainer, work: RunningTask, now: float, effects: list[Effect]
+    ) -> None:
         """Book the ends of tasks that began together, and end together."""
         self.book.close(held, self._run_ended(work.item, now - work.start_s, effects), now)
 
@@ -300,8 +302,8 @@ class Runner:
 
     def _end_task(
         self,
-        held: Held,
-        work: Work,
+        held: HeldContainer,
+        work: RunningTask,
         outcome: Outcome,
         now: float,
         effects: list[Effect],
@@ -378,7 +380,7 @@ class Runner:
         self.outbox.clear()
 
     def _end_container(
-        self, held: Held, outcome: Outcome, exit_code: int, message: str, now: float
+        self, held: HeldContainer, outcome: Outcome, exit_code: int, message: str, now: float
     ) -> None:
         """Book the end of a container that no task ended: a master's or a reusable one."""
         end = ContainerEnd(held.container_id, outcome, exit_code, message=message)

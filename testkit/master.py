@@ -11,7 +11,7 @@ import numpy as np
 from am.ask.registry import Asker, HoldAsker, asker
 from am.core import ApplicationMaster, MasterSettings
 from am.job_state import JobState
-from am.work import Work
+from am.work import JobExecution
 from weft.effects import MakePlan, Note, PlanReady, Send, SetTimer, Started, Stop, TimerFired
 from weft.ids import attempt_id, container_id
 from weft.job import Edge, EdgeKind, Job, Stage, TaskPairs
@@ -45,10 +45,12 @@ TaskKey = tuple[int, int, int]  # stage, task, attempt
 SLOT: Vector = (16.0, 65536.0, 800.0, 1000.0)
 
 
-def work_of(answer: AttemptAccepted, one: Asker, rng: np.random.Generator | None = None) -> Work:
+def work_of(
+    answer: AttemptAccepted, one: Asker, rng: np.random.Generator | None = None
+) -> JobExecution:
     """Return a job that was accepted, breadth first, with nothing asked for yet."""
     state = JobState(answer.attempt_id, MasterSettings(planner=""), answer)
-    work = Work(state, one, rng or np.random.default_rng(0))
+    work = JobExecution(state, one, rng or np.random.default_rng(0))
     work.adopt(None)
     return work
 

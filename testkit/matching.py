@@ -8,7 +8,7 @@ import numpy as np
 from rm.ledger.asks import AskEntry, AskRows
 from rm.ledger.ledger import Ledger
 from rm.ledger.queues import QueueTree
-from rm.ledger.running import Runs
+from rm.ledger.running import RunningByEnd
 from rm.ledger.view import View
 from rm.match.protocol import Match, Matcher
 from rm.match.registry import make_matcher
@@ -40,7 +40,7 @@ class MatcherHarness:
         self.tree = QueueTree(queues)
         self.ledger = Ledger(types, self.tree)
         self.rows = AskRows(len(types))
-        self.runs: list[Runs] = []
+        self.runs: list[RunningByEnd] = []
         self.view = View(types, self.tree, self.ledger, self.rows, lambda slot: self.runs[slot])
         self.matcher: Matcher = make_matcher(matcher, parameters)
         self.now = 0.0
@@ -51,7 +51,7 @@ class MatcherHarness:
     def add_node(self, capacity: Vector, rack: str = "r1", label: str = "") -> int:
         """Return a node slot."""
         slot = self.ledger.add_node()
-        self.runs.append(Runs(len(self.types)))
+        self.runs.append(RunningByEnd(len(self.types)))
         self.view.node_names.append(f"n{slot}")
         if rack not in self.view.rack_names:
             self.view.rack_names.append(rack)

@@ -22,7 +22,7 @@ import rm.nodes.reporting
 import rm.state.books
 from am.job_state import JobState
 from am.launching import Launcher
-from am.reuse import HoldingWork
+from am.reuse import PoolExecution
 from sim import fuzz
 from sim.swarm import Case, case
 from weft.effects import Persist
@@ -95,13 +95,13 @@ def _never_acknowledged(node: Any, event: Any, now: float, effects: Any) -> None
     _ON_ANSWER(node, replace(event, acks=()), now, effects)
 
 
-def _still_there(work: HoldingWork, end: ContainerEnd, now: float) -> None:
+def _still_there(work: PoolExecution, end: ContainerEnd, now: float) -> None:
     """Plant: a container that is lost stays in the pool."""
     if end.outcome is not Outcome.LOST or end.container_id not in work.pool:
         _CONTAINER_ENDED(work, end, now)
 
 
-def _unheard(work: HoldingWork, event: StartAnswered, now: float) -> None:
+def _unheard(work: PoolExecution, event: StartAnswered, now: float) -> None:
     """Plant: nor does a node's word that it has no such container take it out."""
     items = tuple(item for item in event.items if not item.error)
     _START_ANSWERED(work, replace(event, items=items), now)
@@ -115,8 +115,8 @@ def _written_last(books: rm.state.books.Books) -> Any:
 
 _ANSWER = rm.state.books.Books.answer
 _ON_ANSWER = nm.core.NodeManager._on_answer
-_CONTAINER_ENDED = HoldingWork._container_ended
-_START_ANSWERED = HoldingWork.start_answered
+_CONTAINER_ENDED = PoolExecution._container_ended
+_START_ANSWERED = PoolExecution.start_answered
 
 
 def _nothing(*given: Any, **named: Any) -> None:
@@ -149,7 +149,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
         rm.masters.accepting, "register", _without_held
     ),
     "a stop that overtakes its start is forgotten": lambda: patch.object(
-        nm.containers.Book, "bury", _nothing
+        nm.containers.NodeContainers, "bury", _nothing
     ),
     "a node without answers goes on starting": lambda: patch.object(
         nm.core.NodeManager, "_expiry_s", property(lambda self: 1e9, lambda self, value: None),
@@ -162,7 +162,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
         nm.core.NodeManager, "_on_answer", _never_acknowledged
     ),
     "a ghost stays in a pool": lambda: patch.multiple(
-        HoldingWork, _container_ended=_still_there, start_answered=_unheard
+        PoolExecution, _container_ended=_still_there, start_answered=_unheard
     ),
     "a success in a container that never was counts": lambda: patch(
         "rm.containers.may_have_run", lambda *given: True

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from am.ask.justify_kernels import justify
-from am.ask.packing_kernels import Held, Shape, pack
+from am.ask.packing_kernels import HeldOverTime, Shape, pack
 from am.ask.remaining import Remaining, declared_s, pool_of, shape_of, states_of
 from am.ask.view import JobView, Wanted, Wish
 from weft.dag import Floats
@@ -67,7 +67,7 @@ def schedule(
     todo = np.flatnonzero(remaining.unstarted)
     pool = pool_of(share, capacity, shape.need, shape.kind[todo])
     marks = remaining.unstarted.astype(np.int64)
-    none = Held(np.zeros(0), np.zeros((0, len(pool))))
+    none = HeldOverTime(np.zeros(0), np.zeros((0, len(pool))))
     forward = remaining.run(reverse=False)
     t_k = pack(shape, forward, marks, remaining.running, pool, none, by_rank, False)
     tolerance = 1e-9 * (1.0 + t_k)

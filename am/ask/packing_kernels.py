@@ -54,7 +54,7 @@ class Run(NamedTuple):
     start: Floats  # (n,)
 
 
-class Held(NamedTuple):
+class HeldOverTime(NamedTuple):
     """What is taken for good, in ascending order of time."""
 
     at: Floats  # (times,) from when on
@@ -161,7 +161,7 @@ def pack(
     todo: Ints,
     running: Ints,
     capacity: Floats,
-    held: Held,
+    held: HeldOverTime,
     by_rank: bool,
     reverse: bool,
 ) -> float:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from am.ask.packing_kernels import Held, Run, Shape
+from am.ask.packing_kernels import HeldOverTime, Run, Shape
 from am.ask.view import JobView
 from am.plan.link_kernels import Ends, Links, barrier_ends, joined, links_of
 from am.plan.paths import one_to_one_pairs
@@ -131,14 +131,14 @@ class Remaining:
             start=np.full(n, np.nan),
         )
 
-    def held(self, horizon_s: float, most: int = 64) -> Held:
+    def held(self, horizon_s: float, most: int = 64) -> HeldOverTime:
         """Return what running tasks hold, seen backwards from `horizon_s`: times ascending,
         demands.
 
         More than `most` different ends are rounded up, so that less is taken for free.
         """
         if len(self.running) == 0:
-            return Held(np.zeros(0), np.zeros((0, self.shape.need.shape[1])))
+            return HeldOverTime(np.zeros(0), np.zeros((0, self.shape.need.shape[1])))
         residual = self.residual
         distinct = np.unique(residual)
         if len(distinct) > most:
@@ -148,7 +148,7 @@ class Remaining:
         demand = self.shape.need[self.shape.kind[self.running]]
         held = np.zeros((len(distinct), demand.shape[1]))
         np.add.at(held, np.searchsorted(distinct, residual), demand)
-        return Held(horizon_s - distinct[::-1], np.ascontiguousarray(held[::-1]))
+        return HeldOverTime(horizon_s - distinct[::-1], np.ascontiguousarray(held[::-1]))
 
     def release_s(self) -> Floats:
         """Return when the running parents of each task end, at the earliest; 0 without any."""

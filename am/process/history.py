@@ -32,7 +32,7 @@ class TapedHistory(Mapping[str, Mapping[str, Mapping[str, float]]]):
         return len(self._history)
 
 
-class HistoryBook:
+class HistoryFile:
     """Estimates by history key; without a path they last as long as the process."""
 
     def __init__(self, path: Path | None = None) -> None:

@@ -9,7 +9,7 @@ from am.ask.registry import Asker, HoldAsker, asker
 from am.core import ApplicationMaster
 from am.making import MasterParts
 from am.plan.reuse import PlanShelf
-from am.process.history import HistoryBook, TapedHistory
+from am.process.history import HistoryFile, TapedHistory
 from am.process.metrics import MasterMetrics
 from am.process.planning import Planning
 from am.process.shelf import DiskShelf
@@ -75,7 +75,7 @@ class MasterService(Outside):
         )  # fmt: skip
         shelf = PlanShelf() if settings.plans is None else DiskShelf(settings.plans)
         self._planning = Planning(settings.plan_workers, settings.plan_limit_s, shelf)
-        self._history = HistoryBook(settings.history)
+        self._history = HistoryFile(settings.history)
         self._cores: dict[Address, ApplicationMaster] = {}
         self._plans: dict[Address, asyncio.Task[None]] = {}
         self._links: dict[str, NodeLink] = {}

@@ -7,7 +7,7 @@ from weft.dag import Floats, Ints
 from weft.ids import ContainerId
 
 
-class Runs:
+class RunningByEnd:
     """Slice with `count`. An end is where the estimate put it; it may be past by now."""
 
     __slots__ = ("count", "demand", "end_s", "ids")

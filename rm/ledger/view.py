@@ -14,7 +14,7 @@ from rm.ledger.asks import AskRows
 from rm.ledger.columns import Bools
 from rm.ledger.ledger import AppColumns, Ledger, NodeColumns, QueueColumns, UserColumns
 from rm.ledger.queues import QueueTree
-from rm.ledger.running import Runs
+from rm.ledger.running import RunningByEnd
 from weft.dag import Floats, Ints
 from weft.resources import ResourceTypes
 
@@ -28,7 +28,7 @@ class View:
         queues: QueueTree,
         ledger: Ledger,
         rows: AskRows,
-        runs: Callable[[int], Runs],
+        runs: Callable[[int], RunningByEnd],
     ) -> None:
         self.types = types
         self.queues = queues  # paths, parent, capacity, max_capacity, user limits; by queue slot

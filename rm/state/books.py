@@ -13,7 +13,7 @@ import numpy as np
 from rm.ledger.asks import AskRows
 from rm.ledger.ledger import Ledger
 from rm.ledger.queues import QueueTree
-from rm.ledger.running import Runs
+from rm.ledger.running import RunningByEnd
 from rm.ledger.view import View
 from rm.match.limit_kernels import headroom
 from rm.match.protocol import Matcher
@@ -253,12 +253,12 @@ class Books:
             room = self._rooms[app.queue] = tuple(left.tolist())
         return room
 
-    def _runs(self, slot: int) -> Runs:
+    def _runs(self, slot: int) -> RunningByEnd:
         """Return what runs on a node, kept from the first call on (most policies never ask)."""
         node = self.node_at[slot]
         runs = node.runs
         if runs is None:
-            runs = node.runs = Runs(len(self.types))
+            runs = node.runs = RunningByEnd(len(self.types))
             for held in node.holdings.values():
                 runs.add(held.container_id, 1, held.end_s, held.demand)
         return runs

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rm.ledger.asks import AskEntry
-from rm.ledger.running import Runs
+from rm.ledger.running import RunningByEnd
 from rm.state.lifecycle import AppState, AttemptState, RmContainerState, RmNodeState
 from rm.state.match_state import NEVER
 from weft.dag import Floats
@@ -428,7 +428,7 @@ class Node:
     ) -> None:
         self.node_id = node_id
         self.slot = slot
-        self.runs: Runs | None = None  # kept once a policy has asked for them
+        self.runs: RunningByEnd | None = None  # kept once a policy has asked for them
         self.outbox: Outbox[int, Order] = outbox
         self.state = RmNodeState.NEW
         self.address = ""

@@ -7,7 +7,7 @@ import pytest
 
 from am.ask.carbyne import Carbyne, Intra, schedule
 from am.ask.remaining import Remaining, declared_s, shape_of
-from am.work import Work
+from am.work import JobExecution
 from sim.cluster import Simulation
 from sim.results import jct_s
 from sim.settings import SimSettings
@@ -32,7 +32,9 @@ def read_job(given: Table) -> Job:
     return Job(given["name"], stages)
 
 
-def decided(job: Job, types: ResourceTypes, total: float, share: float) -> tuple[Work, Intra]:
+def decided(
+    job: Job, types: ResourceTypes, total: float, share: float
+) -> tuple[JobExecution, Intra]:
     """What a master decides that may count on `share` of a pool of `total`."""
     answer = accepted(job, types=types, machines=(((total,), 1),), share=(share,))
     work = work_of(answer, Carbyne())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from am.ask.carbyne import Carbyne, Intra, schedule
 from am.ask.remaining import Remaining, declared_s, pool_of, shape_of
 from am.ask.view import Wish
-from am.work import Work
+from am.work import JobExecution
 from testkit.master import (
     ATTEMPT,
     PretendedCluster,
@@ -38,7 +38,7 @@ def random_job(rng: np.random.Generator) -> Job:
     return Job("j", tuple(stages))
 
 
-def situation(rng: np.random.Generator) -> tuple[Work, Remaining]:
+def situation(rng: np.random.Generator) -> tuple[JobExecution, Remaining]:
     """A job under way inside a share: some tasks done, some running since a while."""
     share = (float(rng.integers(4, 12)), float(rng.integers(8, 30)), 0.0, 0.0)
     job = random_job(rng)

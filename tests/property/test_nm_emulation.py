@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nm.emulation import Emulation, Work
+from nm.emulation import Emulation, RunningTask
 from weft.messages import TaskLaunch
 
 CAPACITY = (4.0, 10.0, 100.0)
@@ -84,7 +84,7 @@ STEP = st.tuples(
 @given(st.lists(STEP, max_size=25))
 def test_every_task_ends_when_the_reference_says(steps) -> None:
     real, naive = Emulation(CAPACITY, RIGID), Reference()
-    works: dict[int, Work] = {}
+    works: dict[int, RunningTask] = {}
     ends: dict[int, float] = {}
     now = 0.0
 

@@ -60,7 +60,7 @@ class Request:
         self.execution = 1
 
 
-class AskBook:
+class RequestTable:
     """All requests of one attempt.
 
     `names` gives the cluster's resource types, `weft_node` the nodes of a host's name.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from weft.hadoop import hadoop_pb2 as pb
 from weft.hadoop import translate
-from weft.hadoop.asks import AskBook, Expected, Request, norm
+from weft.hadoop.asks import Expected, Request, RequestTable, norm
 from weft.hadoop.errors import (
     invalid_master_request,
     no_attempt,
@@ -74,7 +74,7 @@ class ForeignMaster:
         self.tracking_url = ""  # where its own pages are
         self.done = ""  # the final state that it told, once it was taken
         self._keeper, self._site, self._send = keeper, site, send
-        self._asks = AskBook(site.names, site.weft_node)
+        self._asks = RequestTable(site.names, site.weft_node)
         self._outbox: Outbox[int, Any] = Outbox(3.0)
         self._acks: list[int] = []
         self._granted: list[tuple[ContainerId, NodeId, Request]] = []  # not handed over yet
