@@ -21,6 +21,7 @@ import resource
 import select
 import signal
 import sys
+import time
 from typing import Any
 
 from nm.process.places import make, open_log
@@ -29,6 +30,7 @@ LENGTH = 4  # bytes before each list
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those who stop a node manager mean it
 DEFAULTED = (*IGNORED, signal.SIGPIPE, signal.SIGXFSZ)  # of tasks
 READ = 1 << 18
+TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 FILES_MAX = 8  # of what is written down that stay open
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 DOORS_MAX = 100  # control groups whose files stay open: tasks need files, too
@@ -112,7 +114,7 @@ class Spawner:
             return  # the next node manager may have looked already
         file, name, before, after = order[7]
         try:
-            pid = self._spawn(order)
+            pid, start = self._spawn(order)
         except OSError as error:
             self._words.append(("failed", number, error.errno or errno.EIO))
             return
@@ -120,12 +122,15 @@ class Spawner:
             self._words.append(("failed", number, errno.EINVAL))
             return
         if file:
-            self._write(file, f'\nS {before}"pid":{pid},"start":{started(pid)}{after}')
+            self._write(file, f'\nS {before}"pid":{pid},"start":{start}{after}')
         self._running[pid] = (number, file, name)
         self._words.append(("began", number, pid))
 
-    def _spawn(self, order: Run) -> int:
-        """Start a process in a group, a folder and with log files of its own; raises OSError."""
+    def _spawn(self, order: Run) -> tuple[int, int]:
+        """Start a process in a group, a folder and with log files of its own.
+
+        Return its number and when it started, as `started` does. Raises OSError.
+        """
         command, variables, folder, note, owner, mode, (groups, home) = order[:7]
         own = None if owner is None else lambda place: os.fchown(place, *owner)
         environment = {**self._environment, **variables}
@@ -144,10 +149,13 @@ class Spawner:
             ]
             if groups:
                 self._enter(groups)
-            return os.posix_spawn(
+            before = _ticks()
+            pid = os.posix_spawn(
                 found(command[0], environment), command, environment,
                 file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=DEFAULTED,
             )  # fmt: skip
+            # to ask costs more than all files of the task; most often there is but one answer
+            return pid, before if before == _ticks() else started(pid)
         finally:
             if groups:
                 with contextlib.suppress(OSError):
@@ -233,6 +241,11 @@ def started(pid: int) -> int:
             return int(file.read(4096).rpartition(b")")[2].split()[19])
     except OSError:
         return -1
+
+
+def _ticks() -> int:
+    """Return clock ticks since the host's boot."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // TICK_NS
 
 
 def enter(groups: str) -> None:

@@ -288,6 +288,18 @@ def test_a_number_that_is_another_process_s_by_now_is_left_alone(tmp_path: Path)
         drive(tmp_path, again, close=False)
 
 
+def test_a_process_is_known_by_its_start_as_the_system_tells_it(tmp_path: Path) -> None:
+    """Whoever started it asks for that only where the clock leaves a choice."""
+
+    async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        for number in range(2, 42):
+            host.start(launch(number, "sleep", "60"))
+        await until(lambda: len(list(Records(tmp_path).read())) == 40)
+        assert all(record.alive for record in Records(tmp_path).read())
+
+    drive(tmp_path, act)
+
+
 ONE = Record("n1", 7, 0, 3, 0, 5, 6, "boot", 1000.25, 1, (1.0,))
 OTHER = replace(ONE, task=4)
 
