@@ -45,7 +45,7 @@ class View:
         self._nobody: Bools = np.zeros(0, dtype=np.bool_)
         self.node_names: list[str] = []
         self.rack_names: list[str] = []
-        self.idle_gate: Any = None  # of `rm.match.candidates`: where no limit can bind
+        self.idle_limits: Any = None  # of `rm.match.candidates`: where no limit can bind
         self.asks: Any = None  # of `rm.match.candidates`: the rows as kernels took them last,
         self.room: Any = None  # ... and room for candidates
         self.sites: dict[int, Any] = {}  # ... and nodes, by slot

@@ -79,13 +79,13 @@ def describe(
     capacity, available = site.capacity[site.node], site.available[site.node]
     for i in range(found.rows.shape[0]):
         row = chosen[i]
-        of = asks.app[row]
+        slot = asks.app[row]
         found.rows[i] = row
-        found.app[i] = of
+        found.app[i] = slot
         found.pending[i] = asks.pending[row]
         found.duration[i] = asks.duration_s[row]
         found.pri[i] = asks.pri_score[row]
-        found.rank[i] = (order[of] << 32) + asks.serial[row]
+        found.rank[i] = (order[slot] << 32) + asks.serial[row]
         found.level[i] = level[row]
         for r in range(total.shape[0]):
             demand = asks.demand[row, r]
@@ -196,14 +196,14 @@ def wanted_of(held: Floats, pending: Ints, demand: Floats, app: Ints) -> Floats:
 
 @making_kernel
 def next_is_one(
-    pri: Floats, of: Ints, pending: Ints, app: Ints, pri_score: Floats, slots: int
+    pri: Floats, slot: Ints, pending: Ints, app: Ints, pri_score: Floats, slots: int
 ) -> Floats:
-    """Return priScore (k,) of rows of applications `of` over the largest of each one's pending."""
+    """Return priScore (k,) of rows of application slots over the largest pending one of each."""
     top = np.zeros(slots)
     for row in range(pending.shape[0]):
         if pending[row] > 0:
             top[app[row]] = max(top[app[row]], pri_score[row])
     out = np.empty(pri.shape[0])
     for i in range(pri.shape[0]):
-        out[i] = pri[i] / top[of[i]] if top[of[i]] > 0.0 else pri[i]
+        out[i] = pri[i] / top[slot[i]] if top[slot[i]] > 0.0 else pri[i]
     return out

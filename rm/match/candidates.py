@@ -11,7 +11,7 @@ from rm.ledger.asks import RACK_LOCAL, REMOTE
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates, choose, describe, mean_of_busy, over
 from rm.match.filter_kernels import Asks, Site
-from rm.match.limit_kernels import Gate, held_back
+from rm.match.limit_kernels import Limits, held_back
 from rm.match.protocol import Placement, Scores
 from rm.match.score_kernels import FEW, Picks
 from weft.compiled import steady
@@ -135,8 +135,8 @@ def site_of(view: View, node: int) -> Site:
     return known
 
 
-def gate_of(view: View, *, keeps: bool = False, follows: bool = False) -> Gate:
-    """Return the gate of a decision: limits of queues and users.
+def limits_of(view: View, *, keeps: bool = False, follows: bool = False) -> Limits:
+    """Return the limits of queues and users in a decision.
 
     `keeps`: queues below their guarantee go first, for a policy that does not divide among queues
     itself. `follows`: the policy goes by what queues hold, so they are followed from pick to pick.
@@ -144,26 +144,26 @@ def gate_of(view: View, *, keeps: bool = False, follows: bool = False) -> Gate:
     tree, apps = view.queues, view.apps
     moves = tree.limited or (tree.several and (keeps or follows))
     if not moves:
-        known: Gate | None = view.idle_gate
+        known: Limits | None = view.idle_limits
         if known is not None and known.queue is apps.queue:
             return known  # nothing in it changes but through its tables, and these have not moved
     by_queue, users, keeps = view.by_queue, view.users, keeps and tree.several
     queue_held = _over(by_queue.held, view.total) if moves else _UNSEEN
     user_held = _over(users.held, view.total) if moves else _UNSEEN
     queues = len(tree.parent) if tree.several else 0
-    gate = Gate(
+    limits = Limits(
         tree.several, moves, tree.limited, keeps, apps.queue, apps.user, tree.parent, tree.is_leaf,
         tree.capacity, tree.most, by_queue.users, tree.user_limit, tree.user_limit_factor,
         queue_held, user_held, np.empty((4, queues), np.bool_), np.empty(queues, np.int64),
     )  # fmt: skip
     if not moves:
-        view.idle_gate = gate
-    return gate
+        view.idle_limits = limits
+    return limits
 
 
 def limit_of(view: View, app: int, demand: Floats) -> int:
     """Return what holds back a demand (d,), absolute, of an application slot: as `held_back`."""
-    return held_back(gate_of(view), app, shares_of(demand, view.total))
+    return held_back(limits_of(view), app, shares_of(demand, view.total))
 
 
 def shares_of(amounts: Floats, by: Floats) -> Floats:

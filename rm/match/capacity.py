@@ -10,7 +10,7 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidates import candidates, gate_of, longer, placed
+from rm.match.candidates import candidates, limits_of, longer, placed
 from rm.match.capacity_kernels import Line, Scratch, pick
 from rm.match.delay_kernels import delays
 from rm.match.protocol import NOTHING, BaseMatcher, Match
@@ -43,7 +43,7 @@ class CapacityMatcher(BaseMatcher):
             levels, waits = view.levels(node), np.zeros(len(found.rows), np.bool_)
             patience = delays(view, self.node_locality_delay, self.rack_locality_delay)
         line = Line(
-            gate_of(view, follows=True), levels, rows.missed, apps.priority, apps.order,
+            limits_of(view, follows=True), levels, rows.missed, apps.priority, apps.order,
             *patience,
         )  # fmt: skip
         queues = len(view.queues.parent)

@@ -6,7 +6,7 @@ from rm.ledger.columns import Bools
 from rm.match.candidate_kernels import Candidates
 from rm.match.delay_kernels import waits
 from rm.match.filter_kernels import fits_share
-from rm.match.limit_kernels import Gate, admits, next_queue, take, used
+from rm.match.limit_kernels import Limits, admits, next_queue, take, used
 from rm.match.line_kernels import turn
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
@@ -15,7 +15,7 @@ from weft.dag import Floats, Ints
 class Line(NamedTuple):
     """What decides whose turn it is."""
 
-    gate: Gate
+    limits: Limits
     level: Ints  # by row
     missed: Ints  # by row
     priority: Ints  # by application slot
@@ -49,33 +49,33 @@ def pick(
     """Fill `picked` (room,) with candidates in the order in which they are granted, one container
     each, and mark in `declined` (k,) those that let their turn go by.
 
-    The arrays of `found` and of the gate are working copies that change. Return how many were
+    The arrays of `found` and of the limits are working copies that change. Return how many were
     picked: where that is all that `picked` holds, call again with more room and that `n`.
     """
-    gate, left, best, share = line.gate, found.pending, scratch.best, scratch.share
+    limits, left, best, share = line.limits, found.pending, scratch.best, scratch.share
     only = 0  # where there is one leaf queue
-    while not gate.is_leaf[only]:
+    while not limits.is_leaf[only]:
         only += 1
     while n < picked.shape[0]:
         _first(found, line, left, declined, best)
         leaf = only
-        if gate.several:
-            _queue_shares(gate, share)
-            leaf = next_queue(gate, best, found.rank, share)
+        if limits.several:
+            _queue_shares(limits, share)
+            leaf = next_queue(limits, best, found.rank, share)
         chosen = best[leaf] if leaf >= 0 else -1
         if chosen < 0:
             break
         picked[n] = chosen
         n += 1
         left[chosen] -= 1
-        _place(found, gate, chosen)
+        _place(found, limits, chosen)
     return n
 
 
 @kernel
 def _first(found: Candidates, line: Line, left: Ints, declined: Bools, best: Ints) -> None:
     """Fill `best` (queues,) with the row that is first in the line of each leaf queue; -1: none."""
-    gate = line.gate
+    limits = line.limits
     best[:] = -1
     for i in range(left.shape[0]):
         if left[i] <= 0:
@@ -83,10 +83,10 @@ def _first(found: Candidates, line: Line, left: Ints, declined: Bools, best: Int
         if not fits_share(found.packing[i], found.free):
             left[i] = 0  # what is free only shrinks
             continue
-        leaf = gate.queue[found.app[i]]
+        leaf = limits.queue[found.app[i]]
         if best[leaf] >= 0 and not _before(i, best[leaf], found, line.priority, line.order):
             continue
-        if not admits(gate, found.app[i], found.work[i]):
+        if not admits(limits, found.app[i], found.work[i]):
             continue
         row = found.rows[i]
         if waits(line.level[row], line.missed[row], line.node_delay, line.rack_delay):
@@ -96,15 +96,15 @@ def _first(found: Candidates, line: Line, left: Ints, declined: Bools, best: Int
 
 
 @kernel
-def _queue_shares(gate: Gate, share: Floats) -> None:
+def _queue_shares(limits: Limits, share: Floats) -> None:
     """Fill `share` (queues,) with the dominant share that each queue holds."""
     for queue in range(share.shape[0]):
-        share[queue] = used(gate, queue)
+        share[queue] = used(limits, queue)
 
 
 @kernel
-def _place(found: Candidates, gate: Gate, chosen: int) -> None:
+def _place(found: Candidates, limits: Limits, chosen: int) -> None:
     """Count a picked container as held and its room as used."""
-    take(gate, found.app[chosen], found.work[chosen])
+    take(limits, found.app[chosen], found.work[chosen])
     for r in range(found.free.shape[0]):
         found.free[r] -= found.packing[chosen, r]

@@ -11,7 +11,7 @@ import numpy as np
 from rm.ledger.view import View
 from rm.match.aligned import best_aligned
 from rm.match.candidate_kernels import Candidates, largest_over
-from rm.match.candidates import behind, candidates, gate_of, placements
+from rm.match.candidates import behind, candidates, limits_of, placements
 from rm.match.carbyne_kernels import (
     LEAST_SHARE,
     MIX,
@@ -23,7 +23,7 @@ from rm.match.carbyne_kernels import (
     split,
 )
 from rm.match.dominant import entitlements_of
-from rm.match.limit_kernels import Gate
+from rm.match.limit_kernels import Limits
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.tetris_kernels import Tetris
 from rm.match.turn_kernels import ANYBODY, DOMINANT, Line
@@ -59,14 +59,14 @@ class CarbyneMatcher(BaseMatcher):
             return NOTHING
         n, apps = view.app_slots, view.apps
         knobs = Carbyne(self.packing, self.remote_penalty, self.leftover, self.leftover_mix)
-        gate, k = gate_of(view, follows=True), len(found.rows)
+        limits, k = limits_of(view, follows=True), len(found.rows)
         share = _largest_over(apps.held[:n], view.total)
         pending, spare, step = np.empty(k, np.int64), np.empty(k, np.int64), np.empty(k)
         spares = _split(found, view.rows.kind, pending, spare, step)
         order = found.pri.copy()
         _align(found, knobs, order)
         line = Line(DOMINANT, NOTHING_HELD, share, step, order, pending, NOBODY)
-        must = in_turn(found, line, gate)
+        must = in_turn(found, line, limits)
         answer = placements(found.rows, must, ("dominant_share",))
         if not spares:
             return Match(answer)
@@ -74,9 +74,9 @@ class CarbyneMatcher(BaseMatcher):
             if len(must.candidate):
                 _align(found, knobs, order)
             line = line._replace(pending=spare)
-            rest = in_turn(found, self._leftover(view, found, line, knobs), gate)
+            rest = in_turn(found, self._leftover(view, found, line, knobs), limits)
             return Match(answer + placements(found.rows, rest, (NAMES[self.leftover],)))
-        return Match(answer + self._packed(view, found, gate))
+        return Match(answer + self._packed(view, found, limits))
 
     def _leftover(self, view: View, found: Candidates, line: Line, knobs: Carbyne) -> Line:
         """Return the line for what is left over by DEFAULT asks, which were served by `line`."""
@@ -88,7 +88,7 @@ class CarbyneMatcher(BaseMatcher):
         key = _mixed(found, line.pending, line.key, remaining, knobs.mix, line.step)
         return line._replace(queues=ANYBODY, key=key)
 
-    def _packed(self, view: View, found: Candidates, gate: Gate) -> list[Placement]:
+    def _packed(self, view: View, found: Candidates, limits: Limits) -> list[Placement]:
         """Return placements of the best aligned ALTRUISTIC tasks:
         efficiency before completion time.
         """
@@ -96,7 +96,7 @@ class CarbyneMatcher(BaseMatcher):
         rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
         fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)  # nobody's share or work counts
         held = np.zeros((n, len(view.total)))
-        spare = best_aligned(rest, view.apps.remaining[:n].copy(), held, fit, gate)
+        spare = best_aligned(rest, view.apps.remaining[:n].copy(), held, fit, limits)
         return placements(rest.rows, spare, ("alignment", "work"))
 
     def shares(self, view: View, now: float) -> Floats:

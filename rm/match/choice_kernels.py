@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rm.match.candidate_kernels import Candidates
-from rm.match.limit_kernels import Gate, used
+from rm.match.limit_kernels import Limits, used
 from rm.match.score_kernels import largest
 from rm.match.turn_kernels import compete, hold
 from weft.compiled import kernel
@@ -44,9 +44,9 @@ class Applications(NamedTuple):
 
 
 @kernel
-def may_pick(found: Candidates, gate: Gate, value: Floats) -> int:
+def may_pick(found: Candidates, limits: Limits, value: Floats) -> int:
     """Fill `value` (k,): 1 where a candidate may be picked now, -1 where not; return how many."""
-    compete(found, gate, found.pending, value)
+    compete(found, limits, found.pending, value)
     count = 0
     for i in range(value.shape[0]):
         count += value[i] > 0.0
@@ -54,7 +54,7 @@ def may_pick(found: Candidates, gate: Gate, value: Floats) -> int:
 
 
 @kernel
-def pick(found: Candidates, gate: Gate, chosen: int, copies: int, value: Floats) -> int:
+def pick(found: Candidates, limits: Limits, chosen: int, copies: int, value: Floats) -> int:
     """Take up to `copies` containers of a candidate, as long as it may be picked; return how many.
 
     `value` (k,) is as `may_pick` filled it, and is brought up to date.
@@ -62,15 +62,15 @@ def pick(found: Candidates, gate: Gate, chosen: int, copies: int, value: Floats)
     taken = 0
     while taken < copies and value[chosen] > 0.0:
         found.pending[chosen] -= 1
-        hold(found, gate, chosen)
+        hold(found, limits, chosen)
         taken += 1
-        compete(found, gate, found.pending, value)
+        compete(found, limits, found.pending, value)
     return taken
 
 
 @kernel
 def describe_choices(
-    found: Candidates, gate: Gate, apps: Applications, value: Floats, out: Floats
+    found: Candidates, limits: Limits, apps: Applications, value: Floats, out: Floats
 ) -> None:
     """Fill `out` (k, len(FEATURES)) with what each candidate looks like now.
 
@@ -99,7 +99,7 @@ def describe_choices(
             out[i, 6] = apps.remaining[app] / apps.mean_remaining
         out[i, 7] = np.log1p(apps.path[app])
         out[i, 8] = share
-        out[i, 9] = _queue_use(gate, app)
+        out[i, 9] = _queue_use(limits, app)
         out[i, 10] = np.log1p(max(0.0, apps.now - apps.since_s[row]))
         out[i, 11] = found.level[i] / 2.0
         out[i, 12] = _place_in_line(found.rank, value, i)
@@ -125,14 +125,14 @@ def show_open(
 
 
 @kernel
-def _queue_use(gate: Gate, app: int) -> float:
+def _queue_use(limits: Limits, app: int) -> float:
     """Return what an application's queue holds over its guarantee, at most 10; 0 where alone."""
-    if not gate.moves or not gate.several:
+    if not limits.moves or not limits.several:
         return 0.0
-    queue = gate.queue[app]
-    if gate.capacity[queue] <= 0.0:
+    queue = limits.queue[app]
+    if limits.capacity[queue] <= 0.0:
         return 10.0
-    return float(min(10.0, used(gate, queue) / gate.capacity[queue]))
+    return float(min(10.0, used(limits, queue) / limits.capacity[queue]))
 
 
 @kernel

@@ -13,7 +13,7 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidates import candidates, gate_of, mean_remaining, placements
+from rm.match.candidates import candidates, limits_of, mean_remaining, placements
 from rm.match.choice_kernels import (
     FEATURES,
     Applications,
@@ -41,10 +41,10 @@ class Choices:
         self._now = now
         here = candidates(view, node)
         self.found = found = here.part(np.argsort(here.rank, kind="stable"))  # copies, to be kept
-        self._gate = gate_of(view, keeps=True)
+        self._limits = limits_of(view, keeps=True)
         self._value: Floats = np.empty(len(found.rows))
         self._picked: list[int] = []
-        self.count = _may_pick(found, self._gate, self._value) if len(found.rows) else 0
+        self.count = _may_pick(found, self._limits, self._value) if len(found.rows) else 0
 
     def __len__(self) -> int:
         return len(self.found.rows)
@@ -68,7 +68,7 @@ class Choices:
             apps.remaining, apps.path, apps.held, view.total, view.rows.since_s,
             mean_remaining(view), self._now,
         )  # fmt: skip
-        _describe(self.found, self._gate, known, self._value, out)
+        _describe(self.found, self._limits, known, self._value, out)
         return out
 
     def shown(self, most: int, largest: float) -> tuple[Shown, Mask, Ints]:
@@ -87,7 +87,7 @@ class Choices:
         """
         if not 0 <= chosen < len(self):
             raise IndexError(f"no candidate {chosen}: there are {len(self)}")
-        taken: int = _pick(self.found, self._gate, chosen, copies, self._value)
+        taken: int = _pick(self.found, self._limits, chosen, copies, self._value)
         self._picked.extend([chosen] * taken)
         self.count = int(np.count_nonzero(self._value > 0.0))
         return taken

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import OPEN, Asks, Place, Site, allowed, fits, kept_off, place_at
-from rm.match.limit_kernels import Gate, admits
+from rm.match.limit_kernels import Limits, admits
 from rm.match.score_kernels import TIE, fill_part
 from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
@@ -118,17 +118,17 @@ class Parties(NamedTuple):
     """Who may be owed."""
 
     group_of: Ints  # by application slot
-    able: Bools  # (groups,) leaf queues, or active applications
+    eligible: Bools  # (groups,) leaf queues, or active applications
     waiting: Ints  # by group: containers pending
     share: Floats  # (groups,)
     total: Floats  # C, (d,)
-    gate: Gate
+    limits: Limits
 
 
 @inner_kernel
 def busy(who: Parties, group: int) -> bool:
     """Return whether a group has something pending."""
-    return bool(who.able[group] and who.waiting[group] > 0)
+    return bool(who.eligible[group] and who.waiting[group] > 0)
 
 
 @inner_kernel
@@ -160,7 +160,7 @@ def taking_part(asks: Asks, place: Place, who: Parties, work: Floats, out: Bools
         if asks.pending[row] <= 0 or out[g] or not busy(who, g) or not _may_use(asks, place, row):
             continue
         fill_part(asks.demand[row], who.total, work)
-        if admits(who.gate, app, work):
+        if admits(who.limits, app, work):
             out[g] = True
             missing -= 1
 
@@ -232,7 +232,7 @@ def _placeable(asks: Asks, group_of: Ints, group: int, nodes: Site, up: Bools) -
         demand = asks.demand[row]
         for node in range(up.shape[0]):
             capacity = nodes.capacity[node]
-            able = up[node] and allowed(asks.label[row], nodes.labels[node])
-            if able and fits(demand, capacity, capacity):
+            usable = up[node] and allowed(asks.label[row], nodes.labels[node])
+            if usable and fits(demand, capacity, capacity):
                 return True
     return False

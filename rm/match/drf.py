@@ -12,7 +12,7 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates, largest_over
-from rm.match.candidates import behind, candidates, gate_of, placements
+from rm.match.candidates import behind, candidates, limits_of, placements
 from rm.match.dominant import drf_shares_of, entitlements_of, equal_shares_of
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import tops
@@ -52,7 +52,7 @@ class DrfMatcher(BaseMatcher):
         step = _tops(found.work)
         most = ANY if self.lend else self._most(view, found, share, step)
         line = Line(DOMINANT, NOTHING_HELD, share, step, found.pri, found.pending, NOBODY, most)
-        picks = in_turn(found, line, gate_of(view, follows=True))
+        picks = in_turn(found, line, limits_of(view, follows=True))
         return Match(placements(found.rows, picks, ("dominant_share",)))
 
     def _most(self, view: View, found: Candidates, share: Floats, step: Floats) -> Floats:

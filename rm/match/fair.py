@@ -11,7 +11,7 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.candidate_kernels import summed_up
-from rm.match.candidates import behind, candidates, gate_of, placements
+from rm.match.candidates import behind, candidates, limits_of, placements
 from rm.match.delay_kernels import delays, waiting_rows
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.turn_kernels import CONTAINERS, Line
@@ -42,7 +42,7 @@ class FairMatcher(BaseMatcher):
         waiting = waiting_rows(found.rows, view.levels(node), view.rows.missed, *patience)
         one = np.ones(len(found.rows))
         line = Line(CONTAINERS, by_queue, by_app, one, found.pri, found.pending, waiting)
-        picks = in_turn(found, line, gate_of(view))
+        picks = in_turn(found, line, limits_of(view))
         declined = tuple(found.rows[waiting > 1].tolist())
         answer = placements(found.rows, picks, ("containers",))
         return Match(answer, declined, settled=not declined)

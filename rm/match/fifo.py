@@ -9,7 +9,7 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidates import asks_of, gate_of, longer, site_of
+from rm.match.candidates import asks_of, limits_of, longer, site_of
 from rm.match.fifo_kernels import FILLED_BY, NOTHING_FILLS, Line, Scratch, pick
 from rm.match.filter_kernels import Asks
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
@@ -40,16 +40,16 @@ class FifoMatcher(BaseMatcher):
 
     def _line_of(self, view: View, asks: Asks) -> Line:
         """Return the tables of a decision; those of the one before, where none has moved."""
-        line, gate, apps, total = self._line, gate_of(view, keeps=True), view.apps, view.total
+        line, limits, apps, total = self._line, limits_of(view, keeps=True), view.apps, view.total
         if (
             line is None
             or line.asks is not asks
-            or line.gate is not gate
+            or line.limits is not limits
             or line.total is not total
             or line.priority is not apps.priority
             or line.order is not apps.order
         ):
-            self._line = line = Line(asks, total, apps.priority, apps.order, gate, self.fill)
+            self._line = line = Line(asks, total, apps.priority, apps.order, limits, self.fill)
         return line
 
     def match(self, view: View, node: int, now: float) -> Match:

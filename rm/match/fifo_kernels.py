@@ -12,7 +12,7 @@ from rm.match.filter_kernels import (
     place_at,
     row_kept_off,
 )
-from rm.match.limit_kernels import Gate, admits, keep_guarantees, take
+from rm.match.limit_kernels import Limits, admits, keep_guarantees, take
 from rm.match.score_kernels import fill_part
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
@@ -28,7 +28,7 @@ class Line(NamedTuple):
     total: Floats  # C, (d,)
     priority: Ints  # by application slot, as `order`
     order: Ints
-    gate: Gate
+    limits: Limits
     fill: int  # NOTHING_FILLS, ITS_JOB or ANYTHING
 
 
@@ -38,7 +38,7 @@ class Scratch(NamedTuple):
     left: Ints  # (rows,) pending; there may be more room
     room: Floats  # (d,) available
     work: Floats  # (d,)
-    value: Floats  # (rows,) where the gate keeps guarantees
+    value: Floats  # (rows,) where the limits keep guarantees
 
 
 @kernel
@@ -49,24 +49,24 @@ def pick(line: Line, site: Site, scratch: Scratch, picked: Ints, n: int) -> int:
     fit is passed over.
 
     Return how many there are: where that is all that `picked` holds, call again with more room and
-    that `n`. The gate's arrays are working copies.
+    that `n`. The limits' arrays are working copies.
 
     A strict line grants all of a row at once where nothing but room can stop it; where a limit may
     bind, or queues below their guarantee go first, who is next may change with each container, so
     they are granted one by one.
     """
-    asks, place, gate = line.asks, place_at(site), line.gate
+    asks, place, limits = line.asks, place_at(site), line.limits
     left, room = scratch.left, scratch.room
     if n == 0:
         for row in range(asks.size):
             left[row] = asks.pending[row]
         for r in range(room.shape[0]):
             room[r] = place.available[r]
-    one_by_one = gate.binds or gate.keeps
+    one_by_one = limits.binds or limits.keeps
     while n < picked.shape[0]:
-        if gate.keeps:
+        if limits.keeps:
             _compete(line, place, scratch)
-            keep_guarantees(gate, asks.app, scratch.value[: asks.size])
+            keep_guarantees(limits, asks.app, scratch.value[: asks.size])
         head = _head(line, place, scratch)
         if head < 0:
             break
@@ -82,7 +82,7 @@ def pick(line: Line, site: Site, scratch: Scratch, picked: Ints, n: int) -> int:
             room[r] -= copied * asks.demand[head, r]
         if one_by_one:
             fill_part(asks.demand[head], line.total, scratch.work)
-            take(gate, asks.app[head], scratch.work)
+            take(limits, asks.app[head], scratch.work)
         if n > 0 and picked[n - 1, 0] == head:
             picked[n - 1, 1] += copied
             continue
@@ -115,25 +115,25 @@ def _compete(line: Line, place: Place, scratch: Scratch) -> None:
 @kernel
 def _head(line: Line, place: Place, scratch: Scratch) -> int:
     """Return the first row in the line, -1 where there is none; `scratch.value` is as `_compete`
-    and guarantees left it, where the gate keeps guarantees.
+    and guarantees left it, where the limits keep guarantees.
     """
-    asks, keeps, value, left = line.asks, line.gate.keeps, scratch.value, scratch.left
+    asks, keeps, value, left = line.asks, line.limits.keeps, scratch.value, scratch.left
     # as `line_kernels.turn`, then the smaller serial, against the head's own values
     head, top, first, best, serial = -1, 0, 0, 0.0, 0
     behind = -1  # an application that stands behind the head's, as all of its other rows do
     for row in range(asks.size):
-        of = asks.app[row]
-        if of == behind or left[row] <= 0 or (keeps and value[row] < 0.0):
+        slot = asks.app[row]
+        if slot == behind or left[row] <= 0 or (keeps and value[row] < 0.0):
             continue
-        priority, order, score = line.priority[of], line.order[of], asks.pri_score[row]
+        priority, order, score = line.priority[slot], line.order[slot], asks.pri_score[row]
         if head >= 0:
             if priority != top:
                 if priority < top:
-                    behind = of
+                    behind = slot
                     continue
             elif order != first:
                 if order > first:
-                    behind = of
+                    behind = slot
                     continue
             elif score < best or (score == best and asks.serial[row] > serial):
                 continue
@@ -150,7 +150,7 @@ def _stands(line: Line, place: Place, row: int, scratch: Scratch) -> bool:
         return False
     if not fits(asks.demand[row], place.capacity, place.capacity):
         return False
-    if not line.gate.binds:
+    if not line.limits.binds:
         return True
     fill_part(asks.demand[row], line.total, work)
-    return admits(line.gate, asks.app[row], work)
+    return admits(line.limits, asks.app[row], work)

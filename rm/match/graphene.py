@@ -16,7 +16,7 @@ from rm.match.candidates import (
     asks_of,
     candidates,
     collect,
-    gate_of,
+    limits_of,
     mean_remaining,
     placements,
     site_of,
@@ -129,8 +129,8 @@ class GrapheneMatcher(BaseMatcher):
             np.empty(k), np.empty(k), self._room[1].active, np.zeros(3)
         )  # fmt: skip
         bundle = Bundle(found, over, groups, view.apps.remaining[: view.app_slots].copy())
-        eta, gate = self._eta(mean_work), gate_of(view)
-        pick = partial(_graphene_picks, bundle, state, eta, self._knobs, gate, scratch)
+        eta, limits = self._eta(mean_work), limits_of(view)
+        pick = partial(_graphene_picks, bundle, state, eta, self._knobs, limits, scratch)
         picks = collect(pick, len(TERMS))
         seen, weight = scratch.known[:2].tolist()
         answer = [
@@ -195,13 +195,13 @@ class GrapheneMatcher(BaseMatcher):
         if self.by_app:
             n, apps = view.app_slots, view.apps
             who = Parties(
-                np.arange(n), apps.active, apps.pending, np.ones(n), view.total, gate_of(view)
+                np.arange(n), apps.active, apps.pending, np.ones(n), view.total, limits_of(view)
             )  # fmt: skip
             return who, apps.held[:n]
         tree, by_queue = view.queues, view.by_queue
         who = Parties(
             view.apps.queue, tree.is_leaf, by_queue.pending, tree.capacity, view.total,
-            gate_of(view),
+            limits_of(view),
         )  # fmt: skip
         return who, by_queue.held[: len(tree)]
 

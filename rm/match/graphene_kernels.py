@@ -13,7 +13,7 @@ from rm.ledger.columns import Bools
 from rm.match.candidate_kernels import Candidates
 from rm.match.deficit_kernels import Groups, book_deficit, deficit_factor, neediest
 from rm.match.filter_kernels import fits_share
-from rm.match.limit_kernels import Gate, admits, take
+from rm.match.limit_kernels import Limits, admits, take
 from rm.match.score_kernels import (
     TIE,
     Picks,
@@ -64,13 +64,13 @@ class Bundle(NamedTuple):
 
 @kernel
 def graphene_picks(
-    bundle: Bundle, groups: Groups, eta: Eta, knobs: Terms, gate: Gate, scratch: Scratch,
+    bundle: Bundle, groups: Groups, eta: Eta, knobs: Terms, limits: Limits, scratch: Scratch,
     picks: Picks, n: int,
 ) -> int:  # fmt: skip
     """Fill `picks` from place `n` on with candidates for one node.
 
     Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick. The arrays
-    of `bundle`, `groups` and `gate` are working copies that change. Return how many were picked:
+    of `bundle`, `groups` and `limits` are working copies that change. Return how many were picked:
     where that is all that `picks` holds, call again with more room and that `n`.
     """
     found, group, remaining = bundle.found, bundle.group, bundle.remaining
@@ -82,7 +82,7 @@ def graphene_picks(
             scratch.known[0] = mean_weighted(found.pri, p, left)
             scratch.known[1] = eta_now(eta, scratch.known[0])
         weight = scratch.known[1]
-        eligible(found, bundle.over, scratch.known[2] > 0.0, left, p, value, gate)
+        eligible(found, bundle.over, scratch.known[2] > 0.0, left, p, value, limits)
         here[:] = False
         for i in range(value.shape[0]):
             if value[i] >= 0.0:
@@ -107,7 +107,7 @@ def graphene_picks(
         if by_over:
             scratch.known[2] = 1.0
         _place(found, best, g, remaining, groups)
-        take(gate, found.app[best], found.work[best])
+        take(limits, found.app[best], found.work[best])
     return n
 
 
@@ -131,7 +131,7 @@ def eta_now(eta: Eta, score: float) -> float:
 @kernel
 def eligible(
     found: Candidates, over: Floats, overbooked: bool, left: Ints, p: Floats, value: Floats,
-    gate: Gate,
+    limits: Limits,
 ) -> None:  # fmt: skip
     """Fill `value` (k,) with max(pScore, oScore), -1 where a row may not be picked.
 
@@ -139,7 +139,7 @@ def eligible(
     """
     for i in range(left.shape[0]):
         value[i] = -1.0
-        if left[i] <= 0 or not admits(gate, found.app[i], found.work[i]):
+        if left[i] <= 0 or not admits(limits, found.app[i], found.work[i]):
             continue
         if p[i] >= 0.0:
             value[i] = p[i]

@@ -1,4 +1,4 @@
-"""The gate before every policy: limits of queues and users, and guarantees, as YARN's Capacity
+"""Limits of queues and users before every policy, and their guarantees, as YARN's Capacity
 Scheduler sets them.
 
 Every policy's loop asks `admits` for each row, calls `take` for each pick, and passes what is left
@@ -18,7 +18,7 @@ _TIE = 1e-12  # shares closer than this are equal
 ADMITTED, USER = -1, -2  # what holds a demand back: nothing, its user's limit; else a queue's slot
 
 
-class Gate(NamedTuple):
+class Limits(NamedTuple):
     """Queues and users in a decision; holdings are over C, and working copies that `take` moves."""
 
     several: bool  # whether there is more than one leaf queue
@@ -41,97 +41,97 @@ class Gate(NamedTuple):
 
 
 @kernel
-def held_back(gate: Gate, app: int, work: Floats) -> int:
+def held_back(limits: Limits, app: int, work: Floats) -> int:
     """Return what holds back an application's demand, `work` (d,) over C: a queue's slot, USER or
     ADMITTED.
 
     Each of n users may hold max(1/n, user_limit) of what the leaf queue is guaranteed (or holds, if
     that is more), none more than user_limit_factor times the guarantee.
     """
-    if not gate.binds:
+    if not limits.binds:
         return ADMITTED
-    leaf = gate.queue[app]
+    leaf = limits.queue[app]
     queue = leaf
     while queue >= 0:
         for r in range(work.shape[0]):
-            limit = gate.most[queue] * (1 + TOLERANCE)
-            if work[r] > 0.0 and gate.queue_held[queue, r] + work[r] > limit:
+            limit = limits.most[queue] * (1 + TOLERANCE)
+            if work[r] > 0.0 and limits.queue_held[queue, r] + work[r] > limit:
                 return int(queue)
-        queue = gate.parent[queue]
-    users, factor = gate.users[leaf], gate.user_limit_factor[leaf]
+        queue = limits.parent[queue]
+    users, factor = limits.users[leaf], limits.user_limit_factor[leaf]
     if users <= 1 and np.isinf(factor):
         return ADMITTED
-    part = max(1.0 / max(users, 1), gate.user_limit[leaf])
-    guarantee, user = gate.capacity[leaf], gate.user[app]
+    part = max(1.0 / max(users, 1), limits.user_limit[leaf])
+    guarantee, user = limits.capacity[leaf], limits.user[app]
     for r in range(work.shape[0]):
         if work[r] > 0.0:
-            limit = max(guarantee, gate.queue_held[leaf, r] + work[r]) * part
+            limit = max(guarantee, limits.queue_held[leaf, r] + work[r]) * part
             limit = min(limit, guarantee * factor)
-            if gate.user_held[user, r] + work[r] > limit * (1 + TOLERANCE):
+            if limits.user_held[user, r] + work[r] > limit * (1 + TOLERANCE):
                 return USER
     return ADMITTED
 
 
 @kernel
-def admits(gate: Gate, app: int, work: Floats) -> bool:
+def admits(limits: Limits, app: int, work: Floats) -> bool:
     """Return whether its queues and user may hold an application's demand, `work` (d,) over C."""
-    return held_back(gate, app, work) == ADMITTED
+    return held_back(limits, app, work) == ADMITTED
 
 
 @kernel
-def take(gate: Gate, app: int, work: Floats) -> None:
+def take(limits: Limits, app: int, work: Floats) -> None:
     """Count a container as held by an application's user and queues."""
-    if not gate.moves:
+    if not limits.moves:
         return
-    user = gate.user[app]
+    user = limits.user[app]
     for r in range(work.shape[0]):
-        gate.user_held[user, r] += work[r]
-        queue = gate.queue[app]
+        limits.user_held[user, r] += work[r]
+        queue = limits.queue[app]
         while queue >= 0:
-            gate.queue_held[queue, r] += work[r]
-            queue = gate.parent[queue]
+            limits.queue_held[queue, r] += work[r]
+            queue = limits.parent[queue]
 
 
 @kernel
-def used(gate: Gate, queue: int) -> float:
+def used(limits: Limits, queue: int) -> float:
     """Return the dominant share of the cluster that a queue holds."""
     share = 0.0
-    for r in range(gate.queue_held.shape[1]):
-        share = max(share, gate.queue_held[queue, r])
+    for r in range(limits.queue_held.shape[1]):
+        share = max(share, limits.queue_held[queue, r])
     return share
 
 
 @kernel
-def keep_guarantees(gate: Gate, app: Ints, value: Floats) -> None:
+def keep_guarantees(limits: Limits, app: Ints, value: Floats) -> None:
     """Set `value` (k,) of rows to -1 that must wait for other queues,
-    where the gate keeps guarantees.
+    where the limits keep guarantees.
 
     A row competes with `value` >= 0; `app` (k,) is its application slot. Of the queues with the
     same parent that have rows competing, those below their guarantee go first, at every level.
     """
-    if not gate.keeps:
+    if not limits.keeps:
         return
-    n = gate.parent.shape[0]
-    gate.marks[:] = False
-    wanting, owed, first, waits = gate.marks[0], gate.marks[1], gate.marks[2], gate.marks[3]
+    n = limits.parent.shape[0]
+    limits.marks[:] = False
+    wanting, owed, first, waits = limits.marks[0], limits.marks[1], limits.marks[2], limits.marks[3]
     for i in range(value.shape[0]):
-        queue = gate.queue[app[i]] if value[i] >= 0.0 else -1
+        queue = limits.queue[app[i]] if value[i] >= 0.0 else -1
         while queue >= 0 and not wanting[queue]:
             wanting[queue] = True
-            queue = gate.parent[queue]
+            queue = limits.parent[queue]
     for queue in range(1, n):
-        if wanting[queue] and used(gate, queue) < gate.capacity[queue] * (1 - TOLERANCE):
-            owed[queue] = first[gate.parent[queue]] = True  # some queue below it is owed
+        if wanting[queue] and used(limits, queue) < limits.capacity[queue] * (1 - TOLERANCE):
+            owed[queue] = first[limits.parent[queue]] = True  # some queue below it is owed
     for queue in range(1, n):  # parents come first
-        above = gate.parent[queue]
+        above = limits.parent[queue]
         waits[queue] = waits[above] or (first[above] and not owed[queue])
     for i in range(value.shape[0]):
-        if waits[gate.queue[app[i]]]:
+        if waits[limits.queue[app[i]]]:
             value[i] = -1.0
 
 
 @kernel
-def next_queue(gate: Gate, best: Ints, rank: Ints, share: Floats) -> int:
+def next_queue(limits: Limits, best: Ints, rank: Ints, share: Floats) -> int:
     """Go down from the root, each time to the queue with the least `share` (queues,) over its
     guarantee among those with a best row, `best` (queues,) >= 0; return a leaf, -1: none.
 
@@ -143,12 +143,12 @@ def next_queue(gate: Gate, best: Ints, rank: Ints, share: Floats) -> int:
     guarantee comes after all that have one, however little it holds.
     """
     n = best.shape[0]
-    earliest = gate.first
+    earliest = limits.first
     earliest[:] = -1
     for queue in range(n - 1, -1, -1):
         if best[queue] >= 0:
             earliest[queue] = rank[best[queue]]
-        above = gate.parent[queue]
+        above = limits.parent[queue]
         if above < 0 or earliest[queue] < 0:
             continue
         if earliest[above] < 0 or earliest[queue] < earliest[above]:
@@ -156,12 +156,12 @@ def next_queue(gate: Gate, best: Ints, rank: Ints, share: Floats) -> int:
     if earliest[0] < 0:
         return -1
     at = 0
-    while not gate.is_leaf[at]:
+    while not limits.is_leaf[at]:
         chosen, least = -1, np.inf
         for queue in range(at + 1, n):
-            if gate.parent[queue] != at or earliest[queue] < 0:
+            if limits.parent[queue] != at or earliest[queue] < 0:
                 continue
-            ratio = share[queue] / gate.capacity[queue] if gate.capacity[queue] > 0 else 1e300
+            ratio = share[queue] / limits.capacity[queue] if limits.capacity[queue] > 0 else 1e300
             if chosen < 0 or ratio < least - _TIE:
                 chosen, least = queue, ratio
             elif ratio < least + _TIE and earliest[queue] < earliest[chosen]:

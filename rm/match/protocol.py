@@ -16,7 +16,7 @@ A matcher is one file with one class (usually on `BaseMatcher`) and one row in `
 * Break every tie: the earlier application (`view.apps.order`), then the smaller `serial`.
 * A rigid resource never goes beyond `available`. A divisible one may when the placement says
   `overbooked=True`, up to 1 + `slack` x capacity. `available` is then negative.
-* Limits of queues and users, and guarantees, are one gate (`limit_kernels`, `candidates.gate_of`):
+* Limits of queues and users, and guarantees, are kept in one place (`candidates.limits_of`):
   ask `admits` for each row, `take` each pick. `keeps=True` where the policy's own order does not
   divide the cluster among queues.
 * `Match.declined` names rows that fit but wait for a nearer node: the core counts their missed

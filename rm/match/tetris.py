@@ -10,7 +10,7 @@ import numpy as np
 from rm.ledger.view import View
 from rm.match.aligned import best_aligned
 from rm.match.candidate_kernels import largest_over, over
-from rm.match.candidates import candidates, gate_of, mean_remaining, placements
+from rm.match.candidates import candidates, limits_of, mean_remaining, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.tetris_kernels import Tetris
 from weft.compiled import steady
@@ -38,7 +38,7 @@ class TetrisMatcher(BaseMatcher):
         knobs = Tetris(self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty)
         picks = best_aligned(
             found, view.apps.remaining[:n].copy(), _over(view.apps.held[:n], view.total), knobs,
-            gate_of(view, keeps=True),
+            limits_of(view, keeps=True),
         )  # fmt: skip
         return Match(placements(found.rows, picks, ("alignment", "work")))
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.match.candidate_kernels import Candidates
-from rm.match.limit_kernels import Gate, admits, keep_guarantees, take
+from rm.match.limit_kernels import Limits, admits, keep_guarantees, take
 from rm.match.score_kernels import (
     TIE,
     Picks,
@@ -39,13 +39,13 @@ class Scratch(NamedTuple):
 
 @kernel
 def tetris_picks(
-    found: Candidates, remaining: Floats, held: Floats, knobs: Tetris, gate: Gate,
+    found: Candidates, remaining: Floats, held: Floats, knobs: Tetris, limits: Limits,
     scratch: Scratch, picks: Picks, n: int,
 ) -> int:  # fmt: skip
     """Fill `picks` from place `n` on with candidates for one node.
 
     Terms: alignment, epsilon x work. Score = alignment - epsilon x remaining work. `remaining`
-    (applications,), `held` (applications, d) over C and the arrays of `found` and `gate` are
+    (applications,), `held` (applications, d) over C and the arrays of `found` and `limits` are
     working copies that change. Return how many were picked: where that is all that `picks` holds,
     call again with more room and that `n`.
     """
@@ -53,8 +53,8 @@ def tetris_picks(
     while n < picked.shape[0]:
         if pack_scores(found.packing, found.free, found.level, knobs.penalty, True, p) == 0:
             break
-        _admit(found, gate, left, p)
-        keep_guarantees(gate, found.app, p)
+        _admit(found, limits, left, p)
+        keep_guarantees(limits, found.app, p)
         epsilon = 0.0
         if knobs.mean_work > 0.0:
             epsilon = knobs.m * mean_weighted(scratch.ones, p, left) / knobs.mean_work
@@ -67,15 +67,15 @@ def tetris_picks(
         terms[n, 1] = epsilon * remaining[found.app[best]]
         n += 1
         left[best] -= 1
-        _place(found, best, remaining, held, gate)
+        _place(found, best, remaining, held, limits)
     return n
 
 
 @kernel
-def _admit(found: Candidates, gate: Gate, left: Ints, p: Floats) -> None:
+def _admit(found: Candidates, limits: Limits, left: Ints, p: Floats) -> None:
     """Set `p` (k,) to -1 for rows that have nothing left or that a limit holds back."""
     for i in range(p.shape[0]):
-        if p[i] >= 0.0 and (left[i] <= 0 or not admits(gate, found.app[i], found.work[i])):
+        if p[i] >= 0.0 and (left[i] <= 0 or not admits(limits, found.app[i], found.work[i])):
             p[i] = -1.0
 
 
@@ -100,13 +100,13 @@ def _best(
 
 
 @kernel
-def _place(found: Candidates, best: int, remaining: Floats, held: Floats, gate: Gate) -> None:
+def _place(found: Candidates, best: int, remaining: Floats, held: Floats, limits: Limits) -> None:
     """Subtract a picked container from what is free and left, count it as held."""
     app, work, free = found.app[best], found.work[best], found.free
     for r in range(free.shape[0]):
         free[r] = max(0.0, free[r] - found.packing[best, r])
         held[app, r] += work[r]
-    take(gate, app, work)
+    take(limits, app, work)
     remaining[app] = max(0.0, remaining[app] - found.duration[best] * sum_of(work))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from rm.match.candidate_kernels import Candidates
 from rm.match.filter_kernels import fits_share
-from rm.match.limit_kernels import Gate, admits, keep_guarantees, next_queue, take, used
+from rm.match.limit_kernels import Limits, admits, keep_guarantees, next_queue, take, used
 from rm.match.score_kernels import TIE, Picks
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
@@ -38,7 +38,7 @@ class Scratch(NamedTuple):
 
 @kernel
 def picks_by_turn(
-    found: Candidates, line: Line, gate: Gate, scratch: Scratch, picks: Picks, n: int
+    found: Candidates, line: Line, limits: Limits, scratch: Scratch, picks: Picks, n: int
 ) -> int:
     """Fill `picks` from place `n` on with candidates for one node; term: their application's key.
 
@@ -50,16 +50,16 @@ def picks_by_turn(
     """
     left, value, best, share = line.pending, scratch.value, scratch.best, scratch.share
     picked, keys = picks.candidate, picks.terms
-    by_queue = line.queues != ANYBODY and gate.several
+    by_queue = line.queues != ANYBODY and limits.several
     while n < picked.shape[0]:
-        compete(found, gate, left, value)
+        compete(found, limits, left, value)
         if line.most.shape[0]:
             _keep_within(found, line, value)
-        _first(found, line, gate, by_queue, value, best)
+        _first(found, line, limits, by_queue, value, best)
         chosen = best[0]
         if by_queue:
-            _queue_shares(line, gate, share)
-            leaf = next_queue(gate, best, found.rank, share)
+            _queue_shares(line, limits, share)
+            leaf = next_queue(limits, best, found.rank, share)
             chosen = best[leaf] if leaf >= 0 else -1
         if chosen < 0:
             break
@@ -71,12 +71,12 @@ def picks_by_turn(
         keys[n, 0] = line.key[found.app[chosen]]
         n += 1
         left[chosen] -= 1
-        _count(found, line, gate, chosen)
+        _count(found, line, limits, chosen)
     return n
 
 
 @kernel
-def compete(found: Candidates, gate: Gate, left: Ints, value: Floats) -> None:
+def compete(found: Candidates, limits: Limits, left: Ints, value: Floats) -> None:
     """Fill `value` (k,): 1 where a row may be picked now, -1 where not.
 
     `left` (k,) is what is still pending; it becomes 0 where the row no longer fits.
@@ -84,11 +84,11 @@ def compete(found: Candidates, gate: Gate, left: Ints, value: Floats) -> None:
     for i in range(value.shape[0]):
         value[i] = -1.0
         if left[i] > 0 and fits_share(found.packing[i], found.free):
-            if admits(gate, found.app[i], found.work[i]):
+            if admits(limits, found.app[i], found.work[i]):
                 value[i] = 1.0
         else:
             left[i] = 0  # what is free only shrinks
-    keep_guarantees(gate, found.app, value)
+    keep_guarantees(limits, found.app, value)
 
 
 @kernel
@@ -102,42 +102,42 @@ def _keep_within(found: Candidates, line: Line, value: Floats) -> None:
 
 @kernel
 def _first(
-    found: Candidates, line: Line, gate: Gate, by_queue: bool, value: Floats, best: Ints
+    found: Candidates, line: Line, limits: Limits, by_queue: bool, value: Floats, best: Ints
 ) -> None:
     """Fill `best` (queues,) with the row whose turn it is in each leaf queue, in all of them
     together at 0 unless `by_queue`; -1: none.
     """
     best[:] = -1
     for i in range(value.shape[0]):
-        at = gate.queue[found.app[i]] if by_queue else 0
+        at = limits.queue[found.app[i]] if by_queue else 0
         if value[i] > 0.0 and (best[at] < 0 or _earlier(i, best[at], line, found)):
             best[at] = i
 
 
 @kernel
-def _queue_shares(line: Line, gate: Gate, share: Floats) -> None:
+def _queue_shares(line: Line, limits: Limits, share: Floats) -> None:
     """Fill `share` (queues,) with what queues hold, as they take turns by."""
     for queue in range(share.shape[0]):
-        share[queue] = line.share[queue] if line.queues == CONTAINERS else used(gate, queue)
+        share[queue] = line.share[queue] if line.queues == CONTAINERS else used(limits, queue)
 
 
 @kernel
-def _count(found: Candidates, line: Line, gate: Gate, chosen: int) -> None:
+def _count(found: Candidates, line: Line, limits: Limits, chosen: int) -> None:
     """Count a picked container as held and its room as used."""
     app = found.app[chosen]
     line.key[app] += line.step[chosen]
     if line.queues == CONTAINERS:
-        queue = gate.queue[app]
+        queue = limits.queue[app]
         while queue >= 0:
             line.share[queue] += 1.0
-            queue = gate.parent[queue]
-    hold(found, gate, chosen)
+            queue = limits.parent[queue]
+    hold(found, limits, chosen)
 
 
 @kernel
-def hold(found: Candidates, gate: Gate, chosen: int) -> None:
+def hold(found: Candidates, limits: Limits, chosen: int) -> None:
     """Count one more container of a candidate as held and its room as used."""
-    take(gate, found.app[chosen], found.work[chosen])
+    take(limits, found.app[chosen], found.work[chosen])
     for r in range(found.free.shape[0]):
         found.free[r] = max(0.0, found.free[r] - found.packing[chosen, r])
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates
-from rm.match.candidates import collect, gate_of, placements
-from rm.match.limit_kernels import Gate
+from rm.match.candidates import collect, limits_of, placements
+from rm.match.limit_kernels import Limits
 from rm.match.protocol import Match
 from rm.match.score_kernels import Picks
 from rm.match.turn_kernels import ANYBODY, Line, Scratch, picks_by_turn
@@ -19,14 +19,14 @@ NOTHING_HELD: Floats = np.zeros(0)
 _picks_by_turn = steady(picks_by_turn)
 
 
-def in_turn(found: Candidates, line: Line, gate: Gate) -> Picks:
+def in_turn(found: Candidates, line: Line, limits: Limits) -> Picks:
     """Return the candidates picked for one node; terms (n, 1): the keys of their applications.
 
-    The arrays of `found`, `line` and `gate` are working copies that change.
+    The arrays of `found`, `line` and `limits` are working copies that change.
     """
-    queues = len(gate.parent)
+    queues = len(limits.parent)
     scratch = Scratch(np.empty(len(found.rows)), np.empty(queues, np.int64), np.empty(queues))
-    return collect(partial(_picks_by_turn, found, line, gate, scratch), 1)
+    return collect(partial(_picks_by_turn, found, line, limits, scratch), 1)
 
 
 def smallest_first(view: View, found: Candidates, key: Floats, name: str) -> Match:
@@ -39,5 +39,5 @@ def smallest_first(view: View, found: Candidates, key: Floats, name: str) -> Mat
     line = Line(
         ANYBODY, NOTHING_HELD, key, np.zeros(len(found.rows)), found.pri, found.pending, NOBODY
     )  # fmt: skip
-    picks = in_turn(found, line, gate_of(view, keeps=True))
+    picks = in_turn(found, line, limits_of(view, keeps=True))
     return Match(placements(found.rows, picks, (name,)))

@@ -12,7 +12,7 @@ from am.pool import Pooled
 from rm.ledger.asks import NODE_LOCAL, REMOTE
 from rm.ledger.ledger_kernels import add_held
 from rm.match.candidate_kernels import over
-from rm.match.candidates import candidates, gate_of
+from rm.match.candidates import candidates, limits_of
 from rm.match.carbon import _within
 from rm.match.choice_kernels import FEATURES
 from rm.match.choices import Choices
@@ -167,12 +167,12 @@ def test_a_row_of_no_value_competes_for_its_queue() -> None:
     poor, rich = harness.add_app("a"), harness.add_app("b")
     harness.ask(rich, ask(1, 9))
     harness.place(node, Match([Placement(0, 5)]))
-    gate = gate_of(harness.view, keeps=True)
+    limits = limits_of(harness.view, keeps=True)
     value = np.array([0.0, 1.0])
-    keep_guarantees(gate, np.array([poor, rich]), value)
+    keep_guarantees(limits, np.array([poor, rich]), value)
     assert value.tolist() == [0.0, -1.0]
     value = np.array([-1.0, 1.0])
-    keep_guarantees(gate, np.array([poor, rich]), value)
+    keep_guarantees(limits, np.array([poor, rich]), value)
     assert value.tolist() == [-1.0, 1.0]
 
 
