@@ -154,14 +154,14 @@ def _decode_order(item: pb.TrackerOrder) -> ToNode:
     if which == "registered":
         to = item.registered
         return NodeAccepted(
-            to.node_id,
-            decode_types(to.types),
-            to.heartbeat_s,
-            to.prompt,
-            to.cluster_ts,
-            to.life,
-            to.expiry_s,
-            to.request_id,
+            node_id=to.node_id,
+            types=decode_types(to.types),
+            heartbeat_s=to.heartbeat_s,
+            prompt=to.prompt,
+            cluster_ts=to.cluster_ts,
+            life=to.life,
+            expiry_s=to.expiry_s,
+            request_id=to.request_id,
         )
     raise CodecError("an order to a node that says nothing: another version?")
 
@@ -227,26 +227,26 @@ def _encode_registered(message: NodeRegistered) -> pb.RegisterNode:
 
 def _decode_registered(item: pb.RegisterNode) -> NodeRegistered:
     return NodeRegistered(
-        item.node_id,
-        item.address,
-        item.rack,
-        tuple(item.labels),
-        decode_amounts(item.capacity),
-        tuple(
+        node_id=item.node_id,
+        address=item.address,
+        rack=item.rack,
+        labels=tuple(item.labels),
+        capacity=decode_amounts(item.capacity),
+        running=tuple(
             RunningContainer(
-                running.container_id,
-                tuple(running.demand),
-                tuple((t.stage, t.task, t.attempt) for t in running.tasks),
+                container_id=running.container_id,
+                demand=tuple(running.demand),
+                tasks=tuple((t.stage, t.task, t.attempt) for t in running.tasks),
             )
             for running in item.running
         ),
-        item.boot,
-        item.life,
-        item.token,
-        item.request_id,
-        item.unhealthy,
-        item.lacking,
-        item.speed if item.HasField("speed") else 1.0,
+        boot=item.boot,
+        life=item.life,
+        token=item.token,
+        request_id=item.request_id,
+        unhealthy=item.unhealthy,
+        lacking=item.lacking,
+        speed=item.speed if item.HasField("speed") else 1.0,
     )
 
 

@@ -1,4 +1,9 @@
-"""The words that all services share, to and from protobuf."""
+"""The words that all services share, to and from protobuf.
+
+Messages name their fields when they are made. The many (heartbeats, asks, grants, starts, ends) are
+made by position, as names double what it costs; `tests/wire/test_codec.py` makes each of them
+with distinct values, there and back, so that no field can slip.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
