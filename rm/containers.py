@@ -4,7 +4,6 @@ from typing import Final
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import add_held
-from rm.match.protocol import BaseMatcher
 from rm.state.books import Books
 from rm.state.lifecycle import CONTAINER, AttemptState, ContainerEvent, RmContainerState
 from rm.state.records import App, Attempt, Holding, Node, Spared
@@ -23,7 +22,6 @@ from weft.ids import (
     number_of_container,
 )
 from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
-from weft.plugins import kind_of
 from weft.record import changed, record
 from weft.resources import TOLERANCE, Vector
 
@@ -177,7 +175,7 @@ def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
     if node.runs is not None:
         for number in range(first, first + count):
             node.runs.drop(number)
-    if getattr(kind_of(books.matcher), "ended", None) is BaseMatcher.ended:  # which hears nothing
+    if not books.hears_ends:
         books.ledger.free(node.slot, slot, demand, count)
     else:
         for _ in range(count):

@@ -1,5 +1,7 @@
 """The Resource Manager: one door; what it decides is in the modules that it calls."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from rm import clients, leaving, lifetime, recovery
@@ -10,7 +12,7 @@ from rm.placing import preempt
 from rm.placing.allocation import match_all
 from rm.placing.reserve import before_match, forget_served
 from rm.settings import ManagerSettings
-from rm.state.books import Books, Handler
+from rm.state.books import Books, Handler, hears_ends
 from rm.state.invariants import check
 from rm.state.lifecycle import AttemptState
 from weft.cluster import QueueSpec
@@ -88,6 +90,26 @@ class ResourceManager:
             wait_s = books.settings.preemption_interval_s * _SOON
             books.out.append(SetTimer(wait_s, CLAIM))
         return books.answer()
+
+    def wrap_matcher(self, layer: Callable[[Matcher], Matcher]) -> None:
+        """Put a layer around the policy: it may look on, and decides as the policy does."""
+        self.books.matcher = layer(self.books.matcher)
+        self.books.hears_ends = hears_ends(self.books.matcher)
+
+    def change_policy(self, matcher: Matcher, settings: ManagerSettings, now: float) -> None:
+        """Decide by another policy and other settings from now on; what runs goes on.
+
+        The new one hears of the applications that are there. Nodes may stay filled as far as the
+        policy before allowed.
+        """
+        books = self.books
+        books.settings, books.matcher = settings, matcher
+        books.hears_ends = hears_ends(matcher)
+        books.slack[:] = np.maximum(books.slack, matcher.slack(books.view))
+        for slot, app in enumerate(books.app_at):
+            if app is not None:
+                matcher.app_joined(books.view, slot, now)
+        books.matching.changed()
 
     def check(self) -> None:
         """Raise InvariantError where the books contradict themselves."""

@@ -190,17 +190,12 @@ class ForkedSimulation(MeasuredSimulation):
 
     def _exchange_policy(self) -> None:
         """Exchange the manager's policy and settings; what runs goes on."""
-        books, chosen = self.manager.books, self.settings.scheduler
-        books.settings = replace(
-            manager_settings(self.settings),
-            prompt=books.settings.prompt,
-            recovery=books.settings.recovery,
+        was, chosen = self.manager.books.settings, self.settings.scheduler
+        settings = replace(
+            manager_settings(self.settings), prompt=was.prompt, recovery=was.recovery
         )
-        books.matcher = make_matcher(chosen.matcher, chosen.matcher_options)
-        for slot, app in enumerate(books.app_at):
-            if app is not None:
-                books.matcher.app_joined(books.view, slot, self._cut.now)
-        books.matching.changed()
+        matcher = make_matcher(chosen.matcher, chosen.matcher_options)
+        self.manager.change_policy(matcher, settings, self._cut.now)
 
     def _exchange_nodes(self, wanted: ClusterSpec) -> None:
         """Add, remove or replace nodes."""

@@ -171,10 +171,12 @@ class Weighings:
         return found[turn] if 0 <= turn < len(found) else None
 
     def _dress(self, manager: ResourceManager) -> None:
-        books = manager.books
-        self._weigher = Weigher(books.matcher, books)
-        self._weigher.wanted = self._wanted
-        books.matcher = cast(Matcher, self._weigher)
+        def layer(policy: Matcher) -> Matcher:
+            self._weigher = Weigher(policy, manager.books)
+            self._weigher.wanted = self._wanted
+            return cast(Matcher, self._weigher)
+
+        manager.wrap_matcher(layer)
 
     def _want(self, wanted: bool) -> None:
         self._wanted = wanted

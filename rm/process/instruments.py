@@ -34,7 +34,7 @@ PHASE_TEXT = (
 def instrument(out: Exposition, manager: ResourceManager) -> None:
     """Measure the policy of a manager, and let its books be scraped."""
     books = manager.books
-    books.matcher = cast(Matcher, MeteredMatcher(books.matcher, out))
+    manager.wrap_matcher(lambda policy: cast(Matcher, MeteredMatcher(policy, out)))
     told = 0
     text = "Ends refused because the container never ran on the node that told them"
     out.count("weft_ends_refused", text, 0)

@@ -16,7 +16,7 @@ from rm.ledger.queues import QueueTree
 from rm.ledger.running import RunningByEnd
 from rm.ledger.view import View
 from rm.match.limit_kernels import headroom
-from rm.match.protocol import Matcher
+from rm.match.protocol import BaseMatcher, Matcher
 from rm.settings import ManagerSettings
 from rm.state.match_state import MatchState
 from rm.state.records import App, Attempt, Holdings, Node
@@ -29,6 +29,7 @@ from weft.ids import AppId, AttemptId, ContainerId, NodeId, first_number
 from weft.job import Job
 from weft.outbox import Outbox
 from weft.plain import Table
+from weft.plugins import kind_of
 from weft.resources import ResourceTypes, Vector
 
 LABELS_MAX = 62
@@ -80,6 +81,7 @@ class Books:
         self.types = types
         self.queues = QueueTree(queues)
         self.matcher = matcher
+        self.hears_ends = hears_ends(matcher)
         self.settings = settings
         self.rng = rng
         self.ledger = Ledger(types, self.queues)
@@ -262,6 +264,11 @@ class Books:
             for held in node.holdings.values():
                 runs.add(held.container_id, 1, held.end_s, held.demand)
         return runs
+
+
+def hears_ends(matcher: Matcher) -> bool:
+    """Return whether a policy may keep something of containers that end."""
+    return getattr(kind_of(matcher), "ended", None) is not BaseMatcher.ended
 
 
 def _least(types: ResourceTypes, wanted: Mapping[str, float]) -> Vector:
