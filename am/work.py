@@ -12,8 +12,7 @@ from am.ask.registry import Asker
 from am.ask.view import JobView, RunningTask
 from am.job_state import JobState
 from am.launching import LaunchedTask
-from am.progress import RUNNING, Progress
-from am.remaining_path import RemainingPath
+from am.progress import RUNNING, Progress, RemainingPath
 from am.single import SingleTasks
 from am.takeover import Takeover
 from weft.errors import InvariantError

@@ -14,8 +14,7 @@ from typing import Final
 from rm.containers import order_stop
 from rm.state.books import Books
 from rm.state.lifecycle import LEAVING, NODE, NodeAction, NodeEvent, RmContainerState, RmNodeState
-from rm.state.match_state import NEVER
-from rm.state.records import Node
+from rm.state.records import NEVER, Node
 from weft.effects import SetTimer
 from weft.facts import NodeChanged
 from weft.ids import NodeId

@@ -23,12 +23,12 @@ MODULES = {
     "rm/masters": "accepting asking ending",
     "rm/nodes": "registering reporting silence",
     "rm/placing": "allocation reserve",
-    "rm/state": "books match_state records",
+    "rm/state": "books records",
     "rm/ledger": "asks ledger running view",
     "rm/match": "aligned candidates capacity carbyne dominant drf fair fairness fifo graphene"
     " protocol sjf tetris turns",
-    "am": "asking core demands estimates job_state launching groups pool progress remaining_path"
-    " reuse single work",
+    "am": "asking core demands estimates job_state launching pool progress"
+    " reuse single task_groups work",
     "nm": "containers core emulation runner",
     "sim": "cluster engine fork idle measured network predict recorder",
 }

@@ -15,8 +15,7 @@ from rm.forgetting import rack_of, slot_of_forgotten
 from rm.leaving import count_class, drain, examine, step
 from rm.state.books import Books
 from rm.state.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, RmNodeState
-from rm.state.match_state import NEVER
-from rm.state.records import Attempt, Holding, Holdings, Node, Order
+from rm.state.records import NEVER, Attempt, Holding, Holdings, Node, Order
 from weft.effects import Send
 from weft.errors import InputError
 from weft.facts import NodeChanged

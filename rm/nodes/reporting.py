@@ -19,8 +19,7 @@ from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, match_n
 from rm.placing.reserve import before_match
 from rm.state.books import Books
 from rm.state.lifecycle import RmNodeState
-from rm.state.match_state import AGAIN
-from rm.state.records import ApplicationOver, Node, Spared
+from rm.state.records import AGAIN, ApplicationOver, Node, Spared
 from weft.effects import NodesIdle, Send
 from weft.ids import app_of_container, attempt_of_container
 from weft.messages import (

@@ -14,8 +14,7 @@ from rm.placing.gang_room import spoils
 from rm.placing.hosting import hosts
 from rm.state.books import Books
 from rm.state.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, RmNodeState
-from rm.state.match_state import AGAIN
-from rm.state.records import Attempt, Node
+from rm.state.records import AGAIN, Attempt, Node
 from weft.compiled import steady
 from weft.dag import Floats
 from weft.effects import Note

@@ -18,8 +18,7 @@ from rm.ledger.view import View
 from rm.match.limit_kernels import headroom
 from rm.match.protocol import BaseMatcher, Matcher
 from rm.settings import ManagerSettings
-from rm.state.match_state import MatchState
-from rm.state.records import App, Attempt, Holdings, Node
+from rm.state.records import App, Attempt, Holdings, MatchState, Node
 from weft.cluster import QueueSpec
 from weft.dag import Floats
 from weft.effects import Effect, Note, Persist

@@ -1,4 +1,4 @@
-"""The Resource Manager's records: a container, an attempt, an application, a node.
+"""The Resource Manager's records: a container, an attempt, an application, a node, its matching.
 
 Plain state; who changes it, and when, is in the modules that `rm.core` calls, `rm.state.books` has
 them all.
@@ -14,7 +14,6 @@ import numpy as np
 from rm.ledger.asks import AskEntry
 from rm.ledger.running import RunningByEnd
 from rm.state.lifecycle import AppState, AttemptState, RmContainerState, RmNodeState
-from rm.state.match_state import NEVER
 from weft.dag import Floats
 from weft.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.job import Job
@@ -23,6 +22,9 @@ from weft.outbox import Outbox
 from weft.resources import Vector
 
 ENDED_SHOWN_MAX = 200
+# `Node.settled_at` where it is no version: a match there may yield something though nothing
+# changed, or there was none since the node came
+AGAIN, NEVER = -1, -2
 
 
 class Holding:
@@ -40,8 +42,8 @@ class Holding:
     * `claimed` ones rest on the node's word alone: should the node be lost, nobody waits for their
       end, while all others go to `Node.unconfirmed`;
     * `end_s` is when it is expected to end, by the ask's estimate;
-    * `lost` says why it was ordered to stop where nobody gave it back: its master then hears of an
-      end with that reason, whatever the node calls it.
+    * `stop_reason` says why it was ordered to stop where nobody gave it back: its master then hears
+      of an end with that reason, whatever the node calls it.
     """
 
     __slots__ = (
@@ -389,8 +391,8 @@ class Node:
     started anew lost what ran before), `present` says that it registered in this life of the
     manager and was not given up since, `sure` that it did so for this life and not by a late copy.
     Its containers are in `holdings` from the grant until the node itself says that they ended, or
-    is given up; then they go to `lost`, as it may still run them, and are booked again, for nobody,
-    when it comes back. `slot` is its row in the ledger and in `Books.node_at`.
+    is given up; then they go to `unconfirmed`, as it may still run them, and are booked again, for
+    nobody, when it comes back. `slot` is its row in the ledger and in `Books.node_at`.
     """
 
     __slots__ = (
@@ -452,3 +454,53 @@ class Node:
         self.refused_s = -np.inf  # when it was last told that ends of this node are refused
         self.missed_s = -np.inf  # when an opportunity here was last counted as missed
         self.settled_at = NEVER  # `MatchState.version` at its last match; AGAIN: match it anyway
+
+
+class MatchState:
+    """The state of matching between events.
+
+    `version` grows with whatever may make a fruitless match fruitful: a container ended, something
+    was asked, a node came, a queue or limit moved. Whoever changes such a thing calls `changed`; a
+    node is not matched again until then (`Node.settled_at` is the version of its last match).
+
+    To forget `changed` starves somebody until something else moves; to call it for nothing costs a
+    pass. A version is only ever compared with one that was taken down before, never counted.
+    """
+
+    __slots__ = (
+        "cursor", "cut", "gangs_at", "gangs_rest_s", "matched_at", "reserve_at", "reserved",
+        "timer_set", "version",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.matched_at = -1  # version at the last whole pass over all nodes
+        self.timer_set = False  # prompt pace: a pass is about to come
+        self.cursor = 0  # node slot where the next pass begins
+        self.cut = False  # there was more to grant than one pass may
+        self.gangs_at = -1  # version at which no gang fitted
+        self.gangs_rest_s = 0.0  # until when no nodes are kept for gangs
+        self.reserved: dict[int, tuple[float, list[int]]] = {}  # by ask: since when, node slots
+        self.reserve_at = 0.0  # when to look for starving asks next
+
+    def changed(self) -> None:
+        """Note that something may be placed that could not be before."""
+        self.version += 1
+
+    def begin_pass(self) -> None:
+        """Begin a pass over all nodes, not cut short so far."""
+        self.cut = False
+
+    def end_pass(self) -> None:
+        """End a pass over all nodes; one that was cut short does not count as fruitless."""
+        self.matched_at = -1 if self.cut else self.version
+
+    @property
+    def pass_due(self) -> bool:
+        """Whether anything changed since the last whole pass."""
+        return self.version != self.matched_at
+
+    @property
+    def gangs_due(self) -> bool:
+        """Whether a gang may fit that did not at the last look."""
+        return self.version != self.gangs_at

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from am.progress import Progress
-from am.remaining_path import RemainingPath
+from am.progress import Progress, RemainingPath
 from nm.core import NodeManager
 from nm.settings import NodeSettings
 from rm.match.registry import MATCHERS, make_matcher
