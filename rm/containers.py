@@ -60,7 +60,7 @@ class Demand:
 def count_master(books: Books, queue: int, demand: Floats) -> None:
     """Count a master's demand (d,) as held in its leaf queue and those above; negative: no more."""
     for at in books.queues.chains[queue]:
-        held = books.masters[at]
+        held = books.master_usage[at]
         held += demand
         if held.max() < 1e-9:
             held[:] = 0.0  # rounding leaves no rest
@@ -78,7 +78,7 @@ def full_of_masters(books: Books, attempt: Attempt) -> int:
     """Return the queue whose masters hold all they may (max_am_share), -1 if none; one may run."""
     tree = books.queues
     for at in tree.chains[attempt.app.queue]:
-        share, held = float(tree.max_am_share[at]), books.masters[at]
+        share, held = float(tree.max_am_share[at]), books.master_usage[at]
         if share >= 1.0 or not held.any():
             continue
         most = share * tree.capacity[at] * books.ledger.total * (1 + TOLERANCE)
@@ -343,7 +343,7 @@ def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:
     if app is None or not any(one.attempt_id == owner and one.recovered for one in app.attempts):
         return False
     where = app.held_on.get(number, node.node_id)
-    return where == node.node_id or number not in books.missing.get(where, ())
+    return where == node.node_id or number not in books.unseen_containers.get(where, ())
 
 
 def refuse_end(books: Books, node: Node, end: ContainerEnd) -> None:
@@ -378,7 +378,7 @@ def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool
     app.finished[stage][task] = run_s
     app.finished_by_stage[stage] += 1
     if books.settings.recovery:
-        books.finished.setdefault(app.app_id, []).append([stage, task, run_s])
+        books.unsaved_tasks.setdefault(app.app_id, []).append([stage, task, run_s])
     return True
 
 

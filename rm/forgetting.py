@@ -47,7 +47,12 @@ def slot_of_forgotten(books: Books) -> int:
 
 def _is_needed(books: Books, node: Node) -> bool:
     name = node.node_id
-    if node.present or node.holdings or name in books.missing or name in books.expected:
+    if (
+        node.present
+        or node.holdings
+        or name in books.unseen_containers
+        or name in books.returning_masters
+    ):
         return True
     if node.slot in books.claimed or books.ledger.nodes.reserved[node.slot]:
         return True

@@ -210,7 +210,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     attempt.master_id = int(last["container"])
     attempt.recovered = True
     if not job.unmanaged:
-        books.expected.setdefault(str(last["node"]), []).append(attempt)
+        books.returning_masters.setdefault(str(last["node"]), []).append(attempt)
     move_attempt(books, attempt, AttemptEvent.RECOVER)
 
 

@@ -137,13 +137,13 @@ def leftovers(simulation: Simulation) -> Iterator[str]:
     books, names = simulation.manager.books, {spec.node_id for spec in simulation.cluster.nodes}
     kept: dict[str, object] = {
         "containers in the manager's books": list(books.holdings),
-        "containers waited for": {n: list(m) for n, m in books.missing.items()},
-        "masters waited for": list(books.expected),
+        "containers waited for": {n: list(m) for n, m in books.unseen_containers.items()},
+        "masters waited for": list(books.returning_masters),
         "masters to be placed": list(books.waiting),
         "asks": books.rows.live,
         "reserved nodes": dict(books.matching.reserved),
         "applications in the ledger": [a.app_id for a in books.app_at if a is not None],
-        "ends to be journalled": dict(books.finished),
+        "ends to be journalled": dict(books.unsaved_tasks),
     }
     for node in books.node_at:
         if node.node_id not in names:

@@ -40,7 +40,7 @@ def _without(kind: str) -> Callable[..., Any]:
     def answer(books: rm.state.books.Books) -> Any:
         books.records = [record for record in books.records if record["kind"] != kind]
         if kind == "tasks":
-            books.finished = {}
+            books.unsaved_tasks = {}
         return keep(books)
 
     return answer

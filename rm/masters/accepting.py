@@ -30,8 +30,8 @@ def register(books: Books, event: AttemptRegistered) -> None:
 
     * in ALLOCATED it is let in, once nothing of an earlier attempt runs that it would not know of,
       and, after a restart of the manager, once the nodes had their time to say what runs there;
-    * what it holds and the books do not have is waited for (`Books.missing`), but only for one that
-      lived before the manager did: nobody else can hold what this life has not granted;
+    * what it holds and the books do not have is waited for (`Books.unseen_containers`), but only
+      for one that lived before the manager did: nobody else can hold what this life has not granted;
     * a `fresh` one remembers nothing of what it asked: that is withdrawn, and its requests are
       numbered from 1 again;
     * the answer is the same for all, and made anew: share, machines and finished tasks are today's.
@@ -100,7 +100,7 @@ def _wait_for_held(
         if holding is not None and holding.attempt is None:
             relay_lost(books, attempt, number)  # its node came first, and is told to stop it
         elif holding is None:
-            missing = books.missing.setdefault(node_id, {})
+            missing = books.unseen_containers.setdefault(node_id, {})
             missing.setdefault(number, (attempt, books.now))
             app.held_on.setdefault(number, node_id)
 

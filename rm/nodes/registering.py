@@ -89,11 +89,11 @@ def register(books: Books, event: NodeRegistered) -> None:
     node.unconfirmed.clear()
     books.matching.changed()
     _accept(books, node, event.request_id)
-    missing = books.missing.get(node.node_id)
+    missing = books.unseen_containers.get(node.node_id)
     if missing:  # ends that the node still owes come with its next heartbeats
         waiting = {n: (a, books.now) for n, (a, _) in missing.items() if n not in books.holdings}
-        books.missing[node.node_id] = waiting
-    for attempt in books.expected.pop(node.node_id, ()):
+        books.unseen_containers[node.node_id] = waiting
+    for attempt in books.returning_masters.pop(node.node_id, ()):
         if attempt.state is AttemptState.ALLOCATED and attempt.master is None:
             # the order to launch it, if it is still on its way, must find it stopped
             _keep_for_nobody(books, node, attempt.master_id, attempt.vector)
@@ -214,7 +214,7 @@ def _claims(books: Books, node: Node, attempt: Attempt, item: RunningContainer) 
     if not hands_over(books, attempt.app):
         return False
     if attempt.state is AttemptState.RUNNING:
-        return number in books.missing.get(node.node_id, {})
+        return number in books.unseen_containers.get(node.node_id, {})
     if not item.tasks:
         return False  # an earlier master's own, or a reusable one that is idle
     return any(one.attempt_id == owner and one.takes_over for one in attempt.app.attempts)

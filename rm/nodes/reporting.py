@@ -142,7 +142,7 @@ def _each_of(books: Books, node: Node, end: ContainerEnd) -> Iterable[ContainerE
     first = end.container_id
     numbers = range(first, first + count)
     known = node.holdings.keys() & numbers
-    if claimed := books.missing.get(node.node_id):
+    if claimed := books.unseen_containers.get(node.node_id):
         known |= claimed.keys() & numbers
     return [end_of(end, number - first) for number in sorted(known)]
 
@@ -163,7 +163,7 @@ def _ended(books: Books, node: Node, end: ContainerEnd) -> None:
 
 def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
     """Handle the end of a container that this manager did not know; tell a recovered master."""
-    claimed = books.missing.get(node.node_id, {}).pop(end.container_id, None)
+    claimed = books.unseen_containers.get(node.node_id, {}).pop(end.container_id, None)
     app = books.apps.get(app_of_container(end.container_id))
     attempt = None if app is None else app.attempt
     own = attempt is not None and attempt.attempt_id == attempt_of_container(end.container_id)

@@ -31,9 +31,13 @@ def expire(books: Books) -> None:
     n = ledger.node_count
     silent = ledger.nodes.up[:n] & (books.now - ledger.nodes.seen_s[:n] >= limit)
     _give_up_missing(books, limit)
-    if books.expected and books.now - books.started_s >= limit:  # what is not back by now is lost
-        for name in [name for name, waiting in books.expected.items() if _none_lives(waiting)]:
-            del books.expected[name]
+    if (
+        books.returning_masters and books.now - books.started_s >= limit
+    ):  # what is not back by now is lost
+        for name in [
+            name for name, waiting in books.returning_masters.items() if _none_lives(waiting)
+        ]:
+            del books.returning_masters[name]
     for slot in np.flatnonzero(silent).tolist():
         _gone(books, books.node_at[slot], NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
     for node in books.node_at:
@@ -51,7 +55,7 @@ def _none_lives(attempts: list[Attempt]) -> bool:
 def forgive(books: Books, pause_s: float) -> None:
     """Count a pause of the manager as nobody's silence: shift the nodes' last signs of life."""
     books.ledger.forgive(pause_s, books.now)
-    for missing in books.missing.values():
+    for missing in books.unseen_containers.values():
         for number, (attempt, since_s) in missing.items():
             missing[number] = (attempt, min(since_s + pause_s, books.now))
 
@@ -63,7 +67,7 @@ def _give_up_missing(books: Books, limit_s: float) -> None:
     A node that is back gets the time to send the ends that it owes again, should they be lost.
     """
     patience_s = 3 * books.settings.resend_after_s
-    for where, missing in list(books.missing.items()):
+    for where, missing in list(books.unseen_containers.items()):
         node = books.nodes.get(where)
         back = node is not None and node.present
         for number, (attempt, since_s) in list(missing.items()):
@@ -77,7 +81,7 @@ def _give_up_missing(books: Books, limit_s: float) -> None:
                 if node is not None:  # should it be there all the same, or be started yet
                     node.outbox.put(number, number)
         if not missing:
-            del books.missing[where]
+            del books.unseen_containers[where]
 
 
 def _gone(books: Books, node: Node, event: NodeEvent, why: str) -> None:

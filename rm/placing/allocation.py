@@ -249,7 +249,7 @@ def master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> boo
 
 def masters_may_grow(books: Books, attempt: Attempt) -> bool:
     """Return whether masters together stay under their share; one may always run."""
-    held = books.masters[0]
+    held = books.master_usage[0]
     if not held.any():
         return True
     most = books.settings.master_share_max * books.ledger.total

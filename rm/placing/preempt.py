@@ -114,11 +114,11 @@ class _Round:
 
     def choose(self) -> None:
         """Look at what has a claim: waiting masters, then asks, the neediest queue's first."""
-        masters = self.books.masters.copy()
+        masters = self.books.master_usage.copy()
         for attempt in islice(self._masters(), _ASKS_MAX):
             if self._serve_master(attempt):  # the next one finds it started
                 count_master(self.books, attempt.app.queue, attempt.demand)
-        self.books.masters[:] = masters
+        self.books.master_usage[:] = masters
         for entry in islice(self._claims(), _ASKS_MAX):
             if entry.ask.gang:
                 self._serve_gang(entry)

@@ -59,12 +59,13 @@ class Books:
       ledger; a record and its slot name each other;
     * `holdings` has every container that is booked, and each is booked on exactly one node;
     * `waiting` are attempts in SCHEDULED, in the order in which they are to be placed;
-    * `masters` sums what the containers of masters hold, by queue with all below it, and `classes`
-      counts the nodes in service: limits and submissions ask for them;
-    * `missing` (by node) are containers that masters say to hold and that no node has brought along
-      since the manager's restart. They are not booked: they are found, end, or are given up;
-    * `out`, `records` and `finished` are the answer under way, and empty between events. What is in
-      the last two is durable before anything in `out` is done (`answer`).
+    * `master_usage` sums what the containers of masters hold, by queue with all below it, and
+      `classes` counts the nodes in service: limits and submissions ask for them;
+    * `unseen_containers` (by node) are containers that masters say to hold and that no node has
+      brought along since the manager's restart. They are not booked: they are found, end, or are
+      given up;
+    * `out`, `records` and `unsaved_tasks` are the answer under way, and empty between events. What
+      is in the last two is durable before anything in `out` is done (`answer`).
     """
 
     def __init__(
@@ -97,11 +98,11 @@ class Books:
         self.node_at: list[Node] = []
         self.holdings = Holdings()
         # held before a restart and not seen since, by node: whose, waited for since
-        self.missing: dict[NodeId, dict[ContainerId, tuple[Attempt, float]]] = {}
-        self.expected: dict[NodeId, list[Attempt]] = {}  # masters that lived before a restart
+        self.unseen_containers: dict[NodeId, dict[ContainerId, tuple[Attempt, float]]] = {}
+        self.returning_masters: dict[NodeId, list[Attempt]] = {}  # that lived before a restart
         self.refused_ends = 0  # that nodes told of containers which never ran there
         self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
-        self.masters: Floats = np.zeros((len(self.queues), len(types)))  # held by them, by queue
+        self.master_usage: Floats = np.zeros((len(self.queues), len(types)))  # by queue
         self.classes: Counter[tuple[Vector, int]] = Counter()  # (capacity, labels) of nodes up
         self.unlike = False  # whether any node ever said that it is faster or slower than others
         self.labels: dict[str, int] = {"": 0}
@@ -122,7 +123,7 @@ class Books:
         self.now = 0.0
         self.out: list[Effect] = []
         self.records: list[Table] = []
-        self.finished: dict[AppId, list[list[float]]] = {}  # [stage, task, run_s], to be persisted
+        self.unsaved_tasks: dict[AppId, list[list[float]]] = {}  # [stage, task, run_s]
         known = {n: a for n, a in settings.master_demand.items() if n in types.names}
         self.master_vector: Vector = types.vector(known)  # of Weft's own masters
         self.master_demand: Floats = np.array(self.master_vector)
@@ -183,13 +184,13 @@ class Books:
     def answer(self) -> list[Effect]:
         """Hand out what was decided: records first."""
         out = self.out
-        if self.records or self.finished:
+        if self.records or self.unsaved_tasks:
             done = [
                 {"kind": "tasks", "app": app, "tasks": tasks}
-                for app, tasks in self.finished.items()
+                for app, tasks in self.unsaved_tasks.items()
             ]
             out = [*map(Persist, done), *map(Persist, self.records), *out]
-            self.records, self.finished = [], {}
+            self.records, self.unsaved_tasks = [], {}
         self.out = []
         return out
 

@@ -39,7 +39,7 @@ def _check_node(books: Books, node: Node) -> None:
 
 def _check_containers(books: Books) -> None:
     held = []
-    masters = np.zeros_like(books.masters)
+    masters = np.zeros_like(books.master_usage)
     for number, holding in books.holdings.runs():
         if holding.node.holdings.peek(number) is not holding:
             raise InvariantError(f"container {number} is not on its node")
@@ -53,7 +53,7 @@ def _check_containers(books: Books) -> None:
             for queue in books.queues.chains[attempt.app.queue]:
                 masters[queue] += holding.demand
         held.append((holding.node.slot, slot, holding.vector))
-    if not np.allclose(masters, books.masters, atol=1e-6):
+    if not np.allclose(masters, books.master_usage, atol=1e-6):
         raise InvariantError("the books of what masters hold contradict their containers")
     on_nodes = sum(len(node.holdings) for node in books.node_at)
     if on_nodes != len(books.holdings):

@@ -91,15 +91,17 @@ def test_masters_of_a_queue_wait_beyond_their_share_of_it(matcher: str) -> None:
         rig.beat()
     running = [app for app in below if rig.manager.books.apps[app].attempt.master is not None]
     assert len(running) == 2, "0.1 of b's 20 cores, over both queues below it"
-    assert rig.manager.books.masters[0][0] == 2.0
+    assert rig.manager.books.master_usage[0][0] == 2.0
     waiting = next(app for app in below if app not in running)
     assert "masters in root.b hold all that they may" in rig.ask_manager(Explain(waiting)).text
     assert rig.submit(job(queue="a"))
     rig.beat()
-    assert rig.manager.books.masters[0][0] == 3.0, "another queue's master does not wait for them"
+    assert rig.manager.books.master_usage[0][0] == 3.0, (
+        "another queue's master does not wait for them"
+    )
     rig.ask_manager(MoveApplication(running[0], "c"))
     rig.beat()
-    assert rig.manager.books.masters[0][0] == 4.0, "what left the queue made room in it"
+    assert rig.manager.books.master_usage[0][0] == 4.0, "what left the queue made room in it"
 
 
 def test_one_master_may_always_run() -> None:
@@ -110,7 +112,7 @@ def test_one_master_may_always_run() -> None:
     rig.submit(job(queue="tiny"))
     rig.beat()
     rig.beat()
-    assert rig.manager.books.masters[0][0] == 1.0
+    assert rig.manager.books.master_usage[0][0] == 1.0
 
 
 def test_submissions_beyond_the_rate_are_told_when_to_come_back() -> None:

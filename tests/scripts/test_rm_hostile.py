@@ -413,7 +413,7 @@ def test_after_a_restart_a_container_is_not_sought_on_all_nodes() -> None:
     said = tuple((number, f"n{1 + at % 3}") for at, number in enumerate(numbers[:6]))
     rig.tell(AttemptRegistered(master.attempt_id, held=said))
     books = rig.manager.books
-    books.missing = missing = Walked(books.missing)
+    books.unseen_containers = missing = Walked(books.unseen_containers)
     own = RunningContainer(container_id(master.attempt_id, 1), (0.0, 0.0), ())
     for at in range(3):
         running = [RunningContainer(one, (1.0, 1.0), ((0, 0, 0),)) for one in numbers[at::3]]

@@ -69,7 +69,7 @@ def test_what_a_master_holds_counts_though_a_late_copy_of_its_registration_came_
     again.tell(node_registered(other, boot=2))
     assert wait(again, 15, master.attempt_id) == [held]
     assert held in again.nodes[other].stops, "should it be started all the same"
-    assert not again.manager.books.missing
+    assert not again.manager.books.unseen_containers
 
 
 def test_a_container_that_a_node_reports_and_nobody_knows_is_stopped() -> None:
@@ -138,7 +138,7 @@ def test_who_returns_first_after_a_restart_makes_no_difference_to_the_work() -> 
     again = restarted(rig)
     held = tuple((container_id(master.attempt_id, 2 + i), f"n{i % 40}") for i in range(200))
     again.tell(AttemptRegistered(master.attempt_id, "", held))
-    waiting = again.manager.books.missing
+    waiting = again.manager.books.unseen_containers
     assert {name: len(numbers) for name, numbers in waiting.items()} == {
         f"n{n}": 5 for n in range(40)
     }
