@@ -31,7 +31,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
     * in ALLOCATED it is let in, once nothing of an earlier attempt runs that it would not know of,
       and, after a restart of the manager, once the nodes had their time to say what runs there;
     * what it holds and the books do not have is waited for (`Books.unseen_containers`), but only
-      for one that lived before the manager did: nobody else can hold what this life has not granted;
+      for one that lived before the manager did: nobody else holds what this life has not granted;
     * a `fresh` one remembers nothing of what it asked: that is withdrawn, and its requests are
       numbered from 1 again;
     * the answer is the same for all, and made anew: share, machines and finished tasks are today's.
