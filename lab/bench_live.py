@@ -3,7 +3,8 @@
 A DAG of barrier-separated stages of no-op tasks, in prompt pace, on a local cluster;
 the time runs from the first submission to the job's end, and a first small job warms everything up.
 The floor for real processes, spawning `/bin/true` and reaping it from a small process, is measured
-beside.
+beside. `cpu_us` is what a task costs all processes of the cluster, and itself: it says more than a
+rate does where the machine is not quiet.
 """
 
 import contextlib
@@ -44,6 +45,10 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
     real = LocalSettings(cluster=REAL_CLUSTER, mode="process", flags={"nm": ["cgroups=off"]})
     true = ("/bin/true",)
     flat = FLAT // 10 if quick else FLAT
+    limited = replace(real, flags={})
+    in_groups = "/bin/true processes, a control group each, work folders in memory"
+    one_host = "/bin/true processes on one host, no cgroups, work folders in memory"
+    alone = replace(real, cluster="1x32vcores,131072memory_mb")
     in_memory = "/bin/true processes, no cgroups, work folders in memory"
     on_disk = "/bin/true processes, no cgroups, work folders on disk"
     cases: dict[str, Callable[[str], Row]] = {
@@ -57,6 +62,8 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
         "emulated hosts, a state folder beside none": lambda name: _kept(name, emulated, tasks),
         "emulated hosts, a tape beside none": lambda name: _taped(name, emulated, tasks),
         in_memory: lambda name: _case(name, real, tasks // 2, true, str(MEMORY)),
+        in_groups: lambda name: _case(name, limited, tasks // 2, true, str(MEMORY)),
+        one_host: lambda name: _case(name, alone, tasks // 2, true, str(MEMORY)),
         on_disk: lambda name: _case(name, real, tasks // 2, true),
         "a matcher of another process": lambda name: bench_remote.measure(
             name, 500 if quick else 5000
@@ -69,7 +76,7 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
         ),
     }
     if not MEMORY.is_dir():  # a folder and two files a task can cost more than the task
-        del cases[in_memory]
+        del cases[in_memory], cases[in_groups], cases[one_host]
     chosen = {name: case for name, case in cases.items() if only in name}
     if not chosen:
         raise InputError("--case", f"no name holds {only!r}; there are: {'; '.join(cases)}")
@@ -126,6 +133,18 @@ def _spent(cluster: LocalCluster) -> dict[str, float]:
     return found
 
 
+def _spent_with_children(cluster: LocalCluster) -> dict[str, float]:
+    """CPU s of each process with the spawners below it and of the tasks that ended."""
+    found = _spent(cluster)
+    for name, process in cluster.processes.items():
+        for child in psutil.Process(process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = child.cpu_times()
+                found[name] += sum((times.user, times.system, times.children_user))
+                found[name] += times.children_system
+    return found
+
+
 def _since(
     before: list[tuple[float, float]], now: list[tuple[float, float]]
 ) -> list[tuple[float, float]]:
@@ -163,15 +182,18 @@ def _case(
         Client(cluster.address) as client,
     ):
         _run(client, barrier_job("warm-up", 2, 200, command))
+        before = sum(_spent_with_children(cluster).values())
         for turn in range(3):
             took = _run(client, barrier_job(f"run-{turn}", stages, tasks, command))
             rates.append(stages * tasks / took)
+        spent_s = sum(_spent_with_children(cluster).values()) - before
     return {
         "case": name,
         "tasks": stages * tasks,
         "tasks_per_s": round(statistics.median(rates)),
         "worst": round(min(rates)),
         "best": round(max(rates)),
+        "cpu_us": round(spent_s / (3 * stages * tasks) * 1e6),
     }
 
 
@@ -352,17 +374,20 @@ for _ in range(count):
         os.waitpid(living.pop(0), 0)
 for pid in living:
     os.waitpid(pid, 0)
-print(count / (time.perf_counter() - start))
+rate, spent = count / (time.perf_counter() - start), os.times()
+print(rate, (spent.children_user + spent.children_system + spent.user + spent.system) / count)
 """
 
 
 def _spawn_floor(name: str, count: int) -> Row:
     command = [sys.executable, "-I", "-S", "-c", _FLOOR, str(count)]
-    rates = [float(subprocess.check_output(command)) for _ in range(3)]
+    said = [subprocess.check_output(command).split() for _ in range(3)]
+    rates, spent_s = [float(rate) for rate, _ in said], [float(cpu_s) for _, cpu_s in said]
     return {
         "case": name,
         "tasks": count,
         "tasks_per_s": round(statistics.median(rates)),
         "worst": round(min(rates)),
         "best": round(max(rates)),
+        "cpu_us": round(statistics.median(spent_s) * 1e6),
     }

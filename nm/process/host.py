@@ -31,7 +31,7 @@ from nm.process.records import (
     host_boot,
     name_of,
 )
-from nm.process.spawning import Run, Spawning
+from nm.process.spawning import Run, Spawners
 from weft.effects import ProcessEnded
 from weft.ids import (
     AppId,
@@ -90,6 +90,7 @@ class ProcessHost:
         limits: Limits | None = None,
         records: Records | None = None,
         isolation: Isolation | None = None,
+        spawners: int = 1,
     ) -> None:
         self._records = records if hasattr(os, "pidfd_open") and host_boot() else None
         self.root = root.resolve()
@@ -110,16 +111,16 @@ class ProcessHost:
         self._by_number: dict[int, _Process] = {}  # ... what did not end yet
         self.root.mkdir(parents=True, exist_ok=True)
         share(self.root, self._isolation.own if self._isolation is not None else None)
-        self._spawning = Spawning(self.root, self._environment, self._hear, self._lost)
+        self._spawning = Spawners(self.root, self._environment, self._hear, self._lost, spawners)
 
     def __len__(self) -> int:
         return sum(map(len, self._running.values()))
 
     @property
     def pids(self) -> set[int]:
-        """The processes that were started for it, and the spawner; not what they started."""
+        """The processes that were started for it, and the spawners; not what they started."""
         found = {process.pid for group in self._running.values() for process in group.values()}
-        return (found | {self._spawning.pid}) - {0}
+        return (found | self._spawning.pids) - {0}
 
     def holds(self, container: str) -> bool:
         """Return whether a container, by its name, still runs."""

@@ -23,6 +23,7 @@ from nm.process.limits import DISK, Limits
 from nm.process.masters import HostedMasters, ProcessMasters
 from nm.process.metrics import NodeMetrics
 from nm.process.records import Record, Records
+from nm.process.spawning import usual_spawners
 from nm.process.tokens import NodeTokens
 from nm.settings import Mode, NodeSettings
 from weft.cluster import NodeSpec
@@ -123,7 +124,7 @@ class NodeService(Outside):
             records = Records(root.resolve()) if settings.recovery else None
             self._processes = ProcessHost(
                 root, self._ended, limits=self._limits(specs, types), records=records,
-                isolation=self._isolation,
+                isolation=self._isolation, spawners=settings.spawners or usual_spawners(),
             )  # fmt: skip
             found, ends = self._processes.find()
             killed = kill_orphans(root, {record.pid for record in found})

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from nm.process.spawner import LENGTH, READ, packed
 ROOT = Path(__file__).resolve().parents[2]
 CODE = "import sys; sys.path.insert(0, sys.argv[1]); from nm.process.spawner import main; main()"
 LOG = ".spawner.log"  # below the root: what it says before it dies of a bug
+MOST = 4  # spawners, unless more are wanted
+BUSY = 8  # orders of one spawner before another one helps
 END_S = 2.0  # for a spawner to go once all its tasks are gone
 Word = tuple[Any, ...]
 
@@ -63,6 +66,7 @@ class Spawning:
         self._unsent = bytearray()
         self._heard = bytearray()
         self._open: set[int] = set()  # numbers that did not end
+        self.waiting = 0  # orders of which it did not say yet what became of them
         self._orders: list[Word] = []  # to be sent when this turn of the loop is over
 
     @property
@@ -75,6 +79,7 @@ class Spawning:
         if self._link is None:
             self._start()
         self._open.add(number)
+        self.waiting += 1
         self._orders.append(("run", number, tuple(order)))
         if len(self._orders) == 1:
             self._loop.call_soon(self._flush)
@@ -160,6 +165,8 @@ class Spawning:
             for word in words:
                 if word[0] != "began":
                     self._open.discard(word[1])
+                if word[0] != "ended":
+                    self.waiting -= 1
                 self._hear(word)
 
     def _ended(self) -> None:
@@ -174,4 +181,52 @@ class Spawning:
             self._process.wait()
         self._process = None
         lost, self._open = sorted(self._open), set()
+        self.waiting = 0
         self._lost(lost)
+
+
+def usual_spawners() -> int:
+    """Return one a core that this process may use, at most `MOST`."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(MOST, cores or 1)
+
+
+class Spawners:
+    """One spawner, and up to `most` where there is much to start: who starts a process waits until
+    it runs its own program, and what one spawner does at a time is said in one message.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        environment: Mapping[str, str],
+        hear: Callable[[Word], None],
+        lost: Callable[[Sequence[int]], None],
+        most: int = 1,
+    ) -> None:
+        self._made_with = (root, environment, hear, lost)
+        self._all = [Spawning(*self._made_with)]
+        self._most = most
+
+    @property
+    def pids(self) -> set[int]:
+        """The spawners' processes."""
+        return {one.pid for one in self._all} - {0}
+
+    def run(self, number: int, order: Run) -> None:
+        """Have a process started; words of its beginning and end follow, or of its failure."""
+        chosen = next((one for one in self._all if one.waiting < BUSY), None)
+        if chosen is None and len(self._all) < self._most:
+            chosen = Spawning(*self._made_with)
+            self._all.append(chosen)
+        elif chosen is None:
+            chosen = min(self._all, key=_waiting)
+        chosen.run(number, order)
+
+    def close(self) -> None:
+        """Let the spawners go: they do once their tasks have ended."""
+        for one in self._all:
+            one.close()
+
+
+_waiting = attrgetter("waiting")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from nm.core import NodeManager
@@ -62,12 +63,12 @@ def written(root: Path) -> Path:
     return path
 
 
-def drive(root: Path, act: Act, *, close: bool = True) -> list[ProcessEnded]:
+def drive(root: Path, act: Act, *, close: bool = True, spawners: int = 1) -> list[ProcessEnded]:
     """One life of a process host; without `close` it ends as a crash would."""
 
     async def main() -> list[ProcessEnded]:
         ends: list[ProcessEnded] = []
-        host = ProcessHost(root, ends.append, grace_s=0.5, records=Records(root))
+        host = ProcessHost(root, ends.append, grace_s=0.5, records=Records(root), spawners=spawners)
         await act(host, ends)
         if close:
             await host.close(0.1)
@@ -146,7 +147,7 @@ async def main(root, stopped, commands):
     host.start(launch(9, "true"))
     while ended(root) != [9]:
         await asyncio.sleep(0.01)
-    spawner = host._spawning.pid
+    (spawner,) = host._spawning.pids
     if stopped:
         os.kill(spawner, signal.SIGSTOP)
     for number, command in commands.items():
@@ -208,7 +209,7 @@ def test_what_a_spawner_leaves_is_lost_and_the_next_one_goes_on(tmp_path: Path) 
         host.start(launch(2, "sleep", "60"))
         await until(lambda: list(Records(tmp_path).read()))
         (record,) = Records(tmp_path).read()
-        os.kill(host._spawning.pid, signal.SIGKILL)
+        os.kill(min(host._spawning.pids), signal.SIGKILL)
         await until(lambda: ends)
         assert (ends[0].task, ends[0].outcome) == (2, Outcome.LOST)
         await until(lambda: not record.alive)
@@ -226,10 +227,10 @@ def test_what_a_spawner_wrote_and_could_not_say_counts(tmp_path: Path) -> None:
         for number in (2, 3):
             host.start(launch(number, "sleep", "60"))
         await asyncio.sleep(0)  # they are ordered
-        host._loop.remove_reader(host._spawning._link)  # nothing that it says is heard
+        host._loop.remove_reader(host._spawning._all[0]._link)  # nothing that it says is heard
         await until(lambda: len(list(records.read())) == 2)
         one, other = records.read()
-        os.kill(host._spawning.pid, signal.SIGKILL)
+        os.kill(min(host._spawning.pids), signal.SIGKILL)
         written(tmp_path).open("a").write(f"\nE {name_of(one)} 0 .")
         host._lost(sorted(host._by_number))
         assert [(end.task, end.outcome) for end in ends] == [
@@ -298,6 +299,29 @@ def test_a_process_is_known_by_its_start_as_the_system_tells_it(tmp_path: Path) 
         assert all(record.alive for record in Records(tmp_path).read())
 
     drive(tmp_path, act)
+
+
+def test_several_spawners_share_what_there_is_to_start(tmp_path: Path) -> None:
+    """A second one helps where the first has its hands full; one that dies takes its own along."""
+
+    async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        host.start(launch(2, "sleep", "60"))
+        await until(lambda: len(list(Records(tmp_path).read())) == 1)
+        (first,) = host._spawning.pids
+        for number in range(3, 33):
+            host.start(launch(number, "sleep", "60"))
+        await until(lambda: len(list(Records(tmp_path).read())) == 31)
+        (second,) = host._spawning.pids - {first}
+        parents = {one.task: psutil.Process(one.pid).ppid() for one in Records(tmp_path).read()}
+        assert set(parents.values()) == {first, second}
+        os.kill(second, signal.SIGKILL)
+        theirs = {task for task, parent in parents.items() if parent == second}
+        await until(lambda: len(ends) == len(theirs))
+        assert {end.task for end in ends} == theirs
+        assert {end.outcome for end in ends} == {Outcome.LOST}
+
+    rest = drive(tmp_path, act, spawners=2)
+    assert len(rest) == 31
 
 
 ONE = Record("n1", 7, 0, 3, 0, 5, 6, "boot", 1000.25, 1, (1.0,))

@@ -385,6 +385,8 @@ class LocalCluster:
             "--register-retry-s", str(2 * max(1.0, self.settings.time_scale)),
             *self._master_args(),
         ]  # fmt: skip
+        if self.settings.mode == "process" and count > 1:  # the cores are theirs together
+            flags += ["--spawners", str(max(1, (os.cpu_count() or 1) // count))]
         if self.settings.hadoop:  # what YARN does, and what a Java machine that starts wants
             flags += ["--cpu-limit", "share"]
         return flags + self._ports("nm", number) + self._common(f"nm{number}", "nm")

@@ -170,6 +170,12 @@ class NmSettings(TapedSettings):
     recovery: bool = Field(
         True, description="Find the processes of an earlier run again and keep them (process)."
     )
+    spawners: int = Field(
+        0,
+        ge=0,
+        description="Processes that start and reap tasks where there is much to start (process); "
+        "0: one a core, at most 4.",
+    )
     cgroups: Literal["auto", "off"] = Field(
         "auto", description="Hold tasks to what they asked for by control groups (process)."
     )
