@@ -102,7 +102,8 @@ class AskRows(Columns):
         self.count += 1
         self.live += 1
         self.opened += 1
-        self.grow_to(self.count)
+        if self.count > self.room:
+            self.grow_to(self.count)
         self.entries.append(entry)
         entry.row = row
         self.w["serial"][row] = entry.serial
