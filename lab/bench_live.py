@@ -134,7 +134,7 @@ def _spent(cluster: LocalCluster) -> dict[str, float]:
 
 
 def _spent_with_children(cluster: LocalCluster) -> dict[str, float]:
-    """CPU s of each process with the spawners below it and of the tasks that ended."""
+    """Return CPU s of each process with its spawners and of the tasks that ended."""
     found = _spent(cluster)
     for name, process in cluster.processes.items():
         for child in psutil.Process(process.pid).children():
