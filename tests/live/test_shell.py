@@ -279,21 +279,30 @@ def test_beats_that_would_say_nothing_are_left_out_and_keep_their_phase() -> Non
         if isinstance(event, TimerFired):
             seen.append(asyncio.get_running_loop().time())
             return [SetTimer(0.2, "heartbeat")]
+        nonlocal silent
+        silent = event == "hush"
         return []
+
+    asked = 0
+
+    def leaves_out(core: object) -> bool:
+        nonlocal asked
+        asked += 1
+        return silent
 
     async def main() -> None:
         outside.idle = lambda cores: left_out.append(  # type: ignore[method-assign]
             asyncio.get_running_loop().time()
         )
-        shell = Shell(Clock(), outside, leaves_out=lambda core: silent)
+        shell = Shell(Clock(), outside, leaves_out=leaves_out)
         shell.add("core", Scripted(script))
         running = asyncio.create_task(shell.run())
         shell.post("core", "begin")
         await settle(shell, lambda: len(left_out) >= 4)
-        nonlocal silent
-        silent = False
+        assert asked == 1, "whoever has nothing to say has not until something happens to it"
+        shell.post("core", "speak")
         await settle(shell, lambda: len(seen) >= 3)
-        silent = True
+        shell.post("core", "hush")
         more = len(left_out) + 2
         await settle(shell, lambda: len(left_out) >= more)
         shell.remove("core")

@@ -21,11 +21,14 @@ GRID_FROM_S, GRID_SHARE, GRID_S_MAX = 0.1, 0.01, 0.02
 class Beat:
     """A steady timer that is set."""
 
-    __slots__ = ("address", "again", "key", "live", "wall_s")
+    __slots__ = ("address", "again", "due_s", "key", "live", "wall_s")
 
-    def __init__(self, address: Address, key: Hashable, wall_s: float, *, again: bool) -> None:
+    def __init__(
+        self, address: Address, key: Hashable, due_s: float, wall_s: float, *, again: bool
+    ) -> None:
         self.address = address
         self.key = key
+        self.due_s = due_s  # loop time
         self.wall_s = wall_s
         self.again = again  # it was set by its own firing, so that this is its interval
         self.live = True
@@ -66,9 +69,9 @@ class Beats:
         due_s[key] = at_s
         return at_s
 
-    def set(self, beat: Beat, at_s: float) -> None:
-        """Have a timer fire at the point of the grid from a time on."""
-        point_s = on_grid(at_s, beat.wall_s)
+    def set(self, beat: Beat) -> None:
+        """Have a timer fire at the point of the grid from when it is due."""
+        point_s = on_grid(beat.due_s, beat.wall_s)
         point = self._points.get(point_s)
         if point is None:
             self._points[point_s] = [beat]
@@ -77,15 +80,26 @@ class Beats:
             point.append(beat)
 
     def _due(self, point_s: float) -> None:
+        now_s = asyncio.get_running_loop().time()
         idle: list[Address] = []
-        for beat in self._points.pop(point_s):
+        points, leaves_out = self._points, self._leaves_out
+        for beat in points.pop(point_s):
             if not beat.live:
                 continue
             address = beat.address
-            if beat.again and self._leaves_out(address):
-                self.set(beat, self.due_next(address, beat.key, beat.wall_s, again=True))
+            if beat.again and leaves_out(address):  # tens of thousands a second: few calls each
+                due_s = beat.due_s + beat.wall_s
+                beat.due_s = due_s if due_s > now_s else next_beat(beat.due_s, beat.wall_s, now_s)
+                point = points.get(on_grid(beat.due_s, beat.wall_s))
+                if point is None:
+                    self.set(beat)
+                else:
+                    point.append(beat)
                 idle.append(address)
             else:
+                due = self._due_s.get(address)
+                if due is not None:
+                    due[beat.key] = beat.due_s
                 self._fire(address, beat.key)
         if idle:
             self._idle(idle)

@@ -81,6 +81,7 @@ class Shell:
         leaves_out: Callable[[Core], bool] | None = None,
     ) -> None:
         """`leaves_out`: of which cores the steady timers may be left out; `Outside.idle` is told.
+        It is asked again once a core has handled an event, as nothing else changes one.
 
         `checked`: every core checks its books after every event, which is slow.
 
@@ -98,6 +99,8 @@ class Shell:
         self._tape = tape
         self._cores: dict[Address, Core] = {}
         self._leaves_out = leaves_out
+        # Those whose beats are left out, until something happens to them: only that changes a core.
+        self._silent: set[Address] = set()
         self._beats = Beats(self._fire, self._says_nothing, outside.idle)
         self._mailbox: deque[_Entry] = deque()
         self._wake = asyncio.Event()
@@ -127,6 +130,7 @@ class Shell:
         if self._tape is not None and core is not None:
             self._tape.remove(address)
         self._fired.pop(address, None)
+        self._silent.discard(address)
         self._beats.remove(address)
         for handle in self._timers.pop(address, {}).values():
             if handle is not None:
@@ -216,6 +220,7 @@ class Shell:
         core = self._cores.get(address)
         if core is None:
             return
+        self._silent.discard(address)
         began_s, now = time.perf_counter(), self.clock.now()
         try:
             effects = core.handle(event, now)
@@ -273,8 +278,8 @@ class Shell:
             again = self._firing == (address, key)
             at_s = self._beats.due_next(address, key, wall_s, again=again)
             if wall_s >= GRID_FROM_S and not self._exact:
-                beat = timers[key] = Beat(address, key, wall_s, again=again)
-                self._beats.set(beat, at_s)
+                beat = timers[key] = Beat(address, key, at_s, wall_s, again=again)
+                self._beats.set(beat)
                 return
         if wall_s >= GRID_FROM_S and not self._exact:
             at_s = on_grid(at_s, wall_s)
@@ -283,7 +288,12 @@ class Shell:
         timers[key] = loop.call_at(at_s, self._fire, address, key)
 
     def _says_nothing(self, address: Address) -> bool:
-        return self._leaves_out is not None and self._leaves_out(self._cores[address])
+        if address in self._silent:
+            return True
+        if self._leaves_out is None or not self._leaves_out(self._cores[address]):
+            return False
+        self._silent.add(address)
+        return True
 
     def _fire(self, address: Address, key: Hashable) -> None:
         """Put a timer that fired into the next round; until then it can be replaced."""
