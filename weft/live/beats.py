@@ -47,7 +47,11 @@ class Beats:
         leaves_out: Callable[[Address], bool],
         idle: Callable[[list[Address]], None],
     ) -> None:
-        """`fire` is called for what is due, unless `leaves_out`; `idle` gets those left out."""
+        """`fire` is called for what is due, unless `leaves_out`; `idle` gets those left out.
+
+        Whom `leaves_out` is true of is `silent` until who drives the core takes it out of there.
+        """
+        self.silent: set[Address] = set()
         self._fire = fire
         self._leaves_out = leaves_out
         self._idle = idle
@@ -57,6 +61,7 @@ class Beats:
     def remove(self, address: Address) -> None:
         """Forget the phases of a core."""
         self._due_s.pop(address, None)
+        self.silent.discard(address)
 
     def due_next(self, address: Address, key: Hashable, wall_s: float, *, again: bool) -> float:
         """Return when a timer is due, loop time; `again`: it is set by its own firing.
@@ -82,12 +87,13 @@ class Beats:
     def _due(self, point_s: float) -> None:
         now_s = asyncio.get_running_loop().time()
         idle: list[Address] = []
-        points, leaves_out = self._points, self._leaves_out
+        points, leaves_out, silent = self._points, self._leaves_out, self.silent
         for beat in points.pop(point_s):
             if not beat.live:
                 continue
             address = beat.address
-            if beat.again and leaves_out(address):  # tens of thousands a second: few calls each
+            if beat.again and (address in silent or leaves_out(address)):  # of most, few calls each
+                silent.add(address)
                 due_s = beat.due_s + beat.wall_s
                 beat.due_s = due_s if due_s > now_s else next_beat(beat.due_s, beat.wall_s, now_s)
                 point = points.get(on_grid(beat.due_s, beat.wall_s))

@@ -99,8 +99,6 @@ class Shell:
         self._tape = tape
         self._cores: dict[Address, Core] = {}
         self._leaves_out = leaves_out
-        # Those whose beats are left out, until something happens to them: only that changes a core.
-        self._silent: set[Address] = set()
         self._beats = Beats(self._fire, self._says_nothing, outside.idle)
         self._mailbox: deque[_Entry] = deque()
         self._wake = asyncio.Event()
@@ -130,7 +128,6 @@ class Shell:
         if self._tape is not None and core is not None:
             self._tape.remove(address)
         self._fired.pop(address, None)
-        self._silent.discard(address)
         self._beats.remove(address)
         for handle in self._timers.pop(address, {}).values():
             if handle is not None:
@@ -220,7 +217,7 @@ class Shell:
         core = self._cores.get(address)
         if core is None:
             return
-        self._silent.discard(address)
+        self._beats.silent.discard(address)
         began_s, now = time.perf_counter(), self.clock.now()
         try:
             effects = core.handle(event, now)
@@ -288,12 +285,7 @@ class Shell:
         timers[key] = loop.call_at(at_s, self._fire, address, key)
 
     def _says_nothing(self, address: Address) -> bool:
-        if address in self._silent:
-            return True
-        if self._leaves_out is None or not self._leaves_out(self._cores[address]):
-            return False
-        self._silent.add(address)
-        return True
+        return self._leaves_out is not None and self._leaves_out(self._cores[address])
 
     def _fire(self, address: Address, key: Hashable) -> None:
         """Put a timer that fired into the next round; until then it can be replaced."""
