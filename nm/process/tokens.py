@@ -20,6 +20,7 @@ from weft.wire import tokens
 from weft.wire.tokens import KeysTold, Kind, Shown, TimeTold
 
 MASTERS_MAX = 20_000  # tokens of masters that are kept
+UNTRUE_MAX = 1_000  # tokens of one call that let no container of a run start; no more is looked at
 NOT_HELD = "no such container runs here"
 
 Holds = Callable[[NodeId, ContainerId], bool]
@@ -161,13 +162,15 @@ class NodeTokens:
         """Return whether a run may start whole; else add what of it may, and answers for the gaps.
 
         The work is by the tokens that were shown, not by the length of the run: whoever has none
-        may ask for as long a run as it likes.
+        may ask for as long a run as it likes, and who shows untrue ones is soon not heard.
         """
         run, good, bad = started_by(item), list[range](), ""
         for part, token in given.within(run):
             parts, problem = self._good(order, part, token, keys)
             good += parts
             bad = bad or problem
+            if not parts:
+                given.untrue += 1
         pieces: list[range] = []  # what may start, each after the one before
         after = run.start
         for part in [*sorted(good, key=lambda one: one.start), range(run.stop, run.stop)]:
@@ -221,19 +224,24 @@ class NodeTokens:
 
 
 class _Given:
-    """The tokens that came with a call, by the containers that they claim to be for."""
+    """The tokens that came with a call, by the containers that they claim to be for.
+
+    Of those that claim to begin at the same container the last one counts: true ones of runs never
+    overlap, and a thousand that do would all be looked at for every run that is to start.
+    """
 
     def __init__(self, shown: Sequence[bytes]) -> None:
+        self.untrue = 0  # times that one let no container of a run start
         self._single: dict[ContainerId, bytes] = {}
-        runs: list[tuple[ContainerId, int, bytes]] = []  # first, how many
+        runs: dict[ContainerId, tuple[int, bytes]] = {}  # by first: how many
         for token in shown:
             _, first, count = tokens.numbered(token)
             if count == 1:
                 self._single[first] = token
             elif count:
-                runs.append((first, count, token))
+                runs[first] = (count, token)
         self._numbers = sorted(self._single)
-        self._runs = sorted(runs)
+        self._runs = [(first, *runs[first]) for first in sorted(runs)]
         self._firsts = [first for first, _, _ in self._runs]
 
     def of(self, container: ContainerId) -> bytes:
@@ -249,16 +257,23 @@ class _Given:
         return b""
 
     def within(self, run: range) -> Iterator[tuple[range, bytes]]:
-        """Give the parts of a run with the token of each; they may overlap."""
+        """Give the parts of a run with the token of each; they may overlap.
+
+        It gives no more once too many were untrue (`UNTRUE_MAX`).
+        """
         numbers, firsts = self._numbers, self._firsts
-        for first, count, token in self._runs[
-            max(0, bisect_right(firsts, run.start) - 1) : bisect_left(firsts, run.stop)
-        ]:
+        place, last = max(0, bisect_right(firsts, run.start) - 1), bisect_left(firsts, run.stop)
+        while place < last and self.untrue < UNTRUE_MAX:
+            first, count, token = self._runs[place]
             part = range(max(first, run.start), min(first + count, run.stop))
             if part:
                 yield part, token
-        for number in numbers[bisect_left(numbers, run.start) : bisect_left(numbers, run.stop)]:
+            place += 1
+        place, last = bisect_left(numbers, run.start), bisect_left(numbers, run.stop)
+        while place < last and self.untrue < UNTRUE_MAX:
+            number = numbers[place]
             yield range(number, number + 1), self._single[number]
+            place += 1
 
 
 def _not_of(container: ContainerId) -> str:

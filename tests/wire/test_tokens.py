@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -197,6 +198,51 @@ def test_whoever_claims_a_run_of_any_length_costs_no_more() -> None:
     wallet = Wallet()
     wallet.take(Shown((bytes(forged),)))
     assert wallet.of([C1]) == []
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The tokens whose signatures are worked out from now on."""
+    seen: list[bytes] = []
+    problem = tokens.container_problem
+
+    def count(token: bytes, *more: Any, **named: Any) -> str:
+        seen.append(token)
+        return problem(token, *more, **named)
+
+    monkeypatch.setattr(tokens, "container_problem", count)
+    return seen
+
+
+@pytest.mark.parametrize("apart", [0, 1])
+def test_many_untrue_tokens_and_many_runs_do_not_multiply(
+    apart: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call of 200 kB kept a node manager busy for a minute: each run looked at each token."""
+    node, ours = holder((), 1.0)
+    other = Keys(0.0, lambda n: b"o" * n)
+    shown = [other.container(C1 + 1 + n * apart, "n1", 0.0, count=2 + n) for n in range(2_000)]
+    run = TaskLaunch(C1, 0, 0, 0, 1.0, (1.0,), tasks=tuple(range(2_002)))
+    items = [replace(run, tasks=(0, 1)), run]
+    order = StartContainers(C1 >> 32, "n1", tuple(items * 500))
+    seen = looked_at(monkeypatch)
+    good, (answer,) = node.sift([order], shown, lambda *_: None)
+    assert (good, sum(one.count for one in answer.items)) == ([], 500 * 2_004)
+    assert len(seen) < 10_000
+    true = ours.container(C1, "n1", 0.0, count=2_002)
+    assert node.sift([order], [true], lambda *_: None) == ([order], []), "one is enough for all"
+
+
+def test_a_token_that_is_shown_often_is_looked_at_once_for_each_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node, ours = holder((), 1.0)
+    shown = [ours.container(C1, "n1", 0.0, count=4)] * 1_000
+    order = StartContainers(
+        C1 >> 32, "n1", (TaskLaunch(C1, 0, 0, 0, 1.0, (1.0,), tasks=(0, 1, 2)),)
+    )
+    seen = looked_at(monkeypatch)
+    assert node.sift([order], shown, lambda *_: None) == ([order], [])
+    assert len(seen) == 1
 
 
 def test_a_run_is_of_the_attempt_that_it_was_granted_to() -> None:
