@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from weft.effects import Effect, Kill, Note, Persist, Send, SetTimer, Stop, Time
 from weft.facts import Remark
 from weft.live.clock import Clock
 from weft.live.outside import Outside
-from weft.live.shell import Shell
+from weft.live.shell import ROUND_S, Shell
 
 
 class Scripted:
@@ -77,13 +78,14 @@ def drive(
     test: Callable[[Shell, Scripted, Recorded], Any],
     store: bool = False,
     time_scale: float = 1.0,
+    exact: bool = False,
 ) -> Recorded:
     """Run a shell with one scripted core while `test` plays with it."""
     outside = Recorded()
 
     async def main() -> None:
         slow = SlowStore(outside) if store else None
-        shell = Shell(Clock(time_scale=time_scale), outside, slow)
+        shell = Shell(Clock(time_scale=time_scale), outside, slow, exact=exact)
         core = Scripted(script)
         shell.add("core", core)
         running = asyncio.create_task(shell.run())
@@ -185,6 +187,27 @@ def test_a_zero_delay_timer_collects_what_arrived_together() -> None:
         assert core.seen == [0, 1, 2, 3, 4, TimerFired("all")]
 
     drive(lambda e: [] if isinstance(e, TimerFired) else [SetTimer(0.0, "all")], test)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_round_is_cut_short_by_its_time_unless_it_is_to_be_exact(exact: bool) -> None:
+    """What is done on a stepped clock must not go by how fast the machine is."""
+
+    def script(event: Any) -> list[Effect]:
+        until = time.perf_counter() + ROUND_S
+        while time.perf_counter() < until:
+            pass
+        return [] if isinstance(event, TimerFired) else [SetTimer(0.0, "all"), Send("a", event)]
+
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        for n in range(5):
+            shell.post("core", n)
+        await settle(shell, lambda: 4 in core.seen and core.seen[-1] == TimerFired("all"))
+        assert [one for one in core.seen if isinstance(one, int)] == [0, 1, 2, 3, 4]
+        assert (core.seen == [0, 1, 2, 3, 4, TimerFired("all")]) is exact
+
+    did = drive(script, test, exact=exact).did
+    assert did == [("send", "a", n) for n in range(5)]
 
 
 def test_timers_run_faster_with_the_time_scale() -> None:

@@ -87,8 +87,9 @@ class Shell:
 
         `tape` is told of every event that a core handled.
 
-        `exact`: timers fire when they are due, neither gathered nor on a grid. For a stepped clock,
-        on which a late timer costs parity with the simulator and an early one costs nothing.
+        `exact`: timers fire when they are due, neither gathered nor on a grid, and rounds do not go
+        by how long they take. For a stepped clock, on which a late timer costs parity with the
+        simulator and an early one costs nothing.
         """
         self.clock = clock
         self._outside = outside
@@ -186,7 +187,7 @@ class Shell:
         out: list[_Out] = []
         mailbox = self._mailbox
         due, self._due = self._due, []
-        until_s = time.perf_counter() + ROUND_S
+        until_s = math.inf if self._exact else time.perf_counter() + ROUND_S
         for _ in range(min(len(mailbox), ROUND_MAX)):
             address, event, posted_s, collector, handled = mailbox.popleft()
             self._handle(address, event, posted_s, collector, out)
