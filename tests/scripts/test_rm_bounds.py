@@ -4,8 +4,12 @@ import asyncio
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from nm.process.metrics import NodeMetrics
 from rm.match.registry import MATCHERS
+from rm.process.metrics import ManagerMetrics
 from rm.process.rate import Rate
 from rm.process.watching import KEPT_MAX, WATCHED_MAX, Watcher, Watching
 from rm.settings import ManagerSettings
@@ -13,8 +17,17 @@ from testkit.builders import job
 from testkit.manager import Rig
 from weft.cluster import QueueSpec
 from weft.errors import InputError
-from weft.facts import ClosedRun
-from weft.messages import Outcome
+from weft.facts import (
+    ClosedRun,
+    Fact,
+    PlacedRun,
+    RunFact,
+    StartedRun,
+    StoppedRun,
+    facts_of,
+)
+from weft.live.exposition import Exposition
+from weft.messages import AskType, Outcome
 from weft.requests import (
     Explain,
     GetApplication,
@@ -163,3 +176,44 @@ def test_who_watches_is_told_of_each_container_of_a_run_by_its_number() -> None:
     kept = asyncio.run(seen(1))
     assert kept[0][1] == 5, "what is thrown away goes by runs"
     assert watching._kept_n <= KEPT_MAX
+
+
+_TASKS = st.integers(1, 5).map(lambda count: tuple(range(count)))
+_OUTCOMES, _RUN_S = st.sampled_from(list(Outcome)), st.sampled_from([0.0, 0.25, 1.5, 7200.0])
+
+
+@given(st.data(), st.lists(st.tuples(_TASKS, st.sampled_from(list(AskType))), max_size=6))
+def test_facts_of_runs_make_the_series_that_those_of_their_containers_make(
+    data: st.DataObject, granted: list[tuple[tuple[int, ...], AskType]]
+) -> None:
+    """Of a run some may end by themselves, and what ends may never have been seen to begin."""
+    noted: list[Fact | RunFact] = []
+    first = 1
+    for tasks, kind in granted:
+        noted.append(PlacedRun(first, len(tasks), "n1", 1, 0, (1.0,), kind, "root.a", ()))
+        noted.append(StartedRun(first, "n1", 0, tasks, 0, (1.0,)))
+        cut = data.draw(st.integers(0, len(tasks)))
+        for start, some in ((first, tasks[:cut]), (first + cut, tasks[cut:])):
+            if some and data.draw(st.booleans()):
+                outcome, run_s = data.draw(_OUTCOMES), data.draw(_RUN_S)
+                stage = data.draw(st.sampled_from([-1, 0]))
+                noted.append(StoppedRun(start, "n1", stage, some, 0, outcome, run_s))
+                noted.append(ClosedRun(start, "n1", outcome, stage, some, 0, 0, run_s, ""))
+                if data.draw(st.booleans()):  # told again
+                    noted.append(noted[-1])
+        first += len(tasks) + data.draw(st.integers(0, 1))
+    found = []
+    for each in (noted, [one for run in noted for one in facts_of(run)]):
+        out = Exposition()
+        manager, node = ManagerMetrics(out), NodeMetrics(out)
+        for fact in each:
+            manager.note(fact, 3.0)
+            node.note(fact)
+            assert out._families["weft_leftover_containers"][2][()] >= 0.0
+        families = {name: family[2] for name, family in out._families.items()}
+        histograms = {
+            (name, labels): (one.counts, pytest.approx(one.total))
+            for name, (_, series) in out._histograms.items() for labels, one in series.items()
+        }  # fmt: skip
+        found.append((families, histograms))
+    assert found[0] == found[1]
