@@ -99,7 +99,8 @@ class Limits:
 
     def find(self, container: ContainerId, name: str) -> None:
         """Note that a container of an earlier node manager is in this group, if still there."""
-        if self._groups is not None and self._groups.processes(name):
+        named = name.startswith(GROUP) and "/" not in name  # what is in it is killed at the end
+        if named and self._groups is not None and self._groups.processes(name):
             self._group_of[container] = name
             self._closing.discard(name)
 

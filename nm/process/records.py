@@ -12,6 +12,7 @@ when all of its processes are forgotten.
 
 import contextlib
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ from weft.resources import Vector
 FOLDER = ".processes"
 SIGNALLED = 128  # a shell tells the end by signal n as this much more
 SIGNALS_MAX = 64
+CODE_MAX = 1000  # of exit codes, and of what stands for one
+NUMBER_MAX = 2**63 - 1
 NO_PROCESS, NO_START = 0, -2  # of one that is about to be started
 KEPT_S = 60.0  # an end that is not known to have been heard is kept so long
 FULL = 1000  # processes of one file
@@ -131,10 +134,10 @@ class Records:
         """Return how a process ended, below 0 by a signal, or None where that is not known."""
         file = self._file_of.get(name)
         for path in self._folder.glob("*.log") if file is None else (Path(file),):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 _, known, after = path.read_bytes().rpartition(f"\nE {name} ".encode())
                 code, _, end = after.partition(b"\n")[0].partition(b" ")
-                if known and end == b".":
+                if known and end == b"." and abs(int(code)) <= CODE_MAX:
                     return exit_code(int(code))
         return None
 
@@ -210,13 +213,18 @@ def _read(path: Path) -> dict[str, Record]:
         kind, _, rest = line.partition(" ")
         name, *words = rest.split(" ")
         if kind == "S":
-            with contextlib.suppress(ValueError, TypeError, KeyError):
+            with contextlib.suppress(
+                ValueError, TypeError, KeyError, OverflowError, RecursionError
+            ):
                 record = _record(json.loads(rest))
                 found[name_of(record)] = record
         elif not words or words[-1] != "." or name not in found:
             continue
         elif kind == "T":
-            found[name] = replace(found[name], taken_by=int(words[0]))
+            with contextlib.suppress(ValueError):
+                attempt = int(words[0])
+                if 0 < attempt <= NUMBER_MAX:
+                    found[name] = replace(found[name], taken_by=attempt)
         elif kind == "F":
             del found[name]
     return found
@@ -257,5 +265,17 @@ def host_boot() -> str:
 
 
 def _record(data: Mapping[str, Any]) -> Record:
+    """Return a record; raises ValueError, TypeError, KeyError or OverflowError for what is none."""
     amounts = {name: tuple(map(float, data[name])) for name in ("demand", "granted")}
-    return Record(**{**data, **amounts})
+    made = Record(**{**data, **amounts})
+    for name in _NAMES:
+        value = getattr(made, name)
+        if name in ("node", "host_boot", "group"):
+            good = isinstance(value, str)
+        elif name in ("began_s", "duration_s"):
+            good = math.isfinite(value)
+        else:
+            good = name in amounts or (isinstance(value, int) and abs(value) <= NUMBER_MAX)
+        if not good:
+            raise ValueError(name)
+    return made

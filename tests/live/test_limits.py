@@ -212,6 +212,14 @@ def test_cpu_time_that_was_spent_is_given_back_for_the_next_container(tmp_path: 
         assert quota.read_text() == told
 
 
+@kernel
+@pytest.mark.parametrize("name", ["..", ".", "container-group/../..", ""])
+def test_no_group_but_a_container_s_is_taken_for_one(limits: Limits, name: str) -> None:
+    """What is written down may be garbled, and all that is in a container's group is killed."""
+    limits.find(1, name)
+    assert 1 not in limits._group_of
+
+
 LEAVES = """
 import os, sys
 from nm.process.cgroups import find

@@ -1,13 +1,14 @@
 """What a node manager writes down of its processes is enough for the next one, and not too much."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -354,6 +355,34 @@ def test_a_torn_line_tears_no_other(tmp_path: Path) -> None:
     path.write_text('\nS {"node": "n1"}')
     assert records.take() == []
     assert not list((tmp_path / FOLDER).iterdir())
+
+
+_GARBLED = {
+    f"{name} is {str(value)[:9]}": line_of(ONE).replace(
+        f'"{name}":{json.dumps(asdict(ONE)[name])}', f'"{name}":{json.dumps(value)}'
+    )
+    for name in asdict(ONE)
+    for value in ("x", None, [1], [[]], {}, 10**400, float("inf"))
+    if not (isinstance(value, str) and isinstance(asdict(ONE)[name], str))
+    and not (name in ("demand", "granted") and value in ([1], {}))
+}
+
+
+@pytest.mark.parametrize("how", [*_GARBLED, "it is deep"])
+def test_a_garbled_record_keeps_no_node_manager_from_its_start(tmp_path: Path, how: str) -> None:
+    records = Records(tmp_path)
+    line = _GARBLED.get(how, "\nS " + "[" * 100_000)
+    assert line != line_of(ONE)
+    (tmp_path / FOLDER / "a.log").write_text(line + line_of(OTHER))
+    assert records.take() == [OTHER], how
+
+
+@pytest.mark.parametrize("word", ["", " x", " 1e3", " " + "9" * 20, " " + "9" * 5_000])
+def test_a_garbled_word_is_none(tmp_path: Path, word: str) -> None:
+    records, name = Records(tmp_path), name_of(ONE)
+    (tmp_path / FOLDER / "a.log").write_text(f"{line_of(ONE)}\nE {name}{word} .\nT {name}{word} .")
+    assert records.take() == [ONE]
+    assert records.code(name) is None
 
 
 def test_a_file_goes_once_all_of_it_is_forgotten(
