@@ -181,6 +181,7 @@ class Spawning:
             self._process.wait()
         self._process = None
         lost, self._open = sorted(self._open), set()
+        self._orders.clear()  # they are lost, too: the next one must not carry them out
         self.waiting = 0
         self._lost(lost)
 

@@ -221,6 +221,26 @@ def test_what_a_spawner_leaves_is_lost_and_the_next_one_goes_on(tmp_path: Path) 
     assert (ends[1].task, ends[1].outcome) == (3, Outcome.SUCCEEDED)
 
 
+def test_an_order_that_was_lost_with_its_spawner_is_not_carried_out_by_the_next(
+    tmp_path: Path,
+) -> None:
+    """It ends between the order and the end of the loop's turn, in which another order comes."""
+
+    async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
+        host.start(launch(2, "true"))
+        await until(lambda: ends)
+        host.start(launch(3, "touch", f"{tmp_path}/started"))
+        host._spawning._all[0]._ended()
+        host.start(launch(4, "true"))
+        await until(lambda: len(ends) == 3)
+        assert [(end.task, end.outcome) for end in ends[1:]] == [
+            (3, Outcome.LOST), (4, Outcome.SUCCEEDED),
+        ]  # fmt: skip
+        assert not (tmp_path / "started").exists()
+
+    drive(tmp_path, act)
+
+
 def test_what_a_spawner_wrote_and_could_not_say_counts(tmp_path: Path) -> None:
     records = Records(tmp_path)
 
