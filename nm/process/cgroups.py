@@ -81,27 +81,22 @@ class Cgroups:
         for root in self._roots:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(f"{root}/{name}")
-        if cores > 0:
-            self._limit_cpu(name, cores)
-        if memory_bytes > 0:
-            file = "memory.max" if self.v2 else "memory.limit_in_bytes"
-            self._write("memory", name, file, str(round(memory_bytes)))
-            # with swap a limit would slow the machine down instead of ending the hog
-            extra = "memory.swap.max" if self.v2 else "memory.memsw.limit_in_bytes"
-            with contextlib.suppress(OSError):
-                if (self._parents["memory"] / name / extra).exists():
-                    swap = "0" if self.v2 else str(round(memory_bytes))
-                    self._write("memory", name, extra, swap)
-        if disk_bps > 0 and self.disk:
-            self._limit_disk(name, disk_bps)
+        self._limit(name, cores, memory_bytes, disk_bps)
+        # with swap a limit would slow the machine down instead of ending the hog
+        extra = "memory.swap.max" if self.v2 else "memory.memsw.limit_in_bytes"
+        with contextlib.suppress(OSError):
+            if memory_bytes > 0 and (self._parents["memory"] / name / extra).exists():
+                swap = "0" if self.v2 else str(round(memory_bytes))
+                self._write("memory", name, extra, swap)
         return self.doors(name)
 
     def doors(self, name: str) -> str:
         """Return where a process enters a group, as `open` answers it."""
         return ":".join([f"{root}/{name}/cgroup.procs" for root in self._roots])
 
-    def renew(self, name: str, cores: float) -> bool:
-        """Have an empty group begin anew for the next container with the limits that it has.
+    def renew(self, name: str, cores: float, memory_bytes: float, disk_bps: float = 0.0) -> bool:
+        """Have an empty group begin anew for the next container with the limits that it was made
+        with, which a task that may write them could have lifted.
 
         Return False where it cannot, as too much of the last one is still in it: memory that nobody
         gave back (pages of files, most often), groups that it made, or a kill that would be taken
@@ -116,11 +111,10 @@ class Cgroups:
         usage = "memory.current" if self.v2 else "memory.usage_in_bytes"
         if self._number("memory", name, usage) > LEFT_MAX or self.killed_for_memory(name):
             return False
-        if cores > 0:
-            try:
-                self._limit_cpu(name, cores, again=True)
-            except OSError:
-                return False
+        try:
+            self._limit(name, cores, memory_bytes, disk_bps, again=True)
+        except OSError:
+            return False
         return True
 
     def names(self) -> list[str]:
@@ -140,10 +134,20 @@ class Cgroups:
         cpu_s = self._number("cpuacct", name, "cpuacct.usage") / 1e9
         return Use(cpu_s, self._number("memory", name, "memory.usage_in_bytes"), io_bytes)
 
+    def _limit(
+        self, name: str, cores: float, memory_bytes: float, disk_bps: float, *, again: bool = False
+    ) -> None:
+        """Set the limits that are above 0; `again`: of a group that has them. Raises OSError."""
+        if cores > 0:
+            self._limit_cpu(name, cores, again=again)
+        if memory_bytes > 0:
+            file = "memory.max" if self.v2 else "memory.limit_in_bytes"
+            self._write("memory", name, file, str(round(memory_bytes)))
+        if disk_bps > 0 and self.disk:
+            self._limit_disk(name, disk_bps)
+
     def _limit_cpu(self, name: str, cores: float, *, again: bool = False) -> None:
-        """Set the limit of CPU; `again`: it is the same, and what was spent of it is given back."""
-        if self.shares and again:
-            return
+        """Set the limit of CPU; to set it `again` gives back what was spent of it."""
         if self.shares and self.v2:
             self._write("cpu", name, "cpu.weight", str(min(10_000, max(1, round(100 * cores)))))
             return

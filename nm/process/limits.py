@@ -87,7 +87,7 @@ class Limits:
         while free:
             name = free.pop()
             del self._free_since[name]
-            if groups.renew(name, wanted[0]):
+            if groups.renew(name, *wanted):
                 return name
             self._remove(name)
         return ""

@@ -153,6 +153,30 @@ def test_processes_that_a_container_left_are_gone_before_its_group_serves_the_ne
 
 
 @kernel
+@pytest.mark.parametrize("what", ["memory", "cpu"])
+def test_limits_that_a_task_lifted_hold_for_the_next_container(limits: Limits, what: str) -> None:
+    """Of a task that may write them, as one that runs as root and is not kept apart."""
+    files = {
+        "memory": ("memory.max", "memory.limit_in_bytes"),
+        "cpu": ("cpu.max", "cpu.cfs_quota_us"),
+    }
+    name, folders = enter(limits, 1)
+    (file,) = [
+        folder / one for folder in set(folders) for one in files[what] if (folder / one).exists()
+    ]
+    wanted = file.read_text()
+    # its swap limit goes first, as both together may be no less than one
+    extra = file.with_name("memory.memsw.limit_in_bytes")
+    lift = f"echo -1 > {extra}; " if what == "memory" and extra.exists() else ""
+    none = "max" if GROUPS is not None and GROUPS.v2 else "-1"
+    run_in(limits, 1, f"{lift}echo {none} > {file}")
+    assert file.read_text() != wanted
+    limits.close(1)
+    assert enter(limits, 2)[0] == name
+    assert file.read_text() == wanted
+
+
+@kernel
 @pytest.mark.parametrize("what", ["memory", "a kill", "a group"])
 def test_a_group_in_which_something_is_left_serves_nobody_and_goes(
     limits: Limits, what: str
@@ -208,7 +232,7 @@ def test_cpu_time_that_was_spent_is_given_back_for_the_next_container(tmp_path: 
         quota = tmp_path / f"v{v2}/cpu/c1" / file
         told = quota.read_text()
         quota.write_text("")  # the kernel fills it up whenever it is told
-        assert groups.renew("c1", 1.5)
+        assert groups.renew("c1", 1.5, 0.0)
         assert quota.read_text() == told
 
 
