@@ -1,5 +1,6 @@
 """Tokens: what was signed is true until it ends, and nothing else is; keys change while in use."""
 
+import asyncio
 import json
 import secrets
 from collections.abc import Sequence
@@ -15,9 +16,15 @@ from hypothesis import strategies as st
 from nm.process.tokens import NOT_HELD, NodeTokens
 from rm.process.trust import open_keys
 from weft.errors import InputError
+from weft.hadoop.gateway import Gateway
+from weft.live.process import Process
+from weft.live.role_settings import HadoopSettings
 from weft.messages import (
     NO_TOKEN,
+    ContainerEnd,
+    ContainersGranted,
     ItemAnswer,
+    Outcome,
     QueryContainers,
     StartContainers,
     StopContainers,
@@ -263,6 +270,22 @@ def test_a_wallet_shows_the_token_of_a_run_once() -> None:
     wallet.ended(C1, 4)
     assert wallet.of([C1, C1 + 1, C1 + 3]) == []
     assert len(wallet.of([C1 + 2])) == 1
+
+
+def test_the_gateway_forgets_the_tokens_of_containers_that_ended(tmp_path: Path) -> None:
+    """An application of another framework may be a session that lasts for days."""
+    ours = keys()
+    shown = [ours.container(C1 + place, "n1", 0.0) for place in range(3)]
+    ended = ContainerEnd(C1, Outcome.SUCCEEDED), ContainerEnd(C1 + 2, Outcome.KILLED)
+
+    async def main() -> list[bytes]:
+        settings = HadoopSettings(dir=tmp_path)
+        gateway = Gateway(Process(settings), settings)
+        gateway._from_manager([Shown(tuple(shown))])
+        gateway._from_manager([ContainersGranted(C1 >> 32, 1, ended=ended)])
+        return gateway._wallet.of([C1, C1 + 1, C1 + 2])
+
+    assert asyncio.run(main()) == [shown[1]]
 
 
 def test_an_order_is_for_containers_of_its_own_application() -> None:

@@ -28,7 +28,13 @@ from weft.ids import (
 )
 from weft.live.process import Process
 from weft.live.role_settings import HadoopSettings
-from weft.messages import StartAnswered, StartContainers, StopContainers, TaskLaunch
+from weft.messages import (
+    ContainersGranted,
+    StartAnswered,
+    StartContainers,
+    StopContainers,
+    TaskLaunch,
+)
 from weft.requests import NodeReport
 from weft.wire.links import NodeLink, master_stream
 from weft.wire.tokens import Shown
@@ -263,6 +269,9 @@ class Gateway:
         for message in batch:
             if isinstance(message, Shown):
                 self._wallet.take(message)
+            elif isinstance(message, ContainersGranted):
+                for end in message.ended:  # a session lasts for days
+                    self._wallet.ended(end.container_id, len(end.tasks) or 1)
         self.masters.hear([message for message in batch if not isinstance(message, Shown)])
 
     def _from_nodes(self, batch: list[Any]) -> None:
