@@ -108,7 +108,8 @@ class Records:
     def read(self) -> Iterator[Record]:
         """Return what was written down and is not forgotten; a torn line is none."""
         for path in sorted(self._folder.glob("*.log")):
-            yield from _read(path).values()
+            with contextlib.suppress(OSError):
+                yield from _read(path).values()
 
     def take(self) -> list[Record]:
         """Return what an earlier process of this node wrote down; it is for this one to forget.
@@ -117,7 +118,10 @@ class Records:
         """
         found: dict[tuple[int, ...], Record] = {}
         for path in sorted(self._folder.glob("*.log")):
-            records = _read(path)
+            try:
+                records = _read(path)
+            except OSError:  # what cannot be read now is nothing to forget
+                continue
             for name, record in records.items():
                 self._hold(str(path), name)
                 task = (record.container_id, record.stage, record.task, record.attempt)
@@ -186,7 +190,8 @@ class Records:
     def clear(self) -> None:
         """Drop everything: nothing runs any more."""
         for path in self._folder.iterdir():
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
         self._ended.clear()
         self._held.clear()
         self._file_of.clear()
@@ -203,12 +208,9 @@ class Records:
 
 
 def _read(path: Path) -> dict[str, Record]:
-    """Return the records of a file that are not forgotten, by name."""
+    """Return the records of a file that are not forgotten, by name; raises OSError."""
     found: dict[str, Record] = {}
-    try:
-        lines = path.read_text(errors="replace").split("\n")
-    except OSError:
-        return found
+    lines = path.read_text(errors="replace").split("\n")
     for line in lines:
         kind, _, rest = line.partition(" ")
         name, *words = rest.split(" ")

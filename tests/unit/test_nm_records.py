@@ -397,6 +397,15 @@ def test_a_garbled_record_keeps_no_node_manager_from_its_start(tmp_path: Path, h
     assert records.take() == [OTHER], how
 
 
+def test_what_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+    records, other = Records(tmp_path), tmp_path / FOLDER / "a.log"
+    other.mkdir()
+    (tmp_path / FOLDER / "b.log").write_text(line_of(ONE))
+    assert list(records.read()) == records.take() == [ONE]
+    records.clear()
+    assert list((tmp_path / FOLDER).iterdir()) == [other]
+
+
 @pytest.mark.parametrize("word", ["", " x", " 1e3", " " + "9" * 20, " " + "9" * 5_000])
 def test_a_garbled_word_is_none(tmp_path: Path, word: str) -> None:
     records, name = Records(tmp_path), name_of(ONE)
