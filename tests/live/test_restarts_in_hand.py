@@ -30,6 +30,12 @@ def told(cluster: LocalCluster, app: int) -> tuple[int, int]:
     return row["memorySeconds"], row["vcoreSeconds"]
 
 
+def summed(client: Client, app: int) -> tuple[int, ...]:
+    """The same as the manager says, before whose words pages may be a moment behind."""
+    held_s = client.application(app).held_s
+    return tuple(round(held_s[name] / SCALE) for name in ("memory_mb", "vcores"))
+
+
 def until(true: Callable[[], object], what: str, timeout_s: float = 90.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not true():
@@ -66,9 +72,13 @@ def test_sums_and_history_outlive_a_restart_of_the_manager_and_of_the_pages(
         cluster.start_manager()
         with Client(cluster.address, deadline_s=60.0) as client:
             until(lambda: client.metrics().nodes.get("RUNNING") == 4, "the nodes are back")
-            # the journal has the sum of when it ended, its master's container went a beat later
-            kept = told(cluster, ended)
-            assert kept == pytest.approx(before, rel=0.01, abs=1)
+            # the journal has the sum of when it ended, its master's container went a beat later,
+            # which is as long as the machine is busy
+            kept = summed(client, ended)
+            until(lambda: told(cluster, ended) == kept, "pages tell the manager's sums")
+            assert kept == pytest.approx(before, rel=0.1, abs=1)
+            assert kept[0] >= int(least * MEMORY_MB)
+            assert kept[1] >= int(least)
             assert told(cluster, under_way)[0] >= int(least * MEMORY_MB)
             client.kill(under_way)
             client.wait([under_way])
@@ -86,9 +96,7 @@ def test_sums_and_history_outlive_a_restart_of_the_manager_and_of_the_pages(
         assert again[: len(samples) - 2] == samples[: len(samples) - 2]
         assert told(cluster, ended) == kept
         with Client(cluster.address, deadline_s=60.0) as client:
-            held_s = client.application(under_way).held_s
-        assert held_s["memory_mb"] / SCALE >= least * MEMORY_MB
-        assert told(cluster, under_way) == tuple(
-            round(held_s[name] / SCALE) for name in ("memory_mb", "vcores")
-        )
+            sums = summed(client, under_way)
+            until(lambda: told(cluster, under_way) == sums, "pages tell the manager's sums")
+            assert sums[0] >= int(least * MEMORY_MB)
         assert not cluster.failed()
