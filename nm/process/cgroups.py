@@ -109,7 +109,7 @@ class Cgroups:
             except OSError:
                 return False
         usage = "memory.current" if self.v2 else "memory.usage_in_bytes"
-        if self._number("memory", name, usage) > LEFT_MAX or self.killed_for_memory(name):
+        if self._number("memory", name, usage) > LEFT_MAX or self.memory_kills(name):
             return False
         try:
             self._limit(name, cores, memory_bytes, disk_bps, again=True)
@@ -183,10 +183,10 @@ class Cgroups:
                 total += float(words[1])
         return total
 
-    def killed_for_memory(self, name: str) -> bool:
-        """Return whether the kernel killed a process of the group for its memory limit."""
+    def memory_kills(self, name: str) -> int:
+        """Return how many processes of the group the kernel killed for its memory limit."""
         file = "memory.events" if self.v2 else "memory.oom_control"
-        return self._field("memory", name, file, "oom_kill") > 0
+        return int(self._field("memory", name, file, "oom_kill"))
 
     def processes(self, name: str) -> list[int]:
         """Return the processes of a group."""

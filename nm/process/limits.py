@@ -47,6 +47,7 @@ class Limits:
         self._mark = f"{GROUP}-{os.getpid()}-{started(os.getpid())}"
         # wall clock and CPU time, s; I/O, bytes
         self._last: dict[ContainerId, tuple[float, float, float]] = {}
+        self._kills: dict[ContainerId, int] = {}  # for memory, of which was told
         if groups is not None:
             self._closing.update(filter(_is_left, groups.names()))
 
@@ -105,15 +106,24 @@ class Limits:
             self._closing.discard(name)
 
     def killed_for_memory(self, container: ContainerId) -> bool:
-        """Return whether the kernel killed a process of the container for its limit."""
+        """Return whether the kernel killed a process of the container for its limit since this was
+        last asked: of a reusable container, the task that ended before had those kills.
+        """
         name = self._group_of.get(container)
-        return bool(name and self._groups and self._groups.killed_for_memory(name))
+        if not name or self._groups is None:
+            return False
+        kills = self._groups.memory_kills(name)
+        before = self._kills.get(container, 0)
+        if kills > before:
+            self._kills[container] = kills
+        return kills > before
 
     def close(self, container: ContainerId) -> None:
         """Kill what left an ended container's process group; the empty group is free for another
         container.
         """
         self._last.pop(container, None)
+        self._kills.pop(container, None)
         name = self._group_of.pop(container, None)
         if name is not None and self._groups is not None:
             self._empty(self._groups, name)

@@ -177,6 +177,18 @@ def test_limits_that_a_task_lifted_hold_for_the_next_container(limits: Limits, w
 
 
 @kernel
+def test_a_kill_for_memory_is_told_of_one_task_of_a_reusable_container(limits: Limits) -> None:
+    """Else whatever failed there later, for any reason, would have run out of memory as well."""
+    hog = f"{sys.executable} -c 'x = bytearray(200 << 20)'"
+    enter(limits, 1)
+    told = []
+    for script in (f"{hog} 2>/dev/null; exit 3", "exit 3", f"{hog} 2>/dev/null; exit 3"):
+        assert run_in(limits, 1, script) == 3
+        told.append(limits.killed_for_memory(1))
+    assert told == [True, False, True]
+    limits.close(1)
+
+
 @pytest.mark.parametrize("what", ["memory", "a kill", "a group"])
 def test_a_group_in_which_something_is_left_serves_nobody_and_goes(
     limits: Limits, what: str
@@ -455,7 +467,7 @@ def test_the_second_version_is_written_as_the_kernel_reads_it(tmp_path: Path) ->
     (tmp_path / "c1" / "memory.events").write_text("low 0\noom 1\noom_kill 1\n")
     (tmp_path / "c1" / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
     (tmp_path / "c1" / "memory.current").write_text("4096\n")
-    assert groups.killed_for_memory("c1")
+    assert groups.memory_kills("c1") == 1
     assert groups.use("c1") == Use(2.5, 4096.0)
 
 
