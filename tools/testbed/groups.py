@@ -1,6 +1,7 @@
 """Control groups of the hosts: a subtree for each, made before it starts, removed after its end."""
 
 import contextlib
+import os
 import time
 from pathlib import Path
 
@@ -40,10 +41,11 @@ class Groups:
 
     def left(self, host: str) -> list[str]:
         """Return groups that something made below the host's leaf for Weft."""
-        found: list[Path] = []
+        found: list[str] = []
         for root in self._roots:
-            found += [path for path in (root / host / "weft").rglob("*") if path.is_dir()]
-        return sorted(map(str, found))
+            for folder, inner, _ in os.walk(root / host / "weft"):  # past what goes meanwhile
+                found += [f"{folder}/{name}" for name in inner]
+        return sorted(found)
 
     def remove(self) -> list[str]:
         """Remove everything, waiting for the last processes to go; what stayed."""
