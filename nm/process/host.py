@@ -31,7 +31,7 @@ from nm.process.records import (
     host_boot,
     name_of,
 )
-from nm.process.spawning import Run, Spawners
+from nm.process.spawning import Run, Spawners, Spawning
 from weft.effects import ProcessEnded
 from weft.ids import (
     AppId,
@@ -111,7 +111,9 @@ class ProcessHost:
         self._by_number: dict[int, _Process] = {}  # ... what did not end yet
         self.root.mkdir(parents=True, exist_ok=True)
         share(self.root, self._isolation.own if self._isolation is not None else None)
-        self._spawning = Spawners(self.root, self._environment, self._hear, self._lost, spawners)
+        self._spawning = Spawners(
+            lambda: Spawning(self.root, self._environment, self._hear, self._lost), spawners
+        )
 
     def __len__(self) -> int:
         return sum(map(len, self._running.values()))

@@ -62,10 +62,8 @@ class Limits:
         memory = self._amount(demand, "memory_mb") * MEMORY_MB
         wanted = (cores, memory, self._amount(demand, DISK) * DISK_MB)
         known = self._group_of.get(container, "")  # a reusable container's
-        if known and self._own.get(known) == wanted:
-            return known, groups.doors(known)
         name = known or self._used_before(groups, wanted)
-        if name and not known:
+        if name and self._own.get(name) == wanted:
             self._group_of[container] = name
             return name, groups.doors(name)
         name = name or f"{self._mark}-{next(_numbers)}"

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,16 +196,9 @@ class Spawners:
     it runs its own program, and what one spawner does at a time is said in one message.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        environment: Mapping[str, str],
-        hear: Callable[[Word], None],
-        lost: Callable[[Sequence[int]], None],
-        most: int = 1,
-    ) -> None:
-        self._made_with = (root, environment, hear, lost)
-        self._all = [Spawning(*self._made_with)]
+    def __init__(self, make: Callable[[], Spawning], most: int = 1) -> None:
+        self._make = make
+        self._all = [make()]
         self._most = most
 
     @property
@@ -218,16 +210,13 @@ class Spawners:
         """Have a process started; words of its beginning and end follow, or of its failure."""
         chosen = next((one for one in self._all if one.waiting < BUSY), None)
         if chosen is None and len(self._all) < self._most:
-            chosen = Spawning(*self._made_with)
+            chosen = self._make()
             self._all.append(chosen)
         elif chosen is None:
-            chosen = min(self._all, key=_waiting)
+            chosen = min(self._all, key=lambda one: one.waiting)
         chosen.run(number, order)
 
     def close(self) -> None:
         """Let the spawners go: they do once their tasks have ended."""
         for one in self._all:
             one.close()
-
-
-_waiting = attrgetter("waiting")

@@ -197,9 +197,10 @@ class Trust:
         """Return what goes before a message on its stream."""
         now_s = time.time()
         if isinstance(message, ContainersGranted):
-            return self._of_granted(message)
+            given = [(one.container_id, one.node_id, one.count) for one in message.containers]
+            return self._of_containers(given, message.attempt_id)
         if isinstance(message, AttemptAccepted):
-            granted = [(one.container_id, one.node_id) for one in message.held]
+            granted = [(one.container_id, one.node_id, 1) for one in message.held]
             held = self._held(message.attempt_id)
             return self._of_containers([*granted, *held], message.attempt_id)
         if isinstance(message, NodeAccepted):
@@ -209,44 +210,35 @@ class Trust:
             return [Shown(tuple(self.keys.attempt(one, now_s) for one in own))] if own else []
         return []
 
-    def _of_granted(self, message: ContainersGranted) -> list[Shown | KeysTold]:
-        """Return the tokens of what was just granted: of a run one for all of its containers."""
-        now_s, sign, attempt = time.time(), self.keys.container, message.attempt_id
-        if not message.containers:
-            return []
-        return [
-            Shown(
-                tuple(
-                    sign(one.container_id, one.node_id, now_s, attempt=attempt, count=one.count)
-                    for one in message.containers
-                )
-            )
-        ]
-
     def _of_containers(
-        self, held: list[tuple[ContainerId, NodeId]], attempt: AttemptId
+        self, held: list[tuple[ContainerId, NodeId, int]], attempt: AttemptId
     ) -> list[Shown | KeysTold]:
-        """Return tokens of containers for an attempt, perhaps not the one they were granted to."""
+        """Return tokens of containers for an attempt, perhaps not the one they were granted to.
+
+        One each for so many containers with consecutive ids as were granted together.
+        """
         now_s, sign = time.time(), self.keys.container
         if not held:
             return []
-        return [Shown(tuple(sign(n, node, now_s, attempt=attempt) for n, node in held))]
+        return [
+            Shown(tuple(sign(one, node, now_s, attempt=attempt, count=n) for one, node, n in held))
+        ]
 
-    def _held(self, attempt: AttemptId) -> list[tuple[ContainerId, NodeId]]:
-        """Return what the application of an attempt holds, with nodes;
-        nothing for one that is over.
+    def _held(self, attempt: AttemptId) -> list[tuple[ContainerId, NodeId, int]]:
+        """Return what the application of an attempt holds, by itself each; of one that is over
+        nothing.
         """
         app = self._books.apps.get(app_of_attempt(attempt))
         if app is None or app.attempt is None or app.attempt.attempt_id != attempt:
             return []
         return [
-            (number, held.node.node_id)
+            (number, held.node.node_id, 1)
             for one in app.attempts
             for number, held in one.holdings.runs()
         ]
 
     def logs(self, reports: Sequence[ContainerReport]) -> list[bytes]:
-        """Leave to read the logs of containers, for whoever may see them."""
+        """Return leave to read the logs of containers, for whoever may see them."""
         now_s, sign = time.time(), self.keys.container
         return [sign(one.container_id, one.node_id, now_s, Kind.LOG) for one in reports]
 
