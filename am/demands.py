@@ -54,6 +54,6 @@ class Demands:
             self._believed[group.number] = found
 
     def too_little(self, group: TaskGroup) -> None:
-        """Return to the over-estimate for a group of which a task ran out of memory."""
+        """Believe the over-estimate again for a group of which a task ran out of memory."""
         self._believed.pop(group.number, None)
         self._seen.pop(group.number, None)

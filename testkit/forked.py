@@ -119,7 +119,7 @@ _making = threading.Lock()
 
 
 def template() -> Template:
-    """Return this test worker's."""
+    """Return this test worker's template."""
     global _template  # noqa: PLW0603 - one a process, made when it is first needed
     with _making:
         if _template is None:

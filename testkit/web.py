@@ -120,7 +120,7 @@ class FakeClient:
         return diamond(self._apps[app].name)
 
     async def explain(self, app: AppId) -> Explanation:
-        """Return that two stages lack room, one its parents."""
+        """Return an explanation: two stages lack room, one its parents."""
         self._called("explain")
         state = self._apps[app].state
         if state in ENDED:

@@ -41,7 +41,7 @@ def say(text: str) -> None:
 
 
 def run(*command: str, **more: Any) -> str:
-    """Run to the end; its output. Raises Failure with what it wrote."""
+    """Run to the end and return its output. Raises Failure with what it wrote."""
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=3600, **more
     )

@@ -177,7 +177,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
 
 
 def find(name: str, seeds_max: int = SEEDS_MAX) -> tuple[int, Case, str] | None:
-    """Return plant one bug: the number of seeds it took, the shrunk case, what it broke."""
+    """Plant one bug; return the number of seeds it took, the shrunk case, what it broke."""
     with BUGS[name]():
         for seed in range(seeds_max):
             one = case(seed)

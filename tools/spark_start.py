@@ -115,7 +115,7 @@ def run(spark: Spark, mode: str, number: int) -> Start:
 
 
 def read(work: Path, log: Path, began: float) -> Start:
-    """Return account for a start on YARN's wire."""
+    """Account for a start on YARN's wire."""
     folders = sorted(
         path.parent for path in work.glob("*/*/*/prelaunch.out") if path.stat().st_mtime > began
     )

@@ -81,11 +81,11 @@ class Rows(list[Any]):
         return cls(range(count))
 
     def map(self, change: Any) -> "Rows":
-        """Return each row changed."""
+        """Return every row, changed."""
         return Rows(change(row) for row in self)
 
     def flatMap(self, change: Any) -> "Rows":
-        """Return each row's rows."""
+        """Return the rows that are made of all rows, in one list."""
         return Rows(new for row in self for new in change(row))
 
     def filter(self, keep: Any) -> "Rows":

@@ -106,7 +106,7 @@ def heartbeat(events: list[Event]) -> list[Event]:
 
 
 def task_end(events: list[Event]) -> list[Event]:
-    """Return from the end of the first stage's last task to the start of the second's first."""
+    """Return the events from the first stage's last end to the second's first start."""
     ends = [i for i, event in enumerate(events) if _notes(event, TaskStopped)]
     starts = [i for i, event in enumerate(events) if _sends(event, StartContainers)]
     end = max(i for i in ends if i < starts[-1])
@@ -115,7 +115,7 @@ def task_end(events: list[Event]) -> list[Event]:
 
 
 def submission(events: list[Event]) -> list[Event]:
-    """Return from the submission to the first order to start tasks."""
+    """Return the events from the submission to the first order to start tasks."""
     first = next(i for i, event in enumerate(events) if event.kind.__name__ == "ClientRequested")
     start = next(i for i, event in enumerate(events) if _sends(event, StartContainers))
     return events[first : start + 1]

@@ -111,9 +111,8 @@ class ProcessHost:
         self._by_number: dict[int, _Process] = {}  # ... what did not end yet
         self.root.mkdir(parents=True, exist_ok=True)
         share(self.root, self._isolation.own if self._isolation is not None else None)
-        self._spawning = Spawners(
-            lambda: Spawning(self.root, self._environment, self._hear, self._lost), spawners
-        )
+        parts = (self.root, self._environment, self._hear, self._lost)
+        self._spawning = Spawners(lambda: Spawning(*parts), spawners)
 
     def __len__(self) -> int:
         return sum(map(len, self._running.values()))
@@ -422,9 +421,7 @@ class ProcessHost:
             self._ended(process, code, None)
 
     def _found_ended(self, process: _Process, tries: int = 0) -> None:
-        """Handle the end of a process that an earlier node manager started;
-        who waits for it writes down how before its number is free.
-        """
+        """Handle the end of a process of an earlier node manager, once it is written down how."""
         assert self._records is not None
         if process.pidfd >= 0:
             self._loop.remove_reader(process.pidfd)

@@ -400,10 +400,9 @@ class NodeService(Outside):
     async def read_log(
         self, node: str, container: ContainerId, stream: str, skip: int = 0
     ) -> AsyncIterator[bytes]:
-        """Yield what the commands of a container wrote so far;
-        raises InputError if nothing is there.
+        """Yield what the commands of a container wrote so far, but for `skip` bytes at its begin.
 
-        `skip` bytes at the beginning are left out.
+        Raises InputError if nothing is there.
         """
         host = self._processes
         names = [] if host is None else host.logs(container)

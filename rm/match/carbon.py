@@ -205,7 +205,7 @@ class CarbonMatcher(BaseMatcher):
     # -- as the matcher inside ---------------------------------------------------------------------
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Return that the row is held back, or what the matcher inside says."""
+        """Return why a row is held back, or else what the matcher inside says."""
         now = self._now
         if self.settings.policy == "pcaps" and row in self.deferred(view, now):
             return f"waits for cleaner electricity: {self.settings.trace.at(now):g} g CO2/kWh now"

@@ -109,7 +109,7 @@ class CarbyneMatcher(BaseMatcher):
         return self._told[1]
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Return that it only takes leftover, or that others have a smaller dominant share."""
+        """Return what holds a row: it only takes leftover, or others have a smaller share."""
         if view.rows.kind[row] == AskType.ALTRUISTIC:
             return "it only takes what asks that must run leave over"
         by_app = _largest_over(view.apps.held[: view.app_slots], view.total)

@@ -23,7 +23,7 @@ class Carbyne(NamedTuple):
 
 @kernel
 def split(found: Candidates, kind: Ints, must: Ints, spare: Ints, step: Floats) -> int:
-    """Return divide what is pending: DEFAULT rows' into `must`, ALTRUISTIC ones' into `spare` (k,);
+    """Divide what is pending: DEFAULT rows' into `must`, ALTRUISTIC ones' into `spare` (k,);
     fill `step` (k,) with dominant demands. Return how many ALTRUISTIC rows there are.
 
     `kind` is of all rows.

@@ -81,8 +81,8 @@ class DrfMatcher(BaseMatcher):
         return drf_shares_of(view) if self.lend else self._strict(view)
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Return that others with something pending have a smaller share,
-        or that its share is full.
+        """Return what holds a row: others with something pending have a smaller share, or its own
+        strict share is full.
         """
         if not self.lend:
             app = int(view.rows.app[row])

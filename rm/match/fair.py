@@ -48,7 +48,7 @@ class FairMatcher(BaseMatcher):
         return Match(answer, declined, settled=not declined)
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Return that others hold fewer containers and have something pending."""
+        """Return what holds a row: others hold fewer containers and have something pending."""
         by_app, by_queue = _held(view)
         return behind(view, int(view.rows.app[row]), by_queue, by_app, "hold fewer containers")
 

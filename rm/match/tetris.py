@@ -43,7 +43,7 @@ class TetrisMatcher(BaseMatcher):
         return Match(placements(found.rows, picks, ("alignment", "work")))
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Return that only the applications with the least share may compete, where that holds."""
+        """Return what holds a row where only applications with the least share may compete."""
         if self.fairness <= 0:
             return ""
         share = _largest_over(view.apps.held[: view.app_slots], view.total)

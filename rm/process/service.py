@@ -176,8 +176,8 @@ class ManagerService(Outside):
         return False
 
     def _from_idle(self, lane: Lane, told: IdleTold, now_s: float) -> None:
-        """Post idle beats; for nodes not yet of this stream,
-        check each as a whole heartbeat would be.
+        """Post heartbeats that say nothing; those of nodes that are not this stream's are checked
+        one by one, as whole ones are.
         """
         assert self._shell is not None
         hearing = Hearing(

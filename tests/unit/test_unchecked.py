@@ -15,11 +15,13 @@ print(__name__, sys.argv[1:])
 """
 MANAGER = """
 from rm.process.trust import Trust
+from weft.messages import Container, ContainersGranted
 from weft.wire.tokens import KeysTold, Keys
 trust = object.__new__(Trust)
 trust.keys = Keys(0.0, lambda size: bytes(size))
 told = trust.of_node("n1")
-made = trust._of_containers([(1 << 40, "n1")], 1)
+first = 1 << 40 | 1 << 32
+made = trust.along(ContainersGranted(257, 1, (), (Container(first, "n1", 1, count=3),)))
 print(len(made), any(isinstance(one, KeysTold) for one in told))
 """
 

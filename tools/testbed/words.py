@@ -29,7 +29,7 @@ def say(text: str) -> None:
 
 
 def run(*command: str, environment: Mapping[str, str] | None = None) -> str:
-    """Run to the end; what it wrote to stdout. Raises Failure with all that it wrote."""
+    """Run to the end and return what it wrote to stdout. Raises Failure with all that it wrote."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd="/"
     )
