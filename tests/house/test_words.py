@@ -11,18 +11,18 @@ NOUNS = ("property", "cached_property")  # what is read like a field is named li
 COMMANDS = ("command", "group")  # their first line is the help text, with the name of the whole
 # The verbs so far; a new one belongs here, a noun or "What", "Whether", "The", "One" does not.
 SAID = """
-    Accept Acknowledge Adapt Add Adopt Answer Append Apply Ask Await Become Begin Bind Book Break
-    Breed Bring Build Call Cancel Carry Change Check Choose Clear Close Collect Compact Compare
-    Compile Connect Copy Count Crash Cut Decide Decode Decommission Deliver Do Drain Draw Drive
-    Drop End Exchange Fail Feed Fetch Fill Find Finish Flush Follow Forget Fork Free Fuzz Generate
-    Give Go Grant Hand Handle Hang Have Hear Hold Import Insert Install Journal Judge Keep Kill
-    Label Lay Learn Leave Let List Listen Load Lock Log Look Lose Lower Make Mark Match Measure
-    Merge Move Name Narrow Note Observe Offer Open Order Pack Pass Pause Pick Place Plan Plant Post
-    Prepare Print Prove Push Put Queue Quote Raise Read Recommission Reconnect Record Redirect
-    Refuse Register Relay Release Remember Remove Rename Repeat Replace Replay Report Reserve
-    Restart Restore Resume Return Run Sample Say Scan Schedule Score Search Send Serve Set Shake
-    Show Shut Simulate Spend Split Spread Start Step Stop Submit Subtract Sum Sweep Take Tell Try
-    Turn Unmark Unpack Update Use Wait Wake Want Watch Withdraw Work Wrap Write Yield
+    Accept Account Acknowledge Adapt Add Adopt Answer Append Apply Ask Await Become Begin Believe
+    Bind Book Break Breed Bring Build Call Cancel Carry Change Check Choose Clear Close Collect
+    Compact Compare Compile Connect Copy Count Crash Cut Decide Decode Decommission Deliver Divide
+    Do Drain Draw Drive Drop End Exchange Fail Feed Fetch Fill Find Finish Flush Follow Forget Fork
+    Free Fuzz Generate Give Go Grant Hand Handle Hang Have Hear Hold Import Insert Install Journal
+    Judge Keep Kill Label Lay Learn Leave Let List Listen Load Lock Log Look Lose Lower Make Mark
+    Match Measure Merge Move Name Narrow Note Observe Offer Open Order Pack Pass Pause Pick Place
+    Plan Plant Post Prepare Print Prove Push Put Queue Quote Raise Read Recommission Reconnect
+    Record Redirect Refuse Register Relay Release Remember Remove Rename Repeat Replace Replay
+    Report Reserve Restart Restore Resume Return Run Sample Say Scan Schedule Score Search Send
+    Serve Set Shake Show Shut Simulate Spend Split Spread Start Step Stop Submit Subtract Sum Sweep
+    Take Tell Try Turn Unmark Unpack Update Use Wait Wake Want Watch Withdraw Work Wrap Write Yield
 """
 VERBS = frozenset(SAID.split())
 QUESTIONS = re.compile(r"(What|How|Why|When|Where|Who|Which|Nothing|Nobody)\b")
