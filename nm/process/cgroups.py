@@ -50,10 +50,16 @@ class Cgroups:
         aside = [folder.parent / ASIDE for folder in self._folders()]
         outside = [place if v2 and place.is_dir() else place.parent for place in aside]
         self.home = ":".join(str(folder / "cgroup.procs") for folder in outside)
-        for folder in self._folders():
-            folder.mkdir(parents=True, exist_ok=True)
+        self._make_roots()
         if disk:
             self._try_disk()
+
+    def _make_roots(self) -> None:
+        for folder in self._folders():
+            folder.mkdir(parents=True, exist_ok=True)
+            if self.v2:  # its groups have the controllers that it passes on
+                switch = " ".join(f"+{controller}" for controller in self._parents)
+                (folder / "cgroup.subtree_control").write_text(switch)
 
     def _try_disk(self) -> None:
         """Try a disk limit now, so that a kernel that refuses it does not fail the first task."""
@@ -78,9 +84,11 @@ class Cgroups:
         `disk_bps` holds for reads and for writes each, bytes/s. The answer is files separated by
         colons: who writes 0 into each is in the group. Raises OSError.
         """
-        for root in self._roots:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(f"{root}/{name}")
+        try:
+            self._make(name)
+        except FileNotFoundError:  # an ending process of this node removed the folders, still empty
+            self._make_roots()
+            self._make(name)
         self._limit(name, cores, memory_bytes, disk_bps)
         # with swap a limit would slow the machine down instead of ending the hog
         extra = "memory.swap.max" if self.v2 else "memory.memsw.limit_in_bytes"
@@ -89,6 +97,11 @@ class Cgroups:
                 swap = "0" if self.v2 else str(round(memory_bytes))
                 self._write("memory", name, extra, swap)
         return self.doors(name)
+
+    def _make(self, name: str) -> None:
+        for root in self._roots:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(f"{root}/{name}")
 
     def doors(self, name: str) -> str:
         """Return where a process enters a group, as `open` answers it."""
@@ -329,10 +342,7 @@ def _second(here: Path, name: str, disk: str) -> Cgroups:
             aside.mkdir(exist_ok=True)
             (aside / "cgroup.procs").write_text(str(os.getpid()))
         control.write_text(switch)
-    parent = here / name
-    parent.mkdir(exist_ok=True)
-    (parent / "cgroup.subtree_control").write_text(switch)
-    groups = Cgroups(True, dict.fromkeys(wanted, parent), disk if limits_io else "")
+    groups = Cgroups(True, dict.fromkeys(wanted, here / name), disk if limits_io else "")
     if disk and not limits_io:
         groups.no_disk = _NO_IO
     return groups

@@ -471,6 +471,18 @@ def test_the_second_version_is_written_as_the_kernel_reads_it(tmp_path: Path) ->
     assert groups.use("c1") == Use(2.5, 4096.0)
 
 
+def test_one_of_two_processes_of_a_node_that_ends_leaves_the_other_its_limits(
+    tmp_path: Path,
+) -> None:
+    kinds = ("cpu", "cpuacct", "memory")
+    ending, begun = (Cgroups(False, {kind: tmp_path / kind for kind in kinds}) for _ in "12")
+    ending.remove()  # before the other one made its first group
+    assert not any((tmp_path / kind).exists() for kind in kinds)
+    name, doors = Limits(["vcores", "memory_mb"], begun).enter(1, (1.0, 1.0))
+    assert doors == begun.doors(name)
+    assert (tmp_path / "memory" / name / "memory.limit_in_bytes").read_text() == "1048576"
+
+
 def test_a_host_without_groups_says_why(tmp_path: Path) -> None:
     (tmp_path / "mounts").write_text("")
     found, reason = find("n1", tmp_path)
