@@ -38,8 +38,10 @@ class AskTable:
 
     @property
     def silent(self) -> bool:
-        """Whether the next message would carry no news (whether acknowledgements are awaited is
-        the manager's to know)."""
+        """Whether the next message would carry no news.
+
+        Whether acknowledgements are awaited is the manager's to know.
+        """
         return not (self._dirty or self._outbox.owes)
 
     def want(self, group: TaskGroup, kind: AskType, count: int) -> None:

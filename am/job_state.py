@@ -106,8 +106,10 @@ class JobState:
     # -- containers that come to nothing -----------------------------------------------------------
 
     def refused(self, node: NodeId, error: str, now: float) -> None:
-        """Count a node that has less room than the manager believes, or that takes no tokens, like
-        one that fails tasks. Where no node takes them, the job fails.
+        """Count a node that refused a start like one that fails tasks.
+
+        It has less room than the manager believes, or takes no tokens. Where no node takes tokens,
+        the job fails.
         """
         untrusting = error.startswith(NO_TOKEN)
         if untrusting and self.refusals.one_more(now) and self.verdict is None:

@@ -263,11 +263,11 @@ class PoolExecution:
         return [held for held in self.launcher.held.values() if not held.size]
 
     def restart(self, now: float) -> None:
-        """Ask again after a restart of the manager;
-        give up containers that no node was seen to run.
+        """Ask again after a restart of the manager.
 
-        So are those that were given back before, as that may not have been heard. And ends of tasks
-        may have been lost on their way through the manager: the nodes know them.
+        Containers that no node was seen to run are given up. So are those that were given back
+        before, as that may not have been heard. And ends of tasks may have been lost on their way
+        through the manager: the nodes know them.
         """
         self.progress.now = now
         self.book.restart()

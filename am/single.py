@@ -92,8 +92,9 @@ class SingleTasks:
             state.review = True
 
     def _take_run(self, run: Container, now: float) -> bool:
-        """Start a task in each container of a run; False, and nothing is done, where it is no plain
-        case: then one after the other.
+        """Start a task in each container of a run, if it is a plain case.
+
+        If not, return False and do nothing: the containers are then taken one after the other.
         """
         state, first, count, node = self.state, run.container_id, run.count, run.node_id
         row = self.book.rows.get(run.ask_id)
@@ -202,8 +203,10 @@ class SingleTasks:
             state.review = True
 
     def run_succeeded(self, end: ContainerEnd) -> bool:
-        """Finish identical tasks that ended alike, as `ended` would each; return False, and do
-        nothing, where one of them is not what it was granted for, or has copies.
+        """Finish identical tasks that ended alike, as `ended` would each.
+
+        Return False, and do nothing, where one of them is not what it was granted for, or has
+        copies.
         """
         first, tasks, all_held = end.container_id, end.tasks, self.launcher.held
         held = all_held.get(first)

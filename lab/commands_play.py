@@ -80,8 +80,9 @@ def _simulated(
 
 
 def serve_runs(played: Sequence[Any], port: int | None = None) -> None:
-    """Serve the player until it is interrupted; without a port on PORT, or where that is taken on
-    any free one.
+    """Serve the player until it is interrupted.
+
+    Without a port that is on PORT, or on any free one where PORT is taken.
     """
     from lab.player import serve
     from lab.playing import Run

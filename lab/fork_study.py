@@ -30,8 +30,10 @@ def errors(rows: list[Jct]) -> list[float]:
 
 
 def study(folder: Path) -> list[tuple[object, ...]]:
-    """Return rows of one recorded run: where it was cut, open jobs, mean error, bias,
-    mean error with the delays of then, closed loop.
+    """Return rows of one recorded run, one for each time at which it was cut.
+
+    A row has that time, the open jobs, the mean error, the bias, the mean error with the delays of
+    then, and that of the closed loop.
     """
     tapes = find_tapes(folder)
     read = {role: [tape.rows for tape in tapes if tape.role == role] for role in ("rm", "am", "nm")}

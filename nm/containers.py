@@ -71,10 +71,10 @@ class HeldContainer:
         return self.taken_by or attempt_of_container(self.container_id)
 
     def claim(self, attempt: AttemptId) -> bool:
-        """Return whether an attempt may order what happens inside;
-        a later one takes the container over.
+        """Return whether an attempt may order what happens inside.
 
-        Then the one before may not: it was lost, or only taken for lost.
+        A later one takes the container over. Then the one before may not: it was lost, or only
+        taken for lost.
         """
         if app_of_attempt(attempt) != app_of_container(self.container_id):
             return False

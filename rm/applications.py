@@ -120,12 +120,12 @@ def persist_attempt(books: Books, attempt: Attempt, node: NodeId) -> None:
 def fail_attempt(
     books: Books, attempt: Attempt, why: str, *, counts: bool = True, ended_node: bool = False
 ) -> None:
-    """Fail an attempt whose master is lost: stop what it left and start another,
-    unless too many failed.
+    """Fail an attempt whose master is lost: stop what it left, and start another.
 
-    `counts`: False where the node was lost and the master with it, which is no failure of its own
-    (YARN's RMAppAttempt.shouldCountTowardsMaxAttemptRetry). `ended_node`: the node ended; where
-    that happens to one master after the other, they are taken for the cause.
+    None is started where too many failed. `counts`: False where the node was lost and the master
+    with it, which is no failure of its own (YARN's RMAppAttempt.shouldCountTowardsMaxAttemptRetry).
+    `ended_node`: the node ended; where that happens to one master after the other, they are taken
+    for the cause.
     """
     move_attempt(books, attempt, AttemptEvent.FAIL, why)
     app = attempt.app
@@ -165,10 +165,10 @@ def fail_attempt(
 
 
 def hands_over(books: Books, app: App) -> bool:
-    """Return whether containers of a lost attempt may go on (YARN's keep-containers,
-    of Weft's masters).
+    """Return whether containers of a lost attempt may go on, as with YARN's keep-containers.
 
-    A master that a job brings along does not know what runs in them.
+    Those of Weft's own masters may, where the manager's settings say so. A master that a job brings
+    along does not know what runs in them.
     """
     return books.settings.takeover and app.job.master is None
 
@@ -338,11 +338,11 @@ def withdraw(books: Books, attempt: Attempt) -> None:
 
 
 def _retire(books: Books, attempt: Attempt, why: str, *, keep: bool = False) -> None:
-    """Withdraw the asks of an attempt that is over, tell its master if it is stopped,
-    stop its containers.
+    """Clear up after an attempt that is over.
 
-    `keep`: those that its master was told of may run tasks, and go on for the next attempt. Where
-    masters of its kind do not take them over, they would only be in the next one's way.
+    Withdraw its asks, tell its master if it is stopped, and stop its containers. `keep`: those that
+    its master was told of may run tasks, and go on for the next attempt. Where masters of its kind
+    do not take them over, they would only be in the next one's way.
     """
     withdraw(books, attempt)
     if attempt in books.waiting:

@@ -326,8 +326,7 @@ def late_success(
 
 
 def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:
-    """Return whether a container that is booked nowhere may have run on a node,
-    by all that is known.
+    """Return whether a container that is booked nowhere may have run on a node.
 
     What this life of the manager granted is in its books until its node says that it ended, or
     else was given up with the node. Of what an earlier life granted the journal has the attempts,
@@ -367,11 +366,11 @@ def is_open(app: App, stage: int, task: int) -> bool:
 
 
 def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool:
-    """Journal a finished task for later attempts and restarted managers;
-    return False if it was known.
+    """Journal a finished task for later attempts and restarted managers.
 
-    The first end counts, whichever copy of the task it is of and however it came here. It is
-    durable before the master hears of it, so no master ever builds on what could be forgotten.
+    Return False if it was known. The first end counts, whichever copy of the task it is of and
+    however it came here. It is durable before the master hears of it, so no master ever builds on
+    what could be forgotten.
     """
     if not is_open(app, stage, task):
         return False

@@ -187,8 +187,7 @@ class ResourceManager:
         self.books.out.append(SetTimer(self._watch_s, LIVENESS))
 
     def _forgive(self) -> bool:
-        """Return whether a check comes far too late: the manager was paused,
-        the nodes were not silent.
+        """Return whether a check comes far too late: it was the manager that paused, not the nodes.
 
         Nobody's time ran while the manager's stood, and nobody is judged before the next look, by
         when what waits to be heard was heard.

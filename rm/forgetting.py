@@ -1,5 +1,7 @@
-"""What is forgotten, so that nothing grows for ever: nodes and racks that nobody needs any more, as
-anybody may make up their names, and applications that ended long ago.
+"""What is forgotten, so that nothing grows for ever.
+
+Nodes and racks that nobody needs any more, as anybody may make up their names, and applications
+that ended long ago.
 """
 
 from collections import deque

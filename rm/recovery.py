@@ -241,10 +241,10 @@ def _recover_ended(books: Books, app: App, record: Record) -> None:
 
 
 def _held_by_finished(books: Books, app: App) -> list[float]:
-    """Return what the journal proves that an application held so far: its finished tasks,
-    s x amount.
+    """Return what the journal proves that an application held so far, s x amount.
 
-    What its master, failed tries and containers under way held before a restart is not known.
+    Those are its finished tasks. What its master, failed tries and containers under way held before
+    a restart is not known.
     """
     held_s = [0.0] * len(books.types)
     for stage, done in zip(app.job.stages, app.finished, strict=True):

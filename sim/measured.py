@@ -78,8 +78,9 @@ class Delays:
         self._began_s = math.inf
 
     def timed(self, began_s: float) -> "Delays":
-        """Return the same delays, where a simulation that begins at `began_s` of the run's clock
-        takes from each link and timer what was measured there at that time, stalls included, and
+        """Return the same delays for a simulation that begins at `began_s` of the run's clock.
+
+        It takes from each link and timer what was measured there at that time, stalls included, and
         draws only where nothing was.
         """
         found = Delays(self.samples, self.launches, self.plans)
@@ -88,8 +89,10 @@ class Delays:
         return found
 
     def at(self, key: Hashable, now: float) -> float | None:
-        """Return what a link, (source, target), or a timer, (core, key), took NEAR_S about a time;
-        None where nothing was measured, or times do not count.
+        """Return what a link or a timer took NEAR_S about a time.
+
+        A link is (source, target), a timer (core, key). None where nothing was measured, or times
+        do not count.
         """
         known = self.moments.get(key) if self._began_s < math.inf else None
         if not known:

@@ -101,8 +101,10 @@ class State:
 def read_state(
     asked: Asked, cluster: ClusterSpec | None = None, learned_max: int = LEARNED_APPS_MAX
 ) -> State:
-    """Ask for all of it; `cluster` tells what no report does (limits of users in queues, kinds of
-    resources). Raises InputError for a cluster without a node in service.
+    """Ask for all that a simulation begins with.
+
+    `cluster` tells what no report does (limits of users in queues, kinds of resources). Raises
+    InputError for a cluster without a node in service.
     """
     metrics = asked.metrics()
     nodes = [node for node in asked.nodes() if node.state == "RUNNING"]

@@ -150,8 +150,10 @@ def _losing_masters(rng: np.random.Generator, faults: Faults, jobs: Sequence[Job
 
 
 def _inside(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> list[Fault]:
-    """Return, for a third of the seeds, two faults: the manager is away, and meanwhile something
-    else happens, over before it is back: nobody but those who were there can know of that.
+    """Return two faults, one inside the other, for a third of the seeds.
+
+    The manager is away, and meanwhile something else happens that is over before it is back. Nobody
+    but those who were there can know of that.
     """
     if rng.random() < 0.67:
         return []

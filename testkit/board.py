@@ -25,8 +25,7 @@ class Board:
         return int(self.space.state[kernels.BEGIN]), int(self.space.state[kernels.END])
 
     def fit(self, key: int, length: int, demand: Ints, *, backward: bool = False) -> int | None:
-        """Return the earliest start >= key (backward: the latest end <= key) on any machine,
-        or None.
+        """Return the earliest start >= key on any machine, or None; backward the latest end <= key.
 
         `length` > 0 in ticks, `demand` (d,) units.
         """

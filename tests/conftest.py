@@ -96,8 +96,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class ByFile(LoadFileScheduling):
-    """A file stays on one worker, and so do the golden runs together: each kernel they compile is
-    kept for the others then, instead of being compiled on every worker at once.
+    """A file stays on one worker, and so do the golden runs together.
+
+    Each kernel they compile is kept for the others then, instead of being compiled on every worker
+    at once.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -220,8 +220,10 @@ class Judge:
         self.kills: dict[str, int] = {}
 
     def record(self, kept: Path, say: Callable[[str], None]) -> None:
-        """Learn what each test runs: from the last time where neither the test's file changed nor
-        any file that it ran.
+        """Learn what each test runs.
+
+        Where neither the test's file nor any file that it ran has changed, that is known from the
+        last time.
         """
         rows = json.loads(kept.read_text()) if kept.exists() else {}
         digest = cache(lambda path: hashlib.sha256((self.folder / path).read_bytes()).hexdigest())

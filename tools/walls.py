@@ -60,10 +60,10 @@ class PureContract(Contract):
 
 
 class PoliciesContract(Contract):
-    """A policy never imports another one of its registry, not even through a third module; and no
-    module of `roots` imports a policy: the registry finds it by name.
+    """A policy never imports another one of its registry, not even through a third module.
 
-    `registries` are modules; their policies are the modules that their rows name.
+    And no module of `roots` imports a policy: the registry finds it by name. `registries` are
+    modules; their policies are the modules that their rows name.
     """
 
     type_name = "policies"

@@ -276,8 +276,9 @@ class Job:
 
 
 def parents_first(parents: Sequence[Sequence[int]]) -> list[int]:
-    """Return positions, those of `parents` before each, ties in the order given;
-    what is in a circle or behind one is left out.
+    """Return positions, those of `parents` before each, ties in the order given.
+
+    What is in a circle or behind one is left out.
     """
     children: list[list[int]] = [[] for _ in parents]
     for child, above in enumerate(parents):

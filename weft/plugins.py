@@ -126,8 +126,9 @@ def kind_of(policy: object) -> type:
 
 
 def contained(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function of a policy that ends no process: what it raises beside exceptions,
-    such as `SystemExit`, is a PolicyError.
+    """Return a function of a policy that ends no process.
+
+    What it raises beside exceptions, such as `SystemExit`, is a PolicyError.
     """
 
     @wraps(function)
@@ -145,8 +146,9 @@ def contained(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]
 
 
 def _told(group: str, name: str, function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function of a policy of which whatever it raises, but Weft's own errors,
-    is a PolicyError with the line.
+    """Return a function of a policy of which whatever it raises is a PolicyError with the line.
+
+    Weft's own errors are passed on as they are.
     """
 
     @wraps(function)

@@ -57,11 +57,11 @@ def schedule(
     within_s: float = np.inf,
     promise: float = 1.0,
 ) -> Intra:
-    """Return one job's schedule by lines 16 to 24 of pseudocode 1;
-    tasks due within `slack_s` start now.
+    """Return one job's schedule by lines 16 to 24 of pseudocode 1.
 
-    The job is to end within `promise` x the smaller of T_k and `within_s`. Where that is before
-    T_k, every task is due that much earlier, and those that are late already must start.
+    Tasks that are due within `slack_s` start now. The job is to end within `promise` x the smaller
+    of T_k and `within_s`. Where that is before T_k, every task is due that much earlier, and those
+    that are late already must start.
     """
     shape = remaining.shape
     todo = np.flatnonzero(remaining.unstarted)

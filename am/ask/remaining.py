@@ -132,10 +132,10 @@ class Remaining:
         )
 
     def held(self, horizon_s: float, most: int = 64) -> HeldOverTime:
-        """Return what running tasks hold, seen backwards from `horizon_s`: times ascending,
-        demands.
+        """Return what running tasks hold, seen backwards from `horizon_s`.
 
-        More than `most` different ends are rounded up, so that less is taken for free.
+        The times are ascending, with demands. More than `most` different ends are rounded up, so
+        that less is taken for free.
         """
         if len(self.running) == 0:
             return HeldOverTime(np.zeros(0), np.zeros((0, self.shape.need.shape[1])))

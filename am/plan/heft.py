@@ -104,8 +104,9 @@ def _relax(
 
 
 def timed(found: Plan, dag: Dag, machines: Machines) -> Plan:
-    """Return a plan made for machines of equal speed as it would run on unlike ones: every task on
-    its machine as early as the order of the plan's starts allows.
+    """Return a plan made for machines of equal speed as it would run on unlike ones.
+
+    Every task runs on its machine as early as the order of the plan's starts allows.
     """
     dependencies = dependencies_of(dag)
     order = np.lexsort((np.arange(dag.tasks), levels(dependencies), found.start_s))

@@ -61,8 +61,9 @@ def _ready(wants: Wants, row: int, machine: int) -> float:
 def _earliest(
     chains: Chains, machine: int, need: Floats, ready_s: float, lasts_s: float, before_s: float
 ) -> float:
-    """Return the first start from `ready_s` on at which a demand fits for so long;
-    infinite if none before `before_s`.
+    """Return the first start from `ready_s` on at which a demand fits for `lasts_s`.
+
+    Infinite if there is none before `before_s`.
     """
     capacity = chains.capacity[machine]
     start = ready_s

@@ -72,7 +72,8 @@ class Links(NamedTuple):
 
 
 def links_of(first: Ints, barriers: Ends, pairs: Ends, listing: Ints | None = None) -> Links:
-    """Return the links of stages whose tasks begin at `first` (s + 1,);
+    """Return the links of stages whose tasks begin at `first` (s + 1,).
+
     `barriers` are between stages, `pairs` between tasks.
     """
     stages, tasks = len(first) - 1, int(first[-1])
@@ -141,8 +142,9 @@ def sources(links: Links, waits: Waits, ready: Ints) -> int:
 
 @inner_kernel
 def ended(links: Links, waits: Waits, task: int, ready: Ints, count: int) -> int:
-    """Count a task as ended, and put the tasks that now wait for nothing behind the first `count`
-    of `ready`; return how many are there then.
+    """Count a task as ended; return how many tasks are `ready` then.
+
+    Those that now wait for nothing are put behind the first `count` of `ready`.
     """
     for at in range(links.child_at[task], links.child_at[task + 1]):
         child = links.child[at]

@@ -167,8 +167,9 @@ def _first_class(flow: Flow, failed: Flags) -> int:
 def _start_all(
     flow: Flow, run: Running, tried: Tried, size: int, count: int, now: float
 ) -> int:  # fmt: skip
-    """Start every ready task that fits, in order, `count` machines being freed; return how many
-    tasks run then.
+    """Start every ready task that fits, in order; return how many tasks run then.
+
+    `count` machines were freed.
     """
     tried.failed[:] = False
     tried.from_all[:] = 0

@@ -18,10 +18,10 @@ _SLACK = 1e-9  # of a machine's capacity, so that ten tenths fit
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """The integer scale of one DAG on its machines: powers of two, so halves and whole numbers are
-    exact.
+    """The integer scale of one DAG on its machines.
 
-    A time of the space has 59 bits, finer than the floats it comes from. `scale` has shape (d,).
+    It is made of powers of two, so halves and whole numbers are exact. A time of the space has 59
+    bits, finer than the floats it comes from. `scale` has shape (d,).
     """
 
     tick_s: float

@@ -1,9 +1,9 @@
-"""Graphene's PlaceTasks and TrySubsetOrders (figure 14) over the board, by docs/rules.md,
-rules 24 to 30.
+"""Graphene's PlaceTasks and TrySubsetOrders (figure 14) over the board.
 
-Backward placement is forward placement of the reversed part in negated time. A stage's equal tasks
-are placed in runs, as many as fit at one start; a run ends early only where a task of a better kind
-became ready, so the outcome is that of the paper's loop over single tasks of a kind.
+They follow docs/rules.md, rules 24 to 30. Backward placement is forward placement of the reversed
+part in negated time. A stage's equal tasks are placed in runs, as many as fit at one start; a run
+ends early only where a task of a better kind became ready, so the outcome is that of the paper's
+loop over single tasks of a kind.
 """
 
 from typing import NamedTuple

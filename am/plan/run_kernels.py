@@ -1,5 +1,4 @@
-"""Runs of equal tasks on the board: where the next fit of all machines is, as many at one start as
-fit.
+"""Runs of equal tasks on the board: the next fit of all machines, as many at one start as fit.
 
 Siblings' earliest fits only move away while they are placed, so one heap of bounds from below
 serves a whole run: its cost follows the distinct fits, not tasks times machines.

@@ -1,7 +1,7 @@
-"""LongScore and FragScore (Graphene section 4.1, table 3; docs/rules.md, rules 17 to 19): what is
-troublesome.
+"""LongScore and FragScore, which say what is troublesome.
 
-Demands are taken relative to the capacity of all machines together.
+Graphene section 4.1, table 3; docs/rules.md, rules 17 to 19. Demands are taken relative to the
+capacity of all machines together.
 """
 
 import numpy as np
@@ -60,11 +60,10 @@ def frag_scores(dag: Dag, machines: Machines, grid: Grid) -> Floats:
 
 
 def steady_scores(dag: Dag, machines: Machines) -> Floats:
-    """Return the bottleneck's share in use while every machine is full of a stage, at most 1,
-    (stages,).
+    """Return the bottleneck's share in use while every machine is full of a stage.
 
-    Unlike the ratio it does not call a stage troublesome for being small (docs/rules.md, rule 19).
-    Of a stage whose tasks differ, the mean over its work.
+    Shape (stages,), at most 1. Unlike the ratio it does not call a stage troublesome for being
+    small (docs/rules.md, rule 19). Of a stage whose tasks differ, the mean over its work.
     """
     total = np.where(machines.total > 0, machines.total, 1.0)
     scores = np.ones(dag.stages)

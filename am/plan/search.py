@@ -1,7 +1,7 @@
-"""Graphene's BuildSchedule (figure 12): search the troublesome sets of each part, keep the most
-compact.
+"""Graphene's BuildSchedule (figure 12): the most compact of many schedules.
 
-Shared by the planners that begin with Graphene's search. docs/rules.md, rules 17 to 32.
+For each part it searches the troublesome sets. Shared by the planners that begin with Graphene's
+search. docs/rules.md, rules 17 to 32.
 """
 
 from dataclasses import dataclass, field, replace

@@ -29,8 +29,9 @@ NEEDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the trace itself does not say. `job` of figure 2.11; empty: the one with most
-    instances.
+    """What the trace itself does not say.
+
+    `job` is the one of figure 2.11; empty: the one with most instances.
     """
 
     machines: int = MACHINES
@@ -152,8 +153,9 @@ class Facts:
 
     @property
     def critical(self) -> Table:
-        """(job, number) of the tasks on critical paths: from the task that ended last, always to
-        the parent that ended last.
+        """(job, number) of the tasks on critical paths.
+
+        A path goes from the task that ended last, always to the parent that ended last.
         """
         return self._keep("critical", self._critical)
 

@@ -46,8 +46,9 @@ class Group(NamedTuple):
 
 
 def groups_of(paths: Sequence[Path]) -> dict[Group, list[str]]:
-    """Return the files by how they are read, as patterns of DuckDB; raises InputError where one is
-    no form of the trace, and where one is named twice.
+    """Return the files by how they are read, as patterns of DuckDB.
+
+    Raises InputError where one is no form of the trace, and where one is named twice.
     """
     found: dict[Group, list[str]] = {}
     seen: set[Path] = set()

@@ -48,8 +48,10 @@ class Trace:
 
     @property
     def tasks(self) -> Table:
-        """Table by task, from whichever form there is: job, task, instances, start_s, end_s,
-        plan_cpu, plan_mem, cpu_used, mem_used (of one instance, in cores and percent of a machine).
+        """Table by task, from whichever form there is.
+
+        Its columns are job, task, instances, start_s, end_s, plan_cpu, plan_mem, cpu_used and
+        mem_used (of one instance, in cores and percent of a machine).
         """
         if "task_usage" in self.forms:
             return _of_usage(self.forms["task_usage"])

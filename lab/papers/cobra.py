@@ -1,5 +1,6 @@
-"""COBRA (ICDCS 2020): figures 5 and 7, with the gain as a curve over the load; theorem 7; what it
-costs to estimate tasks instead of knowing them.
+"""COBRA (ICDCS 2020): figures 5 and 7, with the gain as a curve over the load, and theorem 7.
+
+And what it costs to estimate tasks instead of knowing them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +34,9 @@ CONTAINER = {"vcores": PART * CORES, "memory_mb": PART * MEMORY_MB}
 
 @cache
 def jobs_of(times: float) -> tuple[Job, ...]:
-    """Return the first jobs, with at most so many tasks a stage, which last so many times as long;
-    inputs are anywhere.
+    """Return the first jobs, with at most TASKS_MAX tasks a stage, which last `times` as long.
+
+    Their inputs are anywhere.
     """
     return tuple(
         replace(job, stages=tuple(
@@ -175,9 +177,10 @@ def batch(size: int, scheme: str, seed: int) -> dict[str, Any]:
 
 
 def least_mean_response_s(jobs: Sequence[Job]) -> float:
-    """Return the least mean response of jobs that come at once: at least their mean span, and at
-    least what the machines need for their work, the smallest job's first (Turek et al. 1994,
-    squashed area).
+    """Return the least mean response that jobs which come at once can have.
+
+    It is at least their mean span, and at least what the machines need for their work, the smallest
+    job's first (Turek et al. 1994, squashed area).
     """
     span_s = sum(_span_s(job) for job in jobs) / len(jobs)
     works = np.array([[sum(s.tasks * s.duration_s * s.demand[name] for s in job.stages)

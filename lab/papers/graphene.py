@@ -118,10 +118,10 @@ def in_containers(dag: Dag, choice: str) -> Dag:
 
 @cache
 def drawn(seed: int) -> tuple[tuple[Dag, Machines], ...]:
-    """Return DAGs after the paper's marginals (`weft generate graphene`), each with as many
-    machines as make its work as long as its critical path.
+    """Return DAGs after the paper's marginals (`weft generate graphene`), with their machines.
 
-    A machine holds what `MEAN` says of the mean demand, or the largest task.
+    Each has as many machines as make its work as long as its critical path. A machine holds what
+    `MEAN` says of the mean demand, or the largest task.
     """
     rng = np.random.default_rng([seed, 41])
     found: list[tuple[Dag, Machines]] = []

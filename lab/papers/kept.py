@@ -70,8 +70,10 @@ class Kept:
         return found
 
     def cost_s(self, figures: Sequence[Runs]) -> float:
-        """Return processor seconds that the missing runs take: the median of kept ones of the case,
-        else of the figure, else a guess. Compiling kernels, once a checkout, is not in it.
+        """Return processor seconds that the missing runs take.
+
+        The median of kept ones of the case, else of the figure, else a guess. Compiling kernels,
+        once a checkout, is not in it.
         """
         missing: dict[str, float] = {}
         for figure in figures:
@@ -87,8 +89,9 @@ class Kept:
         return sum(missing.values())
 
     def run(self, figures: Sequence[Runs], shown: Shown = lambda done, of, key: None) -> None:
-        """Run what is missing; each row is written as it ends. Raises InputError where another
-        process does that to the same file.
+        """Run what is missing; each row is written as it ends.
+
+        Raises InputError where another process does that to the same file.
         """
         missing = self.missing(figures)
         commit = commit_of(ROOT)

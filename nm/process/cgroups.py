@@ -108,12 +108,12 @@ class Cgroups:
         return ":".join([f"{root}/{name}/cgroup.procs" for root in self._roots])
 
     def renew(self, name: str, cores: float, memory_bytes: float, disk_bps: float = 0.0) -> bool:
-        """Have an empty group begin anew for the next container with the limits that it was made
-        with, which a task that may write them could have lifted.
+        """Have an empty group begin anew for the next container; return whether it can.
 
-        Return False where it cannot, as too much of the last one is still in it: memory that nobody
-        gave back (pages of files, most often), groups that it made, or a kill that would be taken
-        for the next one's. CPU time of which the last one left nothing is there in full again.
+        Its limits are set again, as a task that may write them could have lifted them. It cannot
+        begin anew where too much of the last container is still in it: memory that nobody gave back
+        (pages of files, most often), groups that it made, or a kill that would be taken for the
+        next one's. CPU time of which the last one left nothing is there in full again.
         """
         for root in self._roots:
             try:

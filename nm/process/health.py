@@ -30,8 +30,9 @@ def check_script(script: Path) -> None:
 async def examine(
     script: Path, arguments: Sequence[str], timeout_s: float, environment: Mapping[str, str]
 ) -> str:
-    """Run a script once, for at most `timeout_s` of wall-clock time; why the node is unhealthy, or
-    nothing where it is healthy.
+    """Run a script once, for at most `timeout_s` of wall-clock time.
+
+    Return why the node is unhealthy, or nothing where it is healthy.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -54,8 +55,9 @@ async def examine(
 
 
 class Findings:
-    """What a script's output says against the node, however long it is: its lines that begin with
-    ERROR, as one. Only as much is kept as is reported.
+    """What a script's output says against the node: its lines that begin with ERROR, as one.
+
+    However long the output is, only as much is kept as is reported.
     """
 
     def __init__(self) -> None:

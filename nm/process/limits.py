@@ -52,8 +52,10 @@ class Limits:
             self._closing.update(filter(_is_left, groups.names()))
 
     def enter(self, container: ContainerId, demand: Vector) -> tuple[str, str]:
-        """Give a container a group; return its name, and where its first process enters it, files
-        separated by colons, or nothing where there are no groups or this one cannot be made.
+        """Give a container a group; return its name, and where the first process enters it.
+
+        The latter is files separated by colons. Both are empty where there are no groups or this
+        one cannot be made.
         """
         groups = self._groups
         if groups is None:
@@ -104,8 +106,10 @@ class Limits:
             self._closing.discard(name)
 
     def killed_for_memory(self, container: ContainerId) -> bool:
-        """Return whether the kernel killed a process of the container for its limit since this was
-        last asked: of a reusable container, the task that ended before had those kills.
+        """Return whether the kernel killed one of the container's processes for its limit anew.
+
+        Kills count since this was last asked: in a reusable container, those before were of tasks
+        that ended before.
         """
         name = self._group_of.get(container)
         if not name or self._groups is None:
@@ -117,8 +121,9 @@ class Limits:
         return kills > before
 
     def close(self, container: ContainerId) -> None:
-        """Kill what left an ended container's process group; the empty group is free for another
-        container.
+        """Kill what left an ended container's process group.
+
+        The group, once empty, is free for another container.
         """
         self._last.pop(container, None)
         self._kills.pop(container, None)
@@ -139,8 +144,9 @@ class Limits:
         self._free_since[name] = time.monotonic()
 
     def sweep(self) -> None:
-        """Take up the groups of ended containers whose last process is gone by now, and remove
-        those that are of another process or that nobody wanted for long.
+        """Free the groups of ended containers whose last process is gone by now.
+
+        Remove those that another process of this node left, or that nobody wanted for long.
         """
         groups = self._groups
         if groups is None:

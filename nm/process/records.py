@@ -58,8 +58,9 @@ class Record:
     taken_by: AttemptId = 0  # the attempt that took its container over; 0: none
 
     def around_start(self) -> tuple[str, str]:
-        """Return a record's text before and after its number and start, as they are not known
-        before the process runs.
+        """Return a record's text before and after its number and start.
+
+        Those two are not known before the process runs.
         """
         text = _WRITTEN.encode({name: getattr(self, name) for name in _NAMES})
         before, _, after = text.partition(f'"pid":{self.pid},"start":{self.start}')

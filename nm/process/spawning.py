@@ -192,8 +192,10 @@ def usual_spawners() -> int:
 
 
 class Spawners:
-    """One spawner, and up to `most` where there is much to start: who starts a process waits until
-    it runs its own program, and what one spawner does at a time is said in one message.
+    """One spawner, and up to `most` where there is much to start.
+
+    Whoever starts a process waits until it runs its own program; what one spawner does at a time is
+    said in one message.
     """
 
     def __init__(self, make: Callable[[], Spawning], most: int = 1) -> None:

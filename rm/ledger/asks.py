@@ -139,8 +139,9 @@ class AskRows(Columns):
         self._floor_stale = True
 
     def take(self, entry: AskEntry, count: int, now: float) -> None:
-        """Book that `count` containers were granted: the locality wait begins anew,
-        the last one closes the row.
+        """Book that `count` containers were granted.
+
+        The locality wait begins anew, and the last container closes the row.
         """
         entry.granted += count
         row, left, columns = entry.row, entry.pending, self.w
@@ -218,10 +219,10 @@ class AskRows(Columns):
         return self._floor
 
     def levels(self, node: str, rack: str) -> Ints:
-        """Return how near each row's input is to a node: NODE_LOCAL (or no preference), RACK_LOCAL,
-        REMOTE.
+        """Return how near each row's input is to a node: NODE_LOCAL, RACK_LOCAL or REMOTE.
 
-        An ask that prefers racks only is as near as can be on any node of them.
+        An ask without preference is NODE_LOCAL. An ask that prefers racks only is as near as can be
+        on any node of them.
         """
         if not self.preferring:
             return self.remote[: self.count]

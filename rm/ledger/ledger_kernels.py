@@ -24,8 +24,9 @@ def with_room(
     start: int, up: Bools, available: Floats, capacity: Floats, least: Floats, slack: Floats,
     out: Ints,
 ) -> int:  # fmt: skip
-    """Fill `out` (nodes,) with the nodes in service that are not too small, from number `start` on
-    and then those before it; return how many there are.
+    """Fill `out` (nodes,) with the nodes in service that are not too small; return how many.
+
+    They come in the order of their numbers, from `start` on and then from 0.
     """
     count, nodes = 0, out.shape[0]
     for place in range(nodes):
@@ -38,8 +39,10 @@ def with_room(
 
 @kernel
 def some_wait(pending: Ints, since_s: Floats, before_s: float, granted_s: Floats) -> bool:
-    """Return whether a pending row (rows,) waits since `before_s` or longer, and something was
-    granted to an application (slots,) in its wait.
+    """Return whether a row waits since `before_s` or longer, and meanwhile something was granted.
+
+    `pending` and `since_s` are by row, `granted_s`, when something was granted last, by application
+    slot.
     """
     newest_s = -np.inf
     for app in range(granted_s.shape[0]):
@@ -52,8 +55,9 @@ def some_wait(pending: Ints, since_s: Floats, before_s: float, granted_s: Floats
 
 @kernel
 def roomiest(up: Bools, reserved: Ints, available: Floats) -> int:
-    """Return the node in service (nodes,), kept for nobody, with the largest sum of what is free;
-    the first of such, -1 where there is none.
+    """Return the node in service, reserved for nobody, with the largest sum of what is free; or -1.
+
+    Of several the first.
     """
     best, most = -1, -np.inf
     for node in range(up.shape[0]):
@@ -151,8 +155,9 @@ def free(holders: Holders, used: Used, node: int, app: int, demand: Floats, coun
 
 @inner_kernel
 def _free_one(holders: Holders, node: int, app: int, demand: Floats) -> None:
-    """Take one demand back. Who then has no container holds nothing, so that rounding never leaves
-    a rest behind.
+    """Take one demand back.
+
+    Whoever has no container then holds nothing, so that rounding never leaves a rest behind.
     """
     holders.node_containers[node] -= 1
     node_rests, app_rests, user_rests = holders.node_containers[node] > 0, True, True

@@ -74,8 +74,9 @@ class View:
         return self.rows.levels(self.node_names[node], rack)
 
     def labels(self, node: int) -> Ints:
-        """Return the label that each row needs on a node, by row;
-        rows that must not go there need one that no node has.
+        """Return, by row, the label that the row needs on a node.
+
+        Rows that must not go there need one that no node has.
         """
         if not self.rows.strict:
             return self.rows.label

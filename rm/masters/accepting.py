@@ -106,8 +106,9 @@ def _wait_for_held(
 
 
 def _machines(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float, ...]]:
-    """Return the nodes in service as a master's planner sees them: capacities with their counts,
-    and the speed of each where any has one of its own.
+    """Return the nodes in service as a master's planner sees them.
+
+    These are capacities with their counts, and the speed of each where any has one of its own.
     """
     classes: dict[Vector, int] = {}
     if not books.unlike:
@@ -133,8 +134,7 @@ def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
 
 
 def _nodes_may_come(books: Books, attempt: Attempt, event: AttemptRegistered) -> bool:
-    """Return whether nodes may still be on their way back
-    with what earlier attempts ran or finished.
+    """Return whether nodes may still come back with what earlier attempts ran or finished.
 
     A manager that started anew knows no container of before, until its node tells (YARN waits as
     well: yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms).

@@ -39,10 +39,11 @@ class Candidates(NamedTuple):
 def choose(
     asks: Asks, site: Site, beyond: Floats, more: Floats, chosen: Ints, extra: Ints
 ) -> tuple[int, int]:  # fmt: skip
-    """Fill `chosen` with rows that may use a node and fit there, then with as many as `extra` holds
-    that would fit with `beyond` (d,) x capacity more room, the most preferred first.
+    """Fill `chosen` with the rows that may use a node and fit there.
 
-    Return how many fit, and how many there are. `more` (d,) and `extra` are scratch.
+    After them come as many as `extra` holds that would fit with `beyond` (d,) x capacity more room,
+    the most preferred first. Return how many fit, and how many there are. `more` (d,) and `extra`
+    are scratch.
     """
     place = place_at(site)
     for r in range(more.shape[0]):
@@ -141,8 +142,9 @@ def mean_of_busy(remaining: Floats, active: Bools, pending: Ints) -> float:
 
 @making_kernel
 def weights_of(queue: Ints, counts: Bools, capacity: Floats) -> Floats:
-    """Return by application slot its queue's capacity over those of its applications that count,
-    scaled to a mean of 1; 0 for those that do not.
+    """Return a weight by application slot, of mean 1; 0 for those that do not count.
+
+    It is the capacity of its queue over the number of the queue's applications that count.
     """
     out = np.zeros(queue.shape[0])
     many = np.zeros(capacity.shape[0])

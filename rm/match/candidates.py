@@ -31,11 +31,11 @@ _over = steady(over)
 def candidates(
     view: View, node: int, beyond: Floats = NONE, extra_most: int = 0
 ) -> Candidates:  # fmt: skip
-    """Return the rows that may use a node and fit there,
-    and at most `extra_most` that would with `beyond` (d,) x capacity more room.
+    """Return the rows that may use a node and fit there.
 
-    All preconditions are applied: label, black list, reservation, gang. A policy may use the arrays
-    as working copies; the next call for the same view may write on them.
+    At most `extra_most` more follow that would fit with `beyond` (d,) x capacity more room. All
+    preconditions are applied: label, black list, reservation, gang. A policy may use the arrays as
+    working copies; the next call for the same view may write on them.
     """
     asks, site, total = asks_of(view, node), site_of(view, node), view.total
     d = len(total)

@@ -46,11 +46,11 @@ class Scratch(NamedTuple):
 def pick(
     found: Candidates, line: Line, scratch: Scratch, picked: Ints, declined: Bools, n: int
 ) -> int:  # fmt: skip
-    """Fill `picked` (room,) with candidates in the order in which they are granted, one container
-    each, and mark in `declined` (k,) those that let their turn go by.
+    """Fill `picked` (room,) with candidates in the order in which a container is granted to each.
 
-    The arrays of `found` and of the limits are working copies that change. Return how many were
-    picked: where that is all that `picked` holds, call again with more room and that `n`.
+    Those that let their turn go by are marked in `declined` (k,). The arrays of `found` and of the
+    limits are working copies that change. Return how many were picked: where that is all that
+    `picked` holds, call again with more room and that `n`.
     """
     limits, left, best, share = line.limits, found.pending, scratch.best, scratch.share
     only = 0  # where there is one leaf queue

@@ -23,10 +23,10 @@ class Carbyne(NamedTuple):
 
 @kernel
 def split(found: Candidates, kind: Ints, must: Ints, spare: Ints, step: Floats) -> int:
-    """Divide what is pending: DEFAULT rows' into `must`, ALTRUISTIC ones' into `spare` (k,);
-    fill `step` (k,) with dominant demands. Return how many ALTRUISTIC rows there are.
+    """Divide what is pending into what must run and what may take leftover.
 
-    `kind` is of all rows.
+    DEFAULT rows' goes into `must`, ALTRUISTIC ones' into `spare` (k,); `step` (k,) is filled with
+    dominant demands. Return how many ALTRUISTIC rows there are. `kind` is of all rows.
     """
     count = 0
     for i in range(step.shape[0]):

@@ -109,9 +109,11 @@ def describe_choices(
 def show_open(
     described: Floats, value: Floats, largest_shown: float, out: Shown, mask: Mask, shown: Ints
 ) -> int:
-    """Copy what `describe_choices` said of the candidates that may be picked, cut off at
-    `largest_shown`, as many as `out` (most, len(FEATURES)) has room for; `mask` (most,) is 1 for
-    them and `shown` (most,) their numbers, both being 0 before. Return how many may be picked.
+    """Copy what `describe_choices` said of the candidates that may be picked; return how many may.
+
+    Values are cut off at `largest_shown`, and as many candidates are copied as `out` (most,
+    len(FEATURES)) has room for. For these `mask` (most,) becomes 1 and `shown` (most,) their
+    numbers; both are 0 before.
     """
     count, most = 0, out.shape[0]
     for i in range(value.shape[0]):

@@ -72,8 +72,10 @@ class Choices:
         return out
 
     def shown(self, most: int, largest: float) -> tuple[Shown, Mask, Ints]:
-        """Return the first `most` candidates that may be picked, as fixed shapes: their features,
-        shape (most, len(FEATURES)), cut off at `largest`; 1 where there is one; and their numbers.
+        """Return the first `most` candidates that may be picked, as arrays of fixed shapes.
+
+        These are their features, shape (most, len(FEATURES)), cut off at `largest`; a 1 for each
+        place that is taken; and their numbers.
         """
         out, mask = np.zeros((most, len(FEATURES)), np.float32), np.zeros(most, np.int8)
         numbers = np.zeros(most, np.int64)

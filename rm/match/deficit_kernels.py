@@ -1,10 +1,11 @@
-"""Deficit counters: how much service a group (a leaf queue, or an application) was owed and did
-not get (Graphene section 5.1, figure 15 line 28; docs/rules.md, rules 42, 43).
+"""Deficit counters: how much service a group was owed and did not get.
 
-The counters sum to 0. A placement moves them among the groups that *take part* in it: those that
-have something pending which may use that node (label, black list, size, limits), whether or not it
-is free now. So a group whose asks can be placed nowhere is owed nothing, and nobody is owed for
-containers on nodes that it could not have used. A group that idles keeps no credit.
+A group is a leaf queue, or an application (Graphene section 5.1, figure 15 line 28; docs/rules.md,
+rules 42, 43). The counters sum to 0. A placement moves them among the groups that *take part* in
+it: those that have something pending which may use that node (label, black list, size, limits),
+whether or not it is free now. So a group whose asks can be placed nowhere is owed nothing, and
+nobody is owed for containers on nodes that it could not have used. A group that idles keeps no
+credit.
 """
 
 from typing import NamedTuple
@@ -72,8 +73,10 @@ def deficit_factor(work: Floats, held: Floats, duration_s: float, unit: int) -> 
 
 @kernel
 def over_active(share: Floats, active: Bools, also: int, but: int, out: Floats) -> bool:
-    """Fill `out` (groups,) with shares that sum to 1 over the active groups, with `also` and
-    without `but` (-1: nobody), 0 elsewhere. Return whether there is any.
+    """Fill `out` (groups,) with shares that sum to 1 over the active groups, 0 elsewhere.
+
+    The group `also` counts as active, the group `but` does not (-1: nobody). Return whether there
+    is any.
     """
     whole = 0.0
     for g in range(out.shape[0]):
@@ -133,8 +136,9 @@ def busy(who: Parties, group: int) -> bool:
 
 @inner_kernel
 def _may_use(asks: Asks, place: Place, row: int) -> bool:
-    """Return whether a row may use a node and an empty one could hold it,
-    regardless of what runs there and of reservations.
+    """Return whether a row may use a node and would fit there if nothing ran on it.
+
+    Reservations do not matter here.
     """
     banned = place.banned[asks.app[row]]
     off = kept_off(asks.label[row], asks.serial[row], place.labels, 0, banned)
@@ -170,8 +174,10 @@ def state_on_node(
     counters: Floats, asks: Asks, site: Site, who: Parties, held: Floats, state: Groups,
     active: Bools, work: Floats,
 ) -> None:  # fmt: skip
-    """Fill a `state` with the groups that take part on a node: deficits, shares, holdings over C of
-    `held` (groups, d), absolute. New groups start at 0. `active` (groups,), `work` (d,): scratch.
+    """Fill a `state` with the groups that take part on a node: deficits, shares, holdings over C.
+
+    `held` (groups, d) is absolute. New groups start at 0. `active` (groups,) and `work` (d,) are
+    scratch.
     """
     taking_part(asks, place_at(site), who, work, active)
     over_active(who.share, active, -1, -1, state.share)

@@ -56,8 +56,9 @@ class DrfMatcher(BaseMatcher):
         return Match(placements(found.rows, picks, ("dominant_share",)))
 
     def _most(self, view: View, found: Candidates, share: Floats, step: Floats) -> Floats:
-        """Return the dominant share that each application may hold, (slots,): its own,
-        and in any case one container.
+        """Return the dominant share that each application may hold, (slots,).
+
+        It is its own share, or that of one container if that is more.
         """
         most = _largest_over(self._strict(view), view.total)
         alone = view.apps.containers[: view.app_slots] <= TASKLESS
@@ -81,8 +82,9 @@ class DrfMatcher(BaseMatcher):
         return drf_shares_of(view) if self.lend else self._strict(view)
 
     def why_not(self, view: View, node: int, row: int) -> str:
-        """Return what holds a row: others with something pending have a smaller share, or its own
-        strict share is full.
+        """Return what holds a row back.
+
+        Others with something pending have a smaller share, or its own strict share is full.
         """
         if not self.lend:
             app = int(view.rows.app[row])

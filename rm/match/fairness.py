@@ -39,11 +39,11 @@ def drf_closed_form(total: Floats, demand: Floats, weight: Floats | None = None)
 def drf_progressive(
     total: Floats, demand: Floats, weight: Floats | None = None, cap: Floats | None = None
 ) -> DrfShares:
-    """Return DRF shares by progressive filling: for zero demands,
-    and for jobs that need less than their share.
+    """Return DRF shares by progressive filling.
 
-    All jobs' dominant shares grow at the pace of their weights; a job stops when a resource that it
-    demands is used up, or at `cap` (jobs,): the dominant share that it can use at most.
+    It knows zero demands, and jobs that need less than their share. All jobs' dominant shares grow
+    at the pace of their weights; a job stops when a resource that it demands is used up, or at
+    `cap` (jobs,): the dominant share that it can use at most.
     """
     normal = normalised_demand(total, demand)
     jobs = len(normal)

@@ -43,13 +43,12 @@ class Scratch(NamedTuple):
 
 @kernel
 def pick(line: Line, site: Site, scratch: Scratch, picked: Ints, n: int) -> int:
-    """Fill `picked` (room, 2) with rows that are served on a node, in order until the head of the
-    line does not fit any more, and how many containers of each. Rows that an empty node could not
-    hold, or that a limit holds back, do not wait. Where something `fill`s the gap, what does not
-    fit is passed over.
+    """Fill `picked` (room, 2) with the rows that are served, and how many containers of each.
 
-    Return how many there are: where that is all that `picked` holds, call again with more room and
-    that `n`. The limits' arrays are working copies.
+    They are served in order until the head of the line does not fit any more. Rows that an empty
+    node could not hold, or that a limit holds back, do not wait. Where something `fill`s the gap,
+    what does not fit is passed over. Return how many there are: where that is all that `picked`
+    holds, call again with more room and that `n`. The limits' arrays are working copies.
 
     A strict line grants all of a row at once where nothing but room can stop it; where a limit may
     bind, or queues below their guarantee go first, who is next may change with each container, so
@@ -114,8 +113,9 @@ def _compete(line: Line, place: Place, scratch: Scratch) -> None:
 
 @kernel
 def _head(line: Line, place: Place, scratch: Scratch) -> int:
-    """Return the first row in the line, -1 where there is none; `scratch.value` is as `_compete`
-    and guarantees left it, where the limits keep guarantees.
+    """Return the first row in the line, -1 where there is none.
+
+    Where the limits keep guarantees, `scratch.value` is as `_compete` and they left it.
     """
     asks, keeps, value, left = line.asks, line.limits.keeps, scratch.value, scratch.left
     # as `line_kernels.turn`, then the smaller serial, against the head's own values

@@ -161,8 +161,9 @@ def row_kept_off(asks: Asks, place: Place, row: int) -> int:
 
 @kernel
 def blocked_on(want: Want, nodes: Nodes, reason: Ints, lacks: Ints) -> None:
-    """Fill `reason` (nodes,) with what keeps an ask off each node, and `lacks` (nodes,) with the
-    first resource that is lacking where that is its size.
+    """Fill `reason` (nodes,) with what keeps an ask off each node.
+
+    Where that is its size, `lacks` (nodes,) becomes the first resource that is lacking.
     """
     for node in range(reason.shape[0]):
         available, capacity = nodes.available[node], nodes.capacity[node]

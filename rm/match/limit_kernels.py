@@ -1,8 +1,7 @@
-"""Limits of queues and users before every policy, and their guarantees, as YARN's Capacity
-Scheduler sets them.
+"""Limits of queues and users, and their guarantees, as YARN's Capacity Scheduler sets them.
 
-Every policy's loop asks `admits` for each row, calls `take` for each pick, and passes what is left
-through `keep_guarantees`. What holds in one matcher so holds in all.
+They hold before every policy. Every policy's loop asks `admits` for each row, calls `take` for each
+pick, and passes what is left through `keep_guarantees`. What holds in one matcher so holds in all.
 """
 
 from typing import NamedTuple
@@ -42,11 +41,11 @@ class Limits(NamedTuple):
 
 @kernel
 def held_back(limits: Limits, app: int, work: Floats) -> int:
-    """Return what holds back an application's demand, `work` (d,) over C: a queue's slot, USER or
-    ADMITTED.
+    """Return what holds back an application's demand: a queue's slot, USER or ADMITTED.
 
-    Each of n users may hold max(1/n, user_limit) of what the leaf queue is guaranteed (or holds, if
-    that is more), none more than user_limit_factor times the guarantee.
+    `work` (d,) is the demand over C. Each of n users may hold max(1/n, user_limit) of what the leaf
+    queue is guaranteed (or holds, if that is more), none more than user_limit_factor times the
+    guarantee.
     """
     if not limits.binds:
         return ADMITTED
@@ -103,11 +102,11 @@ def used(limits: Limits, queue: int) -> float:
 
 @kernel
 def keep_guarantees(limits: Limits, app: Ints, value: Floats) -> None:
-    """Set `value` (k,) of rows to -1 that must wait for other queues,
-    where the limits keep guarantees.
+    """Set `value` (k,) of rows that must wait for other queues to -1.
 
-    A row competes with `value` >= 0; `app` (k,) is its application slot. Of the queues with the
-    same parent that have rows competing, those below their guarantee go first, at every level.
+    That is done where the limits keep guarantees. A row competes with `value` >= 0; `app` (k,) is
+    its application slot. Of the queues with the same parent that have rows competing, those below
+    their guarantee go first, at every level.
     """
     if not limits.keeps:
         return
@@ -132,10 +131,11 @@ def keep_guarantees(limits: Limits, app: Ints, value: Floats) -> None:
 
 @kernel
 def next_queue(limits: Limits, best: Ints, rank: Ints, share: Floats) -> int:
-    """Go down from the root, each time to the queue with the least `share` (queues,) over its
-    guarantee among those with a best row, `best` (queues,) >= 0; return a leaf, -1: none.
+    """Return the leaf queue whose turn it is, going down from the root; -1: none.
 
-    Equal ones: the queue of the row with the smaller `rank` (k,).
+    Each step goes to the child queue with the least `share` (queues,) over its guarantee, among
+    those below which a leaf has a best row, `best` (queues,) >= 0. Equal ones: the queue of the row
+    with the smaller `rank` (k,).
 
     Queues are numbered parents first. So one pass from the last to the first carries the earliest
     rank of a leaf up to all above it, which says both whether anything competes below a queue and
@@ -174,8 +174,9 @@ def next_queue(limits: Limits, best: Ints, rank: Ints, share: Floats) -> int:
 def guarantees(
     slots: int, active: Bools, app_queue: Ints, apps: Ints, capacity: Floats, total: Floats
 ) -> Floats:
-    """Return what each application slot may count on: its leaf queue's guarantee, split among the
-    active applications there; shape (slots, d).
+    """Return what each application slot may count on, shape (slots, d).
+
+    The guarantee of a leaf queue is split among its active applications.
     """
     out = np.zeros((slots, total.shape[0]))
     for slot in range(slots):

@@ -6,8 +6,7 @@ from weft.dag import Floats, Ints
 
 @inner_kernel
 def turn(a: int, b: int, app: Ints, pri_score: Floats, priority: Ints, order: Ints) -> int:
-    """Return below 0 where row `a` goes before row `b`, above 0 the other way round,
-    0 where they are equal.
+    """Return -1 where row `a` goes before row `b`, 1 the other way round, 0 where they are equal.
 
     The larger priority goes first, then the earlier application, then the larger priScore.
     """

@@ -104,8 +104,9 @@ def _keep_within(found: Candidates, line: Line, value: Floats) -> None:
 def _first(
     found: Candidates, line: Line, limits: Limits, by_queue: bool, value: Floats, best: Ints
 ) -> None:
-    """Fill `best` (queues,) with the row whose turn it is in each leaf queue, in all of them
-    together at 0 unless `by_queue`; -1: none.
+    """Fill `best` (queues,) with the row whose turn it is in each leaf queue; -1: none.
+
+    Unless `by_queue`, all queues are one, number 0.
     """
     best[:] = -1
     for i in range(value.shape[0]):

@@ -203,8 +203,10 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
 
 
 def _claims(books: Books, node: Node, attempt: Attempt, item: RunningContainer) -> bool:
-    """Return whether a container that a node brings along is an attempt's own, or an earlier one's
-    that it took over (it said so) or may yet take over.
+    """Return whether a container that a node brings along belongs to an attempt.
+
+    It does if it is the attempt's own, or an earlier one's that it took over (it said so) or may
+    yet take over.
     """
     number, owner = item.container_id, attempt_of_container(item.container_id)
     if not may_have_run(books, node, number):

@@ -100,8 +100,7 @@ def _match_and_answer(books: Books, node: Node) -> None:
 
 
 def idle(books: Books, event: NodesIdle) -> None:
-    """Handle heartbeats that say nothing, of many nodes: do what each of them would,
-    one after the other.
+    """Handle heartbeats of many nodes that say nothing: do what each would, one after the other.
 
     Most would do nothing, and that is known without one (`heartbeat_outlook`, as in the simulator,
     which leaves such beats out): no order waits, and nothing that is pending could go there.

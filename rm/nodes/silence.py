@@ -61,8 +61,7 @@ def forgive(books: Books, pause_s: float) -> None:
 
 
 def _give_up_missing(books: Books, limit_s: float) -> None:
-    """Give up what masters held before a restart and its node is back without,
-    or is not back in time.
+    """Give up containers that masters held before a restart and that no node brought back in time.
 
     A node that is back gets the time to send the ends that it owes again, should they be lost.
     """

@@ -70,11 +70,11 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
 
 
 def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
-    """Count declined opportunities of asks that wait for a nearer node,
-    once a heartbeat interval and node.
+    """Count declined opportunities of asks that wait for a nearer node.
 
-    Else delay scheduling, which counts opportunities where it means time, would be over at once in
-    prompt pace, where a node may be matched at any event.
+    That is done once a heartbeat interval and node. Else delay scheduling, which counts
+    opportunities where it means time, would be over at once in prompt pace, where a node may be
+    matched at any event.
     """
     if books.now - node.missed_s < books.settings.heartbeat_s * (1 - _EARLY):
         return
@@ -213,11 +213,10 @@ def kept_for_master(attempt: Attempt) -> int:
 
 
 def _next_master(books: Books, node: Node, room: Floats, up: int, kept: int = 0) -> Attempt | None:
-    """Return the first waiting master that may go to a node with `room`;
-    `kept` is the node's reservation.
+    """Return the first waiting master that may go to a node with `room`.
 
-    Weft's own masters are all of one size, so where one does not fit, none does; those that jobs
-    bring along differ, and a large one does not hold up the rest.
+    `kept` is the node's reservation. Weft's own masters are all of one size, so where one does not
+    fit, none does; those that jobs bring along differ, and a large one does not hold up the rest.
     """
     tried: set[tuple[Vector, str]] = set()
     for attempt in books.waiting:

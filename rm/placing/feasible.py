@@ -1,5 +1,6 @@
-"""Which nodes could take an ask, and what keeps it off the others: the matchers' own filter
-(`rm.match.filter_kernels`), asked for one ask over all nodes.
+"""Which nodes could take an ask, and what keeps it off the others.
+
+This asks the matchers' own filter (`rm.match.filter_kernels`) about one ask over all nodes.
 """
 
 from collections.abc import Collection

@@ -137,11 +137,10 @@ def _check_queue(books: Books, queue: int, demand: Floats, place: str, stage: St
 
 
 def pack(need: Need, free: Floats, capacity: Floats) -> Ints | None:
-    """Return how many of each row go on each node, shape (k, n), so that all fit;
-    None if no way was found.
+    """Return how many of each row go on each node, shape (k, n), so that all fit.
 
-    Exact for one row. Several are tried largest first, by several measures of large, on the
-    emptiest nodes first and on the fullest ones.
+    None if no way was found. Exact for one row. Several are tried largest first, by several
+    measures of large, on the emptiest nodes first and on the fullest ones.
     """
     k = len(need.wanted)
     if k == 0 or not _may_fit(need, free, capacity):

@@ -149,8 +149,7 @@ def nodes_max(books: Books) -> int:
 
 
 def nodes_for(books: Books, gang: Gang, need: Need) -> list[int]:
-    """Return few nodes that could hold the gang once they are empty;
-    none where the cluster could not.
+    """Return few nodes that could hold the gang once empty; none where the cluster could not.
 
     First those that are nearly empty already; if they are too many, the largest.
     """

@@ -194,8 +194,9 @@ class _Round:
         self._make_room(entry, self._usable(entry, entry.serial))
 
     def _make_room(self, entry: AskEntry, usable: Bools) -> bool:
-        """Choose what has to go for an ask on the nodes that it may use, the least first; whether
-        all of it will have room.
+        """Choose what has to go for an ask, the least first; return whether all will have room.
+
+        Only nodes that it may use are looked at.
         """
         books, demand = self.books, entry.demand
         lacking = self._place(entry, usable, min(entry.pending, self._most(entry)))
@@ -252,8 +253,9 @@ class _Round:
         return taken
 
     def _allowed(self, holding: Holding, entry: AskEntry, held: dict[int, Floats]) -> bool:
-        """Return whether a container may be taken for an ask;
-        `held` follows what the node gives up.
+        """Return whether a container may be taken for an ask.
+
+        `held` follows what its node gives up.
         """
         books = self.books
         assert holding.attempt is not None
@@ -334,8 +336,9 @@ class _Round:
         return fits(demand, self.free[slot], self._capacity()[slot])
 
     def _most(self, entry: AskEntry) -> int:
-        """Return how many containers of an ask its queue may claim: up to its guarantee, or any
-        number where it outranks others of its queue.
+        """Return how many containers of an ask its queue may claim.
+
+        It may claim up to its guarantee, or any number where the ask outranks others of its queue.
         """
         if self._outranks(entry):
             return entry.pending

@@ -104,8 +104,9 @@ def _reserve_owed(books: Books, look: "_Look") -> bool:
 
 
 class _Look:
-    """One look at the asks that wait long, through which nothing changes: what holds for one of
-    them holds for all of its kind, and most are of few kinds.
+    """One look at the asks that wait long, during which nothing changes.
+
+    What holds for one of them holds for all of its kind, and most are of few kinds.
     """
 
     def __init__(self, books: Books) -> None:

@@ -176,8 +176,9 @@ class ManagerService(Outside):
         return False
 
     def _from_idle(self, lane: Lane, told: IdleTold, now_s: float) -> None:
-        """Post heartbeats that say nothing; those of nodes that are not this stream's are checked
-        one by one, as whole ones are.
+        """Post heartbeats that say nothing.
+
+        Those of nodes that are not this stream's are checked one by one, as whole ones are.
         """
         assert self._shell is not None
         hearing = Hearing(

@@ -63,10 +63,10 @@ class Journal:
         self.dropped = ""  # what `read` left out, if anything
 
     def cluster_ts(self, fresh: int) -> int:
-        """Return the start of the cluster, ms since the epoch: `fresh` the first time,
-        then always that.
+        """Return the start of the cluster, ms since the epoch.
 
-        Ids of applications keep their names over restarts.
+        It is `fresh` the first time, then always that. Ids of applications keep their names over
+        restarts.
         """
         path = self._path.with_name("cluster_ts")
         text = ""
@@ -89,10 +89,10 @@ class Journal:
         return fresh
 
     def read(self) -> list[Record]:
-        """Return every durable record, oldest first;
-        compacts the file on the way where there is room.
+        """Return every durable record, oldest first.
 
-        Raises WeftError for a line that is no record or not in its place: the file was damaged.
+        The file is compacted on the way where the disk has room for that. Raises WeftError for a
+        line that is no record or not in its place: the file was damaged.
         """
         records, old = self._records()
         try:

@@ -225,9 +225,7 @@ class Trust:
         ]
 
     def _held(self, attempt: AttemptId) -> list[tuple[ContainerId, NodeId, int]]:
-        """Return what the application of an attempt holds, by itself each; of one that is over
-        nothing.
-        """
+        """Return each container of an attempt's application; none if the attempt is over."""
         app = self._books.apps.get(app_of_attempt(attempt))
         if app is None or app.attempt is None or app.attempt.attempt_id != attempt:
             return []

@@ -160,8 +160,9 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
 
 
 def why_not_on(books: Books, slot: int, entry: AskEntry) -> str:
-    """Return what keeps a pending ask off a node slot, as `application` says it; "": nothing did,
-    it was outscored or its turn had not come.
+    """Return what keeps a pending ask off a node slot, as `application` says it.
+
+    Empty where nothing does: it was outscored, or its turn had not come.
     """
     found = _reason_on(books, slot, entry)
     if found:

@@ -108,8 +108,7 @@ def _stages(app: App) -> tuple[StageReport, ...]:
 def applications(
     books: Books, request: ListApplications, caller: Caller = TRUSTED
 ) -> Page[ApplicationReport]:
-    """Return a page of the applications that match: the newest not listed yet,
-    in order of submission.
+    """Return a page of the applications that match, the newest that is not listed yet first.
 
     It tells a caller of no application that it may not see.
     """

@@ -79,8 +79,10 @@ def test_pdelay(case: dict[str, Any]) -> None:
 
 
 class Cluster:
-    """Figure 2's cluster: capacity for so many containers, each granted `response` s after it is
-    both asked for and free (at once at time 0); fair by containers held, ties to the earlier job.
+    """Figure 2's cluster: capacity for so many containers.
+
+    Each is granted `response` s after it is both asked for and free (at once at time 0); fair by
+    containers held, ties to the earlier job.
     """
 
     def __init__(self, capacity: float, response_s: float) -> None:

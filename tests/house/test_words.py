@@ -25,6 +25,7 @@ SAID = """
     Take Tell Try Turn Unmark Unpack Update Use Wait Wake Want Watch Withdraw Work Wrap Write Yield
 """
 VERBS = frozenset(SAID.split())
+ENDS = (".", "?", "!", ":", "`")  # the last one: of a command behind the sentence
 QUESTIONS = re.compile(r"(What|How|Why|When|Where|Who|Which|Nothing|Nobody)\b")
 
 
@@ -62,6 +63,20 @@ def test_docstrings_of_functions_begin_with_a_verb() -> None:
         for fault in faults(ast.parse(path.read_text()))
     ]
     assert not found, "say it with a verb (VERBS has those so far):\n" + "\n".join(found)
+
+
+def test_the_first_line_of_a_docstring_is_a_sentence() -> None:
+    """It is what an editor shows beside a name; the rest comes after an empty line."""
+    found = [
+        f"{path.relative_to(figures.ROOT)}: {getattr(node, 'name', 'module')}: {first}"
+        for folder in FOLDERS
+        for path in sorted((figures.ROOT / folder).rglob("*.py"))
+        if "_pb2" not in path.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and not (first := (ast.get_docstring(node) or ".").splitlines()[0]).endswith(ENDS)
+    ]
+    assert not found, "end it with its first line:\n" + "\n".join(found)
 
 
 def test_a_noun_and_a_question_are_seen() -> None:

@@ -28,8 +28,10 @@ SOON_S, LINKS_S = 0.1, 0.1  # until asks that came together are looked at; messa
 
 
 def waited(scheduler: Preset, prompt: bool) -> tuple[float, int]:
-    """How long a task of 7/8 of a node in queue b waits beside endless small tasks of queue a, s,
-    from when the manager hears of it, and how many containers were preempted; every checker is on.
+    """How long a task of 7/8 of a node in queue b waits beside endless small tasks of queue a, s.
+
+    It counts from when the manager hears of it. Also how many containers were preempted. Every
+    checker is on.
     """
     cluster = replace(cluster_from_text("4x8vcores,65536memory_mb"), queues=QUEUES)
     small = Stage("s", 400, 30.0, {"vcores": 1.0, "memory_mb": 1024.0},

@@ -181,8 +181,10 @@ class Bed:
         }
 
     def _own(self) -> dict[str, Any]:
-        """Return variables by host: the first has the pages as well, the second keeps tasks apart,
-        the last has a long way to the manager.
+        """Return variables by host.
+
+        The first has the pages as well, the second keeps tasks apart, the last has a long way to
+        the manager.
         """
         first, apart, last = self.hosts[0], self.hosts[1], self.hosts[-1]
         return {

@@ -145,8 +145,9 @@ class AsyncClient:
         return (await self._ask(MoveApplication(app, queue), Done)).state
 
     async def set_expiry(self, app: AppId, expires_s: float) -> str:
-        """Change when an application is killed, done or not, s on the cluster's clock (0: as its
-        job and queue say); returns its state.
+        """Change when an application is killed, done or not; return its state.
+
+        `expires_s` is in s on the cluster's clock (0: as its job and queue say).
         """
         return (await self._ask(SetExpiry(app, expires_s), Done)).state
 

@@ -170,8 +170,10 @@ class LocalCluster:
         self._await("web")
 
     def mend(self) -> str:
-        """Restart what may end alone, and return what was done: the pages, which are but a client,
-        and one of several Resource Managers, as another one leads then.
+        """Restart what may end alone, and return what was done.
+
+        That is the pages, which are but a client, and one of several Resource Managers, as another
+        one leads then.
         """
         for name in self.managers if self.settings.managers > 1 else ():
             if (code := self.processes[name].poll()) is not None and self._mended < MENDS_MAX:

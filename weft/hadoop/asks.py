@@ -137,10 +137,10 @@ class RequestTable:
         return any(r.handed + r.outstanding > r.received for r in self._requests.values())
 
     def work(self, total: Vector) -> float:
-        """Return remaining work where nothing better is known: what is outstanding,
-        for `DURATION_S`.
+        """Return remaining work where nothing better is known.
 
-        `total` is the cluster's capacity C; the sum of duration x L1(demand / C), s.
+        What is outstanding is taken to last `DURATION_S`. `total` is the cluster's capacity C; the
+        sum of duration x L1(demand / C), s.
         """
         names, work = self._names(), 0.0
         for request in self._requests.values():

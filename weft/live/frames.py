@@ -81,10 +81,10 @@ class DamageError(ValueError):
 
 
 def read_frames(file: BinaryIO, line: bytes) -> Iterator[Frame]:
-    """Yield frames from behind the first line on, up to the closing one, or to where a process that
-    was killed stopped writing: the last frame is of kind CLOSED or was cut off behind.
+    """Yield the frames behind the first line, up to the closing one.
 
-    Raises DamageError for frames that no process left like that.
+    Where a process was killed, they end where it stopped writing. So the last frame is of kind
+    CLOSED or was cut off behind. Raises DamageError for frames that no process left like that.
     """
     chain, number, size = Chain(line), 0, os.fstat(file.fileno()).st_size
     while True:

@@ -240,11 +240,10 @@ def quiet_collector() -> None:
 
 
 def found(settings: ProcessSettings, place: str) -> str:
-    """Return an address as it was told, or, of `@FILE`,
-    what the process that writes that file says.
+    """Return an address as it was told, or from the file that `@FILE` names.
 
-    Of several with commas between, each. Waits for the file: processes of one host may start at
-    once. Raises WeftError after `START_S`.
+    The process at that address writes the file. Of several with commas between, each. Waits for the
+    file: processes of one host may start at once. Raises WeftError after `START_S`.
     """
     if "," in place:
         return ",".join(found(settings, one.strip()) for one in place.split(","))

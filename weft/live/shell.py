@@ -353,8 +353,10 @@ class Shell:
             self._outside.stalled("")
 
     def _meanwhile(self, out: list[_Out]) -> list[_Out]:
-        """Return what waits for a stalled store: reads are answered, and what else is said is lost,
-        as cores repeat it; to keep it would fill the memory.
+        """Return what waits for a stalled store.
+
+        Reads are answered. What else is said is lost, as cores repeat it; to keep it would fill the
+        memory.
         """
         passing, waiting = [], []
         for item in out:

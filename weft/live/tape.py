@@ -74,8 +74,9 @@ class Tape:
         bytes_max: int,
         warn: Callable[[str], None],
     ) -> None:
-        """`says`: more of the first line, as plain data. Raises WeftError for a folder that takes
-        no file.
+        """Begin a tape in a folder; `says` is more of the first line, as plain data.
+
+        Raises WeftError for a folder that takes no file.
         """
         stem = f"{_UNSAFE.sub('_', name)}-{int(time.time() * 1000)}-{os.getpid()}"
         self.path = folder / f"{stem}.tape"
@@ -227,8 +228,10 @@ class Tape:
         self._size = end
 
     def _fail(self, error: OSError, tail: bool) -> None:
-        """End the tape where nothing more can be written but perhaps the block, in the place of its
-        longer `tail`; where it was the block, its tail stands for it.
+        """End the tape where nothing more can be written but perhaps the block.
+
+        The block takes the place of its longer `tail`; where it was the block that could not be
+        written, its tail stands for it.
         """
         if not self._failed:
             self._failed = True

@@ -31,8 +31,9 @@ class TapeFile:
         return str(self.says.get("role", ""))
 
     def rows(self) -> Iterator[Row]:
-        """Yield all whole rows, in order, the last one Ended where the tape was closed; raises
-        InputError for damage, once the rows before it are told.
+        """Yield all whole rows, in order, the last one Ended where the tape was closed.
+
+        Raises InputError for damage, once the rows before it are told.
         """
         if self.says.get("schema") != schema():
             raise InputError(

@@ -94,10 +94,10 @@ class _Record:
         return self._last.get(sender, self._zeros)
 
     def _put_of(self, names: list[str]) -> Callable[[bytearray, Any], None]:
-        """Return the function that appends one: written out field by field,
-        as dataclasses write theirs.
+        """Return the function that appends one.
 
-        It runs for every event of a live process, and a loop over the fields takes twice as long.
+        It is written out field by field, as dataclasses write theirs. It runs for every event of a
+        live process, and a loop over the fields takes twice as long.
         """
         places = range(len(names))
         key = self._key

@@ -302,8 +302,9 @@ class TapeWriter:
         return _framed(self._columns.streams.take())
 
     def more(self) -> bytes:
-        """Return the rows since the last call of this, for a reader of the open block: `take` tells
-        them once more, for one that reads the whole block instead.
+        """Return the rows since the last call of this, for a reader of the open block.
+
+        `take` tells them once more, for one that reads the whole block instead.
         """
         return _framed(self._columns.streams.more())
 
@@ -389,8 +390,9 @@ class TapeReader:
         self._last: Handled | None = None
 
     def rows(self, data: bytes, taken: int = 0) -> Iterator[Row]:
-        """Yield the rows of more bytes of the tape,
-        which took so many bytes before they were unpacked; raises WeftError for damage.
+        """Yield the rows of more bytes of the tape; raises WeftError for damage.
+
+        They were `taken` bytes before they were unpacked.
         """
         allowance = self._columns.streams.allowance
         allowance.left += FREE_A_BYTE * taken

@@ -116,8 +116,9 @@ class Streams:
         return self._all[-1]
 
     def take(self) -> bytes:
-        """Return the block and close it: each column that holds something,
-        with its place and length.
+        """Return the block and close it.
+
+        It has each column that holds something, with its place and length.
         """
         block = self._said([(place, bytes(one.out)) for place, one in self._held()])
         for one in self._all:

@@ -136,8 +136,10 @@ class SumColumn(VectorColumn):
 def _step(
     last: tuple[float, ...], value: tuple[float, ...]
 ) -> tuple[tuple[int, ...], list[int]] | None:
-    """Return the thousandths that make one vector of another, and how many units in the last place
-    are missing then (none: []); None where that says it in no short way.
+    """Return the thousandths that make one vector of another, and what is missing then.
+
+    What is missing is in units of the last place (none: []). None where there is no short way to
+    say it.
     """
     if len(last) != len(value):
         return None

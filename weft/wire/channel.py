@@ -90,8 +90,9 @@ class Dialled(Generic[Stub]):
     """A channel to one host:port of a list, made anew when this process's identity is."""
 
     def __init__(self, address: str, stub: Callable[[grpc.aio.Channel], Stub]) -> None:
-        """`address`: one host:port, or several with commas between; `stub` is the generated class
-        of a service's calls.
+        """Connect to an address: one host:port, or several with commas between.
+
+        `stub` is the generated class of a service's calls.
         """
         self._places = places(address)
         self._at = 0

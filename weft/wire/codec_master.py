@@ -117,8 +117,9 @@ def encode_orders(messages: Iterable[ToMaster | Shown]) -> pb.MasterOrders:
 
 
 def decode_orders(batch: pb.MasterOrders, refuse: Refuse | None = None) -> list[ToMaster | Shown]:
-    """Return a batch of what masters are told; raises CodecError, or InputError for a job,
-    or tells `refuse` (`decode_each`).
+    """Return a batch of what masters are told.
+
+    Raises CodecError, or InputError for a job, or tells `refuse` (`decode_each`).
     """
     return [*shown(batch.tokens), *decode_each(batch.items, _decode_order, refuse)]
 

@@ -31,8 +31,10 @@ Refuse = Callable[[Exception], None]
 def decode_each(
     items: Iterable[Any], decode: Callable[[Any], _T], refuse: Refuse | None = None
 ) -> list[_T]:
-    """Decode a batch. One message that is not understood is told to `refuse` and left out, as the
-    others of the batch may be of other senders; without `refuse` CodecError is raised.
+    """Decode a batch.
+
+    One message that is not understood is told to `refuse` and left out, as the others of the batch
+    may be of other senders; without `refuse` CodecError is raised.
     """
     if refuse is None:
         return [decode(item) for item in items]

@@ -115,8 +115,10 @@ class Lane:
                 self._on_drop(lost)
 
     async def take(self) -> list[Any]:
-        """Wait for messages; returns what waits, at most BATCH_MAX. What holds a whole job (up to
-        tens of MB) comes alone, so that not many are encoded to see that they do not fit together.
+        """Wait for messages; return what waits, at most BATCH_MAX.
+
+        What holds a whole job (up to tens of MB) comes alone, so that not many are encoded to see
+        that they do not fit together.
         """
         while not self._waiting:
             self._wake.clear()

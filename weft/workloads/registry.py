@@ -62,10 +62,10 @@ _FILES_LOOKED_AT = 2000
 def import_jobs(
     name: str, sources: Sequence[Path], options: Mapping[str, str], result: Imported
 ) -> Iterator[Job]:
-    """Yield jobs of the sources, one by one where the format allows;
-    `result` says what was not used.
+    """Yield jobs of the sources, one by one where the format allows.
 
-    Raises InputError for an unknown format or option, and for sources that cannot be used.
+    `result` says what was not used. Raises InputError for an unknown format or option, and for
+    sources that cannot be used.
     """
     if not sources:
         raise InputError("sources", "no file to read")

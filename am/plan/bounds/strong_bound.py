@@ -18,10 +18,10 @@ _CUTOFFS_MAX = 64
 
 
 def strong_bound(dag: Dag, machines: Machines, refute: bool = True) -> tuple[float, Spans | None]:
-    """Return the bound of one part by heads, tails and work, s;
-    every task must fit on some machine.
+    """Return the bound of one part by heads, tails and work, s.
 
-    Beside it, with `refute` and where the part is small: what may raise it.
+    Every task must fit on some machine. With `refute`, and where the part is small, what may raise
+    the bound is returned beside it.
     """
     dependencies = dependencies_of(dag)
     share, kind = loads(dag, machines)
