@@ -173,10 +173,10 @@ class JobState:
             self.verdict = (False, why)
 
     def ended_node(self, held: LaunchedTask, why: str, now: float) -> None:
-        """Count the end of the node that ran a task:
-        after too many the task is taken for the cause.
+        """Count the end of the node that ran a task.
 
-        One that had run for long is not: nodes end now and then.
+        After too many the task is taken for the cause. One that had run for long is not: nodes end
+        now and then.
         """
         if now - held.launched_s > self.settings.node_ends_within_s:
             return

@@ -137,8 +137,10 @@ class Runner:
     def start_run(
         self, item: TaskLaunch, now: float, effects: list[Effect], *, known: bool
     ) -> bool:
-        """Start a run of identical tasks as one; False, and nothing done, if it is no plain case:
-        then one start after the other says what is to become of each.
+        """Start a run of identical tasks as one, if it is a plain case.
+
+        If not, return False and do nothing: one start after the other then says what is to become
+        of each.
         """
         first, count, book, d = item.container_id, len(item.tasks), self.book, self._d
         if (

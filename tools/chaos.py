@@ -244,8 +244,9 @@ def _role(name: str) -> str:
 
 
 def unheard(end: End, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a manager that started anew would have said of a container which it never knew:
-    its node was back too late, or in time.
+    """Return what a manager that started anew would say of a container which it never knew.
+
+    Its node was back too late, or in time.
     """
     nodes = (e["node"] for e in events if e["fact"] == "TaskStarted")
     started = (e["container"] for e in events if e["fact"] == "TaskStarted")

@@ -51,8 +51,10 @@ def run(*command: str, **more: Any) -> str:
 
 
 def freeze(container: str) -> None:
-    """Pause a container. Under cgroups v1 the kernel may fail to freeze one whose threads are busy:
-    then try again, a few times.
+    """Pause a container.
+
+    Under cgroups v1 the kernel may fail to freeze one whose threads are busy: then try again, a few
+    times.
     """
     for left in reversed(range(5)):
         try:

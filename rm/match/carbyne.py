@@ -89,8 +89,9 @@ class CarbyneMatcher(BaseMatcher):
         return line._replace(queues=ANYBODY, key=key)
 
     def _packed(self, view: View, found: Candidates, limits: Limits) -> list[Placement]:
-        """Return placements of the best aligned ALTRUISTIC tasks:
-        efficiency before completion time.
+        """Return placements of the best aligned ALTRUISTIC tasks.
+
+        This puts efficiency before completion time.
         """
         n = view.app_slots
         rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))

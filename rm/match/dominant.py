@@ -62,8 +62,9 @@ def entitlements_of(view: View) -> Floats:
 
 
 def equal_shares_of(view: View) -> Floats:
-    """Return equal parts of every resource for all that are active, by the weight of their queues:
-    absolute, shape (slots, d); zeros for inactive ones.
+    """Return equal parts of every resource for all that are active, by the weight of their queues.
+
+    They are absolute, shape (slots, d); zeros for inactive ones.
     """
     active = view.apps.active[: view.app_slots]
     weight = weights(view, active)

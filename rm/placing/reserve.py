@@ -269,10 +269,9 @@ def _first_in_turn(books: Books, slot: int) -> int:
 
 
 def _soonest(books: Books, entry: AskEntry, able: Ints) -> int:
-    """Return the node that can hold the ask soonest, as its containers are expected to end; -1:
-    none.
+    """Return the node that can hold the ask soonest, as its containers are expected to end.
 
-    Of the nodes that lack the least, a few are looked at.
+    -1: none. Of the nodes that lack the least, a few are looked at.
     """
     free = np.maximum(books.ledger.nodes.available, 0.0)[: len(able)]
     best, soonest_s = -1, np.inf

@@ -25,7 +25,7 @@ SAID = """
     Take Tell Try Turn Unmark Unpack Update Use Wait Wake Want Watch Withdraw Work Wrap Write Yield
 """
 VERBS = frozenset(SAID.split())
-ENDS = (".", "?", "!", ":", "`")  # the last one: of a command behind the sentence
+ENDS = (".", "?", "!", "`")  # the last one: of a command behind the sentence
 QUESTIONS = re.compile(r"(What|How|Why|When|Where|Who|Which|Nothing|Nobody)\b")
 
 
@@ -65,16 +65,23 @@ def test_docstrings_of_functions_begin_with_a_verb() -> None:
     assert not found, "say it with a verb (VERBS has those so far):\n" + "\n".join(found)
 
 
+def cut_off(tree: ast.Module) -> Iterator[str]:
+    """Docstrings whose first line is no whole sentence, nor the head of a list after a gap."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first, gap, *_ = [*(ast.get_docstring(node) or ".").splitlines(), "", ""]
+            if not first.endswith(ENDS) and (gap or not first.endswith(":")):
+                yield f"{getattr(node, 'name', 'module')}: {first}"
+
+
 def test_the_first_line_of_a_docstring_is_a_sentence() -> None:
     """It is what an editor shows beside a name; the rest comes after an empty line."""
     found = [
-        f"{path.relative_to(figures.ROOT)}: {getattr(node, 'name', 'module')}: {first}"
+        f"{path.relative_to(figures.ROOT)}: {fault}"
         for folder in FOLDERS
         for path in sorted((figures.ROOT / folder).rglob("*.py"))
         if "_pb2" not in path.name
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and not (first := (ast.get_docstring(node) or ".").splitlines()[0]).endswith(ENDS)
+        for fault in cut_off(ast.parse(path.read_text()))
     ]
     assert not found, "end it with its first line:\n" + "\n".join(found)
 
@@ -99,3 +106,30 @@ def run():
 """
     )
     assert list(faults(planted)) == ["bare: Whether it is there.", "side: How long it is."]
+
+
+def test_a_sentence_that_breaks_off_is_seen() -> None:
+    planted = ast.parse(
+        '''
+"""A module of words:
+
+* one;
+* another.
+"""
+def bare():
+    """Return what is held, of those that
+    are left.
+    """
+def head():
+    """Return what is held:
+    all of it.
+    """
+def good():
+    """Return what is held.
+
+    All of it, that is
+    """
+'''
+    )
+    found = ["bare: Return what is held, of those that", "head: Return what is held:"]
+    assert list(cut_off(planted)) == found

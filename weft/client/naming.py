@@ -94,10 +94,9 @@ class Lists(Protocol):
 
 
 def find_app(client: Lists, text: str) -> AppId:
-    """Return an application by id or number, by its job's name (the newest), or `-`:
-    the newest of all.
+    """Return an application by id, by number, or by its job's name (the newest).
 
-    Raises InputError where there is none.
+    `-` is the newest of all. Raises InputError where there is none.
     """
     try:
         return parse_app(text)

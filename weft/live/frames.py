@@ -118,8 +118,9 @@ def _read(file: BinaryIO, size: int) -> Frame | None:
 
 
 def _stale(frame: Frame, chain: Chain) -> bool:
-    """Return whether a frame is of the tail whose place the last block took:
-    the process was killed before it cut that off.
+    """Return whether a frame is of the tail whose place the last block took.
+
+    The process was killed before it cut that off.
     """
     return frame.kind == TAIL and frame.block == chain.block - 1 and not chain.part
 
