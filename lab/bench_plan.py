@@ -203,7 +203,7 @@ class PlainBoard:
         self.free: list[list[list[int]]] = [[list(map(int, row))] for row in room]
 
     def insert(self, dag: Dag, order: Ints, length: Ints, demand: Ints) -> int:
-        """Place the tasks in an order, parents first, each at its earliest fit; the makespan."""
+        """Place the tasks, parents first, each at its earliest fit; return the makespan."""
         parents: list[list[int]] = [[] for _ in range(dag.tasks)]
         for above, below in dag.task_edges():
             parents[below].append(above)

@@ -21,7 +21,7 @@ class _Event:
 
 
 def event_us() -> float:
-    """Run the loop once; the CPU time of one event, us."""
+    """Run the loop once; return the CPU time of one event, us."""
     counts = {"start": 0, "end": 0}
     heap = [(float(n * 7919 % WAITING), n) for n in range(WAITING)]
     heapify(heap)

@@ -92,7 +92,7 @@ class Setting:
         return jobs
 
     def make(self) -> dict[str, Any]:
-        """Run it; the row that is kept. Times in s, Jain's index as mean, lowest and highest."""
+        """Run it; return the row to keep. Times in s, Jain's index as mean, lowest and highest."""
         scheduler, options = SCHEMES[self.scheme]
         if self.altruism < 1.0:
             options = {**options, "asker.altruism": self.altruism}

@@ -88,7 +88,7 @@ class Check(Spark):
 
 
 def short(cluster: LocalCluster, venv: Path, work: Path, *, faults: bool) -> bool:
-    """Run the gate's cases, or the loss of services; whether all passed."""
+    """Run the gate's cases, or the loss of services; return whether all passed."""
     check = Check(cluster, venv, work)
     cases: dict[str, Callable[[], None]] = {
         "yarn node -list": check.nodes, "client mode": check.client,
@@ -113,7 +113,7 @@ def _passes(name: str, case: Callable[[], None]) -> bool:
 
 
 def harness(cluster: LocalCluster, venv: Path, work: Path, cases: list[str], *, disk: bool) -> bool:
-    """Run the harness's cases over WebHDFS, or over this disk; whether all passed."""
+    """Run the harness's cases over WebHDFS, or over this disk; return whether all passed."""
     ready = cluster.ready["hadoop"]
     script = HARNESS / "yarn_clients.py"
     if not script.exists():

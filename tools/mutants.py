@@ -201,7 +201,7 @@ def tests(folder: Path) -> list[str]:
 
 
 def judged(judge: "Judge", mutant: Mutant, budget_s: float, first: str) -> dict[str, Any]:
-    """Judge one mutant by the tests that run its line, one of them `first`; the row to keep."""
+    """Judge one mutant by the tests that run its line, one of them `first`; return its row."""
     before, after = changed(mutant, judge.folder)
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
     diff = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]

@@ -53,7 +53,7 @@ class _Best:
         return self.found.span <= self.bound
 
     def prove(self, work: int) -> bool:
-        """Raise the bound for up to `work` steps in all; whether it rose."""
+        """Raise the bound for up to `work` steps in all; return whether it rose."""
         spans, known = self.spans, self.bound
         if spans is None:
             return False
@@ -63,7 +63,7 @@ class _Best:
         return self.bound > known
 
     def offer(self, schedule: Schedule, source: str) -> bool:
-        """Take a schedule that is shorter; whether it was."""
+        """Take a schedule if it is shorter; return whether it was."""
         if schedule.span >= self.found.span:
             return False
         self.found, self.source = schedule, source

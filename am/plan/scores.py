@@ -107,7 +107,7 @@ def _steady_share(demand: Floats, machines: Machines, total: Floats) -> float:
 
 
 def _makespan_alone(room: Ints, length: Ints, demand: Ints) -> np.int64:
-    """Pack independent tasks in the given order; the makespan in ticks."""
+    """Pack independent tasks in the given order; return the makespan in ticks."""
     space = space_of(room, 16 * len(length) + 4 * len(room) + 64)
     while True:
         span = kernels.pack(space, length, demand, np.zeros(3, np.int64))

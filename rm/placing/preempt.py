@@ -135,7 +135,7 @@ class _Round:
                 yield attempt
 
     def _serve_master(self, attempt: Attempt) -> bool:
-        """Make room for one master where its queue is guaranteed it; whether there will be."""
+        """Make room for one master if its queue is guaranteed it; return whether there will be."""
         books, spec = self.books, attempt.app.job.master
         label = "" if spec is None else spec.label
         wanted = Ask(0, 1, attempt.vector, 0.0, 1.0, AskType.DEFAULT, 0, label=label)

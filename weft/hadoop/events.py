@@ -151,7 +151,7 @@ class EventLog:
         self._unpack: Any = None
 
     def read(self) -> bool:
-        """Take what was written since; whether there is a log.
+        """Take what was written since; return whether there is a log.
 
         Raises ValueError for a file that cannot be read on; a line that tells nothing right is
         counted and left out.

@@ -163,7 +163,7 @@ class Graphs:
         return json.loads(data)
 
     async def _read(self, found: _Followed) -> bool:
-        """Read on in the application's event log; whether there is one."""
+        """Read on in the application's event log; return whether there is one."""
         if self._events is None:
             return False
         if found.log is None:

@@ -234,7 +234,7 @@ class FloatColumn:
             out += data
 
     def _put_mean(self, out: bytearray, value: float) -> bool:
-        """Tell a mean of a few short decimal numbers; False, and nothing is told, where it is none.
+        """Tell a mean of a few short decimal numbers; if it is none, tell nothing and return False.
 
         The number of them, and the sum's difference to what it would be if the mean were the last.
         """

@@ -87,7 +87,7 @@ def _pairs(problem: Problem, early: Ints, late: Ints) -> bool:
 
 @inner_kernel
 def _profile(problem: Problem, column: int, early: Ints, late: Ints) -> int:
-    """Fill `edge` and `height` with the compulsory parts; how many steps, -1 if over the room.
+    """Fill `edge` and `height` with the compulsory parts; return their number, -1: over the room.
 
     A task surely runs from its latest start to its earliest end, if that is later: its compulsory
     part (Lahrichi 1982). From `edge[k]` to `edge[k + 1]` all of them together hold `height[k]`.

@@ -118,7 +118,7 @@ def packing_of(
 
 @inner_kernel
 def _intervals(packing: Packing, early: Ints, late: Ints) -> int:
-    """Fill `edge` and `holds`; how many intervals, 0 where there are too many."""
+    """Fill `edge` and `holds`; return how many intervals, 0 where there are too many."""
     n, edge = len(early), packing.edge
     count = 0
     for i in range(n):
