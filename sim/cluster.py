@@ -314,7 +314,7 @@ class Simulation:
         self.actors[address] = actor = Actor(address, node, spec.node_id)
         self._breakdown.dress(actor, spec.node_id)
         self._hosts[address] = spec.node_id
-        self._idle.join(actor, spec.node_id)
+        self._idle.join(actor, spec.node_id, node)
         return actor
 
     def _settings_of(self, spec: NodeSpec) -> NodeSettings:
@@ -342,7 +342,7 @@ class Simulation:
         master = Actor(address, core)
         self.actors[address] = master
         self._breakdown.dress(master, actor.name)
-        self._idle.join(master, item.attempt_id)
+        self._idle.join(master, item.attempt_id, core)
         self._hosts[address] = actor.name
         self._masters[item.container_id] = master
         self._launched[address] = item.container_id

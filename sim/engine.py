@@ -10,10 +10,13 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Protocol
 
+from weft.dag import Floats
 from weft.effects import TimerFired
 from weft.errors import InvariantError
+from weft.ids import AttemptId, NodeId
 
 Effects = list[Any]  # of a core, and of `sim.outages`, which puts one of its own among them
+Key = NodeId | AttemptId  # of what beats
 Door = Callable[[Any, float], Effects]
 
 
@@ -22,6 +25,14 @@ class Core(Protocol):
 
     def handle(self, event: Any, now: float) -> Effects:
         """Take an event at a time, answer with effects."""
+
+
+class Beating(Protocol):
+    """A core that sends heartbeats."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether a heartbeat now would say nothing."""
 
 
 class Actor:
@@ -36,8 +47,47 @@ class Actor:
         self.handle: Door = core.handle
         self.alive = True
         self.parked = False  # its heartbeats are left out (`sim.idle`)
-        self.beat: Any = None  # when they fall due (`sim.idle`)
+        self.beat: Beat | None = None  # when they fall due
         self.timers: dict[Hashable, int] = {}  # key -> serial of its entry in the heap
+
+
+class Beat:
+    """When one core's heartbeats fall due."""
+
+    __slots__ = (
+        "actor", "core", "interval_s", "key", "number", "offset_s", "parked", "phase_s", "rank",
+        "slot", "tight",
+    )  # fmt: skip
+
+    def __init__(self, actor: Actor, core: Beating, key: Key, first_s: float, rank: int) -> None:
+        self.actor = actor
+        self.core = core
+        self.key = key
+        self.rank = rank  # negative: before all else at the same time
+        # the floor of the asks below which a parked node's room is
+        self.tight: Floats | None = None
+        self.phase_s = first_s
+        self.interval_s = 0.0  # unknown before the second beat
+        self.number = 0  # of the next beat on the grid
+        self.parked = False
+        self.slot = -1
+        self.offset_s = 0.0
+
+    @property
+    def next_s(self) -> float:
+        """The time of the next beat."""
+        return self.phase_s + self.number * self.interval_s
+
+    def after(self, now: float) -> float:
+        """Move to the first beat after `now` and answer its time."""
+        phase, interval = self.phase_s, self.interval_s
+        number = int((now - phase) / interval) + 1
+        while phase + number * interval <= now:
+            number += 1
+        while phase + (number - 1) * interval > now:
+            number -= 1
+        self.number = number
+        return phase + number * interval
 
 
 Deliver = Callable[[Actor, object, float], None]

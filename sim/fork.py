@@ -110,12 +110,12 @@ class ForkedSimulation(MeasuredSimulation):
         if isinstance(core, NodeManager):
             actor = Actor(where, core, core.node_id)
             self._hosts[where] = core.node_id
-            self._idle.join(actor, core.node_id)
+            self._idle.join(actor, core.node_id, core)
             self._boots[core.node_id] = 1
         else:
             actor = Actor(where, core)
             if isinstance(core, ApplicationMaster):
-                self._idle.join(actor, core.attempt_id)
+                self._idle.join(actor, core.attempt_id, core)
         self.actors[where] = actor
 
     def _settle_processes(self) -> None:

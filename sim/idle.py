@@ -24,54 +24,15 @@ from math import inf, nextafter
 from nm.core import HEARTBEAT
 from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook
 from rm.state.books import Books
-from sim.engine import Actor, Deliver, Engine
+from sim.engine import Actor, Beat, Beating, Deliver, Engine, Key
 from weft.dag import Floats
 from weft.effects import TimerFired
-from weft.ids import AttemptId, NodeId, app_of_attempt
+from weft.ids import app_of_attempt
 
 BEAT = TimerFired(HEARTBEAT)
-Key = NodeId | AttemptId
 _NODES_FIRST, _MASTERS_NEXT = -(1 << 62), -(1 << 61)
 _SLOTS = 1 << 62  # more than there are
 _NEAR_S = 1e-7  # rounding of times in the search for a place in the ring
-
-
-class Beat:
-    """When one core's heartbeats fall due."""
-
-    __slots__ = (
-        "actor", "interval_s", "key", "number", "offset_s", "parked", "phase_s", "rank", "slot",
-        "tight",
-    )  # fmt: skip
-
-    def __init__(self, actor: Actor, key: Key, first_s: float, rank: int) -> None:
-        self.actor = actor
-        self.key = key
-        self.rank = rank  # negative: before all else at the same time
-        # the floor of the asks below which a parked node's room is
-        self.tight: Floats | None = None
-        self.phase_s = first_s
-        self.interval_s = 0.0  # unknown before the second beat
-        self.number = 0  # of the next beat on the grid
-        self.parked = False
-        self.slot = -1
-        self.offset_s = 0.0
-
-    @property
-    def next_s(self) -> float:
-        """The time of the next beat."""
-        return self.phase_s + self.number * self.interval_s
-
-    def after(self, now: float) -> float:
-        """Move to the first beat after `now` and answer its time."""
-        phase, interval = self.phase_s, self.interval_s
-        number = int((now - phase) / interval) + 1
-        while phase + number * interval <= now:
-            number += 1
-        while phase + (number - 1) * interval > now:
-            number -= 1
-        self.number = number
-        return phase + number * interval
 
 
 class IdleBeats:
@@ -83,7 +44,7 @@ class IdleBeats:
         self._skip = skip
         self._books: Books | None = None
         self._beats: dict[Key, Beat] = {}  # by node id, or attempt id
-        self._keys: dict[Actor, Key] = {}
+        self._joined: dict[Actor, tuple[Key, Beating]] = {}
         self._ring: list[tuple[float, int, Beat]] = []  # parked nodes by place in the interval
         self._interval_s = 0.0  # of their beats
         # the newest floor of the asks that parked nodes were held against
@@ -99,13 +60,13 @@ class IdleBeats:
             books.on_owed = self._owed
             self._engine.before = self._before
 
-    def join(self, actor: Actor, key: Key) -> None:
-        """Note that an actor beats; `key` is its node id or attempt id."""
-        self._keys[actor] = key
+    def join(self, actor: Actor, key: Key, core: Beating) -> None:
+        """Note that an actor's core beats; `key` is its node id or attempt id."""
+        self._joined[actor] = key, core
 
     def leave(self, actor: Actor) -> None:
         """Forget an actor that beats no more."""
-        self._keys.pop(actor, None)
+        self._joined.pop(actor, None)
         beat, actor.beat = actor.beat, None
         if beat is not None:
             del self._beats[beat.key]
@@ -118,8 +79,8 @@ class IdleBeats:
         """Note that a core set its heartbeat timer."""
         beat = actor.beat
         if beat is None:
-            key = self._keys[actor]
-            beat = Beat(actor, key, self._engine.now + delay_s, self._rank(key))
+            key, core = self._joined[actor]
+            beat = Beat(actor, core, key, self._engine.now + delay_s, self._rank(key))
             actor.beat = self._beats[key] = beat
         elif beat.interval_s != delay_s:
             beat.phase_s, beat.interval_s = self._engine.now + delay_s, delay_s
@@ -142,7 +103,7 @@ class IdleBeats:
             return False
         if self._engine.busy:  # a message on its way now may change what this beat would do
             return False
-        if not actor.core.silent:  # type: ignore[attr-defined]
+        if not beat.core.silent:
             return False
         key = beat.key
         node = books.nodes.get(key) if isinstance(key, str) else None
@@ -171,8 +132,9 @@ class IdleBeats:
 
     def heard(self, actor: Actor) -> None:
         """Wake a parked core that took in an event, if it has something to say."""
-        if not actor.core.silent:  # type: ignore[attr-defined]
-            self._wake(actor.beat.key)
+        beat = actor.beat
+        if beat is not None and not beat.core.silent:
+            self._wake(beat.key)
 
     def seen(self) -> None:
         """Note parked actors as heard, before the manager looks for silent ones."""

@@ -8,6 +8,7 @@ plain Python, so that an edit never meets a stale library. Needs a C compiler.
 """
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -18,8 +19,8 @@ from lab.native import PACKAGES, STAMP, sources_digest
 ROOT = Path(__file__).resolve().parents[1]
 # What every event of a simulation or a service passes through. Kernels stay numba's.
 MODULES = {
-    "weft": "effects facts ids lifecycle messages outbox",
-    "rm": "applications containers core",
+    "weft": "effects facts ids job lifecycle messages outbox",
+    "rm": "applications containers core settings",
     "rm/masters": "accepting asking ending",
     "rm/nodes": "registering reporting silence",
     "rm/placing": "allocation reserve",
@@ -28,10 +29,11 @@ MODULES = {
     "rm/match": "aligned candidates capacity carbyne dominant drf fair fairness fifo graphene"
     " protocol sjf tetris turns",
     "am": "asking core demands estimates job_state launching pool progress"
-    " reuse single task_groups work",
-    "nm": "containers core emulation runner",
+    " reuse settings single task_groups work",
+    "nm": "containers core emulation runner settings",
     "sim": "cluster engine fork idle measured network predict recorder",
 }
+CONSTANT = re.compile("_?[A-Z][A-Z0-9_]+")
 BUILD = """
 import sys
 from mypyc.build import mypycify
@@ -59,6 +61,7 @@ def make(folder: Path) -> None:
     stamp = sources_digest(folder)
     for at, names in MODULES.items():
         for name in names.split():
+            fix_constants(folder / at / f"{name}.py")
             write_out_records(folder / at / f"{name}.py")
     files = " ".join(f"{at}/{name}.py" for at, names in MODULES.items() for name in names.split())
     command = [sys.executable, "-c", BUILD, "--quiet", "build_ext", "--inplace", files]
@@ -70,6 +73,28 @@ def make(folder: Path) -> None:
         shutil.rmtree(folder / left, ignore_errors=True)
     (folder / "pyproject.toml").unlink()
     (folder / STAMP).write_text(stamp + "\n")
+
+
+def fix_constants(path: Path) -> None:
+    """Tell the compiler that constants never change, and that frozen classes need no slots.
+
+    It then writes numbers and texts in where they are used; else each use looks the name up in the
+    module. A class with slots would be another one than the one that was compiled.
+    """
+    text = path.read_text()
+    lines = text.splitlines()
+    for made in ast.parse(text).body:
+        if not isinstance(made, ast.Assign) or ast.unparse(made.value).startswith("TypeVar("):
+            continue
+        at, target, value = made.lineno - 1, made.targets[0], made.value
+        if isinstance(target, ast.Name) and CONSTANT.fullmatch(target.id):
+            lines[at] = lines[at].replace(" =", ": Final_ =", 1)
+        elif isinstance(target, ast.Tuple) and ast.unparse(value).startswith("range("):
+            names = map(ast.unparse, target.elts)
+            lines[at] = "; ".join(f"{name}: Final_ = {n}" for n, name in enumerate(names))
+    first = next(n for n, line in enumerate(lines) if line.startswith(("import ", "from ")))
+    lines.insert(first, "from typing import Final as Final_")
+    path.write_text("\n".join(lines).replace("frozen=True, slots=True", "frozen=True") + "\n")
 
 
 def write_out_records(path: Path) -> None:
