@@ -2,21 +2,25 @@
 
 import numpy as np
 
-from rm.ledger.running_kernels import insert, remove
+from rm.ledger.running_kernels import Running, insert, remove
+from weft.compiled import steady
 from weft.dag import Floats, Ints
 from weft.ids import ContainerId
+
+_insert, _remove = steady(insert), steady(remove)
 
 
 class RunningByEnd:
     """Slice with `count`. An end is where the estimate put it; it may be past by now."""
 
-    __slots__ = ("count", "demand", "end_s", "ids")
+    __slots__ = ("count", "demand", "end_s", "ids", "running")
 
     def __init__(self, d: int) -> None:
         self.count = 0
         self.ids: Ints = np.zeros(8, dtype=np.int64)
         self.end_s: Floats = np.zeros(8)  # in increasing order
         self.demand: Floats = np.zeros((8, d))
+        self.running = Running(self.end_s, self.demand)  # all of it, as kernels take it
 
     def add(self, first: ContainerId, copies: int, end_s: float, demand: Floats) -> None:
         """Add the containers `first`, `first + 1`, ... of one demand, which began to run."""
@@ -25,9 +29,10 @@ class RunningByEnd:
             self.ids = np.resize(self.ids, room)
             self.end_s = np.resize(self.end_s, room)
             self.demand = np.resize(self.demand, (room, self.demand.shape[1]))
-        insert(first, copies, end_s, demand, self.count, self.ids, self.end_s, self.demand)
+            self.running = Running(self.end_s, self.demand)
+        _insert(first, copies, float(end_s), demand, self.count, self.ids, self.end_s, self.demand)
         self.count += copies
 
     def drop(self, container: ContainerId) -> None:
         """Remove a container that ended."""
-        self.count -= remove(container, self.count, self.ids, self.end_s, self.demand)
+        self.count -= _remove(container, self.count, self.ids, self.end_s, self.demand)

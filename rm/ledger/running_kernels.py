@@ -1,20 +1,23 @@
 """What runs on one node, sorted by expected end: compiled insertion and removal."""
 
+from typing import NamedTuple
+
 from weft.compiled import kernel
 from weft.dag import Floats, Ints
 
 
+class Running(NamedTuple):
+    """What runs on a node; the arrays may have room for more."""
+
+    ends: Floats  # (c,) expected, increasing
+    held: Floats  # (c, d) what each frees
+
+
 @kernel
 def insert(
-    first: int,
-    copies: int,
-    end_s: float,
-    need: Floats,
-    count: int,
-    ids: Ints,
-    ends: Floats,
+    first: int, copies: int, end_s: float, need: Floats, count: int, ids: Ints, ends: Floats,
     demand: Floats,
-) -> None:
+) -> None:  # fmt: skip
     """Put containers `first`, `first + 1`, ... behind all that end no later; needs the room."""
     at = count
     while at > 0 and ends[at - 1] > end_s:

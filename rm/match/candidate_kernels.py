@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
-from rm.match.filter_kernels import OPEN, Asks, Site, fits, place_at, row_kept_off
+from rm.match.filter_kernels import OPEN, Asks, Site, place_at, row_kept_off
 from weft.compiled import kernel, making_kernel
 from weft.dag import Floats, Ints
+from weft.resources import TOLERANCE
 
 
 class Candidates(NamedTuple):
@@ -42,19 +43,28 @@ def choose(
     """Fill `chosen` with the rows that may use a node and fit there.
 
     After them come as many as `extra` holds that would fit with `beyond` (d,) x capacity more room,
-    the most preferred first. Return how many fit, and how many there are. `more` (d,) and `extra`
-    are scratch.
+    the most preferred first. Return how many fit, and how many there are. `more` (2, d) and
+    `extra` are scratch.
     """
     place = place_at(site)
-    for r in range(more.shape[0]):
-        more[r] = place.available[r] + beyond[r] * place.capacity[r]
+    for r in range(more.shape[1]):  # as `fits`, whose sums are the same for every row
+        slack = TOLERANCE * place.capacity[r]
+        more[0, r] = max(place.available[r] + slack, 0.0)
+        more[1, r] = max(place.available[r] + beyond[r] * place.capacity[r] + slack, 0.0)
     fit, extras = 0, 0
     wide = extra.shape[0] > 0
     for row in range(asks.size):
         if asks.pending[row] <= 0 or asks.gang[row]:
             continue
-        room = fits(asks.demand[row], place.available, place.capacity)
-        if not room and not (wide and fits(asks.demand[row], more, place.capacity)):
+        room, wider = True, wide
+        for r in range(more.shape[1]):
+            need = asks.demand[row, r]
+            if need > more[0, r]:
+                room = False
+                if not wide or need > more[1, r]:
+                    wider = False
+                    break
+        if not room and not wider:
             continue  # on a full node most rows end here
         if row_kept_off(asks, place, row) != OPEN:
             continue
@@ -196,16 +206,19 @@ def wanted_of(held: Floats, pending: Ints, demand: Floats, app: Ints) -> Floats:
     return out
 
 
-@making_kernel
+@kernel
 def next_is_one(
-    pri: Floats, slot: Ints, pending: Ints, app: Ints, pri_score: Floats, slots: int
-) -> Floats:
-    """Return priScore (k,) of rows of application slots over the largest pending one of each."""
-    top = np.zeros(slots)
+    pri: Floats, slot: Ints, pending: Ints, app: Ints, pri_score: Floats, top: Floats
+) -> None:
+    """Divide priScore `pri` (k,) of rows of application slots by the largest pending one of each.
+
+    `top` (slots,) is scratch.
+    """
+    for row in range(pending.shape[0]):
+        top[app[row]] = 0.0
     for row in range(pending.shape[0]):
         if pending[row] > 0:
             top[app[row]] = max(top[app[row]], pri_score[row])
-    out = np.empty(pri.shape[0])
     for i in range(pri.shape[0]):
-        out[i] = pri[i] / top[slot[i]] if top[slot[i]] > 0.0 else pri[i]
-    return out
+        if top[slot[i]] > 0.0:
+            pri[i] = pri[i] / top[slot[i]]

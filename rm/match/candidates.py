@@ -40,7 +40,7 @@ def candidates(
     asks, site, total = asks_of(view, node), site_of(view, node), view.total
     d = len(total)
     room: _Room | None = view.room
-    if room is None or room.most < asks.size + extra_most or len(room.more) != d:
+    if room is None or room.most < asks.size + extra_most or room.more.shape[1] != d:
         view.room = room = _Room(2 * (asks.size + extra_most) + _FEW, d)
     if not len(beyond):
         beyond = room.nothing
@@ -51,7 +51,7 @@ def candidates(
     found = room.part(k)
     if found.fit != fit:
         found = found._replace(fit=fit)
-    level = _levels(view, node) if view.rows.preferring else view.rows.remote
+    level = levels_of(view, node)
     _describe(asks, site, room.chosen, level, view.apps.order, total, beyond, found)
     return found
 
@@ -62,7 +62,7 @@ class _Room:
     def __init__(self, most: int, d: int) -> None:
         self.most = most
         self.nothing: Floats = np.zeros(d)  # no room beyond what is free; nobody writes on it
-        self.more: Floats = np.empty(d)
+        self.more: Floats = np.empty((2, d))
         self.chosen: Ints = np.empty(most, np.int64)
         self._ints: Ints = np.empty((5, most), np.int64)
         self._floats: Floats = np.empty((2, most))
@@ -97,8 +97,10 @@ def _nobody(d: int) -> Candidates:
     )  # fmt: skip
 
 
-def _levels(view: View, node: int) -> Ints:
+def levels_of(view: View, node: int) -> Ints:
     """Return how near each row's input is; a cluster's only rack is no nearer than others."""
+    if not view.rows.preferring:
+        return view.rows.remote
     levels = view.levels(node)
     if len(view.rack_names) < 2:
         levels = np.where(levels == RACK_LOCAL, REMOTE, levels)

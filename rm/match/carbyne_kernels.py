@@ -69,6 +69,6 @@ def mixed(
 def align(found: Candidates, knobs: Carbyne, order: Floats) -> None:
     """Fill `order` (k,) with priScore x alignment, where the policy packs."""
     if knobs.packs:
-        pack_scores(found.packing, found.free, found.level, knobs.penalty, True, order)
+        pack_scores(found.packing, found.free, found.level, knobs.penalty, order)
         for i in range(order.shape[0]):
             order[i] = found.pri[i] * max(order[i], 0.0)

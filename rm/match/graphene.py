@@ -6,21 +6,11 @@ eta = m x mean score / mean srpt follows both means, taken apart, from decision 
 Source: Graphene sections 5 and 7; docs/rules.md, rules 33 to 48.
 """
 
-from functools import partial
-
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.candidate_kernels import Candidates, next_is_one
-from rm.match.candidates import (
-    asks_of,
-    candidates,
-    collect,
-    limits_of,
-    mean_remaining,
-    placements,
-    site_of,
-)
+from rm.match.candidate_kernels import Candidates
+from rm.match.candidates import asks_of, candidates, levels_of, limits_of, longer, site_of
 from rm.match.deficit_kernels import (
     DRF,
     SLOTS,
@@ -34,20 +24,37 @@ from rm.match.deficit_kernels import (
     neediest,
     state_on_node,
 )
-from rm.match.graphene_kernels import Bundle, Eta, Scratch, Terms, graphene_picks
-from rm.match.overbook_kernels import Room, Running, Waiting, sooner, what_if
+from rm.match.filter_kernels import Site
+from rm.match.graphene_kernels import (
+    ALL,
+    COUNTS,
+    DECLARED,
+    IN,
+    LEFT,
+    LOOK,
+    NONE,
+    PICK,
+    ROWS,
+    SURVEY,
+    TERMS,
+    UNDECIDED,
+    Answer,
+    Desk,
+    Rule,
+    Standing,
+    decide,
+    weigh,
+)
+from rm.match.limit_kernels import Limits
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from weft.compiled import steady
-from weft.dag import Floats
+from weft.dag import Floats, Ints
 
-TERMS = ("perf", "pack", "overbook", "work", "deficit")
-OVERBOOK = TERMS.index("overbook")
 UNITS = {"slots": SLOTS, "drf": DRF, "time": TIME}
-_graphene_picks = steady(graphene_picks)
-_state_on_node = steady(state_on_node)
-_next_is_one = steady(next_is_one)
-_sooner, _what_if = steady(sooner), steady(what_if)
-_book_on_node = steady(book_on_node)
+_FEW = 64  # candidates that a decision on a full cluster mostly stays under
+_RUNS = 32  # runs of picks that one decision mostly stays under
+_decide, _weigh = steady(decide), steady(weigh)
+_state_on_node, _book_on_node = steady(state_on_node), steady(book_on_node)
 
 
 class GrapheneMatcher(BaseMatcher):
@@ -94,93 +101,123 @@ class GrapheneMatcher(BaseMatcher):
         self.bundle_enter = bundle_enter
         self.bundle_end = bundle_end
         self.bundle_pick = bundle_pick
-        self._knobs = Terms(remote_penalty, use_packing, 1 if bundle_pick == "one" else 1 << 30)
         # means over the decisions so far of priScore x pScore and of srpt, and how many they were
-        self._score, self._work, self._decisions = 0.0, 0.0, 0
+        self._means: Floats = np.zeros(3)
         self._counters: Floats = np.zeros(0)  # by group
-        self._may_overbook = bool(self.overbook) and overbook_limit > 1 and overbook_rows > 0
+        may_overbook = bool(self.overbook) and overbook_limit > 1
+        self._rule = Rule(
+            remote_penalty, use_packing, NONE if not use_priority else LEFT if self.relative else
+            DECLARED, 1 if bundle_pick == "one" else 1 << 30, overbook_rows if may_overbook else 0,
+            self.unit, eta if eta >= 0 else 0.0 if eta_m == 0 else -1.0, eta_m, eta_weight,
+            self.overbook_relative,
+        )  # fmt: skip
+        self._bundles = bundle_enter != "all" or bundle_end > 0
+        # with time, running tasks end and a what-if may turn out otherwise
+        self._settles = bundle_pick != "one" and bundle_end == 0
         self._slack: Floats | None = None  # how far each resource may be overbooked, over capacity
-        none, nobody = np.empty(0), np.empty(0, np.bool_)
-        self._room = (none, none), BookingScratch(nobody, none, np.empty((2, 0)))
+        self._standing: Standing | None = None
+        self._desk: Desk | None = None
+        self._room = (0, 0, 0, 0)  # of the desk: rows, applications, groups, resources
+        self._answer = _answer(_RUNS)
 
     # -- the decision ------------------------------------------------------------------------------
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Return the placements of one decision: snapshot, filter, score, place (figure 15)."""
-        beyond = self._beyond(view)
-        full = self.overbook_rows if self._may_overbook and view.nodes.containers[node] else 0
-        found = candidates(view, node, beyond, full)
-        if not len(found.rows):
+        asks, site, level = asks_of(view, node), site_of(view, node), levels_of(view, node)
+        standing = self._standing_of(view)
+        desk, rule, answer = self._desk_of(view, asks.size, standing), self._rule, self._answer
+        first, settled = SURVEY if self._bundles else ALL, self._settles
+        made = _decide(asks, site, level, standing, desk, rule, answer, first)
+        if made == UNDECIDED:
+            fit, k = desk.tally[:IN].tolist()
+            if k > fit:
+                settled = False
+                self._weigh_overbooking(view, node, site, standing, desk, now)
+            if self._bundles:
+                self._bundle(desk, k)
+            made = _decide(asks, site, level, standing, desk, rule, answer, PICK)
+        while made == len(answer.row):
+            self._answer = answer = Answer(
+                longer(answer.row), longer(answer.copies), longer(answer.terms)
+            )
+            made = _decide(asks, site, level, standing, desk, rule, answer, PICK)
+        if made == 0 and desk.tally[ROWS] == 0:
             return NOTHING
-        extra = len(found.rows) - found.fit
-        over = np.zeros(len(found.rows))
-        if extra:
-            self._weigh_overbooking(view, node, found, over, now)
-        if not self.use_priority:
-            found = found._replace(pri=np.ones(len(found.rows)))
-        elif self.relative:
-            found = found._replace(pri=self._among_pending(view, found))
-        if self.bundle_enter != "all" or self.bundle_end:
-            found, over = self._bundle(found, over)
-        groups = found.app if self.by_app else view.apps.queue[found.app]
-        mean_work = mean_remaining(view)
-        state, k = self._state(view, node), len(found.rows)
-        scratch = Scratch(
-            np.empty(k), np.empty(k), self._room[1].active, np.zeros(3)
+        seen, eta, work, _ = desk.known.tolist()
+        placements = [
+            Placement(row, copies, (*zip(TERMS, terms, strict=True), ("eta", eta)), terms[2] > 0.0)
+            for row, copies, terms in zip(
+                answer.row[:made].tolist(), answer.copies[:made].tolist(),
+                answer.terms[:made].tolist(), strict=True,
+            )
+        ]  # fmt: skip
+        return Match(placements, settled=settled, observed=(seen, work))
+
+    def _standing_of(self, view: View) -> Standing:
+        """Return the tables that decisions go by, as they are now."""
+        known, limits = self._standing, limits_of(view)
+        if (
+            known is not None
+            and known.who.limits is limits
+            and known.who.total is view.total
+            and known.containers is view.nodes.containers
+            and known.counters is self._counters
+            and (not self.by_app or len(known.who.group_of) == view.app_slots)
+        ):
+            return known
+        who, held = self._groups(view, limits)
+        apps, nodes = view.apps, view.nodes
+        alone = view.queues.lone and not self.by_app
+        self._standing = known = Standing(
+            who, alone, self._bound(view), self._counters, held, apps.order, apps.active,
+            apps.pending, apps.remaining, nodes.containers, nodes.up, self._beyond(view),
         )  # fmt: skip
-        bundle = Bundle(found, over, groups, view.apps.remaining[: view.app_slots].copy())
-        eta, limits = self._eta(mean_work), limits_of(view)
-        pick = partial(_graphene_picks, bundle, state, eta, self._knobs, limits, scratch)
-        picks = collect(pick, len(TERMS))
-        seen, weight = scratch.known[:2].tolist()
-        answer = [
-            Placement(p.row, p.copies, (*p.scores, ("eta", weight)), p.scores[OVERBOOK][1] > 0)
-            for p in placements(found.rows, picks, TERMS)
-        ]
-        # with time, running tasks end and a what-if may turn out otherwise
-        settled = not extra and self.bundle_pick != "one" and self.bundle_end == 0
-        return Match(answer, settled=settled, observed=(seen, mean_work))
+        return known
 
-    def _among_pending(self, view: View, found: Candidates) -> Floats:
-        """Return priScore over the application's best pending one, so that its next task scores 1.
-
-        By all of a job's tasks, what a young job starts with beats what an old job ends with; jobs
-        advance in lockstep and all end late. The order inside each job stays (docs/simulation.md).
-        """
-        rows = view.rows
-        return _next_is_one(
-            found.pri, found.app, rows.pending[: rows.count], rows.app, rows.pri_score,
-            view.app_slots,
-        )  # fmt: skip
-
-    def _eta(self, mean_work: float) -> Eta:
-        """Return how the next decision finds its eta."""
-        fixed = self.eta_fixed if self.eta_fixed >= 0 else 0.0 if self.eta_m == 0 else -1.0
-        return Eta(fixed, self.eta_m, self._score, self._work, self._weight(), mean_work)
-
-    def _weight(self) -> float:
-        """Return the next decision's weight in the means: a plain mean of the first few."""
-        return max(self.eta_weight, 1.0 / (self._decisions + 1))
+    def _desk_of(self, view: View, rows: int, standing: Standing) -> Desk:
+        """Return arrays for a decision about so many rows to write on."""
+        extras = self._rule.extras
+        most, apps, groups, d = self._room
+        if (
+            self._desk is None
+            or rows + extras > most
+            or view.app_slots > apps
+            or len(standing.held) != groups
+            or len(standing.beyond) != d
+        ):
+            most, apps = 2 * (rows + extras) + _FEW, 2 * view.app_slots
+            groups, d = standing.held.shape
+            self._room = most, apps, groups, d
+            self._desk = _desk(most, apps, groups, d, extras, self._means)
+        return self._desk
 
     def matched(self, view: View, node: int, match: Match, now: float) -> None:
         """Let both means follow what the decision saw."""
         if not match.observed or not match.placements:
             return
-        score, work = match.observed
-        if score > 0 and work > 0:
-            weight = self._weight()
-            self._score += weight * (score - self._score)
-            self._work += weight * (work - self._work)
-            self._decisions += 1
+        seen, left = match.observed
+        if seen > 0 and left > 0:
+            score, work, decisions = self._means.tolist()
+            weight = max(self.eta_weight, 1.0 / (decisions + 1))  # a plain mean of the first few
+            self._means[0] = score + weight * (seen - score)
+            self._means[1] = work + weight * (left - work)
+            self._means[2] = decisions + 1
 
-    def _bundle(self, found: Candidates, over: Floats) -> tuple[Candidates, Floats]:
-        """Return what enters the bundle, and when it ends: the best rows by preferred order."""
-        order = np.lexsort((found.rank, -found.pri))
+    def _bundle(self, desk: Desk, k: int) -> None:
+        """Leave of the rows what enters the bundle until it ends: the best by preferred order."""
+        found = desk.found
+        order = np.lexsort((found.rank[:k], -found.pri[:k]))
         if self.bundle_enter == "first":  # the most preferred row of each application
             _, first = np.unique(found.app[order], return_index=True)
             order = order[np.sort(first)]
         keep = order[: self.bundle_end] if self.bundle_end else order
-        return found.part(keep), over[keep]
+        for column in (
+            found.rows, found.packing, found.work, found.duration, found.pri, found.pending,
+            found.app, found.rank, found.level, desk.over,
+        ):  # fmt: skip
+            column[: len(keep)] = column[keep]
+        desk.tally[ROWS] = desk.tally[IN] = len(keep)
 
     # -- fairness ----------------------------------------------------------------------------------
 
@@ -190,48 +227,19 @@ class GrapheneMatcher(BaseMatcher):
             return np.inf
         return self.kappa * (max(float(view.total[0]), 1.0) if self.unit == SLOTS else 1.0)
 
-    def _groups(self, view: View) -> tuple[Parties, Floats]:
+    def _groups(self, view: View, limits: Limits) -> tuple[Parties, Floats]:
         """Return the groups, and what each holds (groups, d)."""
         if self.by_app:
             n, apps = view.app_slots, view.apps
             who = Parties(
-                np.arange(n), apps.active, apps.pending, np.ones(n), view.total, limits_of(view)
+                np.arange(n), apps.active, apps.pending, np.ones(n), view.total, limits
             )  # fmt: skip
             return who, apps.held[:n]
         tree, by_queue = view.queues, view.by_queue
         who = Parties(
-            view.apps.queue, tree.is_leaf, by_queue.pending, tree.capacity, view.total,
-            limits_of(view),
+            view.apps.queue, tree.is_leaf, by_queue.pending, tree.capacity, view.total, limits
         )  # fmt: skip
         return who, by_queue.held[: len(tree)]
-
-    def _alone(self, view: View) -> bool:
-        """Return whether there is one group only, so that counters stay 0 and bind nobody."""
-        return view.queues.lone and not self.by_app
-
-    def _state(self, view: View, node: int) -> Groups:
-        """Return the groups that take part in what is placed on a node."""
-        if self._alone(view):
-            groups, d = len(view.queues.paths), len(view.total)
-            (deficit, share), _ = self._room_of(groups, d)
-            deficit[:], share[:] = 0.0, view.queues.is_leaf
-            return Groups(deficit, share, np.zeros((groups, d)), np.inf, self.unit)
-        who, held = self._groups(view)
-        (deficit, share), scratch = self._room_of(len(who.share), len(view.total))
-        state = Groups(deficit, share, np.empty(held.shape), self._bound(view), self.unit)
-        _state_on_node(
-            self._counters, asks_of(view, node), site_of(view, node), who, held, state,
-            scratch.active, scratch.work[0],
-        )  # fmt: skip
-        return state
-
-    def _room_of(self, groups: int, d: int) -> tuple[tuple[Floats, Floats], BookingScratch]:
-        """Return arrays by group to write on: of a decision (groups,), and of a booking."""
-        if self._room[1].normal.shape != (groups,) or self._room[1].work.shape != (2, d):
-            deficit, share, normal = np.empty((3, groups))
-            active = np.empty(groups, np.bool_)
-            self._room = (deficit, share), BookingScratch(active, normal, np.empty((2, d)))
-        return self._room
 
     def slack(self, view: View) -> Floats:
         """Return how far beyond capacity overbookable resources may go."""
@@ -245,17 +253,20 @@ class GrapheneMatcher(BaseMatcher):
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
         """Book the deficit of every container."""
-        if self._alone(view):
+        if view.queues.lone and not self.by_app:
             return
-        who, held = self._groups(view)
-        self._grow(len(who.share))
+        self._grow(view.app_slots if self.by_app else len(view.queues))
+        standing = self._standing_of(view)
+        who, groups = standing.who, len(standing.held)
         group = app if self.by_app else int(view.apps.queue[app])
         rows, row = view.rows, placement.row
         booking = Booking(
-            group, rows.demand[row], float(rows.duration_s[row]), placement.copies, held[group],
-            self.unit,
+            group, rows.demand[row], float(rows.duration_s[row]), placement.copies,
+            standing.held[group], self.unit,
         )  # fmt: skip
-        _, scratch = self._room_of(len(who.share), len(view.total))
+        scratch = BookingScratch(
+            np.empty(groups, np.bool_), np.empty(groups), np.empty((2, len(view.total)))
+        )
         _book_on_node(
             self._counters, asks_of(view, node), site_of(view, node), who, booking,
             view.nodes.up[: view.node_count], scratch,
@@ -263,13 +274,19 @@ class GrapheneMatcher(BaseMatcher):
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return the group that goes first as it is owed more than the bound allows, if any."""
-        state = self._state(view, node)
-        rows = candidates(view, node).rows
-        group_of = self._groups(view)[0].group_of
-        here = np.zeros(len(state.deficit), dtype=np.bool_)
-        here[group_of[view.rows.app[rows]]] = True
-        top = neediest(state.deficit, state.share, here)
-        if top < 0 or top == group_of[view.rows.app[row]] or state.deficit[top] < state.bound:
+        standing = self._standing_of(view)
+        groups, d = standing.held.shape
+        here, group_of = np.zeros(groups, dtype=np.bool_), standing.who.group_of
+        here[group_of[view.rows.app[candidates(view, node).rows]]] = True
+        deficit, share, held = np.zeros(groups), np.zeros(groups), np.empty((groups, d))
+        if not standing.alone:
+            _state_on_node(
+                self._counters, asks_of(view, node), site_of(view, node), standing.who,
+                standing.held, Groups(deficit, share, held, standing.bound, self.unit),
+                np.empty(groups, np.bool_), np.empty(d),
+            )  # fmt: skip
+        top = neediest(deficit, share, here)
+        if top < 0 or top == group_of[view.rows.app[row]] or deficit[top] < standing.bound:
             return ""
         owed = "another application" if self.by_app else f"queue {view.queues.paths[top]}"
         return f"held by fairness: {owed} is owed more than the bound"
@@ -312,19 +329,42 @@ class GrapheneMatcher(BaseMatcher):
         return self._slack
 
     def _weigh_overbooking(
-        self, view: View, node: int, found: Candidates, over: Floats, now: float
+        self, view: View, node: int, site: Site, standing: Standing, desk: Desk, now: float
     ) -> None:
-        """Write oScore of the rows that do not fit into `over`: s, or relative to the duration."""
-        n, nodes = view.node_count, view.nodes
-        demand = view.rows.demand[found.rows[found.fit :]]
-        waiting = Waiting(demand, found.duration[found.fit :], np.full(len(demand), np.inf))
-        for step in range(min(n, self.overbook_look)):
-            slot = (node + step) % n
-            if nodes.up[slot]:
-                runs = view.runs(slot)
-                running = Running(runs.end_s[: runs.count], runs.demand)
-                _sooner(waiting, running, nodes.available[slot], nodes.capacity[slot], now)
-        runs = view.runs(node)
-        running = Running(runs.end_s[: runs.count], runs.demand)
-        room = Room(nodes.available[:n], nodes.capacity, nodes.up)
-        _what_if(over, waiting, running, room, node, now, self.overbook_relative)
+        """Write oScore of the rows that do not fit into `desk.over`."""
+        n, up, look = view.node_count, view.nodes.up, min(view.node_count, self.overbook_look)
+        for first in reversed(range(0, look, LOOK)):
+            slots = [(node + step) % n for step in range(first, min(first + LOOK, look))]
+            slots = [slot for slot in slots if up[slot]]
+            if first and not slots:
+                continue
+            slots += [node] * (LOOK - len(slots))
+            near = [view.runs(slot) for slot in slots]
+            seats = tuple([(slot, runs.count) for slot, runs in zip(slots, near, strict=True)])
+            running = tuple([runs.running for runs in near])
+            _weigh(site, standing, desk, self._rule, running, seats, now)
+
+
+def _answer(room: int) -> Answer:
+    return Answer(np.empty(room, np.int64), np.empty(room, np.int64), np.empty((room, len(TERMS))))
+
+
+def _desk(most: int, apps: int, groups: int, d: int, extras: int, means: Floats) -> Desk:
+    """Return arrays for so many rows, application slots, groups, resources and overbooked rows."""
+
+    def ints() -> Ints:
+        return np.empty(most, np.int64)
+
+    def floats(*shape: int) -> Floats:
+        return np.empty(shape)
+
+    found = Candidates(
+        ints(), 0, floats(most, d), floats(most, d), floats(most), floats(most), ints(), ints(),
+        ints(), ints(), floats(d), floats(d),
+    )  # fmt: skip
+    return Desk(
+        found, ints(), floats(2, d), np.empty(extras, np.int64), floats(extras, d), floats(extras),
+        floats(most), ints(), floats(most), floats(most), floats(most), ints(), floats(2, apps),
+        floats(groups), floats(groups), floats(groups, d), np.empty(groups, np.bool_), floats(d),
+        floats(4), np.empty(COUNTS, np.int64), means,
+    )  # fmt: skip

@@ -11,9 +11,20 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
+from rm.ledger.running_kernels import Running
 from rm.match.filter_kernels import fits
-from weft.compiled import kernel, making_kernel
-from weft.dag import Floats
+from weft.compiled import inner_kernel, kernel, making_kernel
+from weft.dag import Floats, Ints
+
+
+class Fluid(NamedTuple):
+    """Scratch of a run of the fluid model; of up to (k,) tasks."""
+
+    left: Floats  # (k,)
+    slow: Floats  # (k,)
+    alive: Ints  # (k,)
+    total: Floats  # (d,)
+    over: Floats  # (d,)
 
 
 @making_kernel
@@ -22,71 +33,63 @@ def fluid_ends(remaining: Floats, demand: Floats, capacity: Floats, count: int) 
 
     `remaining` (k,) is run time left on an uncontended node, s; `demand` (k, d); `capacity` (d,).
     """
-    resources = capacity.shape[0]
-    left = remaining[:count].copy()
     ends = np.zeros(count)
-    alive = np.ones(count, dtype=np.bool_)
-    total = np.zeros(resources)
-    for task in range(count):
-        for r in range(resources):
-            total[r] += demand[task, r]
-    slow = np.ones(count)
-    now = 0.0
-    for _ in range(count):
-        first, step = -1, np.inf
-        for task in range(count):
-            if alive[task]:
-                slow[task] = _slowdown(demand[task], total, capacity)
-                wait = left[task] * slow[task]
-                if wait < step:
-                    first, step = task, wait
-        for task in range(count):
-            if alive[task]:
-                left[task] -= step / slow[task]
-        now += step
-        ends[first] = now
-        alive[first] = False
-        for r in range(resources):
-            total[r] -= demand[first, r]
+    _run(remaining, demand, capacity, _fluid(count, capacity.shape[0]), ends)
     return ends
 
 
+@making_kernel
+def _fluid(tasks: int, resources: int) -> Fluid:
+    return Fluid(
+        np.empty(tasks), np.empty(tasks), np.empty(tasks, np.int64), np.empty(resources),
+        np.empty(resources),
+    )  # fmt: skip
+
+
 @kernel
-def _slowdown(demand: Floats, total: Floats, capacity: Floats) -> float:
+def _run(
+    remaining: Floats, demand: Floats, capacity: Floats, fluid: Fluid, ends: Floats
+) -> None:  # fmt: skip
+    """Fill `ends` (count,) as `fluid_ends` does."""
+    count, left, alive, slow = ends.shape[0], fluid.left, fluid.alive, fluid.slow
+    fluid.total[:] = 0.0
+    for task in range(count):
+        left[task], alive[task] = remaining[task], task
+        for r in range(capacity.shape[0]):
+            fluid.total[r] += demand[task, r]
+    now = 0.0
+    for running in range(count, 0, -1):
+        for r in range(capacity.shape[0]):
+            fluid.over[r] = 1.0
+            if fluid.total[r] > capacity[r] and capacity[r] > 0.0:
+                fluid.over[r] = fluid.total[r] / capacity[r]
+        first, step = -1, np.inf
+        for place in range(running):
+            task = alive[place]
+            slow[task] = _slowdown(demand[task], fluid.over)
+            wait = left[task] * slow[task]
+            if wait < step:
+                first, step = task, wait
+        now += step
+        ends[first] = now
+        kept = 0
+        for place in range(running):
+            task = alive[place]
+            left[task] -= step / slow[task]
+            alive[kept] = task
+            kept += 1 if task != first else 0
+        for r in range(capacity.shape[0]):
+            fluid.total[r] -= demand[first, r]
+
+
+@inner_kernel
+def _slowdown(demand: Floats, over: Floats) -> float:
+    """Return how much slower a task runs, by what is demanded of each resource, over (d,)."""
     slow = 1.0
-    for r in range(capacity.shape[0]):
-        if demand[r] > 0.0 and total[r] > capacity[r] and capacity[r] > 0.0:
-            slow = max(slow, total[r] / capacity[r])
+    for r in range(over.shape[0]):
+        if demand[r] > 0.0:
+            slow = max(slow, over[r])
     return slow
-
-
-@making_kernel
-def _room_for_one(remaining: Floats, demand: Floats, count: int) -> tuple[Floats, Floats]:
-    """Return demands (count + 1, d) and run times left (count + 1,) with an empty last place."""
-    many = np.empty((count + 1, demand.shape[1]))
-    left = np.empty(count + 1)
-    for task in range(count):
-        left[task] = remaining[task]
-        for r in range(demand.shape[1]):
-            many[task, r] = demand[task, r]
-    return many, left
-
-
-@making_kernel
-def _weigh(
-    left: Floats, many: Floats, before: Floats, capacity: Floats, count: int,
-    task_duration: float, task_demand: Floats, next_opportunity: float,
-) -> tuple[float, float, float]:  # fmt: skip
-    """Put the task in the last place and compare completion times."""
-    left[count] = task_duration
-    for r in range(many.shape[1]):
-        many[count, r] = task_demand[r]
-    after = fluid_ends(left, many, capacity, count + 1)
-    cost = 0.0
-    for task in range(count):
-        cost += after[task] - before[task]
-    benefit = next_opportunity + task_duration - after[count]
-    return max(0.0, benefit - cost), benefit, cost
 
 
 class Waiting(NamedTuple):
@@ -97,13 +100,6 @@ class Waiting(NamedTuple):
     wait: Floats  # (k,) the next opportunity without it, s from now
 
 
-class Running(NamedTuple):
-    """What runs on a node."""
-
-    ends: Floats  # (c,) expected, increasing
-    held: Floats  # (c, d) what each frees
-
-
 class Room(NamedTuple):
     """All nodes."""
 
@@ -112,21 +108,25 @@ class Room(NamedTuple):
     up: Bools
 
 
-@making_kernel
+@kernel
 def sooner(
-    waiting: Waiting, running: Running, available: Floats, capacity: Floats, now: float
-) -> None:
-    """Lower each candidate's `wait` to when it fits on one node (d,) without overbooking."""
+    waiting: Waiting, running: Running, count: int, available: Floats, capacity: Floats,
+    now: float, free: Floats,
+) -> None:  # fmt: skip
+    """Lower each candidate's `wait` to when it fits on one node (d,) without overbooking.
+
+    `count` containers run there; `free` (d,) is scratch.
+    """
     wait, ends = waiting.wait, running.ends
-    free = np.empty(available.shape[0])
     for i in range(wait.shape[0]):
-        free[:] = available
+        for r in range(free.shape[0]):
+            free[r] = available[r]
         at = 0.0
-        for step in range(ends.shape[0] + 1):
+        for step in range(count + 1):
             if at >= wait[i] or fits(waiting.demand[i], free, capacity):
                 wait[i] = min(wait[i], at)
                 break
-            if step < ends.shape[0]:
+            if step < count:
                 at = max(0.0, ends[step] - now)
                 for r in range(free.shape[0]):
                     free[r] += running.held[step, r]
@@ -134,30 +134,37 @@ def sooner(
 
 @making_kernel
 def what_if(
-    over: Floats, waiting: Waiting, running: Running, room: Room, node: int, now: float,
-    relative: bool,
+    over: Floats, waiting: Waiting, running: Running, count: int, room: Room, node: int,
+    now: float, relative: bool,
 ) -> None:  # fmt: skip
-    """Write oScore on a node into the last places of `over`, one per candidate; 0: better to wait.
+    """Write oScore on a node into `over` (k,), one per candidate; 0: better to wait.
 
-    Where a task fits on any node, nothing is gained. `relative`: at most 1, over its duration.
+    `count` containers run there. Where a task fits on any node, nothing is gained. `relative`: at
+    most 1, over its duration.
     """
     demand, duration, wait = waiting.demand, waiting.duration, waiting.wait
-    ends, capacity = running.ends, room.capacity[node]
-    k, count = demand.shape[0], ends.shape[0]
-    many, left = _room_for_one(np.maximum(ends - now, 0.0), running.held, count)
-    before = fluid_ends(left, many, capacity, count)
-    first = over.shape[0] - k
-    for i in range(k):
+    capacity, resources = room.capacity[node], demand.shape[1]
+    many, left = np.empty((count + 1, resources)), np.empty(count + 1)
+    for task in range(count):
+        left[task] = max(running.ends[task] - now, 0.0)
+        for r in range(resources):
+            many[task, r] = running.held[task, r]
+    fluid, before, after = _fluid(count + 1, resources), np.empty(count), np.empty(count + 1)
+    _run(left, many, capacity, fluid, before)
+    for i in range(demand.shape[0]):
         if not np.isfinite(wait[i]) or wait[i] <= 0.0:
             continue
-        score, _, _ = _weigh(
-            left, many, before, capacity, count, duration[i], demand[i], wait[i]
-        )  # fmt: skip
+        left[count] = duration[i]
+        for r in range(resources):
+            many[count, r] = demand[i, r]
+        _run(left, many, capacity, fluid, after)
+        cost = 0.0
+        for task in range(count):
+            cost += after[task] - before[task]
+        score = max(0.0, wait[i] + duration[i] - after[count] - cost)
         if score <= 0.0 or _fits_somewhere(demand[i], room):
             continue
-        if relative and duration[i] > 0.0:
-            score = min(1.0, score / duration[i])
-        over[first + i] = score
+        over[i] = min(1.0, score / duration[i]) if relative and duration[i] > 0.0 else score
 
 
 @kernel

@@ -11,7 +11,7 @@ import numpy as np
 
 from rm.ledger.asks import RACK_LOCAL, REMOTE
 from rm.match.filter_kernels import fits_share
-from weft.compiled import kernel, making_kernel
+from weft.compiled import inner_kernel, kernel, making_kernel
 from weft.dag import Floats, Ints
 
 FEW = 32  # picks that one decision mostly stays under
@@ -25,31 +25,39 @@ class Picks(NamedTuple):
     terms: Floats  # (room, terms) what its score was made of
 
 
-@kernel
-def pack_scores(
-    packing: Floats, free: Floats, level: Ints, penalty: float, use_pack: bool, out: Floats
-) -> int:
-    """Fill `out` (k,) with pScore, or -1 where a row does not fit; returns how many fit.
+@inner_kernel
+def nearness(level: int, penalty: float) -> float:
+    """Return the factor of pScore for where a row's input is (figure 15 line 9).
 
-    pScore is the dot product of normalised demand (k, d) and available (d,), times the remote
-    penalty where the row prefers another machine (figure 15 line 11), half of it on their rack.
+    It is the remote penalty where the row prefers another machine, half of it on their rack.
     """
+    if level == RACK_LOCAL:
+        return 1.0 - 0.5 * (1.0 - penalty)
+    return penalty if level == REMOTE else 1.0
+
+
+@inner_kernel
+def pack_score(packing: Floats, free: Floats, near: float) -> float:
+    """Return pScore of a row, -1 where it does not fit (figure 15 lines 10 and 11).
+
+    It is the dot product of normalised demand (d,) and available (d,), times how near the row is.
+    """
+    if not fits_share(packing, free):
+        return -1.0
+    score = 0.0
+    for r in range(free.shape[0]):
+        score += packing[r] * free[r]
+    return score * near
+
+
+@kernel
+def pack_scores(packing: Floats, free: Floats, level: Ints, penalty: float, out: Floats) -> int:
+    """Fill `out` (k,) with pScore of rows (k, d), or -1; return how many fit."""
     fitting = 0
     for i in range(packing.shape[0]):
-        if not fits_share(packing[i], free):
-            out[i] = -1.0
-            continue
-        score = 0.0
-        for r in range(free.shape[0]):
-            score += packing[i, r] * free[r]
-        fitting += 1
-        if not use_pack:
-            score = 1.0
-        if level[i] == RACK_LOCAL:
-            score *= 1.0 - 0.5 * (1.0 - penalty)
-        elif level[i] == REMOTE:
-            score *= penalty
-        out[i] = score
+        out[i] = pack_score(packing[i], free, nearness(level[i], penalty))
+        if out[i] >= 0.0:
+            fitting += 1
     return fitting
 
 

@@ -51,7 +51,7 @@ def tetris_picks(
     """
     p, left, picked, terms = scratch.p, found.pending, picks.candidate, picks.terms
     while n < picked.shape[0]:
-        if pack_scores(found.packing, found.free, found.level, knobs.penalty, True, p) == 0:
+        if pack_scores(found.packing, found.free, found.level, knobs.penalty, p) == 0:
             break
         _admit(found, limits, left, p)
         keep_guarantees(limits, found.app, p)

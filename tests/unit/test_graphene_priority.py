@@ -12,14 +12,16 @@ def test_the_next_task_of_an_old_job_scores_as_that_of_a_young_one() -> None:
     app = np.array([0, 1, 1, 0])
     pri = np.array([0.1, 1.0, 0.5, 0.9])
     pending = np.array([3, 2, 2, 0])  # the old job has its last stage left
-    score = next_is_one(pri[:3], app[:3], pending, app, pri, 2)
+    score = pri[:3].copy()
+    next_is_one(score, app[:3], pending, app, pri, np.empty(2))
     assert score.tolist() == [1.0, 1.0, 0.5]
 
 
 def test_the_order_inside_a_job_stays() -> None:
     rng = np.random.default_rng(0)
     pri, app = rng.random(50), rng.integers(0, 5, 50)
-    score = next_is_one(pri, app, np.ones(50, np.int64), app, pri, 5)
+    score = pri.copy()
+    next_is_one(score, app, np.ones(50, np.int64), app, pri, np.empty(5))
     for job in range(5):
         mine = np.flatnonzero(app == job)
         assert np.array_equal(np.argsort(pri[mine]), np.argsort(score[mine]))
