@@ -10,7 +10,7 @@ import numpy as np
 
 from am.plan.options import read_options
 from am.plan.registry import PlanRequest
-from am.plan.search import prepared_parts, search
+from am.plan.search import PreparedPart, in_waves, parts_of, search
 from weft.plain import Arguments, Options
 from weft.plan import Plan, plan_of_starts
 
@@ -23,12 +23,14 @@ def parameters(options: Options) -> Arguments:
 def plan(request: PlanRequest) -> Plan:
     """Return the most compact schedule found; raises InputError for bad options or large tasks."""
     options = read_options(request.options)
-    grid, parts, pieces = prepared_parts(request)
+    grid, parts, dags = parts_of(request)
     start = np.zeros(request.dag.tasks, np.int64)
     machine = np.zeros(request.dag.tasks, np.int64)
     begin, tried, explain = 0, 0, []
-    for tasks, prepared in zip(parts, pieces, strict=True):
-        schedule = search(prepared, request, options)
+    for tasks, dag in zip(parts, dags, strict=True):
+        schedule = in_waves(dag, request.machines, grid)
+        if schedule is None:
+            schedule = search(PreparedPart.of(dag, request.machines, grid), request, options)
         start[tasks] = schedule.start + begin
         machine[tasks] = schedule.machine
         begin += schedule.span

@@ -20,7 +20,6 @@ from am.plan.part_kernels import Part, Ranks, T, longest
 from am.plan.placing_kernels import Scratch
 from am.plan.registry import PlanRequest
 from am.plan.scores import (
-    alike_stages,
     dominant_shares,
     frag_scores,
     long_scores,
@@ -116,14 +115,22 @@ class _Trial:
     way: int
 
 
-def prepared_parts(request: PlanRequest) -> tuple[Grid, list[Ints], list[PreparedPart]]:
-    """Return the parts of a request in order: their tasks, and each prepared; raises InputError."""
+def parts_of(request: PlanRequest) -> tuple[Grid, list[Ints], list[Dag]]:
+    """Return the parts of a request in order: their tasks, and the DAG of each.
+
+    Raises InputError where a task fits on no machine.
+    """
     dag, machines = request.dag, request.machines
     machines.check_fits(dag)
     grid = Grid.of(dag, machines)
     parts = cut(dag)
-    dags = split(dag, parts) if len(parts) > 1 else [dag]
-    return grid, parts, [PreparedPart.of(piece, machines, grid) for piece in dags]
+    return grid, parts, split(dag, parts) if len(parts) > 1 else [dag]
+
+
+def prepared_parts(request: PlanRequest) -> tuple[Grid, list[Ints], list[PreparedPart]]:
+    """Return the parts of a request in order: their tasks, and each prepared; raises InputError."""
+    grid, parts, dags = parts_of(request)
+    return grid, parts, [PreparedPart.of(piece, request.machines, grid) for piece in dags]
 
 
 def search(
@@ -223,7 +230,33 @@ def _by_sets(
 
 def simple(dag: Dag) -> bool:
     """Return whether any schedule without gaps is best: one stage of equal, free tasks."""
-    return dag.stages == 1 and not dag.edges and bool(alike_stages(dag).all())
+    if dag.stages != 1 or dag.edges:
+        return False
+    duration, demand = dag.duration_s, dag.demand
+    return bool((duration == duration[:1]).all() and (demand == demand[:1]).all())
+
+
+def in_waves(dag: Dag, machines: Machines, grid: Grid) -> Schedule | None:
+    """Return the schedule of a simple part where all machines are alike; None for any other.
+
+    It is what the search answers, without a board: the tasks fill machine after machine, and as
+    many again begin when the first end.
+    """
+    if len(machines.kinds) != 1 or not simple(dag):
+        return None
+    tasks, room = dag.tasks, grid.room(machines.kinds)[0]
+    need, length = (
+        np.minimum(grid.units(dag.demand[:1])[0], room),
+        grid.ticks(dag.duration_s[:1])[0],
+    )
+    used = need > 0
+    each = min(tasks, int((room[used] // need[used]).min())) if used.any() else tasks
+    wave, place = np.divmod(np.arange(tasks), each * machines.count)
+    machine = place // each
+    if length == 0:  # takes no room: all on the first
+        wave, machine = np.zeros(tasks, np.int64), np.zeros(tasks, np.int64)
+    explain = {"tasks": tasks, "bypass": True}
+    return Schedule(wave * length, machine, int((wave[-1] + 1) * length), 1, explain)
 
 
 def _bypass(prepared: PreparedPart, options: SearchOptions) -> Schedule:

@@ -18,12 +18,13 @@ from am.plan.bounds.destructive_bound import spans_of
 from am.plan.bounds.fragmentation import slots_at_once
 from am.plan.graphene_plus import _from_planner
 from am.plan.list_schedule import best_packing
+from am.plan.options import read_options
 from am.plan.part import _UNIT_BITS, Grid
 from am.plan.population import Inserter, evolve
 from am.plan.registry import PlanRequest, planner
 from am.plan.reuse import PlanShelf, fault_of
 from am.plan.scores import frag_scores, steady_scores
-from am.plan.search import PreparedPart
+from am.plan.search import PreparedPart, in_waves, search
 from weft import plugins
 from weft.dag import Dag, Link, Machines, StageEdge
 from weft.errors import InputError
@@ -53,6 +54,36 @@ def drawn(seed: int, tasks: int) -> Dag:
         sizes, rng.integers(1, 12, n).astype(float).tolist(),
         rng.choice([0.2, 0.35, 0.5, 0.7], (n, 2)).tolist(), edges,
     )  # fmt: skip
+
+
+# -- simple parts ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_waves_are_what_the_search_answers(seed: int) -> None:
+    """One stage of equal tasks, on machines alike: with and without a board, to the last tick."""
+    rng = np.random.default_rng(seed)
+    capacity = rng.choice([1.0, 0.3, 7.5, 65536.0], 2)
+    demand = capacity * rng.choice([0.0, 0.1, 1 / 3, 0.34, 0.5, 1.0, 1.0 + 1e-10], 2)
+    tasks, duration = int(rng.integers(1, 40)), float(rng.choice([0.0, 0.1, 7.0]))
+    dag = dag_of([tasks], [duration] * tasks, [demand.tolist()] * tasks)
+    machines = Machines.alike(int(rng.integers(1, 9)), capacity.tolist())
+    grid = Grid.of(dag, machines)
+    request = PlanRequest(dag, machines, rng, {})
+    by_search = search(PreparedPart.of(dag, machines, grid), request, read_options({}))
+    by_waves = in_waves(dag, machines, grid)
+    assert by_waves is not None
+    assert by_waves.start.tolist() == by_search.start.tolist()
+    assert by_waves.machine.tolist() == by_search.machine.tolist()
+    assert (by_waves.span, by_waves.explain) == (by_search.span, by_search.explain)
+
+
+def test_waves_are_of_simple_parts_and_machines_alike_only() -> None:
+    one = dag_of([2], [1.0, 1.0], [[0.5], [0.5]])
+    unlike = dag_of([2], [1.0, 2.0], [[0.5], [0.5]])
+    two_kinds = Machines(np.array([[1.0], [2.0]]))
+    for dag, machines in ((one, two_kinds), (unlike, Machines.alike(2, [1.0]))):
+        assert in_waves(dag, machines, Grid.of(dag, machines)) is None
 
 
 # -- bounds ----------------------------------------------------------------------------------------

@@ -95,9 +95,11 @@ def _edges_inside(
     dag: Dag, dependency: Dependency, part: Ints, number: Ints, stages: list[Ints]
 ) -> list[tuple[int, StageEdge]]:
     """Return a dependency's edges inside each part, in the part's own stage and task numbers."""
-    above = np.unique(part[dag.first[dependency.parent] : dag.first[dependency.parent + 1]])
-    below = np.unique(part[dag.first[dependency.child] : dag.first[dependency.child + 1]])
-    found = []
+    above = part[dag.first[dependency.parent] : dag.first[dependency.parent + 1]]
+    below = part[dag.first[dependency.child] : dag.first[dependency.child + 1]]
+    found: list[tuple[int, StageEdge]] = []
+    if above.max() < below.min():  # most stages are of one part each
+        return found
     for index in np.intersect1d(above, below).tolist():
         if index < 0:
             continue
