@@ -92,9 +92,20 @@ def format_container(cluster_ts: int, container: ContainerId) -> str:
 _APP = re.compile(r"(?:application_(\d+)_)?(\d+)")
 
 
+def is_app(text: str) -> bool:
+    """Return whether a text is an application's id or number."""
+    return _APP.fullmatch(text.strip()) is not None
+
+
 def parse_app(text: str) -> AppId:
     """Read `application_<ts>_<nnnn>` or a bare number; raises InputError."""
     match = _APP.fullmatch(text.strip())
     if match is None:
         raise InputError("application id", f"{text!r} is not application_<timestamp>_<number>")
     return int(match[2])
+
+
+def cluster_of(text: str) -> int | None:
+    """Return the cluster's timestamp that an application id names; None for a bare number."""
+    match = _APP.fullmatch(text.strip())
+    return None if match is None or match[1] is None else int(match[1])

@@ -82,6 +82,40 @@ def test_bad_jobs_are_refused_in_one_line(name: str, address: str, tmp_path: Pat
         assert client.applications(["NEW", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED"]) == ()
 
 
+BEYOND = "9" * 25  # no number of the wire holds it
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["app {}", "kill {}", "explain {}", "logs {}", "priority 1 {}", "move {} default",
+     "apps --limit {}", "events --app {}"],
+)  # fmt: skip
+def test_a_number_beyond_the_wire_is_refused_in_one_line(words: str, address: str) -> None:
+    """What the client cannot say is bad input, and the line names the number."""
+    command, *rest = words.format(BEYOND).split()
+    done = weft(command, *rest, "--rm", address)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert BEYOND in done.stderr
+
+
+def test_an_id_of_another_cluster_names_nobody_here(address: str, tmp_path: Path) -> None:
+    """The number is an application of this cluster, the timestamp is not: it is left alone."""
+    path = tmp_path / "good.json"
+    path.write_text(json.dumps(one(duration_s=3600)))
+    own = weft("submit", "--rm", address, str(path)).stdout.strip()
+    number = own.rpartition("_")[2]
+    for words in ("kill {}", "app {}", "priority {} 5", "move {} default", "explain {}"):
+        command, *rest = words.format(f"application_1_{number}").split()
+        done = weft(command, *rest, "--rm", address)
+        assert done.returncode == 2, (words, done.stdout)
+        assert "another cluster" in done.stderr
+        assert own.rpartition("_")[0] in done.stderr
+    with Client(address) as client:
+        assert client.application(int(number)).state != "KILLED"
+    assert weft("kill", own, "--rm", address).stdout.split() == [own, "KILLED"]
+
+
 def test_a_huge_file_is_refused_in_one_line(address: str, tmp_path: Path) -> None:
     """100 MB of JSON are not read whole."""
     path = tmp_path / "huge.json"

@@ -43,6 +43,8 @@ def test_other_forms_of_the_formats_are_told_too(tmp_path):
         ("tpch", '{"tpch_q1_50g_maxCores_50": [{"num_tasks": 1}]}'),
         ("alibaba2018", "job_name,task_name,mean_instance_duration_s\n"),
         ("weft", '{"name": "a", "stages": [{"name": "s", "tasks": 1}]}'),
+        ("weft", "name: m\nmaster:\n  demand: {vcores: 1, memory_mb: 64}\n"),
+        ("weft", '{"name": "m", "master": {"demand": {"vcores": 1}, "recorded": {}}}'),
         (None, "hello"), (None, ""), (None, "{}"), (None, "<xml/>"),
     ]:  # fmt: skip
         (tmp_path / "file").write_text(text)

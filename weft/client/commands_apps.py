@@ -10,7 +10,7 @@ import click
 
 from weft.client import show
 from weft.client.api import DEFAULT_ADDRESS, Client
-from weft.client.naming import app_states, check_address, find_app, known_queue
+from weft.client.naming import app_number, app_states, check_address, find_app, known_queue
 from weft.client.stopping import InterruptedWait
 from weft.errors import WeftError
 from weft.ids import format_app, parse_app
@@ -151,8 +151,10 @@ def _say_ids(ids: list[str], names: list[str]) -> None:
 @manager_option
 def kill(apps: tuple[str, ...], address: str) -> None:
     """Kill applications."""
-    numbers = [parse_app(app) for app in apps]
+    for app in apps:
+        parse_app(app)
     with Client(address) as client:
+        numbers = [app_number(client, app) for app in apps]
         for text, app in zip(apps, numbers, strict=True):
             click.echo(f"{text} {client.kill(app, 'killed by weft kill')}")
 
@@ -164,7 +166,7 @@ def kill(apps: tuple[str, ...], address: str) -> None:
 def move(app: str, queue: str, address: str) -> None:
     """Move an application to another leaf queue."""
     with Client(address) as client:
-        click.echo(f"{app} {client.move(parse_app(app), queue)} in {queue}")
+        click.echo(f"{app} {client.move(app_number(client, app), queue)} in {queue}")
 
 
 @click.command()
@@ -174,7 +176,7 @@ def move(app: str, queue: str, address: str) -> None:
 def priority(app: str, priority: int, address: str) -> None:
     """Change an application's priority; larger goes first."""
     with Client(address) as client:
-        click.echo(f"{app} {client.set_priority(parse_app(app), priority)} priority {priority}")
+        click.echo(f"{app} {client.set_priority(app_number(client, app), priority)} priority {priority}")
 
 
 _SORT = "One of {}; with - before it the largest first."

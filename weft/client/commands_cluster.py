@@ -166,7 +166,10 @@ def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> No
     from weft.client.facts import Named
 
     with Client(address) as client:
-        named = Named(client, frozenset(find_app(client, app) for app in apps))
+        wanted = frozenset(find_app(client, app) for app in apps)
+        for number in wanted:  # refused where there is none: its facts would never come
+            client.application(number)
+        named = Named(client, wanted)
         shown = 0
         for event in client.events():
             if not named.wanted(event):

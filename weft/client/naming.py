@@ -7,7 +7,7 @@ from typing import Protocol
 from weft.client.api import Client
 from weft.client.text import safe
 from weft.errors import InputError
-from weft.ids import AppId, parse_app
+from weft.ids import AppId, cluster_of, is_app, parse_app
 from weft.requests import ApplicationReport, QueueReport
 
 LATEST = "-"
@@ -93,15 +93,30 @@ class Lists(Protocol):
         ...
 
 
+def app_number(client: Lists, text: str) -> AppId:
+    """Return an application by id or number.
+
+    Raises InputError for what is neither, and for an id of another cluster: the number alone
+    would name somebody else's application.
+    """
+    number, named = parse_app(text), cluster_of(text)
+    newest = () if named is None else client.applications(limit=1)
+    if newest and newest[-1].cluster_ts not in (0, named):  # 0: recorded without
+        own = newest[-1].cluster_ts
+        raise InputError(
+            "application id", f"{text!r} is of another cluster; ids of this one are "
+            f"application_{own}_<number>",
+        )  # fmt: skip
+    return number
+
+
 def find_app(client: Lists, text: str) -> AppId:
     """Return an application by id, by number, or by its job's name (the newest).
 
     `-` is the newest of all. Raises InputError where there is none.
     """
-    try:
-        return parse_app(text)
-    except InputError:
-        pass
+    if is_app(text):
+        return app_number(client, text)
     if text == LATEST:
         newest = client.applications(limit=1)
         if not newest:

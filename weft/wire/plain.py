@@ -12,6 +12,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from weft.errors import InputError
+
 Way = Callable[[Any], Any]
 
 
@@ -37,7 +39,11 @@ def codec_of(record: type, message: type[Message]) -> Codec:
     plan: list[tuple[str, Way, Way]] = []
 
     def encode(value: Any) -> Message:
-        return message(**{name: there(getattr(value, name)) for name, there, _ in plan})
+        told = {name: there(getattr(value, name)) for name, there, _ in plan}
+        try:
+            return message(**told)
+        except ValueError as error:
+            raise InputError(_unfit(message, told), str(error)) from error
 
     def decode(item: Any) -> Any:
         return record(**{name: back(getattr(item, name)) for name, _, back in plan})
@@ -48,6 +54,16 @@ def codec_of(record: type, message: type[Message]) -> Codec:
         each = found if own_kind else None
         plan.append((name, *_of_field(field, hints[name], each)))
     return found
+
+
+def _unfit(message: type[Message], told: Mapping[str, Any]) -> str:
+    """Return the field whose value the wire does not hold, such as a number out of its range."""
+    for name, value in told.items():
+        try:
+            message(**{name: value})
+        except ValueError:
+            return name
+    return ""
 
 
 def page_of(page: type, record: type, batch: type[Message], message: type[Message]) -> Codec:

@@ -148,7 +148,7 @@ def format_of(path: Path) -> str | None:
     if not first.lstrip().startswith(("{", "[")):
         if re.search(r"^graphs:", head, re.MULTILINE) and "children:" in head:
             return "tpch"
-        return "weft" if re.search(r"^(- )?\s*stages:|^jobs:", head, re.MULTILINE) else None
+        return "weft" if re.search(r"^(- )?\s*(stages|master):|^jobs:", head, re.MULTILINE) else None
     return _format_of_json(head, first)
 
 
@@ -180,6 +180,7 @@ def _format_of_json(head: str, first: str) -> str | None:
         ("sls", ('"mapTasks"', '"jobID"')),
         ("sls", ('"workloads"', '"num_jobs"')),
         ("weft", ('"stages"', '"tasks"')),
+        ("weft", ('"master"', '"demand"')),
     )
     for name, words in marks:
         if all(word in head for word in words):
