@@ -151,8 +151,8 @@ def _say_ids(ids: list[str], names: list[str]) -> None:
 @manager_option
 def kill(apps: tuple[str, ...], address: str) -> None:
     """Kill applications."""
-    for app in apps:
-        parse_app(app)
+    for text in apps:
+        parse_app(text)
     with Client(address) as client:
         numbers = [app_number(client, app) for app in apps]
         for text, app in zip(apps, numbers, strict=True):
@@ -176,7 +176,9 @@ def move(app: str, queue: str, address: str) -> None:
 def priority(app: str, priority: int, address: str) -> None:
     """Change an application's priority; larger goes first."""
     with Client(address) as client:
-        click.echo(f"{app} {client.set_priority(app_number(client, app), priority)} priority {priority}")
+        click.echo(
+            f"{app} {client.set_priority(app_number(client, app), priority)} priority {priority}"
+        )
 
 
 _SORT = "One of {}; with - before it the largest first."

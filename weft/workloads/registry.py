@@ -148,7 +148,9 @@ def format_of(path: Path) -> str | None:
     if not first.lstrip().startswith(("{", "[")):
         if re.search(r"^graphs:", head, re.MULTILINE) and "children:" in head:
             return "tpch"
-        return "weft" if re.search(r"^(- )?\s*(stages|master):|^jobs:", head, re.MULTILINE) else None
+        return (
+            "weft" if re.search(r"^(- )?\s*(stages|master):|^jobs:", head, re.MULTILINE) else None
+        )
     return _format_of_json(head, first)
 
 
