@@ -8,8 +8,8 @@ Source: Graphene sections 5 and 7; docs/rules.md, rules 33 to 48.
 
 import numpy as np
 
+from rm.ledger.running_kernels import Running
 from rm.ledger.view import View
-from rm.match.candidate_kernels import Candidates
 from rm.match.candidates import asks_of, candidates, levels_of, limits_of, longer, site_of
 from rm.match.deficit_kernels import (
     DRF,
@@ -46,6 +46,7 @@ from rm.match.graphene_kernels import (
     weigh,
 )
 from rm.match.limit_kernels import Limits
+from rm.match.overbook_kernels import Waiting
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from weft.compiled import steady
 from weft.dag import Floats, Ints
@@ -135,7 +136,7 @@ class GrapheneMatcher(BaseMatcher):
                 settled = False
                 self._weigh_overbooking(view, node, site, standing, desk, now)
             if self._bundles:
-                self._bundle(desk, k)
+                self._bundle(view, desk, k)
             made = _decide(asks, site, level, standing, desk, rule, answer, PICK)
         while made == len(answer.row):
             self._answer = answer = Answer(
@@ -204,18 +205,18 @@ class GrapheneMatcher(BaseMatcher):
             self._means[1] = work + weight * (left - work)
             self._means[2] = decisions + 1
 
-    def _bundle(self, desk: Desk, k: int) -> None:
+    def _bundle(self, view: View, desk: Desk, k: int) -> None:
         """Leave of the rows what enters the bundle until it ends: the best by preferred order."""
-        found = desk.found
-        order = np.lexsort((found.rank[:k], -found.pri[:k]))
+        app, serial = desk.app[:k], view.rows.serial[desk.rows[:k]]
+        order = np.lexsort((serial, view.apps.order[app], -desk.pri[:k]))
         if self.bundle_enter == "first":  # the most preferred row of each application
-            _, first = np.unique(found.app[order], return_index=True)
+            _, first = np.unique(app[order], return_index=True)
             order = order[np.sort(first)]
         keep = order[: self.bundle_end] if self.bundle_end else order
-        for column in (
-            found.rows, found.packing, found.work, found.duration, found.pri, found.pending,
-            found.app, found.rank, found.level, desk.over,
-        ):  # fmt: skip
+        columns: tuple[Floats | Ints, ...] = (
+            desk.rows, desk.app, desk.left, desk.pri, desk.near, desk.packing, desk.p, desk.over
+        )  # fmt: skip
+        for column in columns:
             column[: len(keep)] = column[keep]
         desk.tally[ROWS] = desk.tally[IN] = len(keep)
 
@@ -334,15 +335,18 @@ class GrapheneMatcher(BaseMatcher):
         """Write oScore of the rows that do not fit into `desk.over`."""
         n, up, look = view.node_count, view.nodes.up, min(view.node_count, self.overbook_look)
         for first in reversed(range(0, look, LOOK)):
-            slots = [(node + step) % n for step in range(first, min(first + LOOK, look))]
-            slots = [slot for slot in slots if up[slot]]
-            if first and not slots:
-                continue
-            slots += [node] * (LOOK - len(slots))
-            near = [view.runs(slot) for slot in slots]
-            seats = tuple([(slot, runs.count) for slot, runs in zip(slots, near, strict=True)])
-            running = tuple([runs.running for runs in near])
-            _weigh(site, standing, desk, self._rule, running, seats, now)
+            seats: list[tuple[int, int]] = []
+            running: list[Running] = []
+            for step in range(first, min(first + LOOK, look)):
+                slot = (node + step) % n
+                if up[slot]:
+                    runs = view.runs(slot)
+                    seats.append((slot, runs.count))
+                    running.append(runs.running)
+            if seats:
+                missing = LOOK - len(seats)
+                near = (*running, *running[:1] * missing)
+                _weigh(site, standing, desk, self._rule, near, (*seats, *seats[:1] * missing), now)
 
 
 def _answer(room: int) -> Answer:
@@ -358,13 +362,10 @@ def _desk(most: int, apps: int, groups: int, d: int, extras: int, means: Floats)
     def floats(*shape: int) -> Floats:
         return np.empty(shape)
 
-    found = Candidates(
-        ints(), 0, floats(most, d), floats(most, d), floats(most), floats(most), ints(), ints(),
-        ints(), ints(), floats(d), floats(d),
-    )  # fmt: skip
     return Desk(
-        found, ints(), floats(2, d), np.empty(extras, np.int64), floats(extras, d), floats(extras),
-        floats(most), ints(), floats(most), floats(most), floats(most), ints(), floats(2, apps),
-        floats(groups), floats(groups), floats(groups, d), np.empty(groups, np.bool_), floats(d),
-        floats(4), np.empty(COUNTS, np.int64), means,
+        ints(), ints(), ints(), floats(most), floats(most), floats(most, d), floats(most),
+        floats(most), floats(most), ints(), floats(d), floats(d), floats(2, d),
+        np.empty(extras, np.int64), Waiting(floats(extras, d), floats(extras), floats(extras)),
+        floats(2, apps), floats(groups), floats(groups), floats(groups, d),
+        np.empty(groups, np.bool_), floats(d), floats(4), np.empty(COUNTS, np.int64), means,
     )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.running_kernels import Running
-from rm.match.candidate_kernels import Candidates, choose, describe, mean_of_busy, next_is_one
+from rm.match.candidate_kernels import choose, mean_of_busy, next_is_one
 from rm.match.deficit_kernels import (
     Groups,
     Parties,
@@ -24,9 +24,9 @@ from rm.match.deficit_kernels import (
     state_on_node,
 )
 from rm.match.filter_kernels import Asks, Site, fits_share
-from rm.match.limit_kernels import Limits, admits, take
+from rm.match.limit_kernels import admits, take
 from rm.match.overbook_kernels import Room, Waiting, sooner, what_if
-from rm.match.score_kernels import TIE, nearness, pack_score, sum_of
+from rm.match.score_kernels import TIE, fill_part, nearness, pack_score, sum_of
 from weft.compiled import inner_kernel, kernel, making_kernel
 from weft.dag import Floats, Ints
 
@@ -77,26 +77,33 @@ class Standing(NamedTuple):
 
 
 class Desk(NamedTuple):
-    """Arrays for decisions to write on, one after the other; with room for all candidates."""
+    """Arrays for decisions to write on, one after the other; with room for all candidates.
 
-    found: Candidates
-    chosen: Ints
-    more: Floats  # (2, d)
-    extra: Ints  # (rows that may be overbooked,)
-    demand: Floats  # theirs, absolute, (rows, d)
-    wait: Floats  # until they fit without overbooking, s
-    over: Floats  # (k,) oScore where a row does not fit, 0: may not overbook
-    group: Ints  # (k,) whose deficit a row counts for
+    Of a row only what every pass over the candidates needs is here: on a node with room hundreds of
+    rows may fit, and most decisions pick one of them.
+    """
+
+    rows: Ints  # (k,)
+    app: Ints  # (k,)
+    left: Ints  # (k,) pending, less what was picked
+    pri: Floats  # (k,) priScore
     near: Floats  # (k,) factor of pScore for where the input is
-    p: Floats  # (k,)
-    value: Floats  # (k,)
+    packing: Floats  # (k, d) demand over the node's capacity
+    p: Floats  # (k,) pScore
+    over: Floats  # (k,) oScore where a row does not fit, 0: may not overbook
+    value: Floats  # (k,) max(pScore, oScore)
     inside: Ints  # (k,) candidates that may still be picked
+    free: Floats  # (d,) available over the node's capacity
+    room: Floats  # (d,) the same with overbooking, and below 0 where it is overbooked
+    more: Floats  # (2, d), scratch
+    extra: Ints  # (rows that may be overbooked,), scratch
+    waiting: Waiting  # those rows
     by_app: Floats  # (2, applications): srpt, best pending priScore
     deficit: Floats  # (groups,)
     share: Floats  # (groups,)
     held: Floats  # (groups, d)
     marks: Bools  # (groups,)
-    work: Floats  # (d,)
+    work: Floats  # (d,), scratch
     known: Floats
     tally: Ints
     means: Floats  # (3,) of decisions so far: mean score, mean srpt, and how many they were
@@ -117,7 +124,7 @@ def decide(
 ) -> int:  # fmt: skip
     """Fill `answer` with what to grant on a node; return how many runs of picks there are.
 
-    SURVEY: only find who competes (`desk.found`), for PICK to go on with, and return UNDECIDED; so
+    SURVEY: only find who competes (`desk.rows`), for PICK to go on with, and return UNDECIDED; so
     does ALL where some rows fit with overbooking only, as what runs nearby decides about them. As
     many runs as `answer` holds: call again with more room and PICK.
     """
@@ -127,10 +134,10 @@ def decide(
             return 0
         if what == SURVEY or desk.tally[ROWS] != desk.tally[FIT]:
             return UNDECIDED
-    groups = Groups(desk.deficit, desk.share, desk.held, standing.bound, rule.unit)
     if desk.tally[PICKS] == 0:
         _begin(standing, desk, rule)
-    return _pick_all(standing.who.limits, standing.alone, desk, groups, rule, answer)
+    groups = Groups(desk.deficit, desk.share, desk.held, standing.bound, rule.unit)
+    return _pick_all(asks, standing, desk, groups, rule, answer)
 
 
 @kernel
@@ -138,76 +145,73 @@ def _survey(
     asks: Asks, site: Site, level: Ints, standing: Standing, desk: Desk, rule: Rule
 ) -> None:  # fmt: skip
     """Find the rows that compete for a node, and fill their columns."""
-    found, tally, who = desk.found, desk.tally, standing.who
-    most = rule.extras if standing.containers[site.node] > 0 else 0
-    fit, k = choose(asks, site, standing.beyond, desk.more, desk.chosen, desk.extra[:most])
+    tally, who, node = desk.tally, standing.who, site.node
+    most = rule.extras if standing.containers[node] > 0 else 0
+    fit, k = choose(asks, site, standing.beyond, desk.more, desk.rows, desk.extra[:most])
     tally[FIT], tally[ROWS], tally[IN], tally[RUNS], tally[PICKS] = fit, k, k, 0, 0
     tally[LAST] = -1
     if k == 0:
         return
-    part = _part(found, k)
-    describe(asks, site, desk.chosen, level, standing.order, who.total, standing.beyond, part)
-    if rule.priority == LEFT:
-        next_is_one(
-            part.pri, part.app, asks.pending[: asks.size], asks.app, asks.pri_score, desk.by_app[1]
-        )
+    available, capacity = site.available[node], site.capacity[node]
+    for r in range(capacity.shape[0]):
+        desk.free[r] = desk.room[r] = 0.0
+        if capacity[r] > 0.0:
+            desk.free[r] = max(available[r], 0.0) / capacity[r]
+            desk.room[r] = available[r] / capacity[r] + standing.beyond[r]
     for i in range(k):
-        desk.over[i] = 0.0
-        desk.inside[i] = i
-        if rule.priority == NONE:
-            found.pri[i] = 1.0
+        _describe(asks, capacity, level, desk, rule, i)
+    if rule.priority == LEFT:
+        pending = asks.pending[: asks.size]
+        next_is_one(desk.pri[:k], desk.app[:k], pending, asks.app, asks.pri_score, desk.by_app[1])
+    waiting = desk.waiting
     for i in range(k - fit):
-        desk.wait[i] = np.inf
-        for r in range(desk.demand.shape[1]):
-            desk.demand[i, r] = asks.demand[found.rows[fit + i], r]
+        row = desk.rows[fit + i]
+        waiting.duration[i], waiting.wait[i] = asks.duration_s[row], np.inf
+        for r in range(capacity.shape[0]):
+            waiting.demand[i, r] = asks.demand[row, r]
     desk.known[WORK] = mean_of_busy(standing.remaining, standing.active, standing.pending)
     desk.known[OVERBOOKED] = 0.0
-    state = Groups(desk.deficit, desk.share, desk.held, standing.bound, rule.unit)
     if standing.alone:
-        state.deficit[:] = 0.0
-    else:
-        state_on_node(
-            standing.counters, asks, site, who, standing.held, state, desk.marks, desk.work
-        )
+        desk.deficit[:] = 0.0
+        return
+    state = Groups(desk.deficit, desk.share, desk.held, standing.bound, rule.unit)
+    state_on_node(standing.counters, asks, site, who, standing.held, state, desk.marks, desk.work)
 
 
 @inner_kernel
-def _part(found: Candidates, k: int) -> Candidates:
-    """Return the first `k` candidates."""
-    return Candidates(
-        found.rows[:k], found.fit, found.packing[:k], found.work[:k], found.duration[:k],
-        found.pri[:k], found.pending[:k], found.app[:k], found.rank[:k], found.level[:k],
-        found.free, found.room,
-    )  # fmt: skip
+def _describe(asks: Asks, capacity: Floats, level: Ints, desk: Desk, rule: Rule, i: int) -> None:
+    """Fill the columns of a candidate; its priScore is the one declared, or 1."""
+    row = desk.rows[i]
+    desk.app[i], desk.left[i], desk.inside[i] = asks.app[row], asks.pending[row], i
+    desk.pri[i] = 1.0 if rule.priority == NONE else asks.pri_score[row]
+    desk.near[i] = nearness(level[row], rule.penalty)
+    desk.over[i] = 0.0
+    for r in range(capacity.shape[0]):
+        desk.packing[i, r] = asks.demand[row, r] / capacity[r] if capacity[r] > 0.0 else 0.0
+    desk.p[i] = _p_score(desk, i, rule.use_pack)
+
+
+@inner_kernel
+def _p_score(desk: Desk, i: int, use_pack: bool) -> float:
+    """Return pScore of a row, -1 where it does not fit; without packing all that fits is alike."""
+    if use_pack:
+        return pack_score(desk.packing[i], desk.free, desk.near[i])
+    return desk.near[i] if fits_share(desk.packing[i], desk.free) else -1.0
 
 
 @kernel
 def _begin(standing: Standing, desk: Desk, rule: Rule) -> None:
-    """Note what a decision goes by.
-
-    That is whose deficit each row counts for, what is left of each application, and eta.
-    """
-    found, k, known = desk.found, desk.tally[ROWS], desk.known
+    """Note what is left of each application that competes, and eta."""
+    known = desk.known
     total, count = 0.0, 0
-    for i in range(k):
-        app = found.app[i]
-        desk.group[i] = standing.who.group_of[app]
+    for i in range(desk.tally[ROWS]):
+        app = desk.app[i]
         desk.by_app[0, app] = standing.remaining[app]
-        desk.near[i] = nearness(found.level[i], rule.penalty)
-        p = _p_score(found, i, desk.near[i], rule.use_pack)
-        if p > 0.0 and found.pending[i] > 0:
-            total += found.pri[i] * p
+        if desk.p[i] > 0.0 and desk.left[i] > 0:
+            total += desk.pri[i] * desk.p[i]
             count += 1
     known[SEEN] = total / count if count else 0.0
     known[ETA] = eta_now(rule, desk.means, known[SEEN], known[WORK])
-
-
-@inner_kernel
-def _p_score(found: Candidates, i: int, near: float, use_pack: bool) -> float:
-    """Return pScore of a row, -1 where it does not fit; without packing all that fits is alike."""
-    if use_pack:
-        return pack_score(found.packing[i], found.free, near)
-    return near if fits_share(found.packing[i], found.free) else -1.0
 
 
 @kernel
@@ -230,118 +234,133 @@ def eta_now(rule: Rule, means: Floats, score: float, work: float) -> float:
 
 @kernel
 def _pick_all(
-    limits: Limits, alone: bool, desk: Desk, groups: Groups, rule: Rule, answer: Answer
+    asks: Asks, standing: Standing, desk: Desk, groups: Groups, rule: Rule, answer: Answer
 ) -> int:
     """Pick until nothing may be picked any more, or `answer` is full.
 
     Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
     """
-    found, tally, eta = desk.found, desk.tally, desk.known[ETA]
+    tally, eta, work, who = desk.tally, desk.known[ETA], desk.work, standing.who
     while tally[PICKS] < rule.most and tally[RUNS] < answer.row.shape[0]:
-        _value(limits, desk, rule)
-        only = -1 if alone else _only(desk, groups)
-        best = _best(desk, only)
+        _value(asks, who, desk, rule)
+        only = -1 if standing.alone else _only(who, desk, groups)
+        best = _best(asks, standing, desk, only)
         if best < 0:
             break
-        app = found.app[best]
-        by_over = desk.p[best] < 0.0
+        app, row = desk.app[best], desk.rows[best]
+        by_over, group = desk.p[best] < 0.0, who.group_of[app]
         if best == tally[LAST]:
             answer.copies[tally[RUNS] - 1] += 1
         else:
             run, work_left = tally[RUNS], eta * desk.by_app[0, app]
-            answer.row[run], answer.copies[run] = found.rows[best], 1
-            answer.terms[run, 0] = found.pri[best] * desk.value[best] - work_left
+            answer.row[run], answer.copies[run] = row, 1
+            answer.terms[run, 0] = desk.pri[best] * desk.value[best] - work_left
             answer.terms[run, 1] = max(desk.p[best], 0.0)
             answer.terms[run, 2] = desk.value[best] if by_over else 0.0
             answer.terms[run, 3] = work_left
-            answer.terms[run, 4] = groups.deficit[desk.group[best]]
+            answer.terms[run, 4] = groups.deficit[group]
             tally[RUNS] = run + 1
         tally[LAST] = best
         tally[PICKS] += 1
-        found.pending[best] -= 1
+        desk.left[best] -= 1
         if by_over:
             desk.known[OVERBOOKED] = 1.0
-        if not alone:
-            _book(found, best, desk.group[best], groups)
-        _place(found, best, desk.by_app[0])
-        take(limits, app, found.work[best])
+        fill_part(asks.demand[row], who.total, work)
+        if not standing.alone:
+            _book(groups, group, work, asks.duration_s[row])
+        _place(desk, best, work, asks.duration_s[row])
+        take(who.limits, app, work)
     return int(tally[RUNS])
 
 
 @kernel
-def _value(limits: Limits, desk: Desk, rule: Rule) -> None:
+def _value(asks: Asks, who: Parties, desk: Desk, rule: Rule) -> None:
     """Fill `value` with max(pScore, oScore) of the rows that are in.
 
     It is -1 where a row may not be picked now; those that no longer fit are out for good, as room
     only shrinks. One task a decision is overbooked.
     """
-    found, inside, tally = desk.found, desk.inside, desk.tally
-    overbooked, kept = desk.known[OVERBOOKED] > 0.0, 0
+    inside, tally = desk.inside, desk.tally
+    overbooked, changed, kept = desk.known[OVERBOOKED] > 0.0, tally[PICKS] > 0, 0
     for place in range(tally[IN]):
         i = inside[place]
-        if found.pending[i] <= 0:
+        if desk.left[i] <= 0:
             continue
-        p = _p_score(found, i, desk.near[i], rule.use_pack)
-        value = p
-        if p < 0.0:
-            if overbooked or desk.over[i] <= 0.0 or not fits_share(found.packing[i], found.room):
+        if changed:
+            desk.p[i] = _p_score(desk, i, rule.use_pack)
+        value = desk.p[i]
+        if value < 0.0:
+            if overbooked or desk.over[i] <= 0.0 or not fits_share(desk.packing[i], desk.room):
                 continue
             value = desk.over[i]
-        desk.p[i] = p
-        desk.value[i] = value if admits(limits, found.app[i], found.work[i]) else -1.0
+        if who.limits.binds:
+            fill_part(asks.demand[desk.rows[i]], who.total, desk.work)
+            if not admits(who.limits, desk.app[i], desk.work):
+                value = -1.0
+        desk.value[i] = value
         inside[kept] = i
         kept += 1
     tally[IN] = kept
 
 
 @kernel
-def _only(desk: Desk, groups: Groups) -> int:
+def _only(who: Parties, desk: Desk, groups: Groups) -> int:
     """Return the group that goes first, as it is owed more than the bound allows; -1: none."""
     here = desk.marks
     here[:] = False
     for place in range(desk.tally[IN]):
         i = desk.inside[place]
         if desk.value[i] >= 0.0:
-            here[desk.group[i]] = True
+            here[who.group_of[desk.app[i]]] = True
     only = neediest(groups.deficit, groups.share, here)
     return only if only >= 0 and groups.deficit[only] >= groups.bound - TIE else -1
 
 
 @kernel
-def _best(desk: Desk, only: int) -> int:
+def _best(asks: Asks, standing: Standing, desk: Desk, only: int) -> int:
     """Return the eligible row with the highest perfScore, of group `only` if >= 0; -1 if none."""
-    found, value, remaining, eta = desk.found, desk.value, desk.by_app[0], desk.known[ETA]
+    value, remaining, eta = desk.value, desk.by_app[0], desk.known[ETA]
+    group_of = standing.who.group_of
     best, best_score = -1, -np.inf
     for place in range(desk.tally[IN]):
         i = desk.inside[place]
-        if value[i] < 0.0 or (only >= 0 and desk.group[i] != only):
+        if value[i] < 0.0 or (only >= 0 and group_of[desk.app[i]] != only):
             continue
-        score = found.pri[i] * value[i] - eta * remaining[found.app[i]]
+        score = desk.pri[i] * value[i] - eta * remaining[desk.app[i]]
         if best < 0 or score > best_score + TIE:
             best, best_score = i, score
-        elif score > best_score - TIE and found.rank[i] < found.rank[best]:
+        elif score > best_score - TIE and _before(asks, standing.order, desk, i, best):
             best, best_score = i, max(score, best_score)
     return best
 
 
+@inner_kernel
+def _before(asks: Asks, order: Ints, desk: Desk, i: int, other: int) -> bool:
+    """Return whether a candidate wins a tie: the earlier application, then the earlier ask."""
+    mine, its = order[desk.app[i]], order[desk.app[other]]
+    if mine != its:
+        return bool(mine < its)
+    return bool(asks.serial[desk.rows[i]] < asks.serial[desk.rows[other]])
+
+
 @kernel
-def _book(found: Candidates, best: int, g: int, groups: Groups) -> None:
+def _book(groups: Groups, g: int, work: Floats, duration_s: float) -> None:
     """Book a picked container's deficit, and what its group holds."""
-    work, held = found.work[best], groups.held[g]
-    factor = deficit_factor(work, held, found.duration[best], groups.unit)
+    held = groups.held[g]
+    factor = deficit_factor(work, held, duration_s, groups.unit)
     book_deficit(groups.deficit, groups.share, g, factor)
     for r in range(work.shape[0]):
         held[r] += work[r]
 
 
 @kernel
-def _place(found: Candidates, best: int, remaining: Floats) -> None:
+def _place(desk: Desk, best: int, work: Floats, duration_s: float) -> None:
     """Subtract a picked container from what is free and left."""
-    for r in range(found.free.shape[0]):
-        found.free[r] = max(0.0, found.free[r] - found.packing[best, r])
-        found.room[r] -= found.packing[best, r]
-    app = found.app[best]
-    remaining[app] = max(0.0, remaining[app] - found.duration[best] * sum_of(found.work[best]))
+    for r in range(desk.free.shape[0]):
+        desk.free[r] = max(0.0, desk.free[r] - desk.packing[best, r])
+        desk.room[r] -= desk.packing[best, r]
+    app, remaining = desk.app[best], desk.by_app[0]
+    remaining[app] = max(0.0, remaining[app] - duration_s * sum_of(work))
 
 
 @making_kernel
@@ -349,17 +368,17 @@ def weigh(
     site: Site, standing: Standing, desk: Desk, rule: Rule, near: tuple[Running, ...], seats: Seats,
     now: float,
 ) -> None:  # fmt: skip
-    """Lower `desk.wait` by what ends on LOOK nodes, and write `desk.over` if that was all.
+    """Lower what rows wait by what ends on LOOK nodes, and write `desk.over` if that was all.
 
     The last call begins with the node that is decided about: then oScore is known of the rows that
     do not fit there. A node twice does no harm.
     """
-    fit, k = desk.tally[FIT], desk.tally[ROWS]
-    waiting = Waiting(desk.demand[: k - fit], desk.found.duration[fit:k], desk.wait[: k - fit])
+    fit, k, every = desk.tally[FIT], desk.tally[ROWS], desk.waiting
+    waiting = Waiting(every.demand[: k - fit], every.duration[: k - fit], every.wait[: k - fit])
     available, capacity = site.available, site.capacity
     for each in range(LOOK):
         slot, count = seats[each]
-        sooner(waiting, near[each], count, available[slot], capacity[slot], now, desk.work)
+        sooner(waiting, near[each], count, available[slot], capacity[slot], now)
     slot, count = seats[0]
     if slot == site.node:
         room = Room(available, capacity, standing.up)

@@ -15,6 +15,9 @@ from rm.ledger.running_kernels import Running
 from rm.match.filter_kernels import fits
 from weft.compiled import inner_kernel, kernel, making_kernel
 from weft.dag import Floats, Ints
+from weft.resources import TOLERANCE
+
+_MARGIN = 1e-6  # of times: far beyond what rounding comes to
 
 
 class Fluid(NamedTuple):
@@ -34,7 +37,7 @@ def fluid_ends(remaining: Floats, demand: Floats, capacity: Floats, count: int) 
     `remaining` (k,) is run time left on an uncontended node, s; `demand` (k, d); `capacity` (d,).
     """
     ends = np.zeros(count)
-    _run(remaining, demand, capacity, _fluid(count, capacity.shape[0]), ends)
+    _run(remaining, demand, capacity, _fluid(count, capacity.shape[0]), ends, ends, np.inf)
     return ends
 
 
@@ -48,38 +51,57 @@ def _fluid(tasks: int, resources: int) -> Fluid:
 
 @kernel
 def _run(
-    remaining: Floats, demand: Floats, capacity: Floats, fluid: Fluid, ends: Floats
-) -> None:  # fmt: skip
-    """Fill `ends` (count,) as `fluid_ends` does."""
+    remaining: Floats, demand: Floats, capacity: Floats, fluid: Fluid, ends: Floats, before: Floats,
+    most: float,
+) -> bool:  # fmt: skip
+    """Fill `ends` (count,) as `fluid_ends` does; return False once that is known to be in vain.
+
+    It is where tasks end later than `before` (the first so many) by more than `most` s in all.
+    """
     count, left, alive, slow = ends.shape[0], fluid.left, fluid.alive, fluid.slow
     fluid.total[:] = 0.0
     for task in range(count):
         left[task], alive[task] = remaining[task], task
         for r in range(capacity.shape[0]):
             fluid.total[r] += demand[task, r]
-    now = 0.0
+    now, later, contended = 0.0, 0.0, True
     for running in range(count, 0, -1):
-        for r in range(capacity.shape[0]):
-            fluid.over[r] = 1.0
-            if fluid.total[r] > capacity[r] and capacity[r] > 0.0:
-                fluid.over[r] = fluid.total[r] / capacity[r]
+        if contended:  # it only becomes less
+            contended = _contend(fluid, capacity)
         first, step = -1, np.inf
         for place in range(running):
             task = alive[place]
-            slow[task] = _slowdown(demand[task], fluid.over)
+            slow[task] = _slowdown(demand[task], fluid.over) if contended else 1.0
             wait = left[task] * slow[task]
             if wait < step:
                 first, step = task, wait
         now += step
         ends[first] = now
+        if first < before.shape[0]:
+            later += now - before[first]
+            if later > most:
+                return False
         kept = 0
         for place in range(running):
             task = alive[place]
-            left[task] -= step / slow[task]
+            left[task] -= step / slow[task] if contended else step
             alive[kept] = task
             kept += 1 if task != first else 0
         for r in range(capacity.shape[0]):
             fluid.total[r] -= demand[first, r]
+    return True
+
+
+@inner_kernel
+def _contend(fluid: Fluid, capacity: Floats) -> bool:
+    """Note by how much each resource is over its capacity; return whether any is."""
+    any_is = False
+    for r in range(capacity.shape[0]):
+        fluid.over[r] = 1.0
+        if fluid.total[r] > capacity[r] and capacity[r] > 0.0:
+            fluid.over[r] = fluid.total[r] / capacity[r]
+            any_is = True
+    return any_is
 
 
 @inner_kernel
@@ -108,28 +130,37 @@ class Room(NamedTuple):
     up: Bools
 
 
-@kernel
+@making_kernel
 def sooner(
-    waiting: Waiting, running: Running, count: int, available: Floats, capacity: Floats,
-    now: float, free: Floats,
-) -> None:  # fmt: skip
+    waiting: Waiting, running: Running, count: int, available: Floats, capacity: Floats, now: float
+) -> None:
     """Lower each candidate's `wait` to when it fits on one node (d,) without overbooking.
 
-    `count` containers run there; `free` (d,) is scratch.
+    `count` containers run there.
     """
-    wait, ends = waiting.wait, running.ends
+    wait, resources = waiting.wait, available.shape[0]
+    at, free, most = np.empty(count + 1), available.copy(), np.empty((count + 1, resources))
+    for step in range(count + 1):  # what may be needed at most, as `fits`, once so many ended
+        at[step] = 0.0 if step == 0 else max(0.0, running.ends[step - 1] - now)
+        for r in range(resources):
+            if step > 0:
+                free[r] += running.held[step - 1, r]
+            most[step, r] = max(free[r] + TOLERANCE * capacity[r], 0.0)
     for i in range(wait.shape[0]):
-        for r in range(free.shape[0]):
-            free[r] = available[r]
-        at = 0.0
         for step in range(count + 1):
-            if at >= wait[i] or fits(waiting.demand[i], free, capacity):
-                wait[i] = min(wait[i], at)
+            if at[step] >= wait[i]:
                 break
-            if step < count:
-                at = max(0.0, ends[step] - now)
-                for r in range(free.shape[0]):
-                    free[r] += running.held[step, r]
+            if _within(waiting.demand[i], most[step]):
+                wait[i] = at[step]
+                break
+
+
+@inner_kernel
+def _within(demand: Floats, most: Floats) -> bool:
+    for r in range(demand.shape[0]):  # noqa: SIM110 (a loop compiles to less)
+        if demand[r] > most[r]:
+            return False
+    return True
 
 
 @making_kernel
@@ -150,26 +181,46 @@ def what_if(
         for r in range(resources):
             many[task, r] = running.held[task, r]
     fluid, before, after = _fluid(count + 1, resources), np.empty(count), np.empty(count + 1)
-    _run(left, many, capacity, fluid, before)
+    roomy = _roomy(demand, room)
+    _run(left, many, capacity, fluid, before, before, np.inf)
     for i in range(demand.shape[0]):
         if not np.isfinite(wait[i]) or wait[i] <= 0.0:
             continue
         left[count] = duration[i]
         for r in range(resources):
             many[count, r] = demand[i, r]
-        _run(left, many, capacity, fluid, after)
+        # no task ends sooner for one more, so where the cost is above the most that may be gained,
+        # what is left of the run changes nothing
+        most = wait[i] + _MARGIN * (1.0 + wait[i] + duration[i])
+        if not _run(left, many, capacity, fluid, after, before, most):
+            continue
         cost = 0.0
         for task in range(count):
             cost += after[task] - before[task]
         score = max(0.0, wait[i] + duration[i] - after[count] - cost)
-        if score <= 0.0 or _fits_somewhere(demand[i], room):
+        if score <= 0.0 or _fits_somewhere(demand[i], room, roomy):
             continue
         over[i] = min(1.0, score / duration[i]) if relative and duration[i] > 0.0 else score
 
 
+@making_kernel
+def _roomy(demand: Floats, room: Room) -> Ints:
+    """Return the nodes on which the least of each resource that is demanded (k, d) fits."""
+    least = np.full(demand.shape[1], np.inf)
+    for i in range(demand.shape[0]):
+        for r in range(demand.shape[1]):
+            least[r] = min(least[r], demand[i, r])
+    found, count = np.empty(room.up.shape[0], np.int64), 0
+    for node in range(room.up.shape[0]):
+        if room.up[node] and fits(least, room.available[node], room.capacity[node]):
+            found[count] = node
+            count += 1
+    return found[:count]
+
+
 @kernel
-def _fits_somewhere(demand: Floats, room: Room) -> bool:
-    for node in range(room.available.shape[0]):
-        if room.up[node] and fits(demand, room.available[node], room.capacity[node]):
+def _fits_somewhere(demand: Floats, room: Room, nodes: Ints) -> bool:
+    for node in nodes:  # noqa: SIM110 (a loop compiles to less)
+        if fits(demand, room.available[node], room.capacity[node]):
             return True
     return False
