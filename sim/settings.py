@@ -62,7 +62,11 @@ ELSEWHERE = {
     "master": ("planner", "planner_options", "history", "address", "buggify", "lossless"),
     "node": ("mode", "launch", "buggify", "lossless"),
 }
-_ABOVE_ZERO = ("heartbeat_s", "master_heartbeat_s", "resend_after_s", "resend_s", "speed")
+_ABOVE_ZERO = (
+    "heartbeat_s", "master_heartbeat_s", "resend_after_s", "resend_s", "speed", "node_expiry_s",
+    "master_expiry_s",
+)  # fmt: skip
+_TIMES_MIN_S = 0.001  # of what comes again: a clock that hardly moves between never gets anywhere
 
 
 def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Arguments:
@@ -80,6 +84,8 @@ def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Argu
         place = f"--set {role}.{name}"
         if name in _ABOVE_ZERO and not value > 0:
             raise InputError(place, f"expected a positive number, got {value}")
+        if name in _ABOVE_ZERO and name != "speed" and value < _TIMES_MIN_S:
+            raise InputError(place, f"expected at least {_TIMES_MIN_S} s, got {value}")
         if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
             raise InputError(place, f"expected a number from 0, got {value}")
         if name == "max_attempts" and not 1 <= value <= 255:

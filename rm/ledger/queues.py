@@ -71,10 +71,11 @@ class QueueTree:
         self.several = int(self.is_leaf.sum()) > 1
         # whether one leaf queue has all that is guaranteed: nobody is owed what it gets
         self.lone = not self.several and bool(self.capacity[-1] > 0.0)
-        self.children: tuple[tuple[int, ...], ...] = tuple(
-            tuple(child for child, parent in enumerate(above) if parent == slot)
-            for slot in range(len(above))
-        )
+        below: list[list[int]] = [[] for _ in above]
+        for child, parent in enumerate(above):
+            if parent >= 0:
+                below[parent].append(child)
+        self.children: tuple[tuple[int, ...], ...] = tuple(map(tuple, below))
         self.chains: tuple[tuple[int, ...], ...] = tuple(
             self._chain(slot) for slot in range(len(above))
         )

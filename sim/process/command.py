@@ -3,6 +3,7 @@
 import gc
 import importlib
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -223,9 +224,15 @@ def _faults(request: Request, cluster: ClusterSpec, jobs: int) -> Faults:
     if kind == "random":
         seed, _, horizon = value.partition(":")
         try:
-            return random_faults(int(seed), nodes, jobs, float(horizon or 300.0))
+            number, horizon_s = int(seed), float(horizon or 300.0)
+            if number < 0 or not 0 < horizon_s < math.inf:
+                raise ValueError
         except ValueError:
-            raise InputError("--faults", "expected random:SEED or random:SEED:HORIZON_S") from None
+            raise InputError(
+                "--faults", "expected random:SEED or random:SEED:HORIZON_S, with SEED from 0 and "
+                "HORIZON_S above 0"
+            ) from None  # fmt: skip
+        return random_faults(number, nodes, jobs, horizon_s)
     return faults_from_dict(load_document(Path(request.faults)), nodes, jobs)
 
 

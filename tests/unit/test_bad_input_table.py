@@ -94,6 +94,11 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "a parameter without name": ([*SIMULATE, "--set", "=1"], "key=value"),
     "a word for a number": ([*SIMULATE, "--set", "manager.heartbeat_s=soon"], "'soon'"),
     "a heartbeat of 0 s": ([*SIMULATE, "--set", "manager.heartbeat_s=0"], "positive"),
+    "a heartbeat that moves no clock": (
+        [*SIMULATE, "--set", "manager.heartbeat_s=1e-300"], "at least 0.001"
+    ),
+    "a node lost at once": ([*SIMULATE, "--set", "manager.node_expiry_s=0"], "positive"),
+    "a master lost at once": ([*SIMULATE, "--set", "manager.master_expiry_s=0"], "positive"),
     "a negative duration": ([*SIMULATE, "--set", "manager.node_expiry_s=-1"], "from 0"),
     "no attempt": ([*SIMULATE, "--set", "manager.max_attempts=0"], "1 to 255"),
     "half an attempt": ([*SIMULATE, "--set", "manager.max_attempts=1.5"], "whole number"),
@@ -120,6 +125,11 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "an error below -1": ([*SIMULATE, "--estimate-error", "-2:0"], "LO:HI"),
     "unknown format": ([*SIMULATE, "--format", "xml"], "xml"),
     "faults of no seed": ([*SIMULATE, "--faults", "random:x"], "random:SEED"),
+    "faults before the start": ([*SIMULATE, "--faults", "random:1:-5"], "HORIZON_S above 0"),
+    "faults until nan": ([*SIMULATE, "--faults", "random:1:nan"], "HORIZON_S above 0"),
+    "a cluster file without end": (
+        ["simulate", "good.json", "--cluster", "/dev/zero"], "at most 67108864 bytes"
+    ),
     "missing fault file": ([*SIMULATE, "--faults", "none.yaml"], "none.yaml"),
     "a folder for a trace": ([*SIMULATE, "--trace", "."], "--trace"),
     "a trace in no folder": ([*SIMULATE, "--trace", "no/t.json"], "there is no folder no"),

@@ -18,11 +18,14 @@ def load_cluster(argument: str) -> ClusterSpec:
     if not looks_like_file and not path.is_file():
         return cluster_from_text(argument)
     try:
-        if path.stat().st_size > BYTES_MAX:
-            raise InputError(argument, f"a cluster file has at most {BYTES_MAX} bytes")
-        if plain_name(path).endswith(".csv"):
+        large = path.stat().st_size > BYTES_MAX
+        if not large and plain_name(path).endswith(".csv"):
             return load_node_list(path)
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)  # a device tells no size and may have no end
+        if large or len(data) > BYTES_MAX:
+            raise InputError(argument, f"a cluster file has at most {BYTES_MAX} bytes")
+        text = data.decode()
     except OSError as error:
         raise InputError(argument, error.strerror or "cannot be read") from None
     except UnicodeDecodeError:
