@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from weft import messages, requests
+from weft.errors import InputError
 from weft.ids import ContainerId, NodeId
 from weft.wire import channel, codec
 from weft.wire.client_pb2_grpc import ResourceManagerClientStub
@@ -21,7 +22,8 @@ from weft.wire.mutations import Pool, broken, make
 from weft.wire.tokens import Shown
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
-_UNSENDABLE = (ValueError, TypeError, OverflowError)  # what protobuf says to a value it has not
+# what the codec and protobuf say to a value that the wire has not
+_UNSENDABLE = (InputError, ValueError, TypeError, OverflowError)
 _BATCH = 20
 _HEARD_S = 120.0  # for a service to read what a stream holds
 NODE_WORDS, MASTER_WORDS = get_args(messages.FromNode), get_args(messages.FromMaster)
