@@ -73,16 +73,16 @@ class LaunchedTask:
 class Truth:
     """What really happens to the tasks of one stage."""
 
-    __slots__ = ("_stage", "_types", "demand", "duration_s", "plain", "preamble")
+    __slots__ = ("_stage", "_types", "demand", "duration_s", "environment", "plain")
 
     def __init__(self, job: Job, stage: Stage, types: ResourceTypes) -> None:
         self._stage = stage
         self._types = types
         several = stage.overrides or isinstance(stage.actual_duration_s, tuple)
-        self.plain = not several and not stage.command  # every launch looks alike
+        self.plain = not several  # every launch looks alike: nodes tell commands their tasks
         self.duration_s = stage.actual_duration_of(0) if self.plain else 0.0
         self.demand = types.vector(stage.actual_demand_of(0)) if not stage.overrides else ()
-        self.preamble = (("WEFT_JOB", job.name), ("WEFT_STAGE", stage.name))
+        self.environment = (("WEFT_JOB", job.name), ("WEFT_STAGE", stage.name))
 
     def launch(
         self,
@@ -101,22 +101,18 @@ class Truth:
         """
         remote = bool(group.nodes) and node not in group.nodes
         granted = reusable or group.grant
+        stage = self._stage
         if self.plain:
+            environment = self.environment if stage.command else ()
             return TaskLaunch(
                 container_id, group.stage, task, attempt, self.duration_s, self.demand,
-                (), (), bool(reusable), remote, granted, tasks,
+                stage.command, environment, bool(reusable), remote, granted, tasks,
             )  # fmt: skip
-        stage = self._stage
         demand = self.demand or self._types.vector(stage.actual_demand_of(task))
         command = stage.command_of(task)
-        environment: tuple[tuple[str, str], ...] = ()
-        if command:
-            environment = (
-                *self.preamble, ("WEFT_TASK", str(task)), ("WEFT_ATTEMPT", str(attempt)),
-            )  # fmt: skip
         return TaskLaunch(
             container_id, group.stage, task, attempt, stage.actual_duration_of(task), demand,
-            command, environment, bool(reusable), remote, granted,
+            command, self.environment if command else (), bool(reusable), remote, granted,
         )  # fmt: skip
 
 

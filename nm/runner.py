@@ -30,6 +30,7 @@ from weft.messages import (
     TaskEnd,
     TaskLaunch,
     TasksEnded,
+    launches_of,
     master_address,
 )
 from weft.outbox import Outbox
@@ -145,9 +146,9 @@ class Runner:
         first, count, book, d = item.container_id, len(item.tasks), self.book, self._d
         if (
             count == 1
-            or not (known and self.emulated)
+            or not known
             or item.reusable
-            or self._mishaps.any
+            or (self.emulated and self._mishaps.any)
             or len(item.demand) != d
             or len(item.granted) not in (0, d)
         ):
@@ -160,6 +161,8 @@ class Runner:
             granted_before(first, self.life - 1) or granted_before(first + count - 1, self.life - 1)
         ):
             return False
+        if not self.emulated:
+            return self._launch_run(item, now, effects)
         demand = item.demand
         if item.remote and self._remote >= 0:
             demand = self._from_afar(demand)
@@ -178,6 +181,22 @@ class Runner:
             return False
         book.add_run(first, item.granted or item.demand, work)
         effects.append(Note(fact))
+        return True
+
+    def _launch_run(self, item: TaskLaunch, now: float, effects: list[Effect]) -> bool:
+        """Start a run of real tasks, each of which ends by itself; False where it has no room."""
+        book, count = self.book, len(item.tasks)
+        if not book.fits(item.granted, count):
+            return False
+        for one in launches_of(item):
+            held = book.add(one.container_id, item.granted or item.demand, False, False)
+            work = RunningTask(one, item.demand, item.duration_s, now, 0)
+            held.begin((one.stage, one.task, one.attempt), work)
+        first, stage, attempt = item.container_id, item.stage, item.attempt
+        effects.append(
+            Note(StartedRun(first, self.node_id, stage, item.tasks, attempt, item.demand))
+        )
+        effects.append(Launch(item))
         return True
 
     def held(self, container: ContainerId) -> HeldContainer | None:

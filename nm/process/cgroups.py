@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nm.process.places import PLAIN, OpenFiles, read
+
 ASIDE = "weft-manager"  # the group of a node manager whose own one has children
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC  # made where it is no kernel's
-READ_MAX = 1 << 20
+FILES_MAX = 200  # of groups that stay open, as a group serves many containers
 PERIOD_US, QUOTA_US_MIN = 100_000, 1_000
 LEFT_MAX = 1 << 20  # bytes of an ended container's memory that may stay in a group
 EMPTY_LINKS = 2  # of a folder without folders
@@ -44,12 +46,15 @@ class Cgroups:
         self.disk = disk
         self.no_disk = ""  # why disks are not limited
         self.shares = False  # cores are a share of the CPU that is wanted, instead of a quota
+        self._files = OpenFiles(FILES_MAX)
         self._parents = dict(parents)
         self._roots = sorted({str(parent) for parent in parents.values()})
         # where this process is, as `open` says it: a group that has children may hold none in v2
         aside = [folder.parent / ASIDE for folder in self._folders()]
         outside = [place if v2 and place.is_dir() else place.parent for place in aside]
-        self.home = ":".join(str(folder / "cgroup.procs") for folder in outside)
+        # who enters has one thread; v1 takes it alone without halting all that begins and ends
+        self._door = "cgroup.procs" if v2 else "tasks"
+        self.home = ":".join(str(folder / self._door) for folder in outside)
         self._make_roots()
         if disk:
             self._try_disk()
@@ -105,7 +110,7 @@ class Cgroups:
 
     def doors(self, name: str) -> str:
         """Return where a process enters a group, as `open` answers it."""
-        return ":".join([f"{root}/{name}/cgroup.procs" for root in self._roots])
+        return ":".join([f"{root}/{name}/{self._door}" for root in self._roots])
 
     def renew(self, name: str, cores: float, memory_bytes: float, disk_bps: float = 0.0) -> bool:
         """Have an empty group begin anew for the next container; return whether it can.
@@ -151,29 +156,31 @@ class Cgroups:
         self, name: str, cores: float, memory_bytes: float, disk_bps: float, *, again: bool = False
     ) -> None:
         """Set the limits that are above 0; `again`: of a group that has them. Raises OSError."""
+        write = self._write_again if again else self._write
         if cores > 0:
             self._limit_cpu(name, cores, again=again)
         if memory_bytes > 0:
             file = "memory.max" if self.v2 else "memory.limit_in_bytes"
-            self._write("memory", name, file, str(round(memory_bytes)))
+            write("memory", name, file, str(round(memory_bytes)))
         if disk_bps > 0 and self.disk:
             self._limit_disk(name, disk_bps)
 
     def _limit_cpu(self, name: str, cores: float, *, again: bool = False) -> None:
         """Set the limit of CPU; to set it `again` gives back what was spent of it."""
+        write = self._write_again if again else self._write
         if self.shares and self.v2:
-            self._write("cpu", name, "cpu.weight", str(min(10_000, max(1, round(100 * cores)))))
+            write("cpu", name, "cpu.weight", str(min(10_000, max(1, round(100 * cores)))))
             return
         if self.shares:
-            self._write("cpu", name, "cpu.shares", str(min(1 << 18, max(2, round(1024 * cores)))))
+            write("cpu", name, "cpu.shares", str(min(1 << 18, max(2, round(1024 * cores)))))
             return
         quota_us = max(QUOTA_US_MIN, round(cores * PERIOD_US))
         if self.v2:
-            self._write("cpu", name, "cpu.max", f"{quota_us} {PERIOD_US}")
+            write("cpu", name, "cpu.max", f"{quota_us} {PERIOD_US}")
             return
         if not again:
-            self._write("cpu", name, "cpu.cfs_period_us", str(PERIOD_US))
-        self._write("cpu", name, "cpu.cfs_quota_us", str(quota_us))
+            write("cpu", name, "cpu.cfs_period_us", str(PERIOD_US))
+        write("cpu", name, "cpu.cfs_quota_us", str(quota_us))
 
     def _limit_disk(self, name: str, bps: float) -> None:
         rate = max(1, round(bps))
@@ -203,12 +210,21 @@ class Cgroups:
 
     def processes(self, name: str) -> list[int]:
         """Return the processes of a group."""
-        found = self._read("memory", name, "cgroup.procs")
-        return [int(line) for line in found.splitlines()]
+        try:  # v1 tells an open file for a second what it told before
+            file = os.open(f"{self._parents['memory']}/{name}/cgroup.procs", PLAIN)
+        except OSError:
+            return []
+        try:
+            return [int(line) for line in read(file).splitlines()]
+        except OSError:
+            return []
+        finally:
+            os.close(file)
 
     def close(self, name: str) -> bool:
         """Remove a group; False: a process of it still ends, try again."""
         gone = True
+        self._files.close_in([f"{parent}/{name}" for parent in self._parents.values()])
         for root in self._roots:
             try:
                 os.rmdir(f"{root}/{name}")
@@ -228,17 +244,17 @@ class Cgroups:
         finally:
             os.close(path)
 
+    def _write_again(self, controller: str, name: str, file: str, text: str) -> None:
+        """Write to a file what is written to it for each container of its group."""
+        path, data = f"{self._parents[controller]}/{name}/{file}", text.encode()
+        self._files.use(path, os.O_WRONLY, lambda place: os.pwrite(place, data, 0))
+
     def _read(self, controller: str, name: str, file: str) -> str:
         try:
-            path = os.open(f"{self._parents[controller]}/{name}/{file}", os.O_RDONLY | os.O_CLOEXEC)
+            path = f"{self._parents[controller]}/{name}/{file}"
+            return self._files.use(path, os.O_RDONLY, read).decode()
         except (OSError, KeyError):
             return ""
-        try:
-            return os.read(path, READ_MAX).decode()
-        except OSError:
-            return ""
-        finally:
-            os.close(path)
 
     def _number(self, controller: str, name: str, file: str) -> float:
         return float(self._read(controller, name, file) or 0)

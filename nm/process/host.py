@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from nm.process.folders import KEPT, clean, log_size, logs, read_log, share
@@ -22,15 +23,7 @@ from nm.process.isolation import Isolation
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from nm.process.limits import Limits, startable
 from nm.process.places import make
-from nm.process.records import (
-    NO_PROCESS,
-    NO_START,
-    Record,
-    Records,
-    exit_code,
-    host_boot,
-    name_of,
-)
+from nm.process.records import NO_PROCESS, NO_START, Record, Records, exit_code, host_boot, name_of
 from nm.process.spawning import Run, Spawners, Spawning
 from weft.effects import ProcessEnded
 from weft.ids import (
@@ -41,7 +34,7 @@ from weft.ids import (
     format_app,
     format_container,
 )
-from weft.messages import NODE_ENDED, MasterLaunch, Outcome, TaskLaunch
+from weft.messages import NODE_ENDED, MasterLaunch, Outcome, TaskLaunch, launches_of
 from weft.resources import Vector
 
 LAUNCHER = "weft.hadoop.launcher"  # it keeps files for all containers of an application
@@ -50,6 +43,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer
 UNKNOWN = -1000  # exit code of a process of which nobody knows how it ended
 POLL_S, TRIES = 0.01, 500  # for how a process ended that another's spawner waits for
 NO_COMMAND = "weft: this stage has no command; the task only sleeps for its {:g} s"
+_PYTHON = {"WEFT_PYTHON": sys.executable}  # one that can import weft
 TaskKey = tuple[int, int, int]
 
 
@@ -102,7 +96,7 @@ class ProcessHost:
         given = os.environ if environment is None else environment
         # who this node is to the others is no business of its tasks
         self._environment = {k: v for k, v in given.items() if not k.startswith(SECRET)}
-        self._environment[ROOT_VARIABLE] = str(self.root)
+        self._root = self._environment[ROOT_VARIABLE] = str(self.root)
         self._names: tuple[str, ...] = ()  # the cluster's resource types, once they are known
         self._running: dict[ContainerId, dict[TaskKey, _Process]] = {}
         self._taken: dict[ContainerId, AttemptId] = {}  # whom containers obey that were taken over
@@ -137,31 +131,34 @@ class ProcessHost:
     # -- starting ----------------------------------------------------------------------------------
 
     def start(self, item: TaskLaunch, node_id: str = "") -> None:
-        """Run a task; where it cannot be started, its end says why.
+        """Run a task, or each of a run; where one cannot be started, its end says why.
 
         A task without a command sleeps for its duration, and its stderr says so.
         """
-        key = (item.stage, item.task, item.attempt)
-        name = f"{item.stage}-{item.task}-{item.attempt}" if item.reusable else ""
         command = item.command or ("sleep", f"{item.duration_s:.6f}")
         variables = dict(item.environment)
         variables.setdefault("WEFT_STAGE", str(item.stage))
-        variables.setdefault("WEFT_TASK", str(item.task))
         variables.setdefault("WEFT_ATTEMPT", str(item.attempt))
         variables["WEFT_NODE"] = node_id
+        told = "WEFT_TASK" in variables
         demand = item.granted or item.demand
         note = "" if item.command else NO_COMMAND.format(item.duration_s)
-        self.run(
-            item.container_id, command, variables, key=key, folder=name, demand=demand, note=note,
-            item=item, node_id=node_id,
-        )  # fmt: skip
+        for one in launches_of(item):
+            key = (one.stage, one.task, one.attempt)
+            self.run(
+                one.container_id, command, variables,
+                more={} if told else {"WEFT_TASK": str(one.task)}, key=key, demand=demand,
+                folder=f"{one.stage}-{one.task}-{one.attempt}" if one.reusable else "",
+                note=note, item=one, node_id=node_id,
+            )  # fmt: skip
 
     def run(
         self,
         container_id: ContainerId,
         command: Sequence[str],
-        variables: Mapping[str, str],
+        variables: dict[str, str],
         *,
+        more: Mapping[str, str] = MappingProxyType({}),
         key: TaskKey = (-1, -1, 0),
         folder: str = "",
         demand: Vector = (),
@@ -174,20 +171,18 @@ class ProcessHost:
 
         What is Weft's `own` is not kept from the node, whose certificate it shows. `note` is a line
         that its stderr begins with. What is started for an `item` is written down, for the next
-        node manager to find.
+        node manager to find. The same `variables` of several are told once, `more` of each.
         """
         name = format_container(self.cluster_ts, container_id)
         app = format_app(self.cluster_ts, app_of_container(container_id))
         parts = (app, name, folder) if folder else (app, name)
-        path = f"{self.root}/{'/'.join(parts)}"
-        more = dict(variables)
-        more["WEFT_CONTAINER"] = name
-        more["WEFT_WORK_DIR"] = path
-        more["WEFT_PYTHON"] = sys.executable  # one that can import weft
+        path = f"{self._root}/{'/'.join(parts)}"
+        added = {**more, "WEFT_CONTAINER": name, "WEFT_WORK_DIR": path, **_PYTHON}
         held, isolation = command, self._isolation
         apart = None if own else isolation
-        if apart is not None and startable(command[0], self._environment | more, Path(path)):
-            more.update(apart.environment())
+        variables_of = self._environment | variables | added if apart is not None else added
+        if apart is not None and startable(command[0], variables_of, Path(path)):
+            added.update(apart.environment())
             held = apart.wrap(command, Path(path), self._seen(container_id, command))
         group, enter, home, limits = "", "", "", self._limits
         if limits is not None and demand:
@@ -198,13 +193,14 @@ class ProcessHost:
         noted = ("", "", "", "")
         if self._records is not None and item is not None:
             record = self._record(item, key, group, node_id)
-            noted = (self._records.begin(record), name_of(record), *record.around_start())
-        order = Run(list(held), more, parts, note, owner, 0o700, (enter, home), noted)
+            called = name_of(record)
+            noted = (self._records.begin(called), called, *record.around_start())
         process = _Process(container_id, key, 0, self._loop.time())
         process.program, process.written = command[0], noted[1]
         self._running.setdefault(container_id, {})[key] = process
         self._number += 1
         self._by_number[self._number] = process
+        order = Run(held, variables, added, parts, note, owner, 0o700, (enter, home), noted)
         self._spawning.run(self._number, order)
 
     def _seen(self, container_id: ContainerId, command: Sequence[str]) -> list[Path]:

@@ -5,9 +5,15 @@ Imports next to nothing: the process that starts tasks (`nm.process.spawner`) is
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+READ = 4096  # bytes at a time: room for more costs more than to read
+READ_MAX = 1 << 20
+T = TypeVar("T")
+TOP_MODE = 0o755  # of an application's folder
+PLAIN = os.O_RDONLY | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -23,30 +29,94 @@ def make(
     from the second on, open (the first is an application's, which the tasks' user must not own).
     """
     place = os.open(root, FOLDER)
-    try:
-        for depth, part in enumerate(parts):
-            made = True
-            try:
-                os.mkdir(part, mode if depth else 0o755, dir_fd=place)
-            except FileExistsError:
-                made = False
-            inner = os.open(part, FOLDER, dir_fd=place)
+    for depth, part in enumerate(parts):
+        try:
+            inner, _ = step(place, part, own if depth else None, mode if depth else TOP_MODE)
+        finally:
             os.close(place)
-            place = inner
-            if made and depth and own is not None:
-                own(place)
-    except OSError:
-        os.close(place)
-        raise
+        place = inner
     return place
 
 
-def open_log(place: int, name: str, own: Callable[[int], None] | None) -> int:
-    """Open a log file of a folder for writing at its end, never through a link; raises OSError."""
-    file = os.open(name, _APPEND, 0o644, dir_fd=place)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise OSError(f"{name} is no file")
+def step(place: int, part: str, own: Callable[[int], None] | None, mode: int) -> tuple[int, bool]:
+    """Return a folder of an open one, open, and whether it was made now. Raises OSError."""
+    made = True
+    try:
+        os.mkdir(part, mode, dir_fd=place)
+    except FileExistsError:
+        made = False
+    inner = os.open(part, FOLDER, dir_fd=place)
+    try:
+        if made and own is not None:
+            own(inner)
+    except OSError:
+        os.close(inner)
+        raise
+    return inner, made
+
+
+def open_log(
+    place: int, name: str, own: Callable[[int], None] | None, *, first: bool = False
+) -> int:
+    """Open a log file of a folder for writing at its end, never through a link; raises OSError.
+
+    `first`: it is not there yet, unless somebody was quick.
+    """
+    if first:
+        try:
+            file = os.open(name, _APPEND | os.O_EXCL, 0o644, dir_fd=place)
+        except FileExistsError:
+            return open_log(place, name, own)
+    else:
+        file = os.open(name, _APPEND, 0o644, dir_fd=place)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise OSError(f"{name} is no file")
     if own is not None:
         own(file)
     return file
+
+
+class OpenFiles:
+    """Files that stay open between their uses: of all, those that were used last."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[tuple[str, int], int] = {}  # by path and mode
+
+    def use(self, path: str, mode: int, act: Callable[[int], T]) -> T:
+        """Return what is done with an open file; raises OSError.
+
+        Where it cannot be done (any more), the file is opened anew: another may have its name.
+        """
+        file = self._open.pop((path, mode), -1)
+        if file >= 0:
+            try:
+                done = act(file)
+            except OSError:
+                os.close(file)
+            else:
+                self._open[path, mode] = file  # the one of the latest use is the last
+                return done
+        file = self._open[path, mode] = os.open(path, mode | os.O_CLOEXEC)
+        if len(self._open) > self._most:
+            os.close(self._open.pop(next(iter(self._open))))
+        return act(file)
+
+    def close_in(self, folders: Iterable[str]) -> None:
+        """Close the files that are right in one of some folders."""
+        above = {f"{folder}/" for folder in folders}
+        for path, mode in list(self._open):
+            if path[: path.rfind("/") + 1] in above:
+                os.close(self._open.pop((path, mode)))
+
+
+def read(file: int) -> bytes:
+    """Return what an open file holds, at most `READ_MAX` bytes of it."""
+    data = os.pread(file, READ, 0)
+    while data and len(data) % READ == 0 and len(data) < READ_MAX:
+        more = os.pread(file, READ, len(data))
+        if not more:
+            break
+        data += more
+    return data

@@ -16,12 +16,13 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cache
+from dataclasses import fields
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from weft.ids import AttemptId, ContainerId
+from weft.record import changed, record
 from weft.resources import Vector
 
 FOLDER = ".processes"
@@ -32,10 +33,11 @@ NUMBER_MAX = 2**63 - 1
 NO_PROCESS, NO_START = 0, -2  # of one that is about to be started
 KEPT_S = 60.0  # an end that is not known to have been heard is kept so long
 FULL = 1000  # processes of one file
+ALIKE = 1024  # texts of what many tasks have in common that are kept
 _WRITTEN = json.JSONEncoder(separators=(",", ":"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Record:
     """One process. `host_boot` and `start` tell it from a later one of the same number."""
 
@@ -62,8 +64,17 @@ class Record:
 
         Those two are not known before the process runs.
         """
-        text = _WRITTEN.encode({name: getattr(self, name) for name in _NAMES})
-        before, _, after = text.partition(f'"pid":{self.pid},"start":{self.start}')
+        before = (
+            f'{{"node":{_json(self.node)},"container_id":{self.container_id},'
+            f'"stage":{self.stage},"task":{self.task},"attempt":{self.attempt},'
+        )
+        after = (
+            f',"host_boot":{_json(self.host_boot)},"began_s":{self.began_s!r},'
+            f'"cluster_ts":{self.cluster_ts},"demand":{_json(self.demand)},'
+            f'"granted":{_json(self.granted)},"duration_s":{_json(self.duration_s)},'
+            f'"reusable":{_json(self.reusable)},"master":{self.master},'
+            f'"group":{_json(self.group)},"taken_by":{self.taken_by}}}'
+        )
         return before, after
 
     @property
@@ -92,14 +103,14 @@ class Records:
         self._file_of: dict[str, str] = {}
         self._ended: dict[str, float] = {}  # names, since when (monotonic)
 
-    def begin(self, record: Record) -> str:
+    def begin(self, name: str) -> str:
         """Return the file in which a process that is about to start is to be written down."""
         if not self._newest or self._count >= FULL:
             self._made += 1
             self._count = 0
             self._newest = f"{self._folder}/{time.time_ns()}-{os.getpid()}-{self._made}.log"
         self._count += 1
-        self._hold(self._newest, name_of(record))
+        self._hold(self._newest, name)
         return self._newest
 
     def _hold(self, file: str, name: str) -> None:
@@ -123,12 +134,12 @@ class Records:
                 records = _read(path)
             except OSError:  # what cannot be read now is nothing to forget
                 continue
-            for name, record in records.items():
+            for name, one in records.items():
                 self._hold(str(path), name)
-                task = (record.container_id, record.stage, record.task, record.attempt)
-                newest = record
+                task = (one.container_id, one.stage, one.task, one.attempt)
+                newest = one
                 if task in found:
-                    old, newest = sorted((found[task], record), key=lambda one: one.began_s)
+                    old, newest = sorted((found[task], one), key=lambda each: each.began_s)
                     self.told(name_of(old))
                 found[task] = newest
             if not records:
@@ -227,10 +238,15 @@ def _read(path: Path) -> dict[str, Record]:
             with contextlib.suppress(ValueError):
                 attempt = int(words[0])
                 if 0 < attempt <= NUMBER_MAX:
-                    found[name] = replace(found[name], taken_by=attempt)
+                    found[name] = changed(found[name], taken_by=attempt)
         elif kind == "F":
             del found[name]
     return found
+
+
+@lru_cache(ALIKE, typed=True)
+def _json(value: str | float | bool | Vector) -> str:
+    return _WRITTEN.encode(value)
 
 
 def exit_code(status: int) -> int:

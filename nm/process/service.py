@@ -55,6 +55,7 @@ from weft.messages import (
     TaskLaunch,
     master_address,
     node_address,
+    started_by,
 )
 from weft.resources import ResourceTypes
 from weft.wire.gate import Gate
@@ -377,10 +378,10 @@ class NodeService(Outside):
             return
         starts = isinstance(order, StartContainers)
         for item in order.items if starts else order.containers:
-            container = item.container_id if starts else item
-            owner = core.owner_of(container)
-            if owner and owner != attempt_of_container(container):
-                processes.taken_over(container, owner)
+            for container in started_by(item) if starts else (item,):
+                owner = core.owner_of(container)
+                if owner and owner != attempt_of_container(container):
+                    processes.taken_over(container, owner)
 
     def _follow(self, attempt: AttemptId, follower: str) -> None:
         known = self._follower_of
@@ -436,9 +437,10 @@ class NodeService(Outside):
             self._stream.send(to_manager)
 
     def launch(self, core: Address, item: TaskLaunch | MasterLaunch) -> None:
-        """Start a master, or a task's command."""
-        _, launched = self._launched.get(item.container_id, (core, 0))
-        self._launched[item.container_id] = (core, launched + 1)
+        """Start a master, or a task's command; or those of a run."""
+        for container in started_by(item) if isinstance(item, TaskLaunch) else (item.container_id,):
+            _, launched = self._launched.get(container, (core, 0))
+            self._launched[container] = (core, launched + 1)
         if isinstance(item, MasterLaunch) and item.command:
             self._start_foreign(item, core.partition(":")[2])
         elif isinstance(item, MasterLaunch):

@@ -22,9 +22,10 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from nm.process.places import make, open_log
+from nm.process.places import TOP_MODE, make, open_log, step
 
 LENGTH = 4  # bytes before each list
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those who stop a node manager mean it
@@ -33,6 +34,9 @@ READ = 1 << 18
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 FILES_MAX = 8  # of what is written down that stay open
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+TOGETHER = 8  # processes that are started before it is said and written down that they were
+APPS_MAX = 8  # applications whose folders stay open
+GATHER_S = 0.002  # what happens within is said at once, if it happens without a break
 DOORS_MAX = 100  # control groups whose files stay open: tasks need files, too
 Run = tuple[Any, ...]  # as `nm.process.spawning.Run` gives it
 
@@ -46,12 +50,16 @@ class Spawner:
         self._parent = parent
         self._heard = bytearray()
         self._words: list[tuple[Any, ...]] = []
-        self._environment: dict[str, str] = {}
+        # of all tasks, and with it what the last ones had in common
+        self._environment: dict[bytes, bytes] = {}
+        self._common: tuple[dict[str, str], dict[bytes, bytes]] = ({}, {})
         # pid -> number; the file in which it is written down, and its name there
         self._running: dict[int, tuple[int, str, str]] = {}
         self._files: dict[str, int] = {}  # those files that are open
         self._gone = False  # nobody listens any more
         self._doors: dict[str, list[int]] = {}  # open files by which control groups are entered
+        self._home = ""  # where it comes back to from control groups; empty: it is there
+        self._apps: dict[str, int] = {}  # open folders of applications
         self._nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -64,14 +72,20 @@ class Spawner:
         poll = select.poll()
         poll.register(self._link, select.POLLIN)
         poll.register(wakes, select.POLLIN)
+        say_s = 0.0  # when what is to be said has waited for long
         while not (self._gone and not self._running):
-            for file, _ in poll.poll():
+            waits = bool(self._words)  # what comes at once is said with it
+            found = poll.poll(0 if waits else None)
+            if not waits:
+                say_s = time.monotonic() + GATHER_S
+            for file, _ in found:
                 if file == wakes:
                     _drain(wakes)
                     self._reap()
                 elif not self._listen():
                     poll.unregister(self._link)
-            self._say()
+            if waits and (not found or time.monotonic() > say_s):
+                self._say()
 
     # -- words -------------------------------------------------------------------------------------
 
@@ -89,12 +103,12 @@ class Spawner:
             end = LENGTH + int.from_bytes(heard[:LENGTH], "little")
             if len(heard) < end:
                 break
-            for order in marshal.loads(heard[LENGTH:end]):
-                if order[0] == "run":
-                    self._start(order[1], order[2])
-                else:
-                    self._environment = order[1]
+            orders = marshal.loads(heard[LENGTH:end])
             del heard[:end]
+            while orders and orders[0][0] == "environment":
+                self._environment = _encoded(orders.pop(0)[1])
+            for first in range(0, len(orders), TOGETHER):
+                self._start(orders[first : first + TOGETHER])
         return True
 
     def _say(self) -> None:
@@ -109,60 +123,120 @@ class Spawner:
 
     # -- tasks -------------------------------------------------------------------------------------
 
-    def _start(self, number: int, order: Run) -> None:
-        if os.getppid() != self._parent:
-            return  # the next node manager may have looked already
-        file, name, before, after = order[7]
-        try:
-            pid, start = self._spawn(order)
-        except OSError as error:
-            self._words.append(("failed", number, error.errno or errno.EIO))
-            return
-        except ValueError:  # a zero byte in a word
-            self._words.append(("failed", number, errno.EINVAL))
-            return
-        if file:
-            self._write(file, f'\nS {before}"pid":{pid},"start":{start}{after}')
-        self._running[pid] = (number, file, name)
-        self._words.append(("began", number, pid))
+    def _start(self, orders: list[tuple[str, int, Run]]) -> None:
+        """Start processes, and then say and write down which began.
 
-    def _spawn(self, order: Run) -> tuple[int, int]:
+        Their folders and files are made before, so that no task's control group pays for another's.
+        """
+        ready: list[tuple[int, Run, list[int]]] = []
+        for _, number, order in orders:
+            try:
+                ready.append((number, order, self._files_of(order)))
+            except (OSError, ValueError) as error:
+                self._failed(number, error)
+        lines: dict[str, str] = {}
+        for number, order, files in ready:
+            if os.getppid() != self._parent:
+                break  # the next node manager may have looked already
+            try:
+                pid, start = self._spawn(order, files)
+            except (OSError, ValueError) as error:
+                self._failed(number, error)
+                continue
+            file, name, before, after = order[8]
+            if file:
+                line = f'\nS {before}"pid":{pid},"start":{start}{after}'
+                lines[file] = lines.get(file, "") + line
+            self._running[pid] = (number, file, name)
+            self._words.append(("began", number, pid))
+        self._leave()
+        for _, _, files in ready:
+            for place in files:
+                os.close(place)
+        for file, text in lines.items():
+            self._write(file, text)
+
+    def _failed(self, number: int, error: OSError | ValueError) -> None:
+        """Say that a process could not be started; a zero byte in a word is a ValueError."""
+        code = errno.EINVAL if isinstance(error, ValueError) else error.errno or errno.EIO
+        self._words.append(("failed", number, code))
+
+    def _files_of(self, order: Run) -> list[int]:
+        """Return a task's folder and log files, open; raises OSError."""
+        folder, note, owner, mode = order[3:7]
+        own = None if owner is None else lambda place: os.fchown(place, *owner)
+        place, made = self._folder(folder, own, mode)
+        files = [place]
+        try:
+            for name in ("stdout", "stderr"):
+                files.append(open_log(place, name, own, first=made))
+            if note:
+                os.write(files[2], f"{note}\n".encode())
+        except OSError:
+            for file in files:
+                os.close(file)
+            raise
+        return files
+
+    def _spawn(self, order: Run, files: list[int]) -> tuple[int, int]:
         """Start a process in a group, a folder and with log files of its own.
 
         Return its number and when it started, as `started` does. Raises OSError.
         """
-        command, variables, folder, note, owner, mode, (groups, home) = order[:7]
-        own = None if owner is None else lambda place: os.fchown(place, *owner)
-        environment = {**self._environment, **variables}
-        place = make(self._root, folder, own, mode)
-        files = [place]
+        command, variables, more = order[:3]
+        groups, home = order[7]
+        if variables is not self._common[0]:
+            self._common = (variables, {**self._environment, **_encoded(variables)})
+        environment = {**self._common[1], **_encoded(more)}
+        if self._home and not groups:
+            self._leave()
+        if groups:
+            self._home = home
+            self._enter(groups)
+        os.fchdir(files[0])
+        actions = [(os.POSIX_SPAWN_DUP2, self._nothing, 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, files[number], number) for number in (1, 2)]
+        before = _ticks()
+        pid = os.posix_spawn(
+            found(command[0], environment), command, environment,
+            file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=DEFAULTED,
+        )  # fmt: skip
+        # to ask costs more than all files of the task; most often there is but one answer
+        return pid, before if before == _ticks() else started(pid)
+
+    def _leave(self) -> None:
+        """Move out of the folder and the control groups of the last process."""
+        os.chdir("/")
+        home, self._home = self._home, ""
+        if home:
+            with contextlib.suppress(OSError):
+                self._enter(home)
+
+    def _folder(
+        self, parts: tuple[str, ...], own: Callable[[int], None] | None, mode: int
+    ) -> tuple[int, bool]:
+        """Return a task's folder, open, and whether it was made now; raises OSError.
+
+        The folders of the latest applications stay open, and are made again where they are gone.
+        """
+        app = self._apps.pop(parts[0], -1)
+        if app < 0:
+            app = make(self._root, parts[:1], None, TOP_MODE)
+        self._apps[parts[0]] = app  # the one of the latest use is the last
+        if len(self._apps) > APPS_MAX:
+            os.close(self._apps.pop(next(iter(self._apps))))
         try:
-            for name in ("stdout", "stderr"):
-                files.append(open_log(place, name, own))
-            if note:
-                os.write(files[2], f"{note}\n".encode())
-            os.fchdir(place)
-            actions = [
-                (os.POSIX_SPAWN_DUP2, self._nothing, 0),
-                (os.POSIX_SPAWN_DUP2, files[1], 1),
-                (os.POSIX_SPAWN_DUP2, files[2], 2),
-            ]
-            if groups:
-                self._enter(groups)
-            before = _ticks()
-            pid = os.posix_spawn(
-                found(command[0], environment), command, environment,
-                file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=DEFAULTED,
-            )  # fmt: skip
-            # to ask costs more than all files of the task; most often there is but one answer
-            return pid, before if before == _ticks() else started(pid)
-        finally:
-            if groups:
-                with contextlib.suppress(OSError):
-                    self._enter(home)
-            os.chdir("/")
-            for file in files:
-                os.close(file)
+            place, made = step(app, parts[1], own, mode)
+        except FileNotFoundError:
+            os.close(self._apps.pop(parts[0]))
+            return make(self._root, parts, own, mode), False
+        for part in parts[2:]:
+            try:
+                inner, made = step(place, part, own, mode)
+            finally:
+                os.close(place)
+            place = inner
+        return place, made
 
     def _enter(self, groups: str) -> None:
         """Do as `enter`, by files that stay open, as groups serve many tasks."""
@@ -178,6 +252,7 @@ class Spawner:
 
     def _reap(self) -> None:
         """Collect those that ended, each with what is left of its group."""
+        own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -193,7 +268,6 @@ class Spawner:
             if file:  # before it is reaped: who sees it go finds how it ended
                 self._write(file, f"\nE {name} {code} .")
             _, _, spent = os.wait4(pid, 0)
-            own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             # until it called exec its memory was this process's
             memory_kb = spent.ru_maxrss if spent.ru_maxrss > own_kb else -1
             if number >= 0:
@@ -220,12 +294,16 @@ def packed(words: list[tuple[Any, ...]]) -> bytes:
     return len(data).to_bytes(LENGTH, "little") + data
 
 
-def found(program: str, environment: dict[str, str]) -> str:
+def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
+
+
+def found(program: str, environment: Mapping[bytes, bytes]) -> str:
     """Return a program's file by the task's own PATH; raises OSError where there is none."""
     if "/" in program:
         return program
     problem = errno.ENOENT
-    for folder in os.get_exec_path(environment):
+    for folder in os.get_exec_path(environment):  # type: ignore[arg-type]
         path = os.path.join(folder, program)
         if os.path.isfile(path):
             if os.access(path, os.X_OK):

@@ -31,8 +31,9 @@ class Run(NamedTuple):
     start go, and from there on; all of it empty where nobody is to.
     """
 
-    command: list[str]
-    variables: dict[str, str]  # beside those of all tasks
+    command: Sequence[str]
+    variables: dict[str, str]  # beside those of all tasks: one object of those that share them
+    more: dict[str, str]  # beside those
     folder: tuple[str, ...]  # below the root
     note: str  # a line that its stderr begins with
     owner: tuple[int, int] | None  # user and group of its folder and files

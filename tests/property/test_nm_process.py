@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import shutil
 import sys
 import time
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 
 from nm.process.host import ProcessHost
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
+from nm.process.places import OpenFiles, read
 from weft.effects import ProcessEnded
 from weft.ids import attempt_id, container_id
 from weft.messages import Outcome, TaskLaunch
@@ -69,6 +71,56 @@ def test_a_command_gets_its_environment_its_folder_and_its_log_files(tmp_path: P
             host.read_log(item.container_id, "../../secret")
 
     drive(tmp_path, read, 0)
+
+
+def test_each_task_of_a_run_is_told_its_own_number_and_writes_to_a_folder_of_its_own(
+    tmp_path: Path,
+) -> None:
+    tasks = tuple(range(5, 45))
+    run = replace(launch(2, 'echo "$WEFT_JOB $WEFT_TASK $WEFT_CONTAINER"'), task=5, tasks=tasks)
+    later = replace(run, container_id=run.container_id + 100)
+    folders: list[Path] = []
+
+    async def act(host: ProcessHost) -> None:
+        for item in (run, later):
+            host.start(item, "n1")
+            while len(host):
+                await asyncio.sleep(0.01)
+            for place, task in enumerate(tasks):
+                folders.append(host.folder(item.container_id + place))
+                said = host.read_log(item.container_id + place, "stdout").decode()
+                assert said == f"job {task} {folders[-1].name}\n"
+            shutil.rmtree(folders[-1].parent)  # as it is kept open where tasks are started
+
+    ends = drive(tmp_path, act, 80)
+    assert [end.outcome for end in ends] == [Outcome.SUCCEEDED] * 80
+    assert sorted(end.task for end in ends) == sorted(tasks * 2)
+    assert len({end.container_id for end in ends}) == len(set(folders)) == 80
+
+
+def test_files_that_stay_open_are_opened_anew_where_they_cannot_be_read(tmp_path: Path) -> None:
+    files, seen = OpenFiles(2), list[int]()
+
+    def first_fails(file: int) -> bytes:
+        seen.append(file)
+        if len(seen) == 2:
+            raise OSError("as of a control group that is gone")
+        return read(file)
+
+    for name in "abc":
+        (tmp_path / name).write_text(name * 5000)
+    one = str(tmp_path / "a")
+    assert files.use(one, os.O_RDONLY, first_fails) == b"a" * 5000
+    assert files.use(one, os.O_RDONLY, first_fails) == b"a" * 5000
+    assert len(seen) == 3, "once more with a file that was opened anew"
+    before = len(os.listdir("/proc/self/fd"))
+    for name in "bcabc":
+        assert files.use(str(tmp_path / name), os.O_RDONLY, read) == name.encode() * 5000
+    assert len(os.listdir("/proc/self/fd")) == before + 1, "two are open"
+    files.close_in([str(tmp_path)])
+    assert len(os.listdir("/proc/self/fd")) == before - 1
+    with pytest.raises(FileNotFoundError):
+        files.use(str(tmp_path / "d"), os.O_RDONLY, read)
 
 
 def test_a_command_is_told_nothing_of_the_nodes_keys_and_what_it_used_is_measured(

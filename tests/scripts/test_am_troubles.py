@@ -42,6 +42,7 @@ from weft.messages import (
     launches_of,
 )
 from weft.plan import Plan, plan_of_starts
+from weft.record import changed
 
 DIRECT = MasterSettings(planner="")
 
@@ -302,12 +303,15 @@ def test_a_command_knows_its_task() -> None:
     asked(master)
     (start,) = messages_of(master.handle(granted(grant(2)), 1.0), StartContainers)
     assert start.items[0].command == ("true",)
-    assert dict(start.items[0].environment) == {
-        "WEFT_JOB": "j",
-        "WEFT_STAGE": "a",
-        "WEFT_TASK": "0",
-        "WEFT_ATTEMPT": "0",
-    }
+    assert dict(start.items[0].environment) == {"WEFT_JOB": "j", "WEFT_STAGE": "a"}
+
+
+def test_commands_of_a_stage_are_ordered_as_a_run() -> None:
+    master = begun(Job("j", (stage("a", 3, command=("true",)),)))
+    asked(master)
+    run = changed(grant(2), count=3)
+    (start,) = messages_of(master.handle(granted(run), 1.0), StartContainers)
+    assert [(item.command, item.tasks) for item in start.items] == [(("true",), (0, 1, 2))]
 
 
 def reverse_plan(order: MakePlan) -> Plan:

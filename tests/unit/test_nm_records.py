@@ -20,7 +20,15 @@ from nm.process.host import ProcessHost
 from nm.process.records import FOLDER, Record, Records, name_of
 from nm.settings import Mode, NodeSettings
 from testkit.builders import TWO_TYPES, sent
-from weft.effects import FoundProcess, ProcessEnded, ProcessesFound, Started, TimerFired
+from weft.effects import (
+    FoundProcess,
+    Kill,
+    Launch,
+    ProcessEnded,
+    ProcessesFound,
+    Started,
+    TimerFired,
+)
 from weft.ids import attempt_id, container_id
 from weft.messages import (
     MasterLaunch,
@@ -30,6 +38,7 @@ from weft.messages import (
     Outcome,
     QueryContainers,
     StartAnswered,
+    StartContainers,
     StopContainers,
     TaskLaunch,
 )
@@ -500,6 +509,36 @@ def test_a_node_that_starts_anew_obeys_who_took_a_container_over() -> None:
             order = kind(attempt, "n1", (task.container_id,))
             (answer,) = sent(node.handle(order, 1.0), StartAnswered)
             assert (not answer.items[0].error) == obeys, (kind, attempt)
+
+
+def test_a_run_of_commands_starts_whole_and_each_ends_by_itself() -> None:
+    first = container_id(attempt_id(1, 1), 2)
+    run = TaskLaunch(first, 0, 3, 0, 9.0, (1.0, 100.0), ("true",), tasks=(3, 4, 7))
+    settings = NodeSettings(mode=Mode.PROCESS)
+    capacity = {"vcores": 4.0, "memory_mb": 1200.0}
+    node = NodeManager("n1", "", capacity, "r1", (), settings, np.random.default_rng(0))
+    node.handle(Started(), 0.0)
+    node.handle(NodeAccepted("n1", TWO_TYPES, 1.0, False, 0), 0.1)
+    order = StartContainers(attempt_id(1, 1), "n1", (run,))
+    effects = node.handle(order, 1.0)
+    assert [one.item for one in effects if isinstance(one, Launch)] == [run]
+    (answer,) = sent(effects, StartAnswered)
+    assert [(item.container_id, item.count) for item in answer.items] == [(first, 3)]
+    again = node.handle(order, 1.5)
+    assert not [one for one in again if isinstance(one, Launch)], "a doubled order"
+    node.handle(ProcessEnded(first + 1, Outcome.FAILED, 1, "", (), 0, 4, 0), 2.0)
+    node.check()
+    assert node.containers == (first, first + 2)
+    (stopped,) = [
+        one.container_id
+        for one in node.handle(StopContainers(attempt_id(1, 1), "n1", (first,)), 2.5)
+        if isinstance(one, Kill)
+    ]
+    assert stopped == first
+    (beat,) = sent(node.handle(TimerFired("heartbeat"), 3.0), NodeHeartbeated)
+    assert [(end.container_id, end.task, end.outcome) for end in beat.ended] == [
+        (first + 1, 4, Outcome.FAILED)
+    ]
 
 
 def test_a_node_registers_with_what_it_found_and_reports_its_ends() -> None:
