@@ -121,8 +121,7 @@ def fits_share(need: Floats, free: Floats) -> bool:
     """Return whether a demand (d,) fits into what is free (d,), both over the node's capacity."""
     lacks = 0
     for r in range(free.shape[0]):
-        if need[r] > 0.0 and need[r] > free[r] + TOLERANCE:
-            lacks += 1
+        lacks += int(need[r] > max(free[r] + TOLERANCE, 0.0))  # no branch: half of them went wrong
     return lacks == 0
 
 
