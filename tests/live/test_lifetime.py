@@ -66,3 +66,22 @@ def test_applications_are_killed_when_their_lifetime_is_over(
         report = client.wait([number])[number]
         assert report.final_status == "KILLED"
         assert "exceeded its lifetime" in report.diagnostics
+
+
+def test_a_lifetime_beyond_the_calendar_leaves_the_listing_to_others(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """No year after 9999 can be written: such an application is told with the last time."""
+    manager = cluster.manager()
+    web = cluster.start("weft.web", f"--manager={manager.address}")
+    file = tmp_path / "long.json"
+    stage = {"name": "a", "tasks": 1, "duration_s": 1}
+    file.write_text(json.dumps({"name": "ages", "stages": [stage], "lifetime_s": 2**53 - 1}))
+    line = ["submit", str(file), "--rm", manager.address]
+    app = CliRunner().invoke(weft, line).output.strip()
+    (listed,) = rest(web.address, "apps")["apps"]["app"]
+    assert listed["id"] == app
+    assert listed["timeouts"]["timeout"][0]["expiryTime"] == "9999-12-31T23:59:59.999+0000"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        rest(web.address, f"apps/{app}/queue", {"queue": "\ud800"}, "PUT")
+    assert refused.value.code == 400, "half a surrogate pair is no text of the wire"

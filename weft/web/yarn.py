@@ -247,11 +247,14 @@ def app(face: Face, report: ApplicationReport, now_s: float) -> Data:
     }
 
 
+_LAST_MS = 253_402_300_799_999  # the end of the year 9999: no later time can be written
+
+
 def timeout(face: Face, report: ApplicationReport) -> Data:
     """Return a `timeout` object: when an application is killed, done or not."""
     if not report.expires_s:
         return {"type": "LIFETIME", "expiryTime": "UNLIMITED", "remainingTimeInSeconds": -1}
-    at_ms = face.source.unix_ms(report.expires_s)
+    at_ms = min(face.source.unix_ms(report.expires_s), _LAST_MS)
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     return {
         "type": "LIFETIME",
