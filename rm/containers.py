@@ -12,14 +12,14 @@ from weft.dag import Floats
 from weft.effects import Note
 from weft.facts import Closed, ClosedRun, Remark
 from weft.ids import (
-    EPOCH_BITS,
     EPOCHS,
     ContainerId,
     app_of_container,
     attempt_of_container,
     container_id,
     format_container,
-    number_of_container,
+    life_of_container,
+    number_in_life,
 )
 from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
 from weft.record import changed, record
@@ -92,9 +92,9 @@ def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:
 
     Number 1 is the first master's. Ids that a node only says it runs are passed over.
     """
-    life = (books.epoch % EPOCHS) << EPOCH_BITS
     while True:
-        first = container_id(attempt.attempt_id, life | attempt.next_number)
+        number = number_in_life(books.epoch, attempt.next_number)
+        first = container_id(attempt.attempt_id, number)
         attempt.next_number += count
         known = books.holdings.by_id
         if count == 1:
@@ -332,7 +332,7 @@ def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:
     else was given up with the node. Of what an earlier life granted the journal has the attempts,
     not the containers: such a one is only not believed in where its master names another node.
     """
-    life, epoch = number_of_container(number) >> EPOCH_BITS, books.epoch
+    life, epoch = life_of_container(number), books.epoch
     if life == epoch % EPOCHS:
         return number in node.unconfirmed or number in node.emptied
     if life > epoch and epoch < EPOCHS:

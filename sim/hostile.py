@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.ids import EPOCH_BITS, EPOCHS, attempt_id, container_id
+from weft.ids import attempt_id, container_id, number_in_life
 from weft.messages import (
     MANAGER,
     Address,
@@ -45,7 +45,7 @@ def _bent(rng: np.random.Generator, message: object, epoch: int) -> object:
     foreign = container_id(NOBODY, int(rng.integers(1, 100)))
     if isinstance(message, NodeHeartbeated):
         if rng.random() < 0.5:  # of an application that is there, and not granted to anybody yet
-            number = (epoch % EPOCHS) << EPOCH_BITS | int(rng.integers(NOT_YET, 2 * NOT_YET))
+            number = number_in_life(epoch, int(rng.integers(NOT_YET, 2 * NOT_YET)))
             foreign = container_id(attempt_id(int(rng.integers(1, 4)), 1), number)
         task = int(rng.integers(3))
         ends = (ContainerEnd(foreign, Outcome.SUCCEEDED, 0, 0, task),)

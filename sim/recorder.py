@@ -32,13 +32,14 @@ from weft.facts import (
     facts_of,
 )
 from weft.ids import (
-    CONTAINER_BITS,
     AppId,
     AttemptId,
     ContainerId,
     NodeId,
     app_of_attempt,
     app_of_container,
+    attempt_of_container,
+    number_of_container,
 )
 from weft.job import Job
 from weft.messages import AskType, Outcome
@@ -50,7 +51,6 @@ _STOPPED = struct.Struct("<qqqqqqqdd")
 _ROW = np.dtype("i8,i8,i8,i8,i8,i8,i8,f8,f8")
 _PLACED = struct.Struct("<dqqii")
 _CLOSED = struct.Struct("<dqiiii")
-_NUMBER: Final = (1 << CONTAINER_BITS) - 1  # 1: a master's own container
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _PREEMPTED: Final = Outcome.PREEMPTED
 _ALTRUISTIC: Final = AskType.ALTRUISTIC
@@ -199,8 +199,8 @@ class Recorder:
 
     def _closed(self, now: float, fact: Closed) -> None:
         container, outcome, stage = fact.container, fact.outcome, fact.stage
-        if stage < 0 and container & _NUMBER == 1:
-            self.masters_s += now - self.masters.pop(container >> CONTAINER_BITS, now)
+        if stage < 0 and number_of_container(container) == 1:  # a master's own
+            self.masters_s += now - self.masters.pop(attempt_of_container(container), now)
         if outcome is _PREEMPTED:
             self.preempted.add(container)
         self._decide(

@@ -127,7 +127,7 @@ def say(value: Any, name: str = "") -> str:
         attempt = attempt_of_container(value)
         parts = app_of_container(value), number_of_attempt(attempt), number_of_container(value)
         return f"container{parts}"
-    if isinstance(value, int) and name == "attempt_id":
+    if isinstance(value, int) and name in ("attempt_id", "attempt") and app_of_attempt(value):
         return f"attempt({app_of_attempt(value)}, {number_of_attempt(value)})"
     if is_dataclass(value) and not isinstance(value, type):
         return f"{type(value).__name__}({', '.join(_fields(value))})"
@@ -135,7 +135,7 @@ def say(value: Any, name: str = "") -> str:
         said = (f"{key}={say(item, key)}" for key, item in zip(value._fields, value, strict=True))
         return f"{type(value).__name__}({', '.join(said)})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {say(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {say(item, str(key))}" for key, item in value.items()) + "}"
     if isinstance(value, tuple | list):
         comma = "," if isinstance(value, tuple) and len(value) == 1 else ""
         open_, close = "()" if isinstance(value, tuple) else "[]"

@@ -55,12 +55,22 @@ def number_of_container(container: ContainerId) -> int:
     return container & ((1 << CONTAINER_BITS) - 1)
 
 
+def number_in_life(epoch: int, number: int) -> int:
+    """Return a container's number in its attempt: `number` of this life of the manager."""
+    return (epoch % EPOCHS) << EPOCH_BITS | number
+
+
+def life_of_container(container: ContainerId) -> int:
+    """Return the life of the manager that granted a container, modulo `EPOCHS`."""
+    return number_of_container(container) >> EPOCH_BITS
+
+
 def granted_before(container: ContainerId, epoch: int) -> bool:
     """Return whether a container was granted in a life of the manager before the one after `epoch`.
 
     Lives are counted modulo `EPOCHS`, so what is fewer than half of them behind is earlier.
     """
-    behind = (epoch - (number_of_container(container) >> EPOCH_BITS)) % EPOCHS
+    behind = (epoch - life_of_container(container)) % EPOCHS
     return 0 < behind < EPOCHS // 2
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from weft.ids import ATTEMPT_BITS, attempt_of_container, format_attempt
+from weft.ids import app_of_attempt, attempt_of_container, format_attempt
 from weft.requests import ApplicationReport, NodeReport
 from weft.web import yarn, yarn_queues
 from weft.web.answers import RestError, answer
@@ -258,7 +258,7 @@ async def attempts(request: web.Request) -> web.Response:
 async def attempt(request: web.Request) -> web.Response:
     """Answer one attempt."""
     read, wanted = source(request), await attempt_of(request)
-    number = wanted >> ATTEMPT_BITS
+    number = app_of_attempt(wanted)
     report = await read.app(number)
     text = format_attempt(report.cluster_ts, wanted)
     for found in yarn.attempts(face(request), report, await read.containers(number)):
@@ -269,7 +269,7 @@ async def attempt(request: web.Request) -> web.Response:
 
 async def _containers(request: web.Request) -> list[tuple[int, dict[str, Any]]]:
     read, wanted = source(request), await attempt_of(request)
-    number = wanted >> ATTEMPT_BITS
+    number = app_of_attempt(wanted)
     report, job = await read.app(number), await read.job(number)
     now_s, own = (await read.metrics()).now_s, face(request)
     return [

@@ -13,8 +13,8 @@ from typing import Any
 
 from weft.client.api import ENDED
 from weft.ids import (
-    CONTAINER_BITS,
     app_of_attempt,
+    attempt_of_container,
     container_id,
     format_app,
     format_attempt,
@@ -272,7 +272,7 @@ def attempts(
     face: Face, report: ApplicationReport, containers: Sequence[ContainerReport]
 ) -> list[Data]:
     """Return `appAttempt` objects, the first first; only the newest's place is known for sure."""
-    masters = {c.container_id >> CONTAINER_BITS: c for c in containers if not c.stage}
+    masters = {attempt_of_container(c.container_id): c for c in containers if not c.stage}
     found = []
     for number in range(1, number_of_attempt(report.attempt_id) + 1 if report.attempt_id else 1):
         attempt = report.attempt_id - number_of_attempt(report.attempt_id) + number
