@@ -135,7 +135,9 @@ def say(value: Any, name: str = "") -> str:
         said = (f"{key}={say(item, key)}" for key, item in zip(value._fields, value, strict=True))
         return f"{type(value).__name__}({', '.join(said)})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {say(item, str(key))}" for key, item in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{key!r}: {say(item, str(key))}" for key, item in value.items()) + "}"
+        )
     if isinstance(value, tuple | list):
         comma = "," if isinstance(value, tuple) and len(value) == 1 else ""
         open_, close = "()" if isinstance(value, tuple) else "[]"

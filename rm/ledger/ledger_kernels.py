@@ -14,7 +14,8 @@ from weft.resources import TOLERANCE
 def too_small(node: int, available: Floats, capacity: Floats, least: Floats, slack: Floats) -> bool:
     """Return whether a node has less room than the least that any container needs."""
     for r in range(least.shape[0]):
-        if available[node, r] < least[r] - (slack[r] + TOLERANCE) * capacity[node, r]:
+        short = available[node, r] < least[r] - (slack[r] + TOLERANCE) * capacity[node, r]
+        if short and least[r] > 0.0:  # of what nobody needs any node has enough
             return True
     return False
 

@@ -74,9 +74,11 @@ def register(books: Books, event: NodeRegistered) -> None:
         _accept(books, node, event.request_id)
         return
     node.boot, node.sure, node.challenge = event.boot, event.life == life, (0, 0)
+    smaller = any(now < before for now, before in zip(capacity, node.capacity, strict=False))
     _describe(books, node, event, capacity, mask)
     running = {item.container_id for item in event.running}
     for holding in list(node.holdings.values()):
+        holding.adopted |= smaller
         if holding.container_id not in running:
             holding.stop_reason, holding.ended_node = "its node manager was started anew", True
             order_stop(books, holding)

@@ -5,9 +5,18 @@ from typing import Final
 import numpy as np
 
 from rm.applications import move_attempt, persist_attempt
-from rm.containers import Demand, count_master, full_of_masters, hold, hold_run, next_ids
+from rm.containers import (
+    Demand,
+    count_master,
+    full_of_masters,
+    hold,
+    hold_run,
+    masters_may_grow,
+    next_ids,
+)
 from rm.ledger.ledger_kernels import too_small, with_room
 from rm.match.candidates import limit_of
+from rm.match.filter_kernels import fits
 from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Placement
 from rm.placing.gang_room import spoils
@@ -21,7 +30,7 @@ from weft.effects import Note
 from weft.errors import InvariantError
 from weft.facts import Placed, PlacedRun
 from weft.messages import Container, MasterLaunch
-from weft.resources import TOLERANCE, Vector
+from weft.resources import Vector
 
 _RUNNING: Final = RmNodeState.RUNNING
 _too_small, _with_room = steady(too_small), steady(with_room)
@@ -173,8 +182,7 @@ def _place_masters(books: Books, node: Node) -> None:
         return
     up = max(1, sum(books.classes.values()))
     for _ in range(-(-len(books.waiting) // up)):
-        room = columns.available[slot] + TOLERANCE * columns.capacity[slot]
-        attempt = _next_master(books, node, room, up, kept)
+        attempt = _next_master(books, node, columns.available[slot], up, kept)
         if attempt is None or not masters_may_grow(books, attempt):
             return
         books.waiting.remove(attempt)
@@ -243,16 +251,7 @@ def master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> boo
         able = spec.label in node.labels
     else:
         able = (node.capacity, int(books.ledger.nodes.labels[node.slot])) in hosts(books)
-    return able and bool((attempt.demand <= room).all())
-
-
-def masters_may_grow(books: Books, attempt: Attempt) -> bool:
-    """Return whether masters together stay under their share; one may always run."""
-    held = books.master_usage[0]
-    if not held.any():
-        return True
-    most = books.settings.master_share_max * books.ledger.total
-    return bool((held + attempt.demand <= most * (1 + TOLERANCE)).all())
+    return able and fits(attempt.demand, room, books.ledger.nodes.capacity[node.slot])
 
 
 def _start_master(books: Books, node: Node, attempt: Attempt) -> None:

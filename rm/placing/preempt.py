@@ -21,12 +21,12 @@ from math import ceil
 
 import numpy as np
 
-from rm.containers import count_master, order_stop
+from rm.containers import count_master, masters_may_grow, order_stop
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import fits
 from rm.placing import gangs
-from rm.placing.allocation import kept_for_master, master_fits, masters_may_grow, may_start
+from rm.placing.allocation import kept_for_master, master_fits, may_start
 from rm.placing.feasible import usable
 from rm.placing.gang_room import pack
 from rm.state.books import Books

@@ -87,7 +87,7 @@ class Holding:
         self.started_s = now
         self.end_s = now + (0.0 if entry is None else entry.ask.duration_s)
         self.state = state
-        self.adopted = False  # its node brought it along
+        self.adopted = False  # its node brought it along, or came back smaller with it
         self.claimed = False  # and nothing else speaks for that it ever ran there
         self.preempted = False  # it was stopped for another queue or application
         self.stop_reason = ""  # why it was stopped, where that is no fault of its own
