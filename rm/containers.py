@@ -81,7 +81,7 @@ def full_of_masters(books: Books, attempt: Attempt) -> int:
         share, held = float(tree.max_am_share[at]), books.master_usage[at]
         if share >= 1.0 or not held.any():
             continue
-        if _passes(held, attempt.demand, share * tree.capacity[at] * books.ledger.total):
+        if passes(held, attempt.demand, share * tree.capacity[at] * books.ledger.total):
             return at
     return -1
 
@@ -89,10 +89,10 @@ def full_of_masters(books: Books, attempt: Attempt) -> int:
 def masters_may_grow(books: Books, attempt: Attempt) -> bool:
     """Return whether masters together stay under their share; one may always run."""
     held, share = books.master_usage[0], books.settings.master_share_max
-    return not held.any() or not _passes(held, attempt.demand, share * books.ledger.total)
+    return not held.any() or not passes(held, attempt.demand, share * books.ledger.total)
 
 
-def _passes(held: Floats, demand: Floats, most: Floats) -> bool:
+def passes(held: Floats, demand: Floats, most: Floats) -> bool:
     """Return whether one more demand (d,) passes a limit (d,) in anything that it demands."""
     return bool(((held + demand > most * (1 + TOLERANCE)) & (demand > 0)).any())
 

@@ -21,7 +21,7 @@ from math import ceil
 
 import numpy as np
 
-from rm.containers import count_master, masters_may_grow, order_stop
+from rm.containers import count_master, masters_may_grow, order_stop, passes
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import fits
@@ -285,9 +285,8 @@ class _Round:
         if not gangs.within_limits(books, gang.app, need.total):
             return
         leaf = int(books.ledger.apps.queue[gang.app])
-        most = self.books.queues.capacity[leaf] * self.total * (1 + TOLERANCE)
-        beyond = bool((self.held[leaf] + need.total > most).any())
-        if beyond and not self._outranks(entry):
+        guarantee = self.books.queues.capacity[leaf] * self.total
+        if passes(self.held[leaf], need.total, guarantee) and not self._outranks(entry):
             return
         capacity = self._capacity()
         if pack(need, self.free, capacity) is not None:

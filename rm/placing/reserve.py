@@ -140,7 +140,7 @@ class _Look:
         granted_s, _, most = self._seen
         if not granted_s > self._books.rows.since_s[entry.row]:
             return False
-        if (entry.demand > most).any():
+        if ((entry.demand > most) & (entry.demand > 0)).any():
             return True
         kept = entry.serial in self._books.claimed.values()
         if kept or entry.strict or banned_for(self._books, entry.app):
