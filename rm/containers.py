@@ -23,7 +23,7 @@ from weft.ids import (
 )
 from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
 from weft.record import changed, record
-from weft.resources import TOLERANCE, Vector
+from weft.resources import Vector
 
 PREEMPTED = "it was taken back for another queue or application"
 MESSAGE_MAX = 200  # characters of an end's reason in a fact
@@ -72,29 +72,6 @@ def move_masters(books: Books, app: App, queue: int) -> None:
         if attempt.master is not None and attempt.master.container_id in books.holdings:
             count_master(books, app.queue, -attempt.master.demand)
             count_master(books, queue, attempt.master.demand)
-
-
-def full_of_masters(books: Books, attempt: Attempt) -> int:
-    """Return the queue whose masters hold all they may (max_am_share), -1 if none; one may run."""
-    tree = books.queues
-    for at in tree.chains[attempt.app.queue]:
-        share, held = float(tree.max_am_share[at]), books.master_usage[at]
-        if share >= 1.0 or not held.any():
-            continue
-        if passes(held, attempt.demand, share * tree.capacity[at] * books.ledger.total):
-            return at
-    return -1
-
-
-def masters_may_grow(books: Books, attempt: Attempt) -> bool:
-    """Return whether masters together stay under their share; one may always run."""
-    held, share = books.master_usage[0], books.settings.master_share_max
-    return not held.any() or not passes(held, attempt.demand, share * books.ledger.total)
-
-
-def passes(held: Floats, demand: Floats, most: Floats) -> bool:
-    """Return whether one more demand (d,) passes a limit (d,) in anything that it demands."""
-    return bool(((held + demand > most * (1 + TOLERANCE)) & (demand > 0)).any())
 
 
 def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:

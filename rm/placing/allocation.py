@@ -8,10 +8,8 @@ from rm.applications import move_attempt, persist_attempt
 from rm.containers import (
     Demand,
     count_master,
-    full_of_masters,
     hold,
     hold_run,
-    masters_may_grow,
     next_ids,
 )
 from rm.ledger.ledger_kernels import too_small, with_room
@@ -20,7 +18,7 @@ from rm.match.filter_kernels import fits
 from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Placement
 from rm.placing.gang_room import spoils
-from rm.placing.hosting import hosts
+from rm.placing.hosting import full_of_masters, hosts, masters_may_grow
 from rm.state.books import Books
 from rm.state.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, RmNodeState
 from rm.state.records import AGAIN, Attempt, Node

@@ -1,13 +1,15 @@
-"""Which nodes may hold an application's master: those without a label, or any where there is none.
+"""Which nodes may hold an application's master, and how much masters may hold together.
 
-As asks without a label go to nodes without one, so do masters. A cluster whose nodes are all
+As asks without a label go to nodes without one, so do masters, or to any where there is none. A cluster whose nodes are all
 labelled (or too small without a label) has its masters on the labelled ones.
 """
 
 from rm.placing.feasible import fits_empty
 from rm.state.books import Books
+from rm.state.records import Attempt
+from weft.dag import Floats
 from weft.errors import InputError
-from weft.resources import Vector
+from weft.resources import TOLERANCE, Vector
 
 NodeClass = tuple[Vector, int]  # capacity and labels, as `Books.classes` counts nodes
 
@@ -24,3 +26,26 @@ def check_master(books: Books) -> None:
         mapping = books.types.mapping(books.master_vector)
         what = ", ".join(f"{amount:g} {name}" for name, amount in mapping.items() if amount)
         raise InputError("job", f"no node could hold its master ({what})")
+
+
+def full_of_masters(books: Books, attempt: Attempt) -> int:
+    """Return the queue whose masters hold all they may (max_am_share), -1 if none; one may run."""
+    tree = books.queues
+    for at in tree.chains[attempt.app.queue]:
+        share, held = float(tree.max_am_share[at]), books.master_usage[at]
+        if share >= 1.0 or not held.any():
+            continue
+        if passes(held, attempt.demand, share * tree.capacity[at] * books.ledger.total):
+            return at
+    return -1
+
+
+def masters_may_grow(books: Books, attempt: Attempt) -> bool:
+    """Return whether masters together stay under their share; one may always run."""
+    held, share = books.master_usage[0], books.settings.master_share_max
+    return not held.any() or not passes(held, attempt.demand, share * books.ledger.total)
+
+
+def passes(held: Floats, demand: Floats, most: Floats) -> bool:
+    """Return whether one more demand (d,) passes a limit (d,) in anything that it demands."""
+    return bool(((held + demand > most * (1 + TOLERANCE)) & (demand > 0)).any())

@@ -21,7 +21,7 @@ from math import ceil
 
 import numpy as np
 
-from rm.containers import count_master, masters_may_grow, order_stop, passes
+from rm.containers import count_master, order_stop
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import fits
@@ -29,6 +29,7 @@ from rm.placing import gangs
 from rm.placing.allocation import kept_for_master, master_fits, may_start
 from rm.placing.feasible import usable
 from rm.placing.gang_room import pack
+from rm.placing.hosting import masters_may_grow, passes
 from rm.state.books import Books
 from rm.state.lifecycle import AttemptState, RmContainerState
 from rm.state.records import Attempt, Holding

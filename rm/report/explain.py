@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 
-from rm.containers import full_of_masters
 from rm.ledger.asks import AskEntry
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import NO_ROOM, OPEN, WORDS
@@ -13,6 +12,7 @@ from rm.match.protocol import Match
 from rm.placing import gangs
 from rm.placing.feasible import blocked
 from rm.placing.gang_room import capacity_of, free_of, most_of, pack
+from rm.placing.hosting import full_of_masters
 from rm.state.books import Books
 from rm.state.lifecycle import ENDED_APPS, AppState, AttemptState, RmNodeState, reported
 from rm.state.records import App
