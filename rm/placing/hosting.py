@@ -1,7 +1,8 @@
 """Which nodes may hold an application's master, and how much masters may hold together.
 
-As asks without a label go to nodes without one, so do masters, or to any where there is none. A cluster whose nodes are all
-labelled (or too small without a label) has its masters on the labelled ones.
+As asks without a label go to nodes without one, so do masters, or to any where there is none. A
+cluster whose nodes are all labelled (or too small without a label) has its masters on the labelled
+ones.
 """
 
 from rm.placing.feasible import fits_empty
