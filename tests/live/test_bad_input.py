@@ -169,3 +169,18 @@ def test_an_unknown_scheduler_or_cluster_is_named(option: str) -> None:
     done = weft("up", option, "no-such-thing", "--any-ports")
     assert done.returncode == 2, done.stderr
     assert "no-such-thing" in done.stderr
+
+
+def test_a_folder_serves_one_cluster_at_a_time(tmp_path: Path) -> None:
+    """The second one touches nothing of the first, which goes on; afterwards the folder is free."""
+    settings = LocalSettings(nodes=1)
+    with LocalCluster(settings, tmp_path) as first:
+        known = sorted(tmp_path.glob("*.ready"))
+        assert known
+        with pytest.raises(WeftError, match="in use by another cluster"):
+            LocalCluster(settings, tmp_path).__enter__()
+        assert sorted(tmp_path.glob("*.ready")) == known
+        with Client(first.address) as client:
+            assert client.metrics().nodes == {"RUNNING": 1}
+    with LocalCluster(settings, tmp_path) as again:
+        assert again.address

@@ -4,6 +4,7 @@ Every process ends with the one that started it, whatever happens to it (`--die-
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -84,6 +85,7 @@ class LocalCluster:
         self.ready: dict[str, dict[str, Any]] = {}
         self.epoch_s = time.time()
         self._mended = 0
+        self._held = -1  # the open folder, held against other clusters while this one runs
         self._store = settings.store
         self.conf: Path | None = None  # HADOOP_CONF_DIR, with `hadoop`
 
@@ -128,12 +130,26 @@ class LocalCluster:
         if died and died not in str(error):  # a client knows only that nobody answers
             raise WeftError(died) from error
 
+    def _hold(self) -> None:
+        """Keep the folder for this cluster; raises WeftError where another one runs in it."""
+        held = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(held)
+            raise WeftError(f"{self.folder} is in use by another cluster") from None
+        self._held = held
+
     def _clean(self) -> None:
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
         if self._temporary is not None:
             self._temporary.cleanup()
 
     def start(self) -> None:
         """Start every process and wait until all nodes are up; raises WeftError saying why not."""
+        self._hold()
         # all load at once: each finds the others by the files that say where they are
         self._start_etcd()
         for name in self.managers:
