@@ -1,6 +1,7 @@
 """Errors that a user can act on: one clear line that says what is wrong and where."""
 
 _LENGTH_MAX = 400  # characters of a message
+_PLACE_MAX = 250  # ... of where the problem is, so that a long path hides no problem
 
 
 class WeftError(Exception):
@@ -13,7 +14,8 @@ class InputError(WeftError):
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
         self.problem = problem
-        super().__init__(_one_line(f"{place}: {problem}" if place else problem))
+        where = place if len(place) <= _PLACE_MAX else f"{place[: _PLACE_MAX - 4]} ..."
+        super().__init__(_one_line(f"{where}: {problem}" if place else problem))
 
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, str]]:
         """Return what it is made of again by the process that had another one do the work."""

@@ -89,6 +89,7 @@ class QueueColumns(Columns):
     """
 
     held: Floats  # (queues, d)
+    containers: Ints
     apps: Ints
     users: Ints  # active users of a leaf
     pending: Ints
@@ -141,6 +142,7 @@ class Ledger:
         self.by_queue = QueueColumns(
             {
                 "held": (np.float64, d),
+                "containers": (np.int64, 0),
                 "apps": (np.int64, 0),
                 "users": (np.int64, 0),
                 "pending": (np.int64, 0),
@@ -328,7 +330,7 @@ class Ledger:
         holders = Holders(
             nodes["capacity"], nodes["held"], nodes["available"], nodes["containers"],
             apps["held"], apps["containers"], apps["user"], apps["queue"],
-            users["held"], users["containers"], queues["held"], parent,
+            users["held"], users["containers"], queues["held"], queues["containers"], parent,
         )  # fmt: skip
         asked = (parent, apps["pending"], apps["queue"], queues["pending"])
         self._book = partial(direct(book, holders, self._used, 0, 0, 1, one, one), holders)
@@ -400,9 +402,13 @@ class Ledger:
         user = int(self.apps.user[slot])
         self.users.w["held"][user] += held
         self.users.w["containers"][user] += count
+        queues = self.by_queue.w
         for above in self.queues.chains[self.apps.queue[slot]]:
-            self.by_queue.w["held"][above] += held
-            self.by_queue.w["pending"][above] += pending
+            queues["held"][above] += held
+            queues["containers"][above] += count
+            queues["pending"][above] += pending
+            if not queues["containers"][above]:
+                queues["held"][above] = 0.0
 
 
 def _out_of_bounds(node: int, app: int, demand: Floats) -> InvariantError:

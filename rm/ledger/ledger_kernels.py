@@ -86,6 +86,7 @@ class Holders(NamedTuple):
     user_held: Floats
     user_containers: Ints
     queue_held: Floats  # of a queue and all below it
+    queue_containers: Ints
     parent: Ints  # of queues, -1: none
 
 
@@ -127,6 +128,10 @@ def book(
         user, leaf = holders.app_user[app], holders.app_queue[app]
         holders.app_containers[app] += count
         holders.user_containers[user] += count
+        queue = leaf
+        while queue >= 0:
+            holders.queue_containers[queue] += count
+            queue = holders.parent[queue]
     for r in range(size):
         amount = count * demand[r]
         held[node, r] += amount
@@ -169,6 +174,10 @@ def _free_one(holders: Holders, node: int, app: int, demand: Floats) -> None:
         holders.user_containers[user] -= 1
         app_rests = holders.app_containers[app] > 0
         user_rests = holders.user_containers[user] > 0
+        queue = leaf
+        while queue >= 0:
+            holders.queue_containers[queue] -= 1
+            queue = holders.parent[queue]
     for r in range(demand.shape[0]):
         _less(holders.node_held, node, r, demand[r], node_rests)
         holders.available[node, r] = holders.capacity[node, r] - holders.node_held[node, r]
@@ -177,7 +186,8 @@ def _free_one(holders: Holders, node: int, app: int, demand: Floats) -> None:
             _less(holders.user_held, user, r, demand[r], user_rests)
             queue = leaf
             while queue >= 0:
-                holders.queue_held[queue, r] -= demand[r]
+                rests = holders.queue_containers[queue] > 0
+                _less(holders.queue_held, queue, r, demand[r], rests)
                 queue = holders.parent[queue]
 
 

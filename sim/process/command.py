@@ -15,7 +15,7 @@ from nm.settings import NodeSettings
 from rm.match.registry import matcher_row
 from sim.cluster import Simulation
 from sim.faults import NO_FAULTS, Faults, faults_from_dict, random_faults
-from sim.process.outputs import summarise, write_run
+from sim.process.outputs import logged, summarise, write_run
 from sim.process.provenance import described
 from sim.recorder import Recorder
 from sim.request import Request
@@ -248,7 +248,7 @@ def _decision_log(
         raise InputError("--decisions", "needs --out DIR")
     folder = Path(request.out)
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "decisions.jsonl").open("w") as file:
+    with logged(folder / "decisions.jsonl") as file:
         print(
             json.dumps({"t": 0.0, "fact": "RunDescribed", "seed": request.seed, **what}), file=file
         )

@@ -131,6 +131,20 @@ def written(path: Path) -> Iterator[TextIO]:
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def logged(path: Path) -> Iterator[TextIO]:
+    """Yield a file that grows line by line; raises WeftError naming it where one has no room."""
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+    except BrokenPipeError:
+        raise  # of the terminal
+    except OSError as error:
+        if error.filename not in (None, str(path)):
+            raise
+        raise WeftError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
 def _csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     with written(path) as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,9 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "a file for a folder": ([*SIMULATE, "--out", "good.json"], "good.json"),
     "missing workload": (["simulate", "none.jsonl", "--cluster", CLUSTER], "none.jsonl"),
     "missing cluster file": (["simulate", "good.json", "--cluster", "none.yaml"], "none.yaml"),
+    "a cluster of too many words": (
+        ["simulate", "good.json", "--cluster", "4x" * 5000], "File name too long"
+    ),
     "a cluster of words": (["simulate", "good.json", "--cluster", "3xlarge"], "3xlarge"),
     "a cluster of 0 nodes": (["simulate", "good.json", "--cluster", "0x4vcores"], "count"),
     "a task too large": (["simulate", "good.json", "--cluster", "1x4vcores,1memory_mb"], "memory"),
@@ -259,6 +263,29 @@ def test_a_full_disk_names_the_file_and_leaves_no_half(
     assert code == 1
     assert text == f"weft: out/{file}: cannot be written: No space left on device\n"
     assert not Path(f"out/{file}").exists()
+
+
+def test_a_full_disk_names_the_decision_log(said: Callable[[list[str]], tuple[int, str]]) -> None:
+    Path("out").mkdir()
+    Path("out/decisions.jsonl").symlink_to("/dev/full")
+    code, text = said([*SIMULATE, "--decisions", "--out", "out"])
+    assert code == 1
+    assert text == "weft: out/decisions.jsonl: cannot be written: No space left on device\n"
+
+
+def test_a_closed_pipe_ends_a_command_as_sigpipe_would() -> None:
+    """As in `weft simulate ... | head -1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [
+        sys.executable, "-c", "from weft.client.cli import main; main()", "simulate", "--help"
+    ]  # fmt: skip
+    with os.fdopen(writing, "wb") as closed:
+        ended = subprocess.run(
+            command, stdout=closed, stderr=subprocess.PIPE, check=False, timeout=60,
+        )  # fmt: skip
+    assert ended.returncode == 141
+    assert ended.stderr == b""
 
 
 @pytest.mark.parametrize("command", [[*PLAN, "--out"], [*SIMULATE, "--trace"]], ids=" ".join)

@@ -62,6 +62,20 @@ def test_a_name_that_is_not_ours_is_answered_nothing(host: str, status: int) -> 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("name", ["n" * 300, "n" * 5000, "n" * 300 + "/a"])
+def test_a_file_that_is_not_there_is_not_found_however_long_its_name(name: str) -> None:
+    async def main() -> None:
+        async with (
+            pages() as (place, port, _),
+            ClientSession() as session,
+            session.get(f"http://{place}:{port}/static/{name}") as got,
+        ):
+            assert got.status == 404
+            assert "RemoteException" in await got.text()
+
+    asyncio.run(main())
+
+
 def test_every_answer_has_the_headers_that_keep_others_out() -> None:
     async def main() -> None:
         async with pages() as (place, port, _), ClientSession() as session:

@@ -10,6 +10,7 @@ from weft.client.stopping import InterruptedWait
 from weft.client.text import safe
 from weft.errors import InputError, PolicyError, WeftError
 
+PIPE_CLOSED = 141  # as a shell says of a command that SIGPIPE ended
 # command -> (module that holds it in its list `commands`, its line in the help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (
@@ -99,6 +100,7 @@ def weft() -> None:
 
 def main() -> None:
     """Run the command; one clear line on stderr: exit 2 for bad input, 1 for a failure."""
+    output = sys.stdout
     try:
         # a shell that completes a word asks with this in the environment
         code = weft.main(standalone_mode=False, complete_var="_WEFT_COMPLETE")
@@ -115,7 +117,9 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except BrokenPipeError:
-        sys.exit(141)
+        sys.exit(PIPE_CLOSED)
+    except SystemExit as error:  # click ends with 1 at a closed pipe, and puts the output aside
+        sys.exit(error.code if sys.stdout is output else PIPE_CLOSED)
     except (UnicodeError, RecursionError, MemoryError) as error:
         _fail(f"{type(error).__name__}: {error}", 1)
     except OSError as error:

@@ -1,5 +1,6 @@
 """Answers as YARN's web services give them: JSON by default, XML on request, RemoteException."""
 
+import errno
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -111,6 +112,10 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return remote_exception(request, 400, str(error))
     except WeftError as error:
         return remote_exception(request, 503, str(error))
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return remote_exception(request, 404, "no file has so long a name")
     except web.HTTPException as error:
         if error.status < 400:
             raise

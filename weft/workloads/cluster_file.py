@@ -15,9 +15,9 @@ def load_cluster(argument: str) -> ClusterSpec:
     """Read a cluster file, or the short form where no such file exists; raises InputError."""
     path = Path(argument)
     looks_like_file = path.suffix in {".yaml", ".yml", ".json", ".csv"} or "/" in argument
-    if not looks_like_file and not path.is_file():
-        return cluster_from_text(argument)
     try:
+        if not looks_like_file and not path.is_file():
+            return cluster_from_text(argument)
         large = path.stat().st_size > BYTES_MAX
         if not large and plain_name(path).endswith(".csv"):
             return load_node_list(path)
