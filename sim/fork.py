@@ -30,6 +30,7 @@ from weft.messages import (
     MasterLaunch,
     Outcome,
     TaskLaunch,
+    launches_of,
     master_address,
     node_address,
 )
@@ -145,7 +146,8 @@ class ForkedSimulation(MeasuredSimulation):
         if isinstance(item, MasterLaunch):
             super()._launch(actor, effect, now)
             return
-        self._end_at(now + self._took_s(item), actor, item)
+        for one in launches_of(item):
+            self._end_at(now + self._took_s(one), actor, one)
 
     def _go_on(self, number: ContainerId, node: Actor, item: TaskLaunch, running: Running) -> None:
         end_s = self._cut.ends.get(number)

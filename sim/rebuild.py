@@ -26,7 +26,7 @@ from weft.effects import (
 )
 from weft.errors import InputError
 from weft.ids import ContainerId, app_of_attempt
-from weft.messages import MANAGER, Address, MasterLaunch, TaskLaunch
+from weft.messages import MANAGER, Address, MasterLaunch, TaskLaunch, launches_of
 from weft.tape.rows import Handled, Row
 
 WAY_S = 10.0  # what was sent longer ago and was not heard is lost
@@ -192,7 +192,9 @@ class _Past:
             elif isinstance(order, MakePlan):
                 self._plans[core] = (order, now)
             elif isinstance(order, Launch):
-                self._processes[order.item.container_id] = Running(core, order.item, now)
+                begun = order.item
+                for item in launches_of(begun) if isinstance(begun, TaskLaunch) else (begun,):
+                    self._processes[item.container_id] = Running(core, item, now)
 
 
 def _key(to: Address, message: object) -> tuple[Address, object]:

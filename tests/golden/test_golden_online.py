@@ -13,6 +13,7 @@ import pytest
 from am.progress import Progress
 from am.task_groups import GroupLimits, build_groups
 from rm.match.fairness import drf_closed_form, drf_progressive
+from rm.match.graphene_kernels import FIT, ROWS
 from rm.match.overbook_kernels import fluid_ends
 from rm.match.protocol import Match, Placement
 from sim.results import jain
@@ -97,10 +98,11 @@ def test_figure_15_picks_and_scores(case: dict[str, Any], monkeypatch: pytest.Mo
         stated = [(t["demand"], t["duration"], t["oScore"]) for t in tasks if "oScore" in t]
         if stated:  # the what-if itself is proved by the family `overbook`
             options["overbook"] = ",".join(names)
-            monkeypatch.setattr("rm.match.graphene._what_if", lambda over, waiting, *_: [
-                over.__setitem__(len(over) - len(waiting.demand) + at, score)
-                for at, row in enumerate(waiting.demand)
-                for wanted, _, score in stated if list(row) == wanted
+            monkeypatch.setattr("rm.match.graphene._weigh", lambda site, standing, desk, *_: [
+                desk.over.__setitem__(place, score)
+                for place in range(desk.tally[FIT], desk.tally[ROWS])
+                for wanted, _, score in stated
+                if list(desk.waiting.demand[place - desk.tally[FIT]]) == wanted
             ])  # fmt: skip
         assert set(given["share"]) == set(given["deficits"]), "a share of no queue"
         harness = MatcherHarness("graphene", options, queues_of(given["share"]), read_types(names))
