@@ -3,6 +3,7 @@
 Every preset in both paces and under random faults (`lab.digests`), in both builds, each in a
 process of its own; the digests of the decision logs have to be the same, and those that are kept.
 So have those of a matcher that is loaded by its name: it is never compiled, its base class is.
+And what processes hand to each other comes through whole: jobs and settings.
 """
 
 import json
@@ -22,13 +23,21 @@ jobs = generate("mapreduce", 5, numpy.random.default_rng(1))
 cluster = "4x16vcores,65536memory_mb,800disk_mbps,1250network_mbps"
 found["learned"] = simulate(jobs, cluster, matcher="learned").summary["digest"]
 """
+PICKLED = """
+import pickle
+from am.settings import MasterSettings
+from nm.settings import NodeSettings
+from rm.settings import ManagerSettings
+handed = (*jobs, MasterSettings(), NodeSettings(), ManagerSettings())
+assert all(pickle.loads(pickle.dumps(one)) == one for one in handed)
+"""
 
 
 def in_build(root: Path) -> dict[str, str]:
     """Return the digests of a build, and which files the engine came from."""
     code = (
         "import json, sim.engine; from lab.digests import long, quick; found = quick() | long()\n"
-        f"{LOADED}\n"
+        f"{LOADED}\n{PICKLED}\n"
         "print(json.dumps(found | {'engine': sim.engine.__file__}))"
     )
     done = subprocess.run(

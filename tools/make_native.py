@@ -76,10 +76,11 @@ def make(folder: Path) -> None:
 
 
 def fix_constants(path: Path) -> None:
-    """Tell the compiler that constants never change, and that frozen classes need no slots.
+    """Tell the compiler that constants never change; have frozen classes be plain.
 
     It then writes numbers and texts in where they are used; else each use looks the name up in the
-    module. A class with slots would be another one than the one that was compiled.
+    module. A class with slots would be another one than the one that was compiled, and a frozen one
+    that is compiled cannot be unpickled.
     """
     text = path.read_text()
     lines = text.splitlines()
@@ -94,7 +95,8 @@ def fix_constants(path: Path) -> None:
             lines[at] = "; ".join(f"{name}: Final_ = {n}" for n, name in enumerate(names))
     first = next(n for n, line in enumerate(lines) if line.startswith(("import ", "from ")))
     lines.insert(first, "from typing import Final as Final_")
-    path.write_text("\n".join(lines).replace("frozen=True, slots=True", "frozen=True") + "\n")
+    plain = "\n".join(lines).replace("(frozen=True, slots=True)", "(unsafe_hash=True)")
+    path.write_text(plain + "\n")
 
 
 def write_out_records(path: Path) -> None:
