@@ -73,12 +73,15 @@ def written(root: Path) -> Path:
     return path
 
 
-def drive(root: Path, act: Act, *, close: bool = True, spawners: int = 1) -> list[ProcessEnded]:
+def drive(
+    root: Path, act: Act, *, close: bool = True, spawners: int = 1, grace_s: float = 0.5
+) -> list[ProcessEnded]:
     """One life of a process host; without `close` it ends as a crash would."""
 
     async def main() -> list[ProcessEnded]:
         ends: list[ProcessEnded] = []
-        host = ProcessHost(root, ends.append, grace_s=0.5, records=Records(root), spawners=spawners)
+        records = Records(root)
+        host = ProcessHost(root, ends.append, grace_s=grace_s, records=records, spawners=spawners)
         await act(host, ends)
         if close:
             await host.close(0.1)
@@ -119,7 +122,7 @@ def test_a_task_may_end_in_its_own_time_when_it_is_told_to(tmp_path: Path) -> No
         await until(lambda: ends)
         assert out.read_text() == "up\nbye\n"
 
-    (end,) = drive(tmp_path, act)
+    (end,) = drive(tmp_path, act, grace_s=60.0)
     assert (end.outcome, end.exit_code) == (Outcome.KILLED, 5)
 
 
