@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -461,7 +462,10 @@ class LocalCluster:
 
     def _last_words(self, name: str) -> str:
         lines = self.output(name).read_text(errors="replace").strip().splitlines()
-        said = [line for line in lines if line.startswith("error:")] or lines or ["no output"]
+        if not lines:  # as where there is no room for a word
+            full = not shutil.disk_usage(self.folder).free
+            return f"no space is left in {self.folder}" if full else "no output"
+        said = [line for line in lines if line.startswith("error:")] or lines
         return said[-1].removeprefix("error: ")
 
 
