@@ -280,25 +280,40 @@ def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
         return
     attempt = None if holding is None else holding.attempt
     if attempt is None or attempt.master is holding or attempt.state is not _RUNNING:
-        late_success(books, node, end, holding)
+        late_success(books, node, end, holding, of_task=True)
         if holding is not None and attempt is not None and attempt.state in _MASTERLESS:
             order_spare(books, holding)  # nobody would give it back once it is idle
         return
     if done.outcome is _SUCCEEDED:
         journal(books, attempt.app, done.stage, done.task, done.run_s)
-    key = (done.container_id, done.stage, done.task, done.attempt)
-    attempt.outbox.put(key, end)
-    books.owe_attempt(attempt)
+    _relay_end_of_task(books, attempt, end)
+
+
+def _relay_end_of_task(books: Books, attempt: Attempt, end: ContainerEnd) -> None:
+    """Relay the end of a task in a reusable container to a live master.
+
+    It has a key of its own: it stands in neither for the end of its container, which the master has
+    to hear of as well, nor for that of another task there.
+    """
+    if attempt.state is _RUNNING or attempt.state is _ALLOCATED:
+        attempt.outbox.put((end.container_id, end.stage, end.task, end.attempt), end)
+        books.owe_attempt(attempt)
 
 
 def late_success(
-    books: Books, node: Node, end: ContainerEnd, holding: Holding | None = None
+    books: Books,
+    node: Node,
+    end: ContainerEnd,
+    holding: Holding | None = None,
+    *,
+    of_task: bool = False,
 ) -> None:
     """Count a success in a container that was given up, if the task is still open.
 
     Its node was cut off, or its master was replaced; whoever runs the job now is told, so that the
     task is not run once more for nothing. `holding`: the container, if it is in the books; it must
-    be one that can have run on that node.
+    be one that can have run on that node. `of_task`: the success is of a task in a reusable
+    container, whose own end is told beside it.
     """
     app = books.apps.get(app_of_container(end.container_id))
     if app is None or end.outcome is not _SUCCEEDED or app.attempt is None:
@@ -308,7 +323,11 @@ def late_success(
     if holding.claimed if holding is not None else not may_have_run(books, node, end.container_id):
         refuse_end(books, node, end)
         return
-    if journal(books, app, end.stage, end.task, end.run_s):
+    if not journal(books, app, end.stage, end.task, end.run_s):
+        return
+    if of_task:
+        _relay_end_of_task(books, app.attempt, end)
+    else:
         relay(books, app.attempt, end)
 
 

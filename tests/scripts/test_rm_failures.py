@@ -25,6 +25,7 @@ from weft.messages import (
     NodeUnregistered,
     Outcome,
     RunningContainer,
+    TaskEnd,
 )
 from weft.requests import GetApplication, KillApplication
 
@@ -72,6 +73,30 @@ def test_a_silent_node_is_lost_and_its_ends_are_relayed() -> None:
     ends = [ContainerEnd(c, Outcome.RELEASED) for c in at_n2]
     rig.beat("n2", *ends)
     assert rig.manager.books.ledger.nodes.containers[1] == 0
+
+
+def test_successes_told_late_in_a_lost_reusable_container_do_not_hide_that_it_is_lost() -> None:
+    """Else its master starts more tasks there, whose ends nobody relays any more."""
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    rig.add_node("n2")
+    master = rig.start(job("j", stage(tasks=8)))
+    rig.allocate(master, ask(total=8))
+    rig.beat()
+    rig.allocate(master)
+    lost = min(c.container_id for c in master.containers.values() if c.node_id == "n2")
+    rig.beat("n1", later_s=9.0)
+    rig.allocate(master)
+    rig.tell(TimerFired("liveness"), 2.0)
+    # what a node with a pool tells that was given up, before the master was told so
+    rig.tell(node_registered("n2", running=[RunningContainer(lost, (1.0, 1024.0), ())]))
+    ends = [TaskEnd(lost, 0, task, 0, Outcome.SUCCEEDED, 0, 1.0) for task in (2, 3)]
+    rig.tell(rig.nodes["n2"].heartbeat(tasks_ended=tuple(ends)))
+    (told,) = sent(rig.allocate(master), ContainersGranted)
+    heard = [(end.outcome, end.stage, end.task) for end in told.ended if end.container_id == lost]
+    assert (Outcome.SUCCEEDED, 0, 2) in heard
+    assert (Outcome.SUCCEEDED, 0, 3) in heard
+    assert Outcome.LOST in [outcome for outcome, _, _ in heard]
 
 
 def test_a_repeated_registration_changes_nothing_a_restarted_node_lost_all() -> None:
