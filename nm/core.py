@@ -88,14 +88,18 @@ class NodeManager:
         self._settings = settings
         self._rng = rng
         self._runner = Runner(node_id, settings)
-        self._outbox = self._runner.outbox
         self._acks: list[int] = []
         self._types: ResourceTypes | None = None  # known once accepted
         self._boot = boot or int(rng.spawn(1)[0].integers(1, BOOT_MAX))
+        first = 1 + (self._boot % BOOTS << REPORT_BITS)  # not the numbers of a past life
+        self._outbox: Outbox[Any, Any] = Outbox(
+            settings.resend_after_s, first, lossless=settings.lossless
+        )
+        self._runner.outbox = self._outbox
         self._cluster_ts = 0  # the start of its cluster, once accepted
         self._life = 0  # of the manager that accepted the node, or asked it to register
         self._token = 0  # what that manager wants to be told again
-        self._request = (0, 0.0)  # the newest registration: number, when it was first sent
+        self._request = (first, 0.0)  # the newest registration: number, when it was first sent
         self._expiry_s = inf
         self._heard_s = 0.0  # when the newest report was sent that the manager answered
         self._probe = (0, 0.0)  # a report whose answer is waited for: number, when it was sent
@@ -186,11 +190,8 @@ class NodeManager:
 
     def _on_started(self, event: Started, now: float, effects: list[Effect]) -> None:
         self._heard_s = now
-        first = 1 + (self._boot % BOOTS << REPORT_BITS)  # not the numbers of a past life
-        lossless = self._settings.lossless
-        self._outbox = Outbox(self._settings.resend_after_s, first, lossless=lossless)
-        self._runner.outbox = self._outbox
-        self._request = (first, now)
+        self._runner.leave_idle()
+        self._request = (self._request[0], now)
         self._step(NodeEvent.STARTED, effects)
 
     def _step(self, event: NodeEvent, effects: list[Effect]) -> None:

@@ -208,7 +208,11 @@ class Runner:
         return self.book.one(container)
 
     def found(self, event: ProcessesFound, now: float, effects: list[Effect]) -> None:
-        """Hold what an earlier process of this node started: it runs, or its end follows."""
+        """Hold what an earlier process of this node started: it runs, or its end follows.
+
+        Ends that are known already come before the node registers, so that it does not say of them
+        that they run: of short tasks those of a minute may be many times what a node has room for.
+        """
         for item, began_s, taken_by in event.items:
             container = item.container_id
             held = self.book.containers.get(container)
@@ -224,6 +228,16 @@ class Runner:
             if held.reusable or not held.tasks:
                 work = RunningTask(item, item.demand, item.duration_s, began_s, 0)
                 held.begin((item.stage, item.task, item.attempt), work)
+
+    def leave_idle(self) -> None:
+        """Let reusable containers go that were found with nothing in them any more.
+
+        What was written down are processes, so nobody knows which of these containers were given
+        back before. As the node does not register them, the manager gives up those that were not.
+        """
+        containers = self.book.containers
+        for number in [n for n, held in containers.items() if held.reusable and not held.tasks]:
+            del containers[number]
 
     def _refuses(self) -> bool:
         buggify = self._settings.buggify

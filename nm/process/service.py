@@ -171,9 +171,14 @@ class NodeService(Outside):
             own = [record for record in found if record.node == spec.node_id]
             if own:
                 self._take_back(address_of, own)
-            self.shell.post(address_of, Started())
         for end in ends:
-            self._ended(end)
+            if end.task >= 0:  # before the node says what it runs
+                self._ended(end)
+        for spec in specs:
+            self.shell.post(node_address(spec.node_id), Started())
+        for end in ends:
+            if end.task < 0:  # of a master, which its node must come back with, or it counts as new
+                self._ended(end)
         for record in found:  # of a node that this process is not (any more)
             if record.container_id not in self._launched and self._processes is not None:
                 self._processes.stop(record.container_id)

@@ -568,3 +568,31 @@ def test_a_node_registers_with_what_it_found_and_reports_its_ends() -> None:
         task.container_id, Outcome.SUCCEEDED, 3, 7.0,
     )  # fmt: skip
     node.check()
+
+
+def test_a_node_does_not_register_what_ended_before_it_was_back() -> None:
+    """Its room is free again, and many times that may have ended there within a minute."""
+    first = container_id(attempt_id(1, 1), 2)
+    need = (1.0, 1000.0)
+    single = [TaskLaunch(first + n, 0, n, 0, 9.0, need, granted=need) for n in range(3)]
+    pooled = [
+        TaskLaunch(first + n, 1, n, 0, 9.0, need, reusable=True, granted=need) for n in (3, 4)
+    ]
+    settings = NodeSettings(mode=Mode.PROCESS)
+    capacity = {"vcores": 4.0, "memory_mb": 2400.0}
+    node = NodeManager("n1", "", capacity, "r1", (), settings, np.random.default_rng(0))
+    found = tuple(FoundProcess(task, -5.0) for task in (*single, *pooled))
+    node.handle(ProcessesFound(found), 0.0)
+    for item in (single[0], single[1], pooled[0]):
+        key = (item.stage, item.task, item.attempt)
+        node.handle(ProcessEnded(item.container_id, Outcome.SUCCEEDED, 0, "", (), *key), 0.0)
+    (registered,) = sent(node.handle(Started(), 0.0), NodeRegistered)
+    assert {one.container_id for one in registered.running} == {
+        single[2].container_id, pooled[1].container_id,
+    }  # fmt: skip
+    node.handle(NodeAccepted("n1", TWO_TYPES, 1.0, False, 0), 0.1)
+    node.check()
+    (beat,) = sent(node.handle(TimerFired("heartbeat"), 1.0), NodeHeartbeated)
+    assert [end.task for end in beat.ended] == [0, 1]
+    assert [(end.stage, end.task) for end in beat.tasks_ended] == [(1, 3)]
+    assert (beat.ended[0].outcome, beat.tasks_ended[0].outcome) == (Outcome.SUCCEEDED,) * 2
