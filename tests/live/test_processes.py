@@ -54,6 +54,31 @@ def test_bad_input_is_one_line_and_exit_2(command: list[str], place: str) -> Non
     assert "\n" not in said
 
 
+TOLD_AT_ONCE = """
+import asyncio, os, signal
+from weft.live.process import Process
+from weft.live.role_settings import RmSettings
+
+async def serve():
+    process = Process(RmSettings())
+    process.ready()
+    os.kill(os.getpid(), signal.SIGTERM)  # by somebody who waited for that line, and for no more
+    await process.until_end()
+    await process.close()
+    print("in order", process.told)
+
+asyncio.run(serve())
+"""
+
+
+def test_who_says_that_it_serves_ends_in_order_from_then_on() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TOLD_AT_ONCE],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "in order True"), done
+
+
 def test_a_cluster_stops_in_order(cluster: Cluster) -> None:
     manager = cluster.manager()
     host = cluster.host(manager)

@@ -158,7 +158,11 @@ class Process:
         return settings.tls_ca, settings.tls_cert, settings.tls_key
 
     def ready(self, **what: Any) -> None:
-        """Say in one line of JSON that the process serves, and where; it has all that it keeps."""
+        """Say in one line of JSON that the process serves, and where; it has all that it keeps.
+
+        From then on it ends in order when it is told to.
+        """
+        self._heed_signals()
         quiet_collector()
         line = json.dumps(
             {"ready": self.settings.role, "pid": os.getpid(), "metrics": self.metrics_address}
@@ -173,9 +177,7 @@ class Process:
 
     async def until_end(self) -> None:
         """Wait for SIGTERM, SIGINT, the parent's end or `end`; raises what a task raised."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._tell)
+        self._heed_signals()
         if self.settings.die_with_parent:
             self.spawn(self._watch_parent())
         if self._events is not None or self.tape is not None:
@@ -185,6 +187,11 @@ class Process:
         await self._ended.wait()
         if self._error is not None:
             raise self._error
+
+    def _heed_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._tell)
 
     def _tell(self) -> None:
         self.told = True
