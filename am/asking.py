@@ -136,18 +136,17 @@ class AskTable:
         remaining_path_s: float,
     ) -> ContainersAsked:
         """Return the next request: changed asks, releases, acknowledgements; also the heartbeat."""
-        put = self._outbox.put
-        self._whole_gangs()
-        for row in self._dirty.values():
-            group = row.group
-            row.told = row.granted + row.wanted
-            ask = Ask(
-                row.ask_id, row.told, group.grant, duration_of(group.stage), group.pri_score,
-                row.kind, group.stage, group.nodes, group.racks, group.label, group.gang,
-            )  # fmt: skip
-            put(row.ask_id, ask)
-        self._dirty.clear()
+        if self._dirty:
+            self._put_asks(duration_of)
         number, items = self._outbox.take(now)
+        acks = tuple(self._acks)
+        if acks:
+            self._acks = []
+        if not items:
+            return ContainersAsked(
+                attempt_id, number, acks, (), (), progress, remaining_work, None,
+                remaining_path_s, self.epoch,
+            )  # fmt: skip
         asks: list[Ask] = []
         releases: list[ContainerId] = []
         blacklist: tuple[NodeId, ...] | None = None
@@ -158,11 +157,23 @@ class AskTable:
                 releases.append(item)
             else:
                 blacklist = item
-        acks, self._acks = tuple(self._acks), []
         return ContainersAsked(
             attempt_id, number, acks, tuple(asks), tuple(releases),
             progress, remaining_work, blacklist, remaining_path_s, self.epoch,
         )  # fmt: skip
+
+    def _put_asks(self, duration_of: Callable[[int], float]) -> None:
+        """Put the totals of all changed rows in the outbox."""
+        self._whole_gangs()
+        for row in self._dirty.values():
+            group = row.group
+            row.told = row.granted + row.wanted
+            ask = Ask(
+                row.ask_id, row.told, group.grant, duration_of(group.stage), group.pri_score,
+                row.kind, group.stage, group.nodes, group.racks, group.label, group.gang,
+            )  # fmt: skip
+            self._outbox.put(row.ask_id, ask)
+        self._dirty.clear()
 
     def _whole_gangs(self) -> None:
         """Mark all asks of a changed gang, so that the manager hears of it in one message."""

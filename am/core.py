@@ -39,7 +39,6 @@ from weft.messages import (
     AttemptRegistered,
     AttemptStopped,
     AttemptUnregistered,
-    ContainersAsked,
     ContainersGranted,
     FinishedTask,
     StartAnswered,
@@ -86,7 +85,9 @@ class ApplicationMaster:
         door(self, event, now)
         work = self._work
         if work is not None and self.state is _RUNNING:
-            self._wake_in(work.settle(now))
+            again_s = work.settle(now)
+            if again_s is not None:
+                self._out.append(SetTimer(again_s, WAKE))
             state = work.state
             if state.verdict is not None:
                 self._verdict = AttemptFinished(self.attempt_id, *state.verdict)
@@ -95,8 +96,7 @@ class ApplicationMaster:
             if state.notes:
                 self._out.extend(Note(fact) for fact in state.notes)
                 state.notes.clear()
-            prompt = self._prompt or isinstance(work, RecordedExecution)
-            if prompt and not self._ask_armed and self._may_ask and work.wants_to_ask:
+            if self._prompt and not self._ask_armed and self._may_ask and work.wants_to_ask:
                 self._ask_armed = True
                 self._out.append(SetTimer(0.0, ASK))
         out, self._out = self._out, []
@@ -141,7 +141,9 @@ class ApplicationMaster:
             return
         self._registering = False
         self._out.append(SetTimer(None, REGISTER))
-        self._heartbeat_s, self._prompt = event.heartbeat_s, event.prompt
+        master = event.job.master
+        recorded = master is not None and master.recorded is not None
+        self._heartbeat_s, self._prompt = event.heartbeat_s, event.prompt or recorded
         if self.state is MasterState.REGISTERING:
             self._begin(event, now)
         else:
@@ -230,12 +232,10 @@ class ApplicationMaster:
         return self.state is _RUNNING and not self._registering
 
     def _ask(self, work: AnyWork, now: float) -> None:
-        self._wake_in(work.consult(now))
-        self._send(work.message(now))
-
-    def _wake_in(self, delay_s: float | None) -> None:
-        if delay_s is not None:
-            self._out.append(SetTimer(delay_s, WAKE))
+        again_s = work.consult(now)
+        if again_s is not None:
+            self._out.append(SetTimer(again_s, WAKE))
+        self._out.append(Send(MANAGER, work.message(now)))
 
     def _containers_granted(self, event: ContainersGranted, now: float) -> None:
         """Handle the manager's answer to a request, in both paces.
@@ -261,8 +261,8 @@ class ApplicationMaster:
             work.state.racks.update(event.racks)
         if event.containers and not work.state.gangs.stages:
             work.take(event.containers, now)
-        for end in event.ended:
-            work.ended(end, now)
+        if event.ended:
+            work.ended(event.ended, now)
         if event.containers and work.state.gangs.stages:  # what ended already spoils a gang's start
             work.take(event.containers, now)
         if event.preempt:
@@ -339,9 +339,12 @@ class ApplicationMaster:
         work = self._work
         if work is None or self.state not in (MasterState.PLANNING, MasterState.RUNNING):
             return
-        work.launcher.repeat(now, self._settings.resend_s)
-        work.speculate(now)
-        buggify = self._settings.buggify
+        settings = self._settings
+        if work.launcher.waits:
+            work.launcher.repeat(now, settings.resend_s)
+        if settings.speculate:
+            work.speculate(now)
+        buggify = settings.buggify
         if not self._registering and not (buggify and buggify("a master skips a heartbeat")):
             self._ask(work, now)
         self._note_progress(work)
@@ -364,7 +367,7 @@ class ApplicationMaster:
         elif action is MasterAction.LEAVE:
             self._cancel(*TIMERS)
 
-    def _send(self, message: AttemptRegistered | ContainersAsked | AttemptFinished) -> None:
+    def _send(self, message: AttemptRegistered | AttemptFinished) -> None:
         self._out.append(Send(MANAGER, message))
 
     def _cancel(self, *timers: str) -> None:

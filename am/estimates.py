@@ -4,7 +4,7 @@ The truth (`actual_*`) is never read here. A stage's belief is one factor on the
 job file declares, so that tasks of different length keep their proportions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weft.job import Job, Stage
@@ -95,19 +95,34 @@ class Estimates:
 
     def observe(self, stage: int, declared_s: float, run_s: float) -> bool:
         """Learn from a finished task; True when the belief moved enough to tell others."""
-        self.finished[stage] += 1
-        self.runs_s[stage] += run_s
-        if not self._settings.refine:
-            return False
-        expected = declared_s if declared_s > 0 else self.base_s[stage]
-        self._spent[stage] += run_s / expected
-        self._weight[stage] += 1.0
-        factor = self.factor[stage] = self._spent[stage] / self._weight[stage]
-        told = self.told[stage]
-        if abs(factor - told) <= self._settings.tell_above * told:
-            return False
-        self.told[stage] = factor
-        return True
+        return self.observe_run(stage, (declared_s,), (run_s,))[0]
+
+    def observe_run(
+        self, stage: int, declared_s: Sequence[float], runs_s: Sequence[float]
+    ) -> tuple[bool, Sequence[float]]:
+        """Learn from finished tasks of a stage, one after the other, as each rounds by itself.
+
+        Return whether the belief moved enough to tell others, and by how much with each task.
+        """
+        self.finished[stage] += len(runs_s)
+        settings, base_s = self._settings, self.base_s[stage]
+        all_s, told, tell = self.runs_s[stage], self.told[stage], False
+        spent, weight, factor = self._spent[stage], self._weight[stage], self.factor[stage]
+        moved: list[float] = []
+        for own_s, run_s in zip(declared_s, runs_s, strict=True):
+            all_s += run_s
+            spent += run_s / (own_s if own_s > 0 else base_s)
+            weight += 1.0
+            before, factor = factor, spent / weight
+            moved.append(factor - before)
+            if abs(factor - told) > settings.tell_above * told:
+                told, tell = factor, True
+        self.runs_s[stage] = all_s
+        if not settings.refine:
+            return False, ()
+        self._spent[stage], self._weight[stage] = spent, weight
+        self.factor[stage], self.told[stage] = factor, told
+        return tell, moved
 
     def applied(self) -> Job:
         """Return the job as a planner should see it: believed durations where they differ."""

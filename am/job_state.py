@@ -5,6 +5,8 @@ both keep one: how far the tasks are, what is believed of them, what was asked f
 bad, and the verdict. Both judge the end of a task by these functions, so a failure counts alike.
 """
 
+from collections.abc import Sequence
+
 from am.asking import AskTable
 from am.estimates import Estimates
 from am.failures import NodeEnds, NodeFailures, Refusals, blame, diagnose
@@ -13,7 +15,7 @@ from am.launching import LaunchedTask, Launcher
 from am.progress import Progress, StageProgress
 from am.settings import MasterSettings
 from am.sizes import Wanted, size_containers, totals
-from am.task_groups import build_groups
+from am.task_groups import TaskGroup, build_groups
 from weft.facts import Fact, Remark
 from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt, attempt_of_container
 from weft.messages import (
@@ -143,19 +145,30 @@ class JobState:
             self._stop_copies(stage, task)
         if not self.progress.finish(stage, task):
             return
-        self.measured(held, run_s)
+        self._measured(stage, (held.group.declared_of(task),), (run_s,))
+
+    def succeeded_run(
+        self, stage: StageProgress, group: TaskGroup, tasks: Sequence[int], runs_s: Sequence[float]
+    ) -> None:
+        """Finish running tasks of a stage that have no copies, as `succeeded` would each."""
+        self.progress.finish_run(stage, tasks)
+        own = group.declared_s  # one and the same for all groups of a stage
+        declared = [own] * len(tasks) if isinstance(own, float) else [own[task] for task in tasks]
+        self._measured(stage, declared, runs_s)
+        self.review = self.review or self.follows_share
+
+    def _measured(
+        self, stage: StageProgress, declared_s: Sequence[float], runs_s: Sequence[float]
+    ) -> None:
+        """Learn from how long tasks of a stage lasted, s; the job may be done with them."""
+        tell, changes = self.estimates.observe_run(stage.position, declared_s, runs_s)
+        if tell:
+            for group in stage.groups:
+                self.book.touch(group)
+            self.review = self.review or self.follows_share
+        self.progress.rescale(stage, changes)
         if stage.finished == stage.tasks:
             self.judge()
-
-    def measured(self, held: LaunchedTask, run_s: float) -> None:
-        """Learn from how long a task lasted, s."""
-        stage, group = held.stage, held.group
-        factor = self.estimates.factor[group.stage]
-        if self.estimates.observe(group.stage, group.declared_of(held.task), run_s):
-            for other in stage.groups:
-                self.book.touch(other)
-            self.review = self.review or self.follows_share
-        self.progress.rescale(stage, self.estimates.factor[group.stage] - factor)
 
     def failed(self, held: LaunchedTask, end: ContainerEnd) -> None:
         """Count a task's own failure; it is tried again, elsewhere if need be, up to a limit."""

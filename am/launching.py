@@ -73,7 +73,9 @@ class LaunchedTask:
 class Truth:
     """What really happens to the tasks of one stage."""
 
-    __slots__ = ("_stage", "_types", "demand", "duration_s", "environment", "plain")
+    __slots__ = (
+        "_stage", "_types", "command", "demand", "duration_s", "durations_s", "environment", "plain"
+    )  # fmt: skip
 
     def __init__(self, job: Job, stage: Stage, types: ResourceTypes) -> None:
         self._stage = stage
@@ -81,7 +83,11 @@ class Truth:
         several = stage.overrides or isinstance(stage.actual_duration_s, tuple)
         self.plain = not several  # every launch looks alike: nodes tell commands their tasks
         self.duration_s = stage.actual_duration_of(0) if self.plain else 0.0
+        self.durations_s: tuple[float, ...] = ()  # by task, where nothing else differs
+        if isinstance(stage.actual_duration_s, tuple) and not stage.overrides:
+            self.durations_s = stage.actual_duration_s
         self.demand = types.vector(stage.actual_demand_of(0)) if not stage.overrides else ()
+        self.command = stage.command
         self.environment = (("WEFT_JOB", job.name), ("WEFT_STAGE", stage.name))
 
     def launch(
@@ -99,20 +105,17 @@ class Truth:
         `reusable`: what the container holds, when it outlives the task. `tasks`: of a run, which
         only plain ones make.
         """
-        remote = bool(group.nodes) and node not in group.nodes
-        granted = reusable or group.grant
-        stage = self._stage
-        if self.plain:
-            environment = self.environment if stage.command else ()
-            return TaskLaunch(
-                container_id, group.stage, task, attempt, self.duration_s, self.demand,
-                stage.command, environment, bool(reusable), remote, granted, tasks,
-            )  # fmt: skip
-        demand = self.demand or self._types.vector(stage.actual_demand_of(task))
-        command = stage.command_of(task)
+        duration_s, demand, command = self.duration_s, self.demand, self.command
+        if self.durations_s:
+            duration_s = self.durations_s[task]
+        elif not self.plain:
+            stage = self._stage
+            duration_s, command = stage.actual_duration_of(task), stage.command_of(task)
+            demand = demand or self._types.vector(stage.actual_demand_of(task))
         return TaskLaunch(
-            container_id, group.stage, task, attempt, stage.actual_duration_of(task), demand,
-            command, self.environment if command else (), bool(reusable), remote, granted,
+            container_id, group.stage, task, attempt, duration_s, demand, command,
+            self.environment if command else (), bool(reusable),
+            bool(group.nodes) and node not in group.nodes, reusable or group.grant, tasks,
         )  # fmt: skip
 
 

@@ -202,9 +202,12 @@ class Progress:
         unstarted = self.tasks - self.finished - self.running
         return max(self.work, 0.0) if unstarted else 0.0
 
-    def rescale(self, stage: StageProgress, change: float) -> None:
-        """Apply a change of the belief about a stage's durations, in parts of the declared ones."""
-        self.work += change * stage.work
+    def rescale(self, stage: StageProgress, changes: Sequence[float]) -> None:
+        """Apply changes of the belief about a stage's durations, in parts of the declared ones."""
+        left, work = stage.work, self.work
+        for change in changes:  # one by one, as each rounds by itself
+            work += change * left
+        self.work = work
 
     def mark(self, group: TaskGroup) -> None:
         """Have the asker look at a group again, or at those that replaced it."""
@@ -452,7 +455,7 @@ class RemainingPath:
     only when a stage was completed or a belief moved: O(stages), never tasks.
     """
 
-    __slots__ = ("_children", "_key", "_longest_s", "_order", "_value")
+    __slots__ = ("_done", "_factor", "_longest_s", "_order", "_value")
 
     def __init__(self, job: Job, base_s: Sequence[float]) -> None:
         self._longest_s = [
@@ -461,23 +464,24 @@ class RemainingPath:
             else base
             for stage, base in zip(job.stages, base_s, strict=True)
         ]
-        self._children: list[list[int]] = [[] for _ in job.stages]
+        children: list[list[int]] = [[] for _ in job.stages]
         for child in range(len(job.stages)):
             for parent, _ in job.parents_of(child):
-                self._children[parent].append(child)
-        self._order = list(reversed(job.topological_order()))
-        self._key: tuple[object, ...] = ()
+                children[parent].append(child)
+        self._order = [(at, children[at]) for at in reversed(job.topological_order())]
+        self._done: list[bool] = []  # by stage, when it was worked out last
+        self._factor: list[float] = []
         self._value = 0.0
 
     def longest_s(self, stages: Sequence[StageProgress], factor: Sequence[float]) -> float:
         """Return the longest remaining path, s; `factor` is belief over declaration, by stage."""
-        key = (sum(stage.complete for stage in stages), *factor)
-        if key != self._key:
-            self._key = key
-            tail = [0.0] * len(stages)
-            for at in self._order:
-                own = 0.0 if stages[at].complete else self._longest_s[at] * factor[at]
-                tail[at] = own + max([tail[child] for child in self._children[at]], default=0.0)
+        done = [stage.finished == stage.tasks for stage in stages]
+        if factor != self._factor or done != self._done:
+            self._done, self._factor = done, list(factor)
+            longest_s, tail = self._longest_s, [0.0] * len(stages)
+            for at, children in self._order:
+                below = max([tail[child] for child in children]) if children else 0.0
+                tail[at] = below if done[at] else below + longest_s[at] * factor[at]
             self._value = max(tail, default=0.0)
         return self._value
 

@@ -360,9 +360,9 @@ class RecordedExecution:
     def preempted(self, notices: tuple[Preemption, ...]) -> None:
         """Do nothing: containers that are taken back are wanted again once they end."""
 
-    def ended(self, end: ContainerEnd, now: float) -> None:
-        """Handle the end of a container, or of a run of them."""
-        for one in ends_of(end):
+    def ended(self, ends: tuple[ContainerEnd, ...], now: float) -> None:
+        """Handle ends of containers, or of runs of them."""
+        for one in [one for end in ends for one in ends_of(end)]:
             self._seen.add(one.container_id)
             if one.outcome is not Outcome.SUCCEEDED:
                 self._lost(one.container_id)

@@ -361,20 +361,21 @@ class PoolExecution:
         for end in event.ended:
             self._task_ended(end, now)
 
-    def ended(self, end: ContainerEnd, now: float) -> None:
-        """Handle the end of a container, or of a run of them (tasks of a gang)."""
-        if end.tasks:
-            self.progress.now = now  # when what waited for them became ready
-            self._due = True
-        if not end.tasks or not self.single.run_succeeded(end):
-            for one in ends_of(end):
-                self._container_ended(one, now)
+    def ended(self, ends: tuple[ContainerEnd, ...], now: float) -> None:
+        """Handle ends of containers, or of runs of them (tasks of a gang)."""
+        for end in ends:
+            if end.tasks:
+                self.progress.now = now  # when what waited for them became ready
+                self._due = True
+            if not end.tasks or not self.single.run_succeeded(end):
+                for one in ends_of(end):
+                    self._container_ended(one, now)
 
     def _container_ended(self, end: ContainerEnd, now: float) -> None:
         """Handle the end of a container, or of one of its tasks if the end names it."""
         self.progress.now = now
         if end.container_id in self.launcher.held:  # of a gang
-            self.single.ended(end, now)
+            self.single.one_ended(end, now)
             self._due = True
             return
         # a lost node takes the whole container along, whatever task its end names

@@ -4,7 +4,8 @@ All of `am.work` is such containers; of `am.reuse` those of gangs are, as all of
 start at once.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
 from am.job_state import JobState
@@ -20,6 +21,7 @@ from weft.messages import (
     Outcome,
     StartAnswered,
     containers_of,
+    ends_of,
 )
 
 _SUCCEEDED: Final = Outcome.SUCCEEDED
@@ -49,73 +51,89 @@ class SingleTasks:
     def take(self, containers: tuple[Container, ...], now: float) -> None:
         """Start a task in every new container, or give the container back."""
         state = self.state
-        seen, book, progress, launcher = state.seen, self.book, self.progress, self.launcher
-        avoided = state.nodes.avoided
         spoilt = (
-            self.gangs.spoilt(containers_of(containers), avoided, state.ended_first)
+            self.gangs.spoilt(containers_of(containers), state.nodes.avoided, state.ended_first)
             if self.gangs.stages
-            else ()
+            else set[int]()
         )
-        for told in containers:
-            if told.count > 1 and not spoilt and self._take_run(told, now):
-                continue
-            for container in containers_of((told,)):
-                container_id, node = container.container_id, container.node_id
-                if container_id in seen:
-                    self.granted_late(container_id, container.ask_id)
-                    continue
-                seen.add(container_id)
-                row = book.granted(container.ask_id)
-                if row is None or state.verdict is not None:
-                    book.release(container_id)
-                    continue
-                group = row.group
-                if node in avoided or group.stage in spoilt:
-                    book.release(container_id)
-                    progress.mark(group)
-                    continue
-                if not group.ready:
-                    group = self._other_group(group)
-                rank = progress.take(group)
-                if rank < 0:
-                    book.release(container_id)
-                    continue
-                if row.surplus:
-                    progress.mark(group)  # used all the same: less is wanted under its other row
-                task = group.tasks[rank]
-                stage = progress.stages[group.stage]
-                tries = stage.tries.get(task, 0) if stage.tries else 0
-                launcher.start(
-                    LaunchedTask(container_id, node, group, stage, task, tries, now, container.boot)
-                )
+        for ask_id, alike in groupby(containers, lambda one: one.ask_id):
+            told = tuple(alike)
+            if spoilt or not self._take_alike(ask_id, told, now):
+                for one in told:
+                    if spoilt or one.count == 1 or not self._take_alike(ask_id, (one,), now):
+                        for container in containers_of((one,)):
+                            self._take_one(container, spoilt, now)
         if state.follows_share:
             state.review = True
 
-    def _take_run(self, run: Container, now: float) -> bool:
-        """Start a task in each container of a run, if it is a plain case.
+    def _take_one(self, container: Container, spoilt: Collection[int], now: float) -> None:
+        """Start a task in a container, or give it back."""
+        state, book, progress = self.state, self.book, self.progress
+        container_id, node = container.container_id, container.node_id
+        if container_id in state.seen:
+            self.granted_late(container_id, container.ask_id)
+            return
+        state.seen.add(container_id)
+        row = book.granted(container.ask_id)
+        if row is None or state.verdict is not None:
+            book.release(container_id)
+            return
+        group = row.group
+        if node in state.nodes.avoided or group.stage in spoilt:
+            book.release(container_id)
+            progress.mark(group)
+            return
+        if not group.ready:
+            group = self._other_group(group)
+        rank = progress.take(group)
+        if rank < 0:
+            book.release(container_id)
+            return
+        if row.surplus:
+            progress.mark(group)  # used all the same: less is wanted under its other row
+        task = group.tasks[rank]
+        stage = progress.stages[group.stage]
+        tries = stage.tries.get(task, 0) if stage.tries else 0
+        self.launcher.start(
+            LaunchedTask(container_id, node, group, stage, task, tries, now, container.boot)
+        )
+
+    def _take_alike(self, ask_id: int, told: Sequence[Container], now: float) -> bool:
+        """Start a task in each container granted under one ask, if it is a plain case.
 
         If not, return False and do nothing: the containers are then taken one after the other.
         """
-        state, first, count, node = self.state, run.container_id, run.count, run.node_id
-        row = self.book.rows.get(run.ask_id)
-        if row is None or state.verdict is not None or node in state.nodes.avoided:
+        state, progress = self.state, self.progress
+        row, avoided = self.book.rows.get(ask_id), state.nodes.avoided
+        if row is None or state.verdict is not None:
             return False
-        group, progress = row.group, self.progress
-        stage = progress.stages[group.stage]
-        numbers = range(first, first + count)
+        if avoided and any(one.node_id in avoided for one in told):
+            return False
+        group, stage = row.group, progress.stages[row.group.stage]
+        numbers: list[ContainerId] = []
+        for one in told:
+            numbers.extend(range(one.container_id, one.container_id + one.count))
+        count = len(numbers)
         if len(group.ready) < count or stage.copies or not state.seen.isdisjoint(numbers):
             return False
-        if not self.book.granted_run(row, count):
+        if len(set(numbers)) < count or not self.book.granted_run(row, count):
             return False
         state.seen.update(numbers)
-        tries = stage.tries
-        self.launcher.start_run([
-            LaunchedTask(
-                first + place, node, group, stage, task, tries.get(task, 0) if tries else 0, now,
-                run.boot,
-            )
-            for place, task in enumerate(progress.take_run(group, count))
-        ])  # fmt: skip
+        tasks, tries, launcher = progress.take_run(group, count), stage.tries, self.launcher
+        first = 0
+        for one in told:
+            held = [
+                LaunchedTask(
+                    number, one.node_id, group, stage, task, tries.get(task, 0) if tries else 0,
+                    now, one.boot,
+                )
+                for number, task in enumerate(tasks[first : first + one.count], one.container_id)
+            ]  # fmt: skip
+            first += one.count
+            if one.count == 1:
+                launcher.start(held[0])
+            else:
+                launcher.start_run(held)
         return True
 
     def granted_late(self, container_id: ContainerId, ask_id: int) -> None:
@@ -180,7 +198,69 @@ class SingleTasks:
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def ended(self, end: ContainerEnd, now: float) -> None:
+    def ended(self, ends: Iterable[ContainerEnd], now: float) -> None:
+        """Handle ends of containers, or of runs of them; what succeeded in a row is one step."""
+        state = self.state
+        first: LaunchedTask | None = None
+        tasks: list[int] = []
+        runs_s: list[float] = []
+        for end in ends:
+            held = self._succeeded(end)
+            if first is not None and (held is None or held.stage is not first.stage):
+                state.succeeded_run(first.stage, first.group, tasks, runs_s)
+                first, tasks, runs_s = None, [], []
+            if held is None:
+                for one in ends_of(end):
+                    self.one_ended(one, now)
+                continue
+            first = first or held
+            if end.tasks:
+                tasks.extend(end.tasks)
+                runs_s.extend([end.run_s] * len(end.tasks))
+            else:
+                tasks.append(held.task)
+                runs_s.append(end.run_s)
+        if first is not None:
+            state.succeeded_run(first.stage, first.group, tasks, runs_s)
+
+    def run_succeeded(self, end: ContainerEnd) -> bool:
+        """Finish identical tasks that ended alike; False, and nothing is done, in no plain case."""
+        held = self._succeeded(end)
+        if held is not None:
+            runs_s = [end.run_s] * len(end.tasks)
+            self.state.succeeded_run(held.stage, held.group, end.tasks, runs_s)
+        return held is not None
+
+    def _succeeded(self, end: ContainerEnd) -> LaunchedTask | None:
+        """Return the (first) task of an end, held no longer, if it is plain success; else None.
+
+        It is where each task of a run is what its container was granted for, and none has copies.
+        """
+        number, all_held = end.container_id, self.launcher.held
+        held = all_held.get(number)
+        if held is None or end.outcome is not _SUCCEEDED or self.takeover.waiting:
+            return None
+        stage, group = held.stage, held.group
+        if held.stopping or stage.copies:
+            return None
+        state, unanswered = stage.state, self.launcher.unanswered
+        if not end.tasks:
+            if state[held.task] != RUNNING:
+                return None
+            del all_held[number]
+            if unanswered:
+                unanswered.pop(number, None)
+            return held
+        for place, task in enumerate(end.tasks):
+            one = all_held.get(number + place)
+            if one is None or one.group is not group or one.task != task or state[task] != RUNNING:
+                return None
+        for member in range(number, number + len(end.tasks)):
+            del all_held[member]
+            unanswered.pop(member, None)
+        return held
+
+    def one_ended(self, end: ContainerEnd, now: float) -> None:
         """Handle a container's end; each is counted once."""
         state = self.state
         if self.takeover.waiting:
@@ -201,34 +281,3 @@ class SingleTasks:
             state.failed(held, end)
         if state.follows_share:
             state.review = True
-
-    def run_succeeded(self, end: ContainerEnd) -> bool:
-        """Finish identical tasks that ended alike, as `ended` would each.
-
-        Return False, and do nothing, where one of them is not what it was granted for, or has
-        copies.
-        """
-        first, tasks, all_held = end.container_id, end.tasks, self.launcher.held
-        held = all_held.get(first)
-        if held is None or end.outcome is not _SUCCEEDED or self.takeover.waiting:
-            return False
-        stage, group = held.stage, held.group
-        if stage.copies:
-            return False
-        for place, task in enumerate(tasks):
-            one = all_held.get(first + place)
-            if one is None or one.group is not group or one.task != task:
-                return False
-            if stage.state[task] != RUNNING:
-                return False
-        state, unanswered = self.state, self.launcher.unanswered
-        ended = [all_held.pop(number) for number in range(first, first + len(tasks))]
-        for number in range(first, first + len(tasks)):
-            unanswered.pop(number, None)
-        self.progress.finish_run(stage, tasks)
-        for one in ended:
-            state.measured(one, end.run_s)
-        if stage.finished == stage.tasks:
-            state.judge()
-        state.review = state.review or state.follows_share
-        return True

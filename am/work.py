@@ -25,7 +25,6 @@ from weft.messages import (
     Preemption,
     StartAnswered,
     TasksEnded,
-    ends_of,
 )
 from weft.plan import Plan
 
@@ -191,11 +190,9 @@ class JobExecution:
         """Handle a node's answer to orders to start."""
         self.single.start_answered(event, now)
 
-    def ended(self, end: ContainerEnd, now: float) -> None:
-        """Handle the end of a container, or of a run of them."""
-        if not end.tasks or not self.single.run_succeeded(end):
-            for one in ends_of(end):
-                self.single.ended(one, now)
+    def ended(self, ends: tuple[ContainerEnd, ...], now: float) -> None:
+        """Handle ends of containers, or of runs of them."""
+        self.single.ended(ends, now)
 
     def tasks_ended(self, event: TasksEnded, now: float) -> None:
         """Do nothing: no reusable containers are held here."""
@@ -212,8 +209,6 @@ class JobExecution:
     def speculate(self, now: float) -> None:
         """Want a second copy of what runs much longer than expected, near the end of a stage."""
         progress, settings = self.progress, self.state.settings
-        if not settings.speculate:
-            return
         for held in self.launcher.held.values():
             stage = held.stage
             factor = self.state.estimates.factor[held.group.stage]
