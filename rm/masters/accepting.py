@@ -29,7 +29,8 @@ def register(books: Books, event: AttemptRegistered) -> None:
     The answer may be lost and the message doubled, so every step may be taken twice:
 
     * in ALLOCATED it is let in, once nothing of an earlier attempt runs that it would not know of,
-      and, after a restart of the manager, once the nodes had their time to say what runs there;
+      and, after a restart of the manager, once the nodes had their time to say what runs there,
+      and one is in service: a master goes by the machines that it is told of here all its life;
     * what it holds and the books do not have is waited for (`Books.unseen_containers`), but only
       for one that lived before the manager did: nobody else holds what this life has not granted;
     * a `fresh` one remembers nothing of what it asked: that is withdrawn, and its requests are
@@ -49,6 +50,8 @@ def register(books: Books, event: AttemptRegistered) -> None:
             stop_earlier(books, app)
         if _old_ones_linger(books, attempt) or _nodes_may_come(books, attempt, event):
             return  # it repeats itself until it is accepted
+        if app.job.master is None and not (event.held or _machines(books)[0]):
+            return  # it can neither plan nor size what it holds by machines that are yet to come
         _hand_over(attempt)
         attempt.address = event.address
         app.tracking_url = event.tracking_url

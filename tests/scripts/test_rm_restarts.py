@@ -6,6 +6,7 @@ from testkit.manager import Rig
 from weft.effects import Send, TimerFired
 from weft.ids import attempt_id, container_id
 from weft.messages import (
+    AttemptAccepted,
     AttemptRegistered,
     ContainerEnd,
     ContainersAsked,
@@ -197,3 +198,19 @@ def test_a_success_that_a_lost_node_brings_back_counts_while_its_task_is_open() 
         (first, Outcome.SUCCEEDED),
         (second, Outcome.SUCCEEDED),
     }
+
+
+def test_a_new_master_is_accepted_once_there_are_machines_that_it_can_go_by() -> None:
+    """One that was told of none held one container of one task's size, and so for all its life."""
+    rig = Rig(settings=FREE)
+    rig.add_node("n1", boot=1)
+    app = rig.submit(job("j", stage("w", 3)))
+    rig.beat()
+    (own,) = rig.nodes["n1"].masters
+    rig = restarted(rig)
+    attempt = attempt_id(app, 1)
+    assert not sent(rig.tell(AttemptRegistered(attempt)), AttemptAccepted)
+    carried = [RunningContainer(own, (0.0, 0.0), ())]
+    rig.tell(node_registered("n1", boot=1, running=carried))
+    (accepted,) = sent(rig.tell(AttemptRegistered(attempt)), AttemptAccepted)
+    assert accepted.machines == (((4.0, 8192.0), 1),)
