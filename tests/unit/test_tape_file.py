@@ -148,6 +148,17 @@ def test_a_killed_process_leaves_all_that_was_flushed(tmp_path: Path) -> None:
         list(open_tape(tape.path).rows())
 
 
+def test_a_process_that_was_killed_before_it_wrote_a_line_keeps_no_other_from_its_tape(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "am-257-1-1.tape").touch()
+    with pytest.raises(InputError, match="holds no tape"):
+        find_tapes(tmp_path)
+    tape = begun(tmp_path, 10**6, [])
+    tape.close()
+    assert [found.path for found in find_tapes(tmp_path)] == [tape.path]
+
+
 def test_what_is_no_tape_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(WeftError, match="cannot write a tape"):

@@ -90,18 +90,18 @@ class Tape:
         self._told = 0  # rows of the tail that is in the file
         self._raw = 0  # its bytes before they were compressed
         self._began_s = time.monotonic()  # of the block
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._file = os.open(self.path, flags, 0o600)  # jobs' commands and environments
-        except OSError as error:
-            raise WeftError(f"cannot write a tape in {folder}: {error.strerror}") from None
         header = {
             "tape": MAGIC, "id": secrets.token_hex(8), "name": name,
             "version": metadata.version("weft-rm"), "code": code_digest(), "schema": schema(),
             "python": platform.python_version(), "began": time.time(), **says,
         }  # fmt: skip
         line = json.dumps(header).encode() + b"\n"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._file = os.open(self.path, flags, 0o600)  # jobs' commands and environments
+        except OSError as error:
+            raise WeftError(f"cannot write a tape in {folder}: {error.strerror}") from None
         self._chain = Chain(line)
         self._write(line, 0)
         self._at = self._size

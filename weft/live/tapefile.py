@@ -116,10 +116,13 @@ def open_tape(path: Path) -> TapeFile:
 
 
 def find_tapes(path: Path) -> list[TapeFile]:
-    """Return a tape, or all of a folder: of each role in the order in which its processes began."""
+    """Return a tape, or all of a folder: of each role in the order in which its processes began.
+
+    An empty file in a folder is of a process that was killed before it wrote anything: no tape.
+    """
     if not path.is_dir():
         return [open_tape(path)]
-    found = [open_tape(one) for one in sorted(path.glob("*.tape"))]
+    found = [open_tape(one) for one in sorted(path.glob("*.tape")) if one.stat().st_size]
     if not found:
         raise InputError(str(path), "holds no tape")
     order = {"rm": 0, "am": 1, "nm": 2}
