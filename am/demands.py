@@ -42,10 +42,10 @@ class Demands:
         """Learn from a task's measured use; a negative amount was not measured."""
         if self._over <= 0 or len(use) != len(group.demand):
             return
-        count, most = self._seen.get(group.number, (0, (-1.0,) * len(use)))
-        most = tuple(map(max, most, use))
+        count, before = self._seen.get(group.number, (0, (-1.0,) * len(use)))
+        most = tuple(map(max, before, use))
         self._seen[group.number] = count + 1, most
-        if count + 1 >= MEASURED_MIN:
+        if count + 1 == MEASURED_MIN or (count >= MEASURED_MIN and most != before):
             pairs = zip(most, group.demand, strict=True)
             found = tuple(m if m >= 0 else d for m, d in pairs)
             if not held_by_some(found, self._machines):  # a container for it would never come

@@ -63,6 +63,7 @@ class PoolExecution:
         self._sizes: dict[
             tuple[Vector, str], TaskGroup
         ] = {}  # what is asked for, by size and label
+        self._pool_max: dict[Vector, int] = {}  # by size, as the machines stay the same
         self._waiting: dict[int, TaskGroup] = {}
         self._due = True  # the asker must look again
         self.takeover = PoolTakeover(
@@ -121,7 +122,9 @@ class PoolExecution:
         if self.gangs.stages and not self._waiting and self.gangs.waiting:
             # what stands idle may be just the room that the gang waits for
             target, give_back = 0, [c for c, pooled in self.pool.items() if not pooled.tasks]
-        gone = [c for c, p in self.pool.items() if p.notice and not p.tasks]
+        gone: list[ContainerId] = []
+        if len(view.containers) < len(self.pool):  # some are about to be taken back
+            gone = [c for c, p in self.pool.items() if p.notice and not p.tasks]
         for container_id in dict.fromkeys((*give_back, *gone)):
             self._give_back(self.pool[container_id])
         self._want(view.size, target)
@@ -141,14 +144,15 @@ class PoolExecution:
             if larger == size or not waiting[1:] or held_by_some(larger, machines):
                 size = larger  # else no machine serves both: this one's turn comes
         pending = sum(group.rows[0].wanted for group in self._sizes.values() if group.rows[0])
-        most = pool_max(size, machines)
+        if size not in self._pool_max:
+            self._pool_max[size] = pool_max(size, machines)
         pool = [pooled for pooled in self.pool.values() if not pooled.notice]
-        return HoldView(waiting, pool, size, most, pending, self.state.racks)
+        return HoldView(waiting, pool, size, self._pool_max[size], pending, self.state.racks)
 
     def _want(self, size: Vector, target: int) -> None:
         """Ask for what is missing, of the size that serves all that waits."""
         label = next((group.label for group in self._waiting.values() if group.label), "")
-        missing = max(0, target - sum(not pooled.notice for pooled in self.pool.values()))
+        missing = max(0, target - len([1 for pooled in self.pool.values() if not pooled.notice]))
         if missing and (size, label) not in self._sizes:
             first = next(iter(self._waiting.values()), None)
             stage = first.stage if first is not None else 0

@@ -4,7 +4,7 @@ Source: COBRA sections IV and VI-B; docs/rules.md, rules 49 to 57. It is semi-cl
 the stages whose tasks may start (`HoldView`), nothing of later ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -68,9 +68,10 @@ class Cobra:
         self._ends_s: float = np.inf  # of the current period; none yet
         self._seen: dict[int, _Seen] = {}
         self._at_s = 0.0
-        self._rate: tuple[np.ndarray, np.ndarray] | None = None  # (used, held) since the last call
-        self._used: np.ndarray | None = None  # expected use and allocation over the period so far
-        self._held: np.ndarray | None = None
+        self._rate: tuple[list[float], list[float]] | None = None  # (used, held) since then
+        # expected use and allocation over the period so far; empty: it just began
+        self._used: list[float] = []
+        self._held: list[float] = []
 
     def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
         """Fill containers; at a period's end, desire more or fewer; give back what is too much."""
@@ -96,7 +97,7 @@ class Cobra:
         extra = len(view.containers) - len(back) - target
         back += [c.container_id for c in idle if c.container_id not in back][: max(0, extra)]
         if self._needed_only:
-            busy = sum(1 for c in view.containers if c.busy or c.container_id in filling.used)
+            busy = len(view.containers) - len(idle)
             needed = busy + sum(task.tasks for task in filling.left)
             target = min(target, max(1, needed, len(view.containers) - len(back)))
         self._observe(view)
@@ -110,38 +111,55 @@ class Cobra:
             self._af, view.pool_max,
         )  # fmt: skip
         self._seen = {c.container_id: _Seen(tuple(c.use_sum), c.use_count) for c in view.containers}
-        self._used = self._held = None
+        self._used, self._held = [], []
 
     def _utilisation(self, view: HoldView) -> float:
         """Return used over allocated in the period, the largest of the resources; best measured."""
-        used, held = np.zeros(len(view.size)), np.zeros(len(view.size))
+        used, held = [0.0] * len(view.size), [0.0] * len(view.size)
         unknown = _Seen((0.0,) * len(view.size), 0)
-        before = {c.container_id: self._seen.get(c.container_id, unknown) for c in view.containers}
-        counts = [c.use_count - before[c.container_id].samples for c in view.containers]
+        before = [self._seen.get(c.container_id, unknown) for c in view.containers]
+        counts = [
+            c.use_count - seen.samples for c, seen in zip(view.containers, before, strict=True)
+        ]
         most = max(counts, default=0)
-        for c, samples in zip(view.containers, counts, strict=True):
+        for c, seen, samples in zip(view.containers, before, counts, strict=True):
             # its node knows nothing of a container as long as nothing was started in it
             idle = samples == 0 and not c.busy and c.idle_since_s <= self._ends_s - self._period_s
-            used += np.subtract(c.use_sum, before[c.container_id].total)
-            held += np.multiply(c.size, most if idle else samples)
-        if not held.any() and self._used is not None and self._held is not None:
+            rows = zip(used, c.use_sum, seen.total, strict=True)
+            used = [u + (now - then) for u, now, then in rows]
+            times = most if idle else samples
+            held = [h + s * times for h, s in zip(held, c.size, strict=True)]
+        if not any(held) and self._used and self._held:
             used, held = self._used, self._held
-        return float(max((u / h for u, h in zip(used, held, strict=True) if h > 0), default=0.0))
+        return max([u / h for u, h in zip(used, held, strict=True) if h > 0], default=0.0)
 
     def _account(self, now: float) -> None:
         """Add the expected use up to now, for node managers that measure nothing."""
         if self._rate is not None:
             lasted = now - self._at_s
-            used, held = self._rate[0] * lasted, self._rate[1] * lasted
-            self._used = used if self._used is None else self._used + used
-            self._held = held if self._held is None else self._held + held
+            used, held = ([each * lasted for each in rate] for rate in self._rate)
+            if self._used and self._held:
+                used = [a + b for a, b in zip(self._used, used, strict=True)]
+                held = [a + b for a, b in zip(self._held, held, strict=True)]
+            self._used, self._held = used, held
         self._at_s = now
 
     def _observe(self, view: HoldView) -> None:
         """Note what is used and held from now on, as far as is known before the tasks start."""
-        held = np.zeros(len(view.size))
-        free = np.zeros(len(view.size))
-        for c in view.containers:
-            held += c.size
-            free += c.free
-        self._rate = (held - free, held)
+        held = _sums([c.size for c in view.containers])
+        free = _sums([c.free for c in view.containers])
+        self._rate = ([h - f for h, f in zip(held, free, strict=True)], held) if held else None
+
+
+def _sums(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Return the sum of each column, one after the other: so few are not worth a call of numpy.
+
+    Nor does `sum` add them like that, from Python 3.12 on.
+    """
+    found = []
+    for column in zip(*rows, strict=True):
+        total = 0.0
+        for amount in column:
+            total += amount
+        found.append(total)
+    return found

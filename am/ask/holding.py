@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from am.ask.pdelay import Spot, Waiting, assign, empty_after_packing, fits, next_threshold_s
+from am.ask.pdelay import Spot, Waiting, assign_left, empty_after_packing, fits, next_threshold_s
 from am.ask.view import ContainerView, GroupView, HoldView
+from weft.resources import Vector
 
 
 def parts(amounts: Sequence[float], size: Sequence[float]) -> tuple[float, ...]:
     """Return amounts as parts of a container; a resource that it lacks is never free."""
-    return tuple(
+    return tuple([
         (a / s if s > 0 else (0.0 if a <= 0 else 2.0)) for a, s in zip(amounts, size, strict=True)
-    )
+    ])  # fmt: skip
 
 
 def waiting_of(
@@ -85,40 +86,39 @@ class Filling:
 
     def fill(self, view: HoldView, containers: Iterable[ContainerView]) -> None:
         """Choose tasks for every container that has room."""
-        taken: dict[int, int] = {}
+        left = {task.group.number: len(task.group.ready) for task in view.waiting}
+        waits = sum(left.values())
+        known: dict[Vector, list[Waiting]] = {}  # the waiting tasks in parts of each size
         for container in containers:
             if self._single and container.busy:
                 continue
-            size = container.size
-            tasks = self._waiting(view, size, taken)
-            if not tasks:
+            if not waits:
                 break
-            free = tuple(
-                f if s > 0 else 0.0 for f, s in zip(parts(container.free, size), size, strict=True)
-            )
+            size = container.size
+            tasks = known.get(size)
+            if tasks is None:
+                tasks = known[size] = _drop_missing(self._waiting(view, size), size)
+            # of the resources that it has: the others would seem never to be free
+            free = tuple([f / s for f, s in zip(container.free, size, strict=True) if s > 0])
+            tasks = [task for task in tasks if left[task.key] and fits(task.need, free)]
+            if not tasks:
+                continue
             spot = Spot(container.node, view.racks.get(container.node, ""), free)
-            chosen, _ = assign(_nonzero(spot, size), _drop_missing(tasks, size), self._delta)
-            for group, _level in chosen[:1] if self._single else chosen:
-                taken[group] = taken.get(group, 0) + 1
+            chosen, _ = assign_left(spot, tasks, left, self._delta, 1 if self._single else 0)
+            waits -= len(chosen)
+            for group, _level in chosen:
                 self.start.append((container.container_id, group))
                 self.used.add(container.container_id)
-        self.left = self._waiting(view, view.size, taken)
+        if waits:
+            rest = [task._replace(tasks=left[task.key]) for task in self._waiting(view, view.size)]
+            self.left = [task for task in rest if task.tasks]
 
     def wakes_in_s(self) -> float | None:
         """Return when a task left may go further away from its input."""
         return next_threshold_s(self.left)
 
-    def _waiting(
-        self, view: HoldView, size: Sequence[float], taken: dict[int, int]
-    ) -> list[Waiting]:
-        found = waiting_of(view, size, self._now, self._tau, self._unknown_wait_s, self._fixed)
-        rest = [task._replace(tasks=task.tasks - taken.get(task.key, 0)) for task in found]
-        return [task for task in rest if task.tasks > 0]
-
-
-def _nonzero(spot: Spot, size: Sequence[float]) -> Spot:
-    """Return only the resources that the container has: the others would seem never to be free."""
-    return spot._replace(free=tuple(f for f, s in zip(spot.free, size, strict=True) if s > 0))
+    def _waiting(self, view: HoldView, size: Sequence[float]) -> list[Waiting]:
+        return waiting_of(view, size, self._now, self._tau, self._unknown_wait_s, self._fixed)
 
 
 def _drop_missing(tasks: Sequence[Waiting], size: Sequence[float]) -> list[Waiting]:
