@@ -166,7 +166,7 @@ class ApplicationMaster:
         else:
             work = JobExecution(state, asker, self._rng)
         self._follow(work, event)
-        if not settings.planner or work.progress.done or isinstance(asker, HoldAsker):
+        if not settings.planner or work.progress.done or isinstance(work, PoolExecution):
             self._adopt(work, None)
             return
         job, seed = state.estimates.applied(), event.seed

@@ -3,7 +3,7 @@
 The truth (`actual_*`) is copied into launches here and nowhere else: node managers run it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 from am.progress import StageProgress
 from am.task_groups import TaskGroup
@@ -119,24 +119,18 @@ class Truth:
         )  # fmt: skip
 
 
-class Order:
-    """Like tasks to start in containers with consecutive ids of one node; not sent yet."""
+Order = list[LaunchedTask]  # like tasks to start in containers with consecutive ids of one node
 
-    __slots__ = ("held", "tasks")
 
-    def __init__(self, held: LaunchedTask) -> None:
-        self.held = held  # the first
-        self.tasks = [held.task]
-
-    def takes(self, held: LaunchedTask) -> bool:
-        """Return whether another task is one more of these."""
-        first = self.held
-        return (
-            held.container_id == first.container_id + len(self.tasks)
-            and held.group is first.group
-            and held.attempt == first.attempt
-            and not held.size
-        )
+def _takes(order: Order, held: LaunchedTask) -> bool:
+    """Return whether another task is one more of these."""
+    first = order[0]
+    return (
+        held.container_id == first.container_id + len(order)
+        and held.group is first.group
+        and held.attempt == first.attempt
+        and not held.size
+    )
 
 
 class Launcher:
@@ -171,17 +165,15 @@ class Launcher:
             self.unanswered[held.key] = held
         self._order(held)
 
-    def start_run(self, run: Sequence[LaunchedTask]) -> None:
+    def start_run(self, run: Order) -> None:
         """Order one task each in containers of one node with consecutive ids."""
         first = run[0]
-        started = {held.key: held for held in run}
+        started: dict[Hashable, LaunchedTask] = {held.key: held for held in run}
         self.held.update(started)
         if not self.lossless:
             self.unanswered.update(started)
         if self.truths[first.group.stage].plain and all(h.attempt == first.attempt for h in run):
-            order = Order(first)
-            order.tasks = [held.task for held in run]
-            self._batches.setdefault((first.node, first.boot), []).append(order)
+            self._batches.setdefault((first.node, first.boot), []).append(run)
             return
         for held in run:
             self._order(held)
@@ -190,17 +182,17 @@ class Launcher:
         to = (held.node, held.boot)
         batch = self._batches.get(to)
         if batch is None:
-            self._batches[to] = [Order(held)]
-        elif self.truths[held.group.stage].plain and batch[-1].takes(held):
-            batch[-1].tasks.append(held.task)
+            self._batches[to] = [[held]]
+        elif self.truths[held.group.stage].plain and _takes(batch[-1], held):
+            batch[-1].append(held)
         else:
-            batch.append(Order(held))
+            batch.append([held])
 
     def _launch(self, order: Order) -> TaskLaunch:
-        held = order.held
+        held = order[0]
         return self.truths[held.group.stage].launch(
             held.container_id, held.node, held.group, held.task, held.attempt, held.size,
-            tuple(order.tasks) if len(order.tasks) > 1 else (),
+            tuple([one.task for one in order]) if len(order) > 1 else (),
         )  # fmt: skip
 
     @property

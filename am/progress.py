@@ -96,9 +96,16 @@ class StageProgress:
                 for rank, task in enumerate(group.tasks):
                     self.group_of[task], self.rank_of[task] = group, rank
         self.work = 0.0
+        state = self.state
+        begun, mixed = self.running + self.finished > 0, len(set(state)) > 1
         for group in groups:
-            left = [r for r, t in enumerate(group.tasks) if self.state[t] <= READY]
-            group.ready = [r for r in left if self.state[group.tasks[r]] == READY]
+            left = list(range(len(group.tasks)))
+            if begun:
+                left = [rank for rank in left if state[group.tasks[rank]] <= READY]
+            if mixed:
+                group.ready = [rank for rank in left if state[group.tasks[rank]] == READY]
+            else:
+                group.ready = left[:] if READY in state else []
             group.unstarted = len(left)
             if isinstance(group.declared_s, float):
                 group.unstarted_s = group.declared_s * len(left)
@@ -400,7 +407,8 @@ class Progress:
     def _open(self, stage: StageProgress) -> None:
         """Make the tasks of a stage ready once nothing blocks it as a whole."""
         state, missing = stage.state, stage.missing
-        if missing is None and not stage.finished and not any(state):
+        whole = missing is None and not stage.finished and not any(state)
+        if whole:
             stage.state = bytearray([READY]) * stage.tasks
         else:
             for task in range(stage.tasks):
@@ -410,8 +418,10 @@ class Progress:
         if stage.ready_at is not None:
             stage.ready_at = [self.now] * stage.tasks
         for group in stage.groups:
-            tasks = group.tasks
-            group.ready = [rank for rank in range(len(tasks)) if state[tasks[rank]] == READY]
+            tasks, ranks = group.tasks, range(len(group.tasks))
+            group.ready = (
+                list(ranks) if whole else [rank for rank in ranks if state[tasks[rank]] == READY]
+            )
             if group.ready:
                 self.changed[group.number] = group
 

@@ -122,7 +122,17 @@ class SingleTasks:
         tasks, tries, launcher = progress.take_run(group, count), stage.tries, self.launcher
         first = 0
         for one in told:
-            held = [
+            if one.count == 1:
+                task = tasks[first]
+                first += 1
+                attempt = tries.get(task, 0) if tries else 0
+                launcher.start(
+                    LaunchedTask(
+                        one.container_id, one.node_id, group, stage, task, attempt, now, one.boot
+                    )
+                )
+                continue
+            run = [
                 LaunchedTask(
                     number, one.node_id, group, stage, task, tries.get(task, 0) if tries else 0,
                     now, one.boot,
@@ -130,10 +140,7 @@ class SingleTasks:
                 for number, task in enumerate(tasks[first : first + one.count], one.container_id)
             ]  # fmt: skip
             first += one.count
-            if one.count == 1:
-                launcher.start(held[0])
-            else:
-                launcher.start_run(held)
+            launcher.start_run(run)
         return True
 
     def granted_late(self, container_id: ContainerId, ask_id: int) -> None:

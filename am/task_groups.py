@@ -6,6 +6,7 @@ asked for as a handful of rows. Inside a group, tasks follow the plan.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -194,10 +195,12 @@ def _chunks(
     distinct = int(level[-1]) + 1
     if distinct > levels:
         level = level * levels // distinct
-    cuts = np.flatnonzero(np.diff(level)) + 1
+    cuts = [0, *(np.flatnonzero(level[1:] != level[:-1]) + 1).tolist(), len(numbers)]
+    follows = numbers[1:] == numbers[:-1] + 1
     chunks: list[tuple[Sequence[int], float]] = []
-    for part, scores in zip(np.split(numbers, cuts), np.split(score, cuts), strict=True):
-        ascending = bool(np.all(np.diff(part) == 1))
-        run = range(int(part[0]), int(part[-1]) + 1) if ascending else part.tolist()
-        chunks.append((run, float(scores.mean())))
+    for first, end in pairwise(cuts):
+        part: Sequence[int] = numbers[first:end].tolist()
+        if follows[first : end - 1].all():
+            part = range(part[0], part[-1] + 1)
+        chunks.append((part, float(np.add.reduce(score[first:end]) / (end - first))))
     return chunks

@@ -36,6 +36,8 @@ def read_parameters(target: Callable[..., object], given: Options, place: str) -
     `place` is what the parameters belong to, as `asker.cobra`. A part of a structured parameter is
     named with a dot: `lots.levels_per_job`, `master_demand.vcores`.
     """
+    if not given:
+        return {}
     known = known_parameters(target)
     read: Arguments = {}
     for key, value in given.items():
