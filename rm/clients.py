@@ -17,7 +17,7 @@ from rm.forgetting import ENDED_WHOLE_MAX
 from rm.leaving import decommission, recommission
 from rm.lifetime import limit
 from rm.masters.asking import ASKS_MIN, OPEN_ASKED
-from rm.placing.feasible import fits_a_class
+from rm.placing.feasible import NoRoomError, fits_a_class, nodes_may_come
 from rm.placing.gang_room import check_gangs
 from rm.placing.hosting import check_master
 from rm.report import explain, reports
@@ -94,6 +94,9 @@ def _answer(books: Books, request: ClientRequest, caller: Caller) -> ClientAnswe
             return reports.applications(books, request, caller)
         return handler(books, request)
     except InputError as error:
+        if isinstance(error, NoRoomError) and nodes_may_come(books):
+            later = "the manager was just started anew, and nodes still come: try again"
+            return Refused("unavailable", error.place, f"{error.problem} ({later})")
         return Refused("invalid_argument", error.place, error.problem)
     except NotFoundError as error:
         return Refused("not_found", error.place, str(error))
@@ -177,7 +180,7 @@ def _check_fits(books: Books, job: Job) -> None:
     if job.master is not None:
         vector = books.types.vector(job.master.demand, "master.demand")
         if books.classes and not fits_a_class(books, vector, job.master.label):
-            raise InputError("master.demand", "the master fits on no node")
+            raise NoRoomError("master.demand", "the master fits on no node")
         if job.master.recorded is not None:
             _check_recording(books, job.master.recorded)
         return
@@ -192,7 +195,7 @@ def _check_fits(books: Books, job: Job) -> None:
             if books.classes and not fits_a_class(books, demand, stage.label):
                 what = ", ".join(f"{a:g} {n}" for n, a in books.types.mapping(demand).items() if a)
                 label = f" with label {stage.label!r}" if stage.label else ""
-                raise InputError(
+                raise NoRoomError(
                     place, f"a task of stage {stage.name!r} ({what}) fits on no node{label}"
                 )
 
@@ -210,11 +213,11 @@ def _check_recording(books: Books, recording: Recording) -> None:
             continue
         if not fits_a_class(books, demand, request.label):
             label = f" with label {request.label!r}" if request.label else ""
-            raise InputError(f"{place}[{position}].demand", f"it fits on no node{label}")
+            raise NoRoomError(f"{place}[{position}].demand", f"it fits on no node{label}")
         if request.strict and (request.nodes or request.racks):
             near = racks.intersection(request.racks)
             if not near and not any(name in books.nodes for name in request.nodes):
-                raise InputError(f"{place}[{position}].nodes", "none of them is there")
+                raise NoRoomError(f"{place}[{position}].nodes", "none of them is there")
     pending, asked = 0, [0] * len(recording.requests)
     for position, ask in enumerate(recording.asks):  # of a full cluster, which has granted nothing
         pending += ask.total - asked[ask.request]

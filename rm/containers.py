@@ -323,12 +323,8 @@ def late_success(
     if holding.claimed if holding is not None else not may_have_run(books, node, end.container_id):
         refuse_end(books, node, end)
         return
-    if not journal(books, app, end.stage, end.task, end.run_s):
-        return
-    if of_task:
-        _relay_end_of_task(books, app.attempt, end)
-    else:
-        relay(books, app.attempt, end)
+    if journal(books, app, end.stage, end.task, end.run_s):
+        (_relay_end_of_task if of_task else relay)(books, app.attempt, end)
 
 
 def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:

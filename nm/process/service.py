@@ -171,14 +171,7 @@ class NodeService(Outside):
             own = [record for record in found if record.node == spec.node_id]
             if own:
                 self._take_back(address_of, own)
-        for end in ends:
-            if end.task >= 0:  # before the node says what it runs
-                self._ended(end)
-        for spec in specs:
-            self.shell.post(node_address(spec.node_id), Started())
-        for end in ends:
-            if end.task < 0:  # of a master, which its node must come back with, or it counts as new
-                self._ended(end)
+        self._begin(specs, ends)
         for record in found:  # of a node that this process is not (any more)
             if record.container_id not in self._launched and self._processes is not None:
                 self._processes.stop(record.container_id)
@@ -189,6 +182,21 @@ class NodeService(Outside):
             self._process.spawn(self._examine(script, [spec.node_id for spec in specs]))
         self._process.spawn(self._stream.run())
         self._process.spawn(self.shell.run())
+
+    def _begin(self, specs: Sequence[NodeSpec], ends: Sequence[ProcessEnded]) -> None:
+        """Start the nodes; `ends` are of what they were given and is gone.
+
+        Those of tasks come before their node says what it runs. A master's comes after: a node that
+        comes back without its master would be taken for one that never had it.
+        """
+        for end in ends:
+            if end.task >= 0:
+                self._ended(end)
+        for spec in specs:
+            self.shell.post(node_address(spec.node_id), Started())
+        for end in ends:
+            if end.task < 0:
+                self._ended(end)
 
     def _take_back(self, node: Address, records: Sequence[Record]) -> None:
         """Have a node hold what an earlier process of it started; it registers with that."""

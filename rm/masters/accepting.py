@@ -5,6 +5,7 @@ from typing import Final
 from rm.applications import hands_over, move_app, move_attempt, stop_earlier, withdraw
 from rm.containers import relay_lost
 from rm.masters.asking import current
+from rm.placing.feasible import nodes_may_come
 from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, AttemptEvent, AttemptState, RmContainerState, RmNodeState
 from rm.state.records import Attempt
@@ -142,8 +143,7 @@ def _nodes_may_come(books: Books, attempt: Attempt, event: AttemptRegistered) ->
     A manager that started anew knows no container of before, until its node tells (YARN waits as
     well: yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms).
     """
-    wait_s = min(books.settings.return_wait_s, books.settings.node_expiry_s)
-    if books.epoch == 0 or books.now - books.started_s >= wait_s:
+    if not nodes_may_come(books):
         return False
     if not event.takes_over or not hands_over(books, attempt.app) or event.held:
         return False

@@ -23,9 +23,20 @@ from rm.match.filter_kernels import (
 from rm.state.books import Books
 from weft.compiled import steady
 from weft.dag import Floats, Ints
+from weft.errors import InputError
 from weft.resources import Vector
 
 _blocked_on, _copies_on = steady(blocked_on), steady(copies_on)
+
+
+class NoRoomError(InputError):
+    """The nodes that are in service could not hold what is asked for, were they empty."""
+
+
+def nodes_may_come(books: Books) -> bool:
+    """Return whether nodes may still come back to a manager that started anew."""
+    wait_s = min(books.settings.return_wait_s, books.settings.node_expiry_s)
+    return books.epoch > 0 and books.now - books.started_s < wait_s
 
 
 def blocked(books: Books, entry: AskEntry, amounts: Floats, serial: int = 0) -> tuple[Ints, Ints]:

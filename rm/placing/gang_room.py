@@ -13,12 +13,11 @@ import numpy as np
 from rm.ledger.asks import NODE_LOCAL, RACK_LOCAL, REMOTE
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import copies_on
-from rm.placing.feasible import labelled
+from rm.placing.feasible import NoRoomError, labelled
 from rm.placing.hosting import NodeClass, hosts
 from rm.state.books import Books
 from rm.state.records import App, Node
 from weft.dag import Floats, Ints
-from weft.errors import InputError
 from weft.job import Job, Stage
 from weft.resources import TOLERANCE
 
@@ -48,7 +47,7 @@ class Need(NamedTuple):
 
 
 def check_gangs(books: Books, job: Job, queue: int) -> None:
-    """Raise InputError for a gang that could not start on the empty cluster beside its master."""
+    """Raise NoRoomError for a gang that could not start on the empty cluster beside its master."""
     if not books.classes:
         return
     needs = []
@@ -61,14 +60,14 @@ def check_gangs(books: Books, job: Job, queue: int) -> None:
         if next(_classes_left_room(books, [need]), None) is None:
             most = most_of(need, capacity_of(books))
             room = f"room for {most}" if most < stage.tasks else "room for them or the master"
-            raise InputError(
+            raise NoRoomError(
                 place,
                 f"the {stage.tasks} tasks of stage {stage.name!r} start together, and beside its "
                 f"master even an empty cluster could not hold them: it has {room}",
             )
         _check_queue(books, queue, need.total + books.master_demand, place, stage)
     if needs and next(_classes_left_room(books, needs), None) is None:
-        raise InputError("stages", "no node could hold the job's master beside each of its gangs")
+        raise NoRoomError("stages", "no node could hold the job's master beside each of its gangs")
 
 
 def spoils(books: Books, app: App, node: Node) -> bool:
@@ -125,7 +124,7 @@ def _check_queue(books: Books, queue: int, demand: Floats, place: str, stage: St
         if at == queue and np.isfinite(tree.user_limit_factor[at]):
             most = np.minimum(most, tree.capacity[at] * tree.user_limit_factor[at] * total)
         for r in np.flatnonzero(demand > most * (1 + TOLERANCE)).tolist():
-            raise InputError(
+            raise NoRoomError(
                 place,
                 f"the {stage.tasks} tasks of stage {stage.name!r} start together and need "
                 f"{demand[r]:g} {books.types.names[r]} with their master; queue {tree.paths[at]} "

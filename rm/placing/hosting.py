@@ -5,11 +5,10 @@ cluster whose nodes are all labelled (or too small without a label) has its mast
 ones.
 """
 
-from rm.placing.feasible import fits_empty
+from rm.placing.feasible import NoRoomError, fits_empty
 from rm.state.books import Books
 from rm.state.records import Attempt
 from weft.dag import Floats
-from weft.errors import InputError
 from weft.resources import TOLERANCE, Vector
 
 NodeClass = tuple[Vector, int]  # capacity and labels, as `Books.classes` counts nodes
@@ -22,11 +21,11 @@ def hosts(books: Books) -> list[NodeClass]:
 
 
 def check_master(books: Books) -> None:
-    """Raise InputError where no node in service could hold a master."""
+    """Raise NoRoomError where no node in service could hold a master."""
     if books.classes and not hosts(books):
         mapping = books.types.mapping(books.master_vector)
         what = ", ".join(f"{amount:g} {name}" for name, amount in mapping.items() if amount)
-        raise InputError("job", f"no node could hold its master ({what})")
+        raise NoRoomError("job", f"no node could hold its master ({what})")
 
 
 def full_of_masters(books: Books, attempt: Attempt) -> int:

@@ -14,9 +14,11 @@ from weft.messages import (
     ContainerUse,
     NodeAccepted,
     NodeAnswered,
+    NodeUnregistered,
     Outcome,
     RunningContainer,
 )
+from weft.requests import SubmitApplication
 
 FREE = ManagerSettings(master_demand={})
 
@@ -214,3 +216,25 @@ def test_a_new_master_is_accepted_once_there_are_machines_that_it_can_go_by() ->
     rig.tell(node_registered("n1", boot=1, running=carried))
     (accepted,) = sent(rig.tell(AttemptRegistered(attempt)), AttemptAccepted)
     assert accepted.machines == (((4.0, 8192.0), 1),)
+
+
+def test_what_fits_on_nodes_that_are_still_to_come_is_not_refused_for_good() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1", boot=1)
+    rig.add_node("n2", vcores=16.0, boot=2)
+    large = job("large", stage("w", demand={"vcores": 9.0, "memory_mb": 1.0}))
+    gang = job("gang", stage("g", 10, demand={"vcores": 2.0, "memory_mb": 1.0}, gang=True))
+    first = rig.submit(large)
+    rig = restarted(rig)
+    rig.tell(node_registered("n1", boot=1))  # n2 is a second later
+    for wanted in (large, gang):
+        refused = rig.ask_manager(SubmitApplication(wanted, ""))
+        assert (refused.code, "try again" in refused.problem) == ("unavailable", True), refused
+    wrong = job("wrong", stage("w", demand={"cores": 1.0}))
+    assert rig.ask_manager(SubmitApplication(wrong, "")).code == "invalid_argument"
+    rig.tell(node_registered("n2", vcores=16.0, boot=2))
+    assert rig.submit(large) > first
+    assert rig.submit(gang) > first
+    rig.tell(NodeUnregistered("n2"))
+    rig.now += 60.0
+    assert rig.ask_manager(SubmitApplication(gang, "")).code == "invalid_argument"
