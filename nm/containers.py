@@ -26,6 +26,7 @@ from weft.resources import TOLERANCE, Vector
 
 TaskKey = tuple[int, int, int]  # stage, task, attempt
 _LAUNCHED = CONTAINER.next(ContainerState.NEW, ContainerEvent.LAUNCH)
+_ENDED = CONTAINER.next(_LAUNCHED, ContainerEvent.EXIT)
 _NONE_ENDED: dict[TaskKey, TaskEnd] = {}  # shared and never changed, as the three that follow
 _NONE_RUN: dict[TaskKey, RunningTask] = {}
 _UNUSED: list[float] = []
@@ -149,18 +150,17 @@ class NodeContainers:
     """The containers of one node, by id, and for `tombstone_s` after their end."""
 
     __slots__ = (
-        "_buried", "_buried_n", "_buried_s", "_rigid", "_tombstones", "containers", "granted",
-        "tombstone_s",
+        "_buried", "_rigid", "containers", "granted", "tombstone_s", "tombstones",
     )  # fmt: skip
 
     def __init__(self, tombstone_s: float) -> None:
         self.tombstone_s = tombstone_s
         self.containers: dict[ContainerId, HeldContainer] = {}
-        self._tombstones: dict[ContainerId, ContainerEnd] = {}  # of a run: one for all of its ids
+        # ends by id, one object for all ids of a run: `end_of` answers one container's
+        self.tombstones: dict[ContainerId, ContainerEnd] = {}
         self.granted: list[float] = []  # of rigid resources, by position
-        self._buried: deque[ContainerId] = deque()  # in the order of their ends, and ...
-        self._buried_n: deque[int] = deque()  # ... how many ids in a row, and ...
-        self._buried_s: deque[float] = deque()  # ... when that was
+        # in the order of their ends: when, the first id, how many in a row
+        self._buried: deque[tuple[float, ContainerId, int]] = deque()
         self._rigid: list[tuple[int, float]] = []  # (position, limit)
 
     def size(self, capacity: Vector, rigid: tuple[bool, ...]) -> None:
@@ -181,13 +181,14 @@ class NodeContainers:
 
     def fits(self, granted: Vector, count: int = 1) -> bool:
         """Return whether the rigid part of `count` identical grants fits beside all others."""
-        if granted:
-            for r, limit in self._rigid:
-                total = self.granted[r]
-                for _ in range(count):
-                    total += granted[r]
-                if total > limit:
-                    return False
+        if not granted:
+            return True
+        for r, limit in self._rigid:
+            total = self.granted[r] + granted[r]
+            for _ in range(1, count):
+                total += granted[r]
+            if total > limit:
+                return False
         return True
 
     def has_run(self, item: TaskLaunch) -> bool:
@@ -197,7 +198,7 @@ class NodeContainers:
         if held is not None and work is not None and held.count > 1:
             same = (held.container_id, work.item.stage, work.item.attempt, work.item.tasks)
             return same == (item.container_id, item.stage, item.attempt, item.tasks)
-        end = self._tombstones.get(item.container_id)
+        end = self.tombstones.get(item.container_id)
         if end is None or not end.tasks:
             return False
         return (end.container_id, end.tasks) == (item.container_id, item.tasks)
@@ -205,7 +206,7 @@ class NodeContainers:
     def is_new(self, first: ContainerId, count: int) -> bool:
         """Return whether none of so many ids in a row was ever heard of."""
         numbers = range(first, first + count)
-        return self.containers.keys().isdisjoint(numbers) and self._tombstones.keys().isdisjoint(
+        return self.containers.keys().isdisjoint(numbers) and self.tombstones.keys().isdisjoint(
             numbers
         )
 
@@ -251,11 +252,17 @@ class NodeContainers:
 
     def close(self, held: HeldContainer, end: ContainerEnd, now: float) -> None:
         """Let a container, or a run of them, go and remember its end."""
-        held.step(ContainerEvent.EXIT)
+        if held.state is _LAUNCHED:
+            held.state = _ENDED
+        else:
+            held.step(ContainerEvent.EXIT)
         first, count, containers = held.container_id, held.count, self.containers
-        for number in range(first, first + count):
-            del containers[number]
-        if not self.containers:
+        if count == 1:
+            del containers[first]
+        else:
+            for number in range(first, first + count):
+                del containers[number]
+        if not containers:
             self.granted = [0.0] * len(self.granted)  # forget what rounding left over
         elif held.granted:
             for r, _ in self._rigid:
@@ -265,30 +272,27 @@ class NodeContainers:
 
     def bury(self, end: ContainerEnd, now: float) -> None:
         """Remember that a container ended, or must never start; or all of a run."""
-        buried_s, number, count = self._buried_s, end.container_id, len(end.tasks) or 1
+        buried, tombstones = self._buried, self.tombstones
+        first, count = end.container_id, len(end.tasks) or 1
         if count == 1:
-            self._tombstones[number] = end
+            tombstones[first] = end
         else:
-            self._tombstones.update(dict.fromkeys(range(number, number + count), end))
-        self._buried.append(number)
-        self._buried_n.append(count)
-        buried_s.append(now)
+            tombstones.update(dict.fromkeys(range(first, first + count), end))
+        buried.append((now, first, count))
         before = now - self.tombstone_s
-        while buried_s[0] < before:
-            buried_s.popleft()
-            number, count = self._buried.popleft(), self._buried_n.popleft()
-            self._tombstones.pop(number, None)
-            for old in range(number + 1, number + count):
-                self._tombstones.pop(old, None)
+        while buried[0][0] < before:
+            _, first, count = buried.popleft()
+            for old in range(first, first + count):
+                tombstones.pop(old, None)
 
     def forget(self) -> None:
         """Forget all that ended."""
-        for one in (self._tombstones, self._buried, self._buried_n, self._buried_s):
-            one.clear()
+        self.tombstones.clear()
+        self._buried.clear()
 
     def end_of(self, container_id: ContainerId) -> ContainerEnd | None:
         """Return how a container ended; None where that is not known (any more)."""
-        end = self._tombstones.get(container_id)
+        end = self.tombstones.get(container_id)
         if end is None or not end.tasks:
             return end
         return end_of(end, container_id - end.container_id)
@@ -302,7 +306,7 @@ class NodeContainers:
 
     def check(self) -> None:
         """Raise InvariantError where the books contradict the containers."""
-        both = self.containers.keys() & self._tombstones.keys()
+        both = self.containers.keys() & self.tombstones.keys()
         if both:
             raise InvariantError(f"node: containers {sorted(both)} both run and ended")
         for held in self.containers.values():

@@ -69,6 +69,14 @@ class NodeManager:
     what both say for the words of one. By default it is drawn from `rng`.
     """
 
+    __slots__ = (
+        "_acks", "_again", "_beat_s", "_beating", "_boot", "_cluster_ts", "_early", "_expiry_s",
+        "_handlers", "_heard_s", "_heartbeat_s", "_lacking", "_life", "_outbox", "_probe",
+        "_prompt", "_registration", "_reporting", "_request", "_rng", "_runner", "_said_health",
+        "_settings", "_timer_s", "_token", "_told_health", "_types", "_unhealthy", "_use",
+        "node_id", "state",
+    )  # fmt: skip
+
     def __init__(
         self,
         node_id: NodeId,
@@ -104,6 +112,7 @@ class NodeManager:
         self._heard_s = 0.0  # when the newest report was sent that the manager answered
         self._probe = (0, 0.0)  # a report whose answer is waited for: number, when it was sent
         self._heartbeat_s = self._beat_s = 0.0  # as told; as the timer that is set has it
+        self._again = SetTimer(0.0, HEARTBEAT)  # the same for every beat, until the pace changes
         self._beating = False
         self._prompt = False
         self._unhealthy = ""  # why the host is not fit for work
@@ -144,7 +153,11 @@ class NodeManager:
         if handler is None:
             raise UnknownEventError("a node manager", event)
         handler(event, now, effects)
-        self._set_timers(now, effects)
+        if self._runner.emulation.next_end_s != self._timer_s or self._early:
+            self._set_timer(now, effects)
+        if self._prompt and not self._reporting and self._outbox.fresh and self.state is _RUNNING:
+            self._reporting = True
+            effects.append(SetTimer(0.0, REPORT))
         return effects
 
     def check(self) -> None:
@@ -260,22 +273,28 @@ class NodeManager:
             effects.append(SetTimer(self._heartbeat_s * float(self._rng.random()), HEARTBEAT))
 
     def _on_timer(self, event: TimerFired, now: float, effects: list[Effect]) -> None:
-        if event.key == TASKS:  # `handle` ended what was due; a timer may fire a little early,
+        key = event.key
+        if key == HEARTBEAT:
+            self._beat(now, effects, periodic=True)
+            pace_s = self._beat_s = self._heartbeat_s
+            if self._again.delay_s != pace_s:
+                self._again = SetTimer(pace_s, HEARTBEAT)
+            effects.append(self._again)
+        elif key == TASKS:  # `handle` ended what was due; a timer may fire a little early,
             self._timer_s = inf  # so it is set again where something still runs
             self._early = True
-        elif event.key == REPORT:
+        elif key == REPORT:
             self._reporting = False
             if self._outbox.fresh:
                 self._beat(now, effects, periodic=False)
-        elif event.key == HEARTBEAT:
-            self._beat(now, effects, periodic=True)
-            self._beat_s = self._heartbeat_s
-            effects.append(SetTimer(self._heartbeat_s, HEARTBEAT))
-        elif event.key == REGISTER and self.state is NodeState.REGISTERING:
+        elif key == REGISTER and self.state is NodeState.REGISTERING:
             self._register(effects)
 
     def _beat(self, now: float, effects: list[Effect], *, periodic: bool) -> None:
-        if self.state is not _RUNNING or self._rarely("a heartbeat is left out"):
+        settings = self._settings
+        if self.state is not _RUNNING:
+            return
+        if settings.buggify is not None and settings.buggify("a heartbeat is left out"):
             return
         runner = self._runner
         number, items = self._outbox.take(now)
@@ -290,17 +309,19 @@ class NodeManager:
         if periodic and runner.metered:
             container_use = runner.measure(now, effects)
         use: Vector = ()
-        if self._settings.report_use:
+        if settings.report_use:
             current = runner.use()
             if current != self._use:
                 use = self._use = current
         acks: tuple[int, ...] = ()
         if self._acks:
             acks, self._acks = tuple(self._acks), []
+        unhealthy = self._unhealthy
         beat = NodeHeartbeated(
-            self.node_id, number, acks, ended, tasks_ended, use, container_use, self._unhealthy
+            self.node_id, number, acks, ended, tasks_ended, use, container_use, unhealthy
         )
-        self._say_health(number)
+        if unhealthy != self._told_health or not settings.lossless:
+            self._say_health(number)
         effects.append(Send(MANAGER, beat))
 
     def _say_health(self, number: int) -> None:
@@ -360,7 +381,7 @@ class NodeManager:
         """Note that idle heartbeats were left out, and that the manager heard of it."""
         self._heard_s = max(self._heard_s, event.at_s)
 
-    def _set_timers(self, now: float, effects: list[Effect]) -> None:
+    def _set_timer(self, now: float, effects: list[Effect]) -> None:
         next_s = self._runner.emulation.next_end_s
         if next_s != self._timer_s:
             self._timer_s = next_s
@@ -369,9 +390,6 @@ class NodeManager:
             delay_s = None if next_s == inf else max(least_s, next_s - now)
             effects.append(SetTimer(delay_s, TASKS))
         self._early = False
-        if self._prompt and not self._reporting and self._outbox.fresh and self.state is _RUNNING:
-            self._reporting = True
-            effects.append(SetTimer(0.0, REPORT))
 
     def _may_start(self, now: float) -> bool:
         """Return whether what the manager granted here may begin, be it a task or a master.
@@ -396,7 +414,7 @@ class NodeManager:
                     first, count = order.container_id, len(order.tasks)
                     answers.append(ItemAnswer(first, order.stage, order.task, count=count))
                 continue
-            for item in launches_of(order):
+            for item in launches_of(order) if order.tasks else (order,):
                 error = self._runner.start(item, now, effects, known=known, by=event.attempt_id)
                 if error or item.reusable or not lossless:
                     answers.append(ItemAnswer(item.container_id, item.stage, item.task, error))

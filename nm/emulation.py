@@ -38,7 +38,7 @@ class RunningTask:
         self.start_s = start_s
         self.serial = serial  # of its entry in the heap; -1 once it ended
         self.count = 1
-        self.parts: list[RunningTask] = []  # of a run that was taken apart
+        self.parts: tuple[RunningTask, ...] = ()  # of a run that was taken apart
         self.rate = 1.0
         self.end_s = start_s + work_s  # at the present rate
 
@@ -64,6 +64,7 @@ class Emulation:
         "_totals",
         "_use",
         "capacity",
+        "next_end_s",
     )
 
     def __init__(self, capacity: Vector, rigid: tuple[bool, ...], speed: float = 1.0) -> None:
@@ -78,6 +79,8 @@ class Emulation:
         self._speed = speed
         self._contended = False
         self._use: Vector | None = None  # until a sum or a rate changes
+        # when the next task ends at the present rates; infinite when nothing runs
+        self.next_end_s = inf
 
     def __len__(self) -> int:
         return sum(work.count for work in self._running.values())
@@ -107,17 +110,6 @@ class Emulation:
                 use[r] += amount if self._rigid[r] else amount * work.rate
         return tuple(map(min, use, self.capacity))
 
-    @property
-    def next_end_s(self) -> float:
-        """Time when the next task ends at the present rates; infinite when nothing runs."""
-        heap = self._heap
-        while heap:
-            end_s, serial, work = heap[0]
-            if work.serial == serial:
-                return end_s
-            heappop(heap)
-        return inf
-
     def start(
         self, item: TaskLaunch, demand: Vector, work_s: float, now: float
     ) -> RunningTask | None:
@@ -140,12 +132,13 @@ class Emulation:
                     self._sum_up()
                     return None
         self._serial = serial = self._serial + 1
-        work = RunningTask(item, demand, work_s, now, serial)
-        self._running[serial] = work
+        work = self._running[serial] = RunningTask(item, demand, work_s, now, serial)
         if over or self._contended or self._speed != 1.0:
             self._rate(now)
-        else:
-            heappush(self._heap, (work.end_s, serial, work))
+            return work
+        end_s = work.end_s
+        heappush(self._heap, (end_s, serial, work))
+        self.next_end_s = min(self.next_end_s, end_s)
         return work
 
     def start_run(
@@ -176,7 +169,19 @@ class Emulation:
         self._running[serial] = work
         self._runs += 1
         heappush(self._heap, (work.end_s, serial, work))
+        self.next_end_s = min(self.next_end_s, work.end_s)
         return work
+
+    def _look_ahead(self) -> None:
+        """Find the next end; entries of what ended before its time are dropped."""
+        heap = self._heap
+        while heap:
+            end_s, serial, work = heap[0]
+            if work.serial == serial:
+                self.next_end_s = end_s
+                return
+            heappop(heap)
+        self.next_end_s = inf
 
     def take_apart(self) -> None:
         """Make every task of a run an entry of its own: something is to happen to one of them."""
@@ -187,12 +192,12 @@ class Emulation:
             if work.count == 1:
                 running[work.serial] = work
                 continue
-            for place, item in enumerate(launches_of(work.item)):
-                serial = work.serial + place
-                part = RunningTask(item, work.demand, work.work_s, work.start_s, serial)
-                work.parts.append(part)
-                running[serial] = part
-            work.serial = -1
+            parts = [
+                RunningTask(item, work.demand, work.work_s, work.start_s, work.serial + place)
+                for place, item in enumerate(launches_of(work.item))
+            ]
+            running.update((part.serial, part) for part in parts)
+            work.parts, work.serial = tuple(parts), -1
         self._running = running
         self._heap = [(work.end_s, work.serial, work) for work in running.values()]
         heapify(self._heap)
@@ -203,6 +208,8 @@ class Emulation:
         self._remove(work)
         if self._contended:
             self._rate(now)
+        else:
+            self._look_ahead()
 
     def due(self, now: float) -> list[tuple[RunningTask, float]]:
         """Take the tasks that ended by `now`, each with the time at which it ended.
@@ -211,15 +218,15 @@ class Emulation:
         """
         ended: list[tuple[RunningTask, float]] = []
         until = now + SLACK + abs(now) * 1e-12  # a timer's rounding must not cost another timer
-        while self._heap and self._heap[0][0] <= until:
-            end_s, serial, work = heappop(self._heap)
-            if work.serial != serial:
-                continue
+        while self.next_end_s <= until:
+            end_s, _, work = heappop(self._heap)
             end_s = min(end_s, now)
             ended.append((work, end_s))
             self._remove(work)
             if self._contended:
                 self._rate(end_s)
+            else:
+                self._look_ahead()
         return ended
 
     def slow(self, speed: float, now: float) -> None:
@@ -232,6 +239,8 @@ class Emulation:
         live = {serial for _, serial, work in self._heap if work.serial == serial}
         if live != {work.serial for work in self._running.values()}:
             raise InvariantError("emulation: the heap and the running tasks differ")
+        if self.next_end_s != min((work.end_s for work in self._running.values()), default=inf):
+            raise InvariantError(f"emulation: nothing ends next at {self.next_end_s}")
         for r, total in enumerate(self._totals):
             exact = sum(work.demand[r] * work.count for work in self._running.values())
             if abs(exact - total) > 1e-6 * max(1.0, exact):
@@ -248,11 +257,16 @@ class Emulation:
         del self._running[work.serial]
         work.serial = -1
         self._use = None
-        count, totals = work.count, self._totals
+        count = work.count
         if count > 1:
             self._runs -= 1
         if not self._running:  # forget what rounding left over
-            self._totals = [0.0] * len(totals)
+            self._totals = [0.0] * len(self.capacity)
+            return
+        totals = self._totals
+        if count == 1:
+            for r, amount in enumerate(work.demand):
+                totals[r] -= amount
             return
         for r, amount in enumerate(work.demand):
             if amount:
@@ -291,3 +305,4 @@ class Emulation:
             heap.append((work.end_s, work.serial, work))
         heapify(heap)
         self._heap = heap
+        self.next_end_s = heap[0][0] if heap else inf

@@ -51,6 +51,12 @@ def _key_of(item: TaskLaunch) -> tuple[ContainerId, TaskKey]:
 class Runner:
     """The containers of one node. Effects are appended to the list that the core answers with."""
 
+    __slots__ = (
+        "_buggify", "_d", "_doomed", "_measured", "_measured_at_s", "_mischance", "_mishaps",
+        "_read", "_remote", "_settings", "book", "emulated", "emulation", "life", "node_id",
+        "outbox", "reusable",
+    )  # fmt: skip
+
     def __init__(self, node_id: NodeId, settings: NodeSettings) -> None:
         self.node_id = node_id
         self.outbox: Outbox[Any, Report] = Outbox(settings.resend_after_s)
@@ -60,7 +66,9 @@ class Runner:
         self.life = 0  # of the manager that accepted the node, the first being 1; 0: none did
         self.reusable = False  # a reusable container was ever seen
         self._settings = settings
+        self._buggify = settings.buggify
         self._mishaps = Mishaps(settings)
+        self._mischance = self._mishaps.any
         self._doomed: set[tuple[ContainerId, TaskKey]] = set()  # tasks that will fail by chance
         self._remote = self._read = -1  # positions: what remote reads use, and what tells how much
         self._measured: dict[ContainerId, Vector] = {}  # real containers
@@ -99,13 +107,14 @@ class Runner:
         `known`: what was granted on this process; else only what already runs takes more tasks in.
         `by`: the attempt that orders it; 0: whose container it is.
         """
-        container = item.container_id
+        container, granted, d = item.container_id, item.granted, self._d
         key = (item.stage, item.task, item.attempt)
         book = self.book
-        if len(item.demand) != self._d or len(item.granted) not in (0, self._d):
-            return f"refused: its demand has not {self._d} amounts"
-        held = self.held(container)
+        if len(item.demand) != d or (granted and len(granted) != d):
+            return f"refused: its demand has not {d} amounts"
+        held = book.containers.get(container)
         if held is not None:
+            held = self.held(container) or held
             if by and not held.claim(by):
                 return TAKEN_OVER
             if key in held.tasks or key in held.ended:
@@ -113,7 +122,7 @@ class Runner:
             if not held.reusable or held.state is not ContainerState.RUNNING:
                 return "the container is in use" if not held.reusable else "it is being stopped"
         else:
-            end = book.end_of(container)
+            end = book.tombstones.get(container)
             if end is not None:
                 return "stopped before it was started" if never_started(end) else ""
             if not known:  # it may have run, and ended, before this process
@@ -121,10 +130,10 @@ class Runner:
             if self.life and granted_before(container, self.life - 1):
                 # the manager was told what runs here without it, so it will not free it
                 return "granted before the Resource Manager's last start"
-            if not book.fits(item.granted) or self._refuses():
+            if not book.fits(granted) or (self._buggify is not None and self._refuses()):
                 self._bury(container, now)
                 return NODE_FULL
-            held = book.add(container, item.granted or item.demand, item.reusable, False)
+            held = book.add(container, granted or item.demand, item.reusable, False)
             if item.reusable:
                 self.reusable = True
         if self.emulated:
@@ -148,14 +157,14 @@ class Runner:
             count == 1
             or not known
             or item.reusable
-            or (self.emulated and self._mishaps.any)
+            or (self.emulated and self._mischance)
             or len(item.demand) != d
-            or len(item.granted) not in (0, d)
+            or (item.granted and len(item.granted) != d)
         ):
             return False
         if book.has_run(item):
             return True  # the same order again
-        if not book.is_new(first, count) or self._refuses():
+        if not book.is_new(first, count) or (self._buggify is not None and self._refuses()):
             return False
         if self.life and (
             granted_before(first, self.life - 1) or granted_before(first + count - 1, self.life - 1)
@@ -240,18 +249,18 @@ class Runner:
             del containers[number]
 
     def _refuses(self) -> bool:
-        buggify = self._settings.buggify
-        return buggify is not None and buggify("a start is refused")
+        return self._buggify is not None and self._buggify("a start is refused")
 
     def _emulate(
         self, held: HeldContainer, key: TaskKey, item: TaskLaunch, now: float, effects: list[Effect]
     ) -> None:
-        demand = item.demand
+        demand, (stage, task, attempt) = item.demand, key
         if item.remote and self._remote >= 0:
             demand = self._from_afar(demand)
-        effects.append(Note(TaskStarted(item.container_id, self.node_id, *key, demand)))
+        fact = TaskStarted(item.container_id, self.node_id, stage, task, attempt, demand)
+        effects.append(Note(fact))
         lasts_s, fails = item.duration_s / self._settings.speed, False
-        if self._mishaps.any:
+        if self._mischance:
             lasts_s, fails = self._mishaps.of(item, not (held.tasks or held.ended))
         if lasts_s <= 0.0:  # ends at once and contends with nobody
             work = RunningTask(item, demand, 0.0, now, -1)
@@ -310,7 +319,8 @@ class Runner:
         for work, end_s in self.emulation.due(now):
             held = containers[work.item.container_id]
             if work.count > 1:
-                self._end_run(held, work, end_s, effects)
+                run_s = end_s - work.start_s
+                self.book.close(held, self._run_ended(work.item, run_s, effects), end_s)
                 continue
             if held.count > 1:
                 held = self.held(work.item.container_id) or held
@@ -318,12 +328,6 @@ class Runner:
                 self._end_task(held, work, _FAILED, end_s, effects, 1, FAILED_BY_CHANCE)
             else:
                 self._end_task(held, work, _SUCCEEDED, end_s, effects)
-
-    def _end_run(
-        self, held: HeldContainer, work: RunningTask, now: float, effects: list[Effect]
-    ) -> None:
-        """Book the ends of tasks that began together, and end together."""
-        self.book.close(held, self._run_ended(work.item, now - work.start_s, effects), now)
 
     def _run_ended(self, item: TaskLaunch, run_s: float, effects: list[Effect]) -> ContainerEnd:
         """Note and report that all tasks of a run succeeded; returns how."""

@@ -70,7 +70,7 @@ def granted_before(container: ContainerId, epoch: int) -> bool:
 
     Lives are counted modulo `EPOCHS`, so what is fewer than half of them behind is earlier.
     """
-    behind = (epoch - life_of_container(container)) % EPOCHS
+    behind = (epoch - (container >> EPOCH_BITS)) % EPOCHS  # as `life_of_container`, by one call
     return 0 < behind < EPOCHS // 2
 
 
