@@ -196,28 +196,27 @@ class Simulation:
 
     def _hand_over(self, actor: Actor, event: object, now: float) -> None:
         """Let a core take an event in, and carry out its effects in order."""
-        listeners, watchers = self._listeners, self.watchers
         for effect in actor.handle(event, now):
-            if isinstance(effect, Note):  # which compiled code knows to be one then
+            if type(effect) is Note:  # which compiled code knows to be one then
                 fact = effect.fact
-                listen = listeners.get(type(fact))
+                listen = self._listeners.get(type(fact))
                 if listen is not None:
                     listen(now, fact)
-                if watchers:
+                if self.watchers:
                     for one in facts_of(fact):
-                        for watch in watchers:
+                        for watch in self.watchers:
                             watch(now, one)
-            elif isinstance(effect, Send):
-                target = self.actors.get(effect.to)
-                if target is not None and self.network.perfect:
-                    self.engine.soon(target, effect.message)
-                else:
-                    self._send(actor, effect.to, effect.message, now)
-            elif isinstance(effect, SetTimer):
+            elif type(effect) is SetTimer:
                 if effect.key == HEARTBEAT and effect.delay_s is not None:
                     self._idle.arm(actor, effect.delay_s)
                 else:
                     self.engine.set_timer(actor, effect.key, effect.delay_s)
+            elif type(effect) is Send:
+                target = self.actors.get(effect.to)
+                if target is not None and self.network.perfect:
+                    self.engine.ready.append((target, effect.message, 0))  # as `soon`, by no call
+                else:
+                    self._send(actor, effect.to, effect.message, now)
             else:
                 self._rare[type(effect)](actor, effect, now)
         if actor.parked:

@@ -98,7 +98,7 @@ class Engine:
     """The heap of future events and the queue of present ones."""
 
     __slots__ = (
-        "_heap", "_keys", "_ready", "_serial", "_stopped", "before", "events", "events_max", "now",
+        "_heap", "_keys", "_serial", "_stopped", "before", "events", "events_max", "now", "ready",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -107,19 +107,15 @@ class Engine:
         self.events_max = inf
         self.before: Callable[[float], None] | None = None  # told where time is about to move
         self._heap: list[tuple[float, int, Actor, object]] = []
-        self._ready: deque[tuple[Actor, object, int]] = deque()
+        # what is still to be delivered at the present instant
+        self.ready: deque[tuple[Actor, object, int]] = deque()
         self._serial = 0
         self._keys: dict[Hashable, TimerFired] = {}
         self._stopped = False
 
-    @property
-    def busy(self) -> bool:
-        """Whether something else is still to be delivered at the present instant."""
-        return bool(self._ready)
-
     def soon(self, actor: Actor, event: object) -> None:
         """Deliver an event now, after all that is due now."""
-        self._ready.append((actor, event, 0))
+        self.ready.append((actor, event, 0))
 
     def at(self, time_s: float, actor: Actor, event: object) -> None:
         """Deliver an event at a time that is not before now."""
@@ -146,7 +142,7 @@ class Engine:
         if event is None:
             event = self._keys[key] = TimerFired(key)
         if time_s <= self.now:
-            self._ready.append((actor, event, serial))
+            self.ready.append((actor, event, serial))
         else:
             heappush(self._heap, (time_s, serial, actor, event))
 
@@ -156,7 +152,7 @@ class Engine:
 
     def run(self, deliver: Deliver, fire: Fire, until_s: float = inf) -> None:
         """Deliver messages and fire timers in order, until none is left, `stop` or time is up."""
-        heap, ready = self._heap, self._ready
+        heap, ready = self._heap, self.ready
         self._stopped = False
         while not self._stopped:
             if ready and not (heap and heap[0][0] <= self.now):

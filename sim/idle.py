@@ -27,7 +27,7 @@ from rm.state.books import Books
 from sim.engine import Actor, Beat, Beating, Deliver, Engine, Key
 from weft.dag import Floats
 from weft.effects import TimerFired
-from weft.ids import app_of_attempt
+from weft.ids import AppId, app_of_attempt
 
 BEAT = TimerFired(HEARTBEAT)
 _NODES_FIRST, _MASTERS_NEXT = -(1 << 62), -(1 << 61)
@@ -47,6 +47,7 @@ class IdleBeats:
         self._joined: dict[Actor, tuple[Key, Beating]] = {}
         self._ring: list[tuple[float, int, Beat]] = []  # parked nodes by place in the interval
         self._interval_s = 0.0  # of their beats
+        self._masters: dict[Key, AppId] = {}  # the applications of those that are parked
         # the newest floor of the asks that parked nodes were held against
         self._least: Floats | None = None
         self._tight_nodes = 0  # how many of them have no room for it
@@ -101,10 +102,8 @@ class IdleBeats:
         books, beat = self._books, actor.beat
         if not self._skip or books is None or beat is None or not beat.interval_s:
             return False
-        if self._engine.busy:  # a message on its way now may change what this beat would do
-            return False
-        if not beat.core.silent:
-            return False
+        if self._engine.ready or not beat.core.silent:
+            return False  # a message on its way now may change what this beat would do
         key = beat.key
         node = books.nodes.get(key) if isinstance(key, str) else None
         if node is not None:
@@ -124,6 +123,7 @@ class IdleBeats:
                 return False
             if attempt.outbox.owes:
                 return False
+            self._masters[key] = attempt.app.app_id
         beat.parked = actor.parked = True
         self.left_out += 1
         if beat.tight is not None and beat.tight is self._least:
@@ -133,56 +133,45 @@ class IdleBeats:
     def heard(self, actor: Actor) -> None:
         """Wake a parked core that took in an event, if it has something to say."""
         beat = actor.beat
-        if beat is not None and not beat.core.silent:
-            self._wake(beat.key)
+        if beat is not None and beat.parked and not beat.core.silent:
+            self._wake(beat, self._engine.now)
 
     def seen(self) -> None:
         """Note parked actors as heard, before the manager looks for silent ones."""
         books, now = self._books, self._engine.now
         if books is None or not self._skip:
             return
-        for key, beat in self._beats.items():
-            if not beat.parked:
-                continue
-            if isinstance(key, str):
-                books.ledger.heard_of(beat.slot, now)
-            else:
-                app = books.apps.get(app_of_attempt(key))
-                if app is not None and app.attempt is not None:
-                    app.attempt.seen_s = now
+        books.ledger.heard_of_all([slot for _, slot, _ in self._ring], now)
+        for number in self._masters.values():
+            app = books.apps.get(number)
+            if app is not None and app.attempt is not None:
+                app.attempt.seen_s = now
 
     def _owed(self, key: Key) -> None:
-        """Wake a parked node or master that the manager owes something."""
-        if isinstance(key, str):
-            self._wake(key)
-        else:
-            self._wake_master(key)
+        """Wake a parked node or master that the manager owes something.
 
-    def _wake_master(self, key: Key) -> None:
-        """Wake a master that a node's beat made the manager owe; a beat of now fetches it."""
+        What a node's beat made it owe a master, a beat of now fetches.
+        """
         beat = self._beats.get(key)
         if beat is not None and beat.parked:
-            self._unpark(beat)
-            time_s = beat.after(nextafter(self._engine.now, -1.0))
-            self._engine.set_timer_at(beat.actor, HEARTBEAT, time_s, beat.rank)
+            now = self._engine.now
+            self._wake(beat, now if isinstance(key, str) else nextafter(now, -1.0))
 
-    def _wake(self, key: Key) -> None:
-        beat = self._beats.get(key)
-        if beat is not None and beat.parked:
-            self._unpark(beat)
-            self._engine.set_timer_at(
-                beat.actor, HEARTBEAT, beat.after(self._engine.now), beat.rank
-            )
+    def _wake(self, beat: Beat, now: float) -> None:
+        self._unpark(beat)
+        self._engine.set_timer_at(beat.actor, HEARTBEAT, beat.after(now), beat.rank)
 
     def _unpark(self, beat: Beat) -> None:
         beat.parked = beat.actor.parked = False
-        entry = (beat.offset_s, beat.slot, beat)
+        if beat.slot < 0:
+            del self._masters[beat.key]
+            return
         if beat.tight is not None and beat.tight is self._least:
             self._tight_nodes -= 1
-        if beat.slot >= 0:
-            place = bisect_left(self._ring, entry)
-            if place < len(self._ring) and self._ring[place][2] is beat:
-                del self._ring[place]
+        ring = self._ring
+        place = bisect_left(ring, (beat.offset_s, beat.slot, beat))
+        if place < len(ring) and ring[place][2] is beat:
+            del ring[place]
 
     # -- parked nodes on the way -------------------------------------------------------------------
 
@@ -199,17 +188,20 @@ class IdleBeats:
         books, ring = self._books, self._ring
         if books is None or not ring:
             return
-        now = self._engine.now
+        rows, matching = books.rows, books.matching
         prompt = books.settings.prompt
-        if not books.anything_waits:
-            if not prompt and limit_s >= books.matching.reserve_at:
-                self._first_after(books.matching.reserve_at, limit_s)
-            return
-        due_s = inf if prompt else books.matching.reserve_at
-        tight = None if prompt or books.waiting or limit_s >= due_s else self._tight()
-        if tight is not None and tight is self._least and self._tight_nodes == len(ring):
-            return
-        interval = self._interval_s
+        due_s = inf if prompt else matching.reserve_at
+        tight: Floats | None = None
+        if not books.waiting:
+            if not rows.live:
+                if limit_s >= due_s:
+                    self._first_after(due_s, limit_s)
+                return
+            if not (prompt or limit_s >= due_s or (rows.gangs and matching.gangs_due)):
+                tight = rows.floor()  # room for which is all that may make a beat matter
+                if tight is self._least and self._tight_nodes == len(ring):
+                    return
+        now, interval = self._engine.now, self._interval_s
         start = bisect_right(ring, (now % interval - _NEAR_S, -1))
         passed: list[Beat] = []  # those at the start of the scan that beat just now come last
         for _, _, beat in self._on_the_way(start, now, limit_s):
@@ -231,14 +223,6 @@ class IdleBeats:
                 return
         if limit_s >= due_s:
             self._first_after(due_s, limit_s)
-
-    def _tight(self) -> Floats | None:
-        """Return the floor of pending asks, if room for it is all that may make a beat matter."""
-        books = self._books
-        assert books is not None
-        if books.must_keep_nodes(self._engine.now):
-            return None
-        return books.rows.floor()
 
     def _tighten(self, beat: Beat, floor: Floats) -> None:
         """Note that a node lacks room for the asks' floor; parked, it gains none until it beats."""
@@ -266,10 +250,11 @@ class IdleBeats:
         ring, now = self._ring, self._engine.now
         from_s = now if from_s <= now else nextafter(from_s, 0.0)
         start = bisect_right(ring, (from_s % self._interval_s - _NEAR_S, -1))
-        near = {(start + step) % len(ring) for step in (-1, 0, 1, 2)}
-        found = min(((ring[place][2].after(from_s), place) for place in near), default=None)
-        if found is not None and found[0] <= limit_s:
-            self._beat(ring[found[1]][2], found[0])
+        count = len(ring)
+        near = [place % count for place in range(start - 1, start + 3)]
+        first_s, place = min([(ring[place][2].after(from_s), place) for place in near])
+        if first_s <= limit_s:
+            self._beat(ring[place][2], first_s)
 
     def _beat(self, beat: Beat, time_s: float) -> None:
         self._engine.now = time_s

@@ -162,9 +162,10 @@ class Recorder:
         number = self.nodes.get(node)
         if number is None:
             number = self.nodes[node] = len(self.nodes)
+        app = app_of_container(container)
         self._stops += _STOPPED.pack(
-            app_of_container(container), fact.stage, fact.task, fact.attempt, outcome, number,
-            container, now - fact.run_s, now,
+            app, fact.stage, fact.task, fact.attempt, outcome, number, container,
+            now - fact.run_s, now,
         )  # fmt: skip
         if outcome is _SUCCEEDED:
             self.finished_tasks += 1
@@ -185,7 +186,12 @@ class Recorder:
     def _placed(self, now: float, fact: Placed) -> None:
         if fact.kind is _ALTRUISTIC:
             self.altruistic.append(fact.container)
-        self._decide(_PLACED.pack(now, fact.container, fact.ask, fact.stage, fact.kind), fact.node)
+        rows = self._bytes
+        rows += _PLACED.pack(now, fact.container, fact.ask, fact.stage, fact.kind)
+        rows += self._names[fact.node]
+        self.decisions += 1
+        if len(rows) >= CHUNK:
+            self._digest_rows()
 
     def _placed_run(self, now: float, fact: PlacedRun) -> None:
         first, count, ask, stage, kind = fact.container, fact.count, fact.ask, fact.stage, fact.kind
@@ -195,7 +201,9 @@ class Recorder:
         for container in range(first, first + count):
             rows += pack(now, container, ask, stage, kind)
             rows += name
-        self._decided(count)
+        self.decisions += count
+        if len(rows) >= CHUNK:
+            self._digest_rows()
 
     def _closed(self, now: float, fact: Closed) -> None:
         container, outcome, stage = fact.container, fact.outcome, fact.stage
@@ -203,9 +211,12 @@ class Recorder:
             self.masters_s += now - self.masters.pop(attempt_of_container(container), now)
         if outcome is _PREEMPTED:
             self.preempted.add(container)
-        self._decide(
-            _CLOSED.pack(now, container, outcome, stage, fact.task, fact.attempt), fact.node
-        )
+        rows = self._bytes
+        rows += _CLOSED.pack(now, container, outcome, stage, fact.task, fact.attempt)
+        rows += self._names[fact.node]
+        self.decisions += 1
+        if len(rows) >= CHUNK:
+            self._digest_rows()
 
     def _closed_run(self, now: float, fact: ClosedRun) -> None:
         container, outcome, stage, attempt = fact.container, fact.outcome, fact.stage, fact.attempt
@@ -216,7 +227,9 @@ class Recorder:
             rows += pack(now, container, outcome, stage, task, attempt)
             rows += name
             container += 1
-        self._decided(len(fact.tasks))
+        self.decisions += len(fact.tasks)
+        if len(rows) >= CHUNK:
+            self._digest_rows()
 
     def _attempt_changed(self, now: float, fact: AttemptChanged) -> None:
         if fact.state == "ALLOCATED":
@@ -235,18 +248,9 @@ class Recorder:
     def _node_changed(self, now: float, fact: NodeChanged) -> None:
         self.nodes.setdefault(fact.node, len(self.nodes))
 
-    def _decide(self, row: bytes, node: NodeId) -> None:
-        rows = self._bytes
-        rows += row
-        rows += self._names[node]
-        self._decided(1)
-
-    def _decided(self, count: int) -> None:
-        self.decisions += count
-        rows = self._bytes
-        if len(rows) >= CHUNK:
-            self._hash.update(rows)
-            rows.clear()
+    def _digest_rows(self) -> None:
+        self._hash.update(self._bytes)
+        self._bytes.clear()
 
     def _app_changed(self, now: float, fact: AppChanged) -> None:
         row = self.by_app.get(fact.app)
@@ -294,8 +298,7 @@ class Recorder:
 
     def digest(self) -> str:
         """Return a hash of the decision log: who was placed where and when, and how it ended."""
-        self._hash.update(self._bytes)
-        self._bytes.clear()
+        self._digest_rows()
         return str(self._hash.copy().hexdigest())
 
 
