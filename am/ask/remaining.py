@@ -105,10 +105,11 @@ class Remaining:
         self.states = states_of(view)
         self.unstarted = self.states <= READY
         self.done = self.states == DONE
-        starts = {shape.links.first[t.stage] + t.task: t.started_s for t in view.running}
+        first = shape.links.first.tolist()
+        starts = {first[stage] + task: started_s for stage, task, started_s in view.running}
         self.running = np.flatnonzero(self.states == RUNNING).astype(np.int64)
         expected = self.duration[self.running]
-        began = np.array([starts.get(int(task), now) for task in self.running])
+        began = np.array([starts.get(task, now) for task in self.running.tolist()])
         self.residual = np.maximum(expected - (now - began), OVERDUE_SHARE * expected)
 
     def run(self, reverse: bool) -> Run:
@@ -154,16 +155,19 @@ class Remaining:
         """Return when the running parents of each task end, at the earliest; 0 without any."""
         links = self.shape.links
         until = np.zeros(len(self.states))
-        until[self.running] = self.residual
         release = np.zeros(len(self.states))
+        if not len(self.running):
+            return release
+        until[self.running] = self.residual
         for stage in np.unique(links.stage[self.running]):
             latest = float(until[links.first[stage] : links.first[stage + 1]].max())
             for child in links.after[links.after_at[stage] : links.after_at[stage + 1]]:
                 span = slice(links.first[child], links.first[child + 1])
                 release[span] = np.maximum(release[span], latest)
-        above = np.repeat(np.arange(len(until)), np.diff(links.child_at))
-        waits = until[above] > 0
-        np.maximum.at(release, links.child[waits], until[above[waits]])
+        if len(links.child):
+            above = np.repeat(np.arange(len(until)), np.diff(links.child_at))
+            waits = until[above] > 0
+            np.maximum.at(release, links.child[waits], until[above[waits]])
         return release
 
 
@@ -171,5 +175,5 @@ def pool_of(share: Vector, capacity: Vector, need: Floats, todo: Ints) -> Floats
     """Return the share as one pool, with room for each task that is left on its own."""
     pool = np.array(share if share else capacity, dtype=np.float64)
     if len(todo):
-        pool = np.maximum(pool, need[np.unique(todo)].max(axis=0))
+        pool = np.maximum(pool, need[np.flatnonzero(np.bincount(todo))].max(axis=0))
     return pool

@@ -64,9 +64,8 @@ class Links(NamedTuple):
 
     def waits(self, todo: Flags) -> Waits:
         """Return what tasks wait for where those of `todo` (n,) have not ended."""
-        ended = np.concatenate(([0], np.cumsum(todo)))[self.first]
-        left = np.diff(ended)
-        missing = _sums(todo[self.parent], self.parent_at)
+        left = _sums(todo, self.first)
+        missing = _sums(todo[self.parent], self.parent_at) if len(self.parent) else 0
         barriers = _sums(left[self.before] > 0, self.before_at)
         return Waits(np.where(todo, missing, -1), barriers, left)
 
@@ -114,9 +113,10 @@ def _grouped(owner: Ints, value: Ints, owners: int) -> tuple[Ints, Ints]:
 
 def _sums(values: Flags, at: Ints) -> Ints:
     """Return how many of each owner's values are true."""
-    if not len(values):
-        return np.zeros(len(at) - 1, np.int64)
-    return np.diff(np.concatenate(([0], np.cumsum(values)))[at])
+    before = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=before[1:])
+    sums = before[at]
+    return sums[1:] - sums[:-1]
 
 
 @inner_kernel
