@@ -168,8 +168,7 @@ class NodeService(Outside):
             )
             address_of = node_address(spec.node_id)
             self.shell.add(address_of, parts.make(), parts)
-            own = [record for record in found if record.node == spec.node_id]
-            if own:
+            if own := [record for record in found if record.node == spec.node_id]:
                 self._take_back(address_of, own)
         self._begin(specs, ends)
         for record in found:  # of a node that this process is not (any more)
@@ -184,19 +183,14 @@ class NodeService(Outside):
         self._process.spawn(self.shell.run())
 
     def _begin(self, specs: Sequence[NodeSpec], ends: Sequence[ProcessEnded]) -> None:
-        """Start the nodes; `ends` are of what they were given and is gone.
-
-        Those of tasks come before their node says what it runs. A master's comes after: a node that
-        comes back without its master would be taken for one that never had it.
-        """
-        for end in ends:
-            if end.task >= 0:
-                self._ended(end)
+        """Start the nodes; what ended of tasks that they were given comes before they say so."""
+        for end in (end for end in ends if end.task >= 0):
+            self._ended(end)
         for spec in specs:
             self.shell.post(node_address(spec.node_id), Started())
-        for end in ends:
-            if end.task < 0:
-                self._ended(end)
+        # a node that is back without its master is taken for one that had none
+        for end in (end for end in ends if end.task < 0):
+            self._ended(end)
 
     def _take_back(self, node: Address, records: Sequence[Record]) -> None:
         """Have a node hold what an earlier process of it started; it registers with that."""
