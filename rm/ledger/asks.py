@@ -58,7 +58,7 @@ class AskRows(Columns):
     """The rows; arrays have room for more than `count`, so slice them with it."""
 
     pending: Ints
-    demand: Floats  # (rows, d), absolute, of one container
+    demand: Floats  # (rows, d), absolute, of one container; `demand.T` is contiguous
     duration_s: Floats
     pri_score: Floats
     app: Ints  # slot of the application
@@ -94,6 +94,7 @@ class AskRows(Columns):
                 "since_s": (np.float64, 0),
             },
             room=64,
+            across=True,
         )
 
     def open(self, entry: AskEntry, label: int, racks: tuple[str, ...], now: float) -> None:

@@ -13,8 +13,9 @@ Spec = Mapping[str, tuple[DTypeLike, int]]  # name -> (type, width; 0: one value
 class Columns:
     """Arrays of one length: `table.w["name"]` to write, `table.name` (an attribute) to read."""
 
-    def __init__(self, spec: Spec, room: int = 16) -> None:
+    def __init__(self, spec: Spec, room: int = 16, across: bool = False) -> None:
         self._spec = spec
+        self._across = across  # wide ones lie in memory number by number, not slot by slot
         self.room = 0
         self.w: dict[str, np.ndarray[Any, Any]] = {}
         self._resize(room)
@@ -26,7 +27,10 @@ class Columns:
 
     def _resize(self, room: int) -> None:
         for name, (kind, width) in self._spec.items():
-            fresh = np.zeros((room, width) if width else room, dtype=kind)
+            if width and self._across:
+                fresh = np.zeros((width, room), dtype=kind).T
+            else:
+                fresh = np.zeros((room, width) if width else room, dtype=kind)
             if self.room:
                 fresh[: self.room] = self.w[name]
             self.w[name] = fresh

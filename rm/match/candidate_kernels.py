@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
-from rm.match.filter_kernels import OPEN, Asks, Site, place_at, row_kept_off
-from weft.compiled import kernel, making_kernel
+from rm.match.filter_kernels import OPEN, Asks, Place, Site, place_at, row_kept_off
+from weft.compiled import inner_kernel, kernel, making_kernel
 from weft.dag import Floats, Ints
 from weft.resources import TOLERANCE
 
@@ -36,46 +36,87 @@ class Candidates(NamedTuple):
         )  # fmt: skip
 
 
-@kernel
-def choose(
-    asks: Asks, site: Site, beyond: Floats, more: Floats, chosen: Ints, extra: Ints
-) -> tuple[int, int]:  # fmt: skip
+class Sieve(NamedTuple):
+    """Arrays for `choose` to write on."""
+
+    most: Floats  # (2, d) what a row may need to fit, and with more room
+    lacks: Ints  # (2, rows) what of that each row lacks: of how many resources there is too little
+    chosen: Ints  # (rows,)
+    extra: Ints  # (as many rows as are wanted that fit with more room only,)
+
+
+@inner_kernel
+def choose(asks: Asks, site: Site, beyond: Floats, sieve: Sieve) -> tuple[int, int]:
     """Fill `chosen` with the rows that may use a node and fit there.
 
     After them come as many as `extra` holds that would fit with `beyond` (d,) x capacity more room,
-    the most preferred first. Return how many fit, and how many there are. `more` (2, d) and
-    `extra` are scratch.
+    the most preferred first. Return how many fit, and how many there are.
+
+    Which of the rows fit is as good as chance, so nothing branches on that.
     """
-    place = place_at(site)
-    for r in range(more.shape[1]):  # as `fits`, whose sums are the same for every row
+    place, most, chosen, extra = place_at(site), sieve.most, sieve.chosen, sieve.extra
+    for r in range(most.shape[1]):  # as `fits`, whose sums are the same for every row
         slack = TOLERANCE * place.capacity[r]
-        more[0, r] = max(place.available[r] + slack, 0.0)
-        more[1, r] = max(place.available[r] + beyond[r] * place.capacity[r] + slack, 0.0)
-    fit, extras = 0, 0
-    wide = extra.shape[0] > 0
-    for row in range(asks.size):
-        if asks.pending[row] <= 0 or asks.gang[row]:
-            continue
-        room, wider = True, wide
-        for r in range(more.shape[1]):
-            need = asks.demand[row, r]
-            if need > more[0, r]:
-                room = False
-                if not wide or need > more[1, r]:
-                    wider = False
-                    break
-        if not room and not wider:
-            continue  # on a full node most rows end here
-        if row_kept_off(asks, place, row) != OPEN:
-            continue
-        if room:
-            chosen[fit] = row
-            fit += 1
-        else:
-            extras = _keep(row, extra, extras, asks.pri_score, asks.serial)
+        most[0, r] = max(place.available[r] + slack, 0.0)
+        most[1, r] = max(place.available[r] + beyond[r] * place.capacity[r] + slack, 0.0)
+    lacks, wider = sieve.lacks[0], sieve.lacks[1]
+    _count_lacks(asks, most[0], lacks)
+    fit = _open_of(asks, place, chosen, _lacking_none(lacks, asks.size, chosen))
+    if extra.shape[0] == 0:
+        return fit, fit
+    _count_lacks(asks, most[1], wider)
+    for row in range(asks.size):  # those that fit are none of them
+        wider[row] += int(lacks[row] == 0)
+    others = chosen[fit:]
+    extras = 0
+    for i in range(_open_of(asks, place, others, _lacking_none(wider, asks.size, others))):
+        if extras < extra.shape[0] or _preferred(asks, others[i], extra[extras - 1]):
+            extras = _keep(asks, others[i], extra, extras)
     for i in range(extras):
         chosen[fit + i] = extra[i]
     return fit, fit + extras
+
+
+@kernel
+def choose_alone(asks: Asks, site: Site, beyond: Floats, sieve: Sieve) -> tuple[int, int]:
+    """Do what `choose` does, for Python."""
+    return choose(asks, site, beyond, sieve)
+
+
+@inner_kernel
+def _count_lacks(asks: Asks, most: Floats, lacks: Ints) -> None:
+    """Fill `lacks` (rows,): of how many resources a row needs more than `most` (d,).
+
+    A row of which nothing is pending, or that is a gang's, lacks one more.
+    """
+    pending, gang = asks.pending, asks.gang
+    for row in range(asks.size):
+        lacks[row] = int(pending[row] <= 0) | int(gang[row])
+    for r in range(most.shape[0]):
+        needs, limit = asks.needs[r], most[r]
+        for row in range(asks.size):
+            lacks[row] += int(needs[row] > limit)
+
+
+@inner_kernel
+def _lacking_none(lacks: Ints, size: int, found: Ints) -> int:
+    """Fill `found` with the rows that lack nothing; return how many they are."""
+    count = 0
+    for row in range(size):
+        found[count] = row
+        count += int(lacks[row] == 0)
+    return count
+
+
+@inner_kernel
+def _open_of(asks: Asks, place: Place, rows: Ints, count: int) -> int:
+    """Keep of the first `count` rows those that nothing keeps off a node; return how many."""
+    kept = 0
+    for i in range(count):
+        row = rows[i]
+        rows[kept] = row
+        kept += int(row_kept_off(asks, place, row) == OPEN)
+    return kept
 
 
 @kernel
@@ -99,7 +140,7 @@ def describe(
         found.rank[i] = (order[slot] << 32) + asks.serial[row]
         found.level[i] = level[row]
         for r in range(total.shape[0]):
-            demand = asks.demand[row, r]
+            demand = asks.needs[r, row]
             found.packing[i, r] = demand / capacity[r] if capacity[r] > 0.0 else 0.0
             found.work[i, r] = demand / total[r] if total[r] > 0.0 else 0.0
     for r in range(total.shape[0]):
@@ -109,23 +150,25 @@ def describe(
             found.room[r] = available[r] / capacity[r] + beyond[r]
 
 
-@kernel
-def _keep(row: int, kept: Ints, count: int, pri_score: Floats, serial: Ints) -> int:
-    """Insert a row among the most preferred, as many as `kept` holds; return how many there are."""
-    at = count
-    while at > 0:
-        other = kept[at - 1]
-        if pri_score[other] > pri_score[row] or (
-            pri_score[other] == pri_score[row] and serial[other] < serial[row]
-        ):
-            break
+@inner_kernel
+def _preferred(asks: Asks, row: int, other: int) -> bool:
+    """Return whether a row goes before another: the larger priScore, then the earlier ask."""
+    mine, its = asks.pri_score[row], asks.pri_score[other]
+    return bool(mine > its or (mine == its and asks.serial[row] < asks.serial[other]))
+
+
+@inner_kernel
+def _keep(asks: Asks, row: int, kept: Ints, count: int) -> int:
+    """Insert a row among the most preferred, as many as `kept` holds; return how many there are.
+
+    Where they are as many already, it must be preferred to the last of them.
+    """
+    at = min(count, kept.shape[0] - 1)
+    while at > 0 and _preferred(asks, row, kept[at - 1]):
+        kept[at] = kept[at - 1]
         at -= 1
-    if at >= kept.shape[0]:
-        return count
-    for i in range(min(count, kept.shape[0] - 1), at, -1):
-        kept[i] = kept[i - 1]
     kept[at] = row
-    return count + 1 if count < kept.shape[0] else count
+    return int(min(count + 1, kept.shape[0]))
 
 
 @making_kernel

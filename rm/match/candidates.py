@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rm.ledger.asks import RACK_LOCAL, REMOTE
 from rm.ledger.view import View
-from rm.match.candidate_kernels import Candidates, choose, describe, mean_of_busy, over
+from rm.match.candidate_kernels import Candidates, Sieve, choose_alone, describe, mean_of_busy, over
 from rm.match.filter_kernels import Asks, Site
 from rm.match.limit_kernels import Limits, held_back
 from rm.match.protocol import Placement, Scores
@@ -22,7 +22,7 @@ NONE: Floats = np.zeros(0)
 _NO_ROWS: Ints = np.empty(0, np.int64)
 _FEW = 64  # candidates that a decision on a full cluster mostly stays under
 _PARTS_MAX = 1024  # numbers of candidates for which the arrays are kept
-_choose, _describe = steady(choose), steady(describe)
+_choose, _describe = steady(choose_alone), steady(describe)
 _UNSEEN: Floats = np.zeros((0, 0))  # holdings that nobody looks at
 _mean_of_busy = steady(mean_of_busy)
 _over = steady(over)
@@ -45,7 +45,7 @@ def candidates(
     if not len(beyond):
         beyond = room.nothing
     extra = np.empty(extra_most, np.int64) if extra_most else _NO_ROWS
-    fit, k = _choose(asks, site, beyond, room.more, room.chosen, extra)
+    fit, k = _choose(asks, site, beyond, Sieve(room.more, room.lacks, room.chosen, extra))
     if not k:
         return _nobody(d)
     found = room.part(k)
@@ -63,6 +63,7 @@ class _Room:
         self.most = most
         self.nothing: Floats = np.zeros(d)  # no room beyond what is free; nobody writes on it
         self.more: Floats = np.empty((2, d))
+        self.lacks: Ints = np.empty((2, most), np.int64)
         self.chosen: Ints = np.empty(most, np.int64)
         self._ints: Ints = np.empty((5, most), np.int64)
         self._floats: Floats = np.empty((2, most))
@@ -120,7 +121,7 @@ def asks_of(view: View, node: int) -> Asks:
         or known.label is not labels
     ):
         view.asks = known = Asks(
-            rows.count, rows.pending, rows.app, labels, rows.gang, rows.serial, rows.demand,
+            rows.count, rows.pending, rows.app, labels, rows.gang, rows.serial, rows.demand.T,
             rows.duration_s, rows.pri_score,
         )  # fmt: skip
     return known

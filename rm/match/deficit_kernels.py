@@ -142,7 +142,7 @@ def _may_use(asks: Asks, place: Place, row: int) -> bool:
     """
     banned = place.banned[asks.app[row]]
     off = kept_off(asks.label[row], asks.serial[row], place.labels, 0, banned)
-    return off == OPEN and fits(asks.demand[row], place.capacity, place.capacity)
+    return off == OPEN and fits(asks.needs[:, row], place.capacity, place.capacity)
 
 
 @kernel
@@ -163,7 +163,7 @@ def taking_part(asks: Asks, place: Place, who: Parties, work: Floats, out: Bools
         g = who.group_of[app]
         if asks.pending[row] <= 0 or out[g] or not busy(who, g) or not _may_use(asks, place, row):
             continue
-        fill_part(asks.demand[row], who.total, work)
+        fill_part(asks.needs[:, row], who.total, work)
         if admits(who.limits, app, work):
             out[g] = True
             missing -= 1
@@ -235,7 +235,7 @@ def _placeable(asks: Asks, group_of: Ints, group: int, nodes: Site, up: Bools) -
     for row in range(asks.size):
         if asks.pending[row] <= 0 or group_of[asks.app[row]] != group:
             continue
-        demand = asks.demand[row]
+        demand = asks.needs[:, row]
         for node in range(up.shape[0]):
             capacity = nodes.capacity[node]
             usable = up[node] and allowed(asks.label[row], nodes.labels[node])

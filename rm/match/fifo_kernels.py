@@ -70,7 +70,7 @@ def pick(line: Line, site: Site, scratch: Scratch, picked: Ints, n: int) -> int:
         if head < 0:
             break
         most = 1 if one_by_one else left[head]
-        copied = copies(asks.demand[head], room, place.capacity, most)
+        copied = copies(asks.needs[:, head], room, place.capacity, most)
         if copied == 0:
             if line.fill == NOTHING_FILLS:
                 break
@@ -78,9 +78,9 @@ def pick(line: Line, site: Site, scratch: Scratch, picked: Ints, n: int) -> int:
             continue
         left[head] -= copied
         for r in range(room.shape[0]):
-            room[r] -= copied * asks.demand[head, r]
+            room[r] -= copied * asks.needs[r, head]
         if one_by_one:
-            fill_part(asks.demand[head], line.total, scratch.work)
+            fill_part(asks.needs[:, head], line.total, scratch.work)
             take(limits, asks.app[head], scratch.work)
         if n > 0 and picked[n - 1, 0] == head:
             picked[n - 1, 1] += copied
@@ -148,9 +148,9 @@ def _stands(line: Line, place: Place, row: int, scratch: Scratch) -> bool:
     asks, work = line.asks, scratch.work
     if scratch.left[row] <= 0 or asks.gang[row] or row_kept_off(asks, place, row) != OPEN:
         return False
-    if not fits(asks.demand[row], place.capacity, place.capacity):
+    if not fits(asks.needs[:, row], place.capacity, place.capacity):
         return False
     if not line.limits.binds:
         return True
-    fill_part(asks.demand[row], line.total, work)
+    fill_part(asks.needs[:, row], line.total, work)
     return admits(line.limits, asks.app[row], work)

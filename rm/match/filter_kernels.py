@@ -37,7 +37,7 @@ class Asks(NamedTuple):
     label: Ints  # bit of the label needed, 0: nodes without labels
     gang: Bools
     serial: Ints
-    demand: Floats  # (rows, d), absolute, of one container
+    needs: Floats  # (d, rows), absolute, of one container: most look at one resource of many rows
     duration_s: Floats
     pri_score: Floats
 

@@ -29,7 +29,7 @@ from rm.match.graphene_kernels import (
     ALL,
     COUNTS,
     DECLARED,
-    IN,
+    FIT,
     LEFT,
     LOOK,
     NONE,
@@ -46,13 +46,15 @@ from rm.match.graphene_kernels import (
     weigh,
 )
 from rm.match.limit_kernels import Limits
-from rm.match.overbook_kernels import Waiting
+from rm.match.overbook_kernels import Fluid, Trial, Waiting
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from weft.compiled import steady
 from weft.dag import Floats, Ints
 
 UNITS = {"slots": SLOTS, "drf": DRF, "time": TIME}
 _FEW = 64  # candidates that a decision on a full cluster mostly stays under
+_NO_LEVELS: Ints = np.empty(0, np.int64)  # where no row prefers any place
+_NO_LEVELS.flags.writeable = False  # as those of rows
 _RUNS = 32  # runs of picks that one decision mostly stays under
 _decide, _weigh = steady(decide), steady(weigh)
 _state_on_node, _book_on_node = steady(state_on_node), steady(book_on_node)
@@ -118,6 +120,7 @@ class GrapheneMatcher(BaseMatcher):
         self._slack: Floats | None = None  # how far each resource may be overbooked, over capacity
         self._standing: Standing | None = None
         self._desk: Desk | None = None
+        self._trial: Trial | None = None
         self._room = (0, 0, 0, 0)  # of the desk: rows, applications, groups, resources
         self._answer = _answer(_RUNS)
 
@@ -125,18 +128,18 @@ class GrapheneMatcher(BaseMatcher):
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Return the placements of one decision: snapshot, filter, score, place (figure 15)."""
-        asks, site, level = asks_of(view, node), site_of(view, node), levels_of(view, node)
+        asks, site = asks_of(view, node), site_of(view, node)
+        level = levels_of(view, node) if view.rows.preferring else _NO_LEVELS
         standing = self._standing_of(view)
         desk, rule, answer = self._desk_of(view, asks.size, standing), self._rule, self._answer
         first, settled = SURVEY if self._bundles else ALL, self._settles
         made = _decide(asks, site, level, standing, desk, rule, answer, first)
         if made == UNDECIDED:
-            fit, k = desk.tally[:IN].tolist()
-            if k > fit:
+            if desk.tally.item(ROWS) > desk.tally.item(FIT):
                 settled = False
                 self._weigh_overbooking(view, node, site, standing, desk, now)
             if self._bundles:
-                self._bundle(view, desk, k)
+                self._bundle(view, desk, desk.tally.item(ROWS))
             made = _decide(asks, site, level, standing, desk, rule, answer, PICK)
         while made == len(answer.row):
             self._answer = answer = Answer(
@@ -146,14 +149,8 @@ class GrapheneMatcher(BaseMatcher):
         if made == 0 and desk.tally[ROWS] == 0:
             return NOTHING
         seen, eta, work, _ = desk.known.tolist()
-        placements = [
-            Placement(row, copies, (*zip(TERMS, terms, strict=True), ("eta", eta)), terms[2] > 0.0)
-            for row, copies, terms in zip(
-                answer.row[:made].tolist(), answer.copies[:made].tolist(),
-                answer.terms[:made].tolist(), strict=True,
-            )
-        ]  # fmt: skip
-        return Match(placements, settled=settled, observed=(seen, work))
+        placements = [_placement(answer, run, eta) for run in range(made)]
+        return Match(placements, (), settled, (seen, work))
 
     def _standing_of(self, view: View) -> Standing:
         """Return the tables that decisions go by, as they are now."""
@@ -214,11 +211,11 @@ class GrapheneMatcher(BaseMatcher):
             order = order[np.sort(first)]
         keep = order[: self.bundle_end] if self.bundle_end else order
         columns: tuple[Floats | Ints, ...] = (
-            desk.rows, desk.app, desk.left, desk.pri, desk.near, desk.packing, desk.p, desk.over
+            desk.rows, desk.app, desk.pri, desk.near, desk.packing, desk.p, desk.over
         )  # fmt: skip
         for column in columns:
-            column[: len(keep)] = column[keep]
-        desk.tally[ROWS] = desk.tally[IN] = len(keep)
+            column[..., : len(keep)] = column[..., keep]
+        desk.tally[FIT], desk.tally[ROWS] = 0, len(keep)  # in any order now
 
     # -- fairness ----------------------------------------------------------------------------------
 
@@ -337,20 +334,50 @@ class GrapheneMatcher(BaseMatcher):
         for first in reversed(range(0, look, LOOK)):
             seats: list[tuple[int, int]] = []
             running: list[Running] = []
+            most = 0
             for step in range(first, min(first + LOOK, look)):
                 slot = (node + step) % n
                 if up[slot]:
                     runs = view.runs(slot)
-                    seats.append((slot, runs.count))
+                    count = runs.count
+                    seats.append((slot, count))
                     running.append(runs.running)
-            if seats:
-                missing = LOOK - len(seats)
-                near = (*running, *running[:1] * missing)
-                _weigh(site, standing, desk, self._rule, near, (*seats, *seats[:1] * missing), now)
+                    most = max(most, count)
+            if not seats:
+                continue
+            while len(seats) < LOOK:
+                seats.append(seats[0])
+                running.append(running[0])
+            trial = self._trial_of(most, len(up), len(desk.free))
+            _weigh(site, standing, desk, self._rule, tuple(running), tuple(seats), now, trial)
+
+    def _trial_of(self, running: int, nodes: int, d: int) -> Trial:
+        """Return arrays for a what-if about a node with so many containers to write on."""
+        trial = self._trial
+        if trial is None or trial.demand.shape[0] <= running or len(trial.roomy) < nodes:
+            most = 2 * running + 1
+            left, slow, remaining, before, after = (np.empty(most) for _ in range(5))
+            total, over, free = (np.empty(d) for _ in range(3))
+            fluid = Fluid(left, slow, np.empty(most, np.int64), total, over)
+            self._trial = trial = Trial(
+                fluid, remaining, np.empty((most, d)), before, after, free,
+                np.empty(nodes, np.int64),
+            )  # fmt: skip
+        return trial
+
+
+def _placement(answer: Answer, run: int, eta: float) -> Placement:
+    """Return a run of picks, with what its first one scored."""
+    perf, pack, overbook, work, deficit = answer.terms[run].tolist()
+    scores = (
+        ("perf", perf), ("pack", pack), ("overbook", overbook), ("work", work),
+        ("deficit", deficit), ("eta", eta),
+    )  # fmt: skip
+    return Placement(answer.row.item(run), answer.copies.item(run), scores, overbook > 0.0)
 
 
 def _answer(room: int) -> Answer:
-    return Answer(np.empty(room, np.int64), np.empty(room, np.int64), np.empty((room, len(TERMS))))
+    return Answer(np.empty(room, np.int64), np.empty(room, np.int64), np.empty((room, TERMS)))
 
 
 def _desk(most: int, apps: int, groups: int, d: int, extras: int, means: Floats) -> Desk:
@@ -363,8 +390,9 @@ def _desk(most: int, apps: int, groups: int, d: int, extras: int, means: Floats)
         return np.empty(shape)
 
     return Desk(
-        ints(), ints(), ints(), floats(most), floats(most), floats(most, d), floats(most),
-        floats(most), floats(most), ints(), floats(d), floats(d), floats(2, d),
+        ints(), ints(), ints(), floats(most), floats(most), floats(d, most), floats(most),
+        floats(most), floats(most), np.empty((2, most), np.int64), floats(d), floats(d),
+        floats(2, d),
         np.empty(extras, np.int64), Waiting(floats(extras, d), floats(extras), floats(extras)),
         floats(2, apps), floats(groups), floats(groups), floats(groups, d),
         np.empty(groups, np.bool_), floats(d), floats(4), np.empty(COUNTS, np.int64), means,

@@ -14,7 +14,7 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.running_kernels import Running
-from rm.match.candidate_kernels import choose, mean_of_busy, next_is_one
+from rm.match.candidate_kernels import Sieve, choose, mean_of_busy, next_is_one
 from rm.match.deficit_kernels import (
     Groups,
     Parties,
@@ -25,20 +25,21 @@ from rm.match.deficit_kernels import (
 )
 from rm.match.filter_kernels import Asks, Site, fits_share
 from rm.match.limit_kernels import admits, take
-from rm.match.overbook_kernels import Room, Waiting, sooner, what_if
-from rm.match.score_kernels import TIE, fill_part, nearness, pack_score, sum_of
-from weft.compiled import inner_kernel, kernel, making_kernel
+from rm.match.overbook_kernels import Room, Trial, Waiting, sooner, what_if
+from rm.match.score_kernels import TIE, fill_part, nearness, sum_of
+from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
+from weft.resources import TOLERANCE
 
 ALL, SURVEY, PICK = range(3)  # what `decide` is to do
 DECLARED, LEFT, NONE = range(3)  # priScore: as asked, over the best pending one, none
 # entries of `Desk.known`: mean score seen, eta used, mean srpt, 1 once something was overbooked
 SEEN, ETA, WORK, OVERBOOKED = range(4)
-# entries of `Desk.tally`: rows that fit, candidates, those still in, runs of picks, the last pick,
-# picks
-FIT, ROWS, IN, RUNS, LAST, PICKS = range(6)
-COUNTS = 6
-TERMS = ("perf", "pack", "overbook", "work", "deficit")
+# entries of `Desk.tally`: how many candidates fit, which are the first; all of them, runs of picks,
+# the last pick, picks
+FIT, ROWS, RUNS, LAST, PICKS = range(5)
+COUNTS = 5
+TERMS = 5  # of a pick: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick
 LOOK = 4  # nodes that one call of `weigh` looks at
 UNDECIDED = -1
 Seats = tuple[tuple[int, int], ...]  # nodes' slots, and how many containers run there
@@ -80,19 +81,20 @@ class Desk(NamedTuple):
     """Arrays for decisions to write on, one after the other; with room for all candidates.
 
     Of a row only what every pass over the candidates needs is here: on a node with room hundreds of
-    rows may fit, and most decisions pick one of them.
+    rows may fit, and most decisions pick one of them. A pass takes all, whether they may still be
+    picked or not: that goes several at a time, while a branch would be taken by half of them.
     """
 
     rows: Ints  # (k,)
     app: Ints  # (k,)
-    left: Ints  # (k,) pending, less what was picked
+    picked: Ints  # (k,) how often
     pri: Floats  # (k,) priScore
     near: Floats  # (k,) factor of pScore for where the input is
-    packing: Floats  # (k, d) demand over the node's capacity
-    p: Floats  # (k,) pScore
+    packing: Floats  # (d, k) demand over the node's capacity; infinite once nothing is pending
+    p: Floats  # (k,) pScore, -1 where a row does not fit
     over: Floats  # (k,) oScore where a row does not fit, 0: may not overbook
-    value: Floats  # (k,) max(pScore, oScore)
-    inside: Ints  # (k,) candidates that may still be picked
+    value: Floats  # (k,) max(pScore, oScore), -1 where a row may not be picked now
+    lacks: Ints  # (2, k), scratch
     free: Floats  # (d,) available over the node's capacity
     room: Floats  # (d,) the same with overbooking, and below 0 where it is overbooked
     more: Floats  # (2, d), scratch
@@ -140,16 +142,16 @@ def decide(
     return _pick_all(asks, standing, desk, groups, rule, answer)
 
 
-@kernel
+@inner_kernel
 def _survey(
     asks: Asks, site: Site, level: Ints, standing: Standing, desk: Desk, rule: Rule
 ) -> None:  # fmt: skip
     """Find the rows that compete for a node, and fill their columns."""
     tally, who, node = desk.tally, standing.who, site.node
     most = rule.extras if standing.containers[node] > 0 else 0
-    fit, k = choose(asks, site, standing.beyond, desk.more, desk.rows, desk.extra[:most])
-    tally[FIT], tally[ROWS], tally[IN], tally[RUNS], tally[PICKS] = fit, k, k, 0, 0
-    tally[LAST] = -1
+    sieve = Sieve(desk.more, desk.lacks, desk.rows, desk.extra[:most])
+    fit, k = choose(asks, site, standing.beyond, sieve)
+    tally[FIT], tally[ROWS], tally[RUNS], tally[LAST], tally[PICKS] = fit, k, 0, -1, 0
     if k == 0:
         return
     available, capacity = site.available[node], site.capacity[node]
@@ -158,8 +160,8 @@ def _survey(
         if capacity[r] > 0.0:
             desk.free[r] = max(available[r], 0.0) / capacity[r]
             desk.room[r] = available[r] / capacity[r] + standing.beyond[r]
-    for i in range(k):
-        _describe(asks, capacity, level, desk, rule, i)
+    _describe(asks, capacity, level, desk, rule)
+    _pack(desk, rule.use_pack)
     if rule.priority == LEFT:
         pending = asks.pending[: asks.size]
         next_is_one(desk.pri[:k], desk.app[:k], pending, asks.app, asks.pri_score, desk.by_app[1])
@@ -168,7 +170,7 @@ def _survey(
         row = desk.rows[fit + i]
         waiting.duration[i], waiting.wait[i] = asks.duration_s[row], np.inf
         for r in range(capacity.shape[0]):
-            waiting.demand[i, r] = asks.demand[row, r]
+            waiting.demand[i, r] = asks.needs[r, row]
     desk.known[WORK] = mean_of_busy(standing.remaining, standing.active, standing.pending)
     desk.known[OVERBOOKED] = 0.0
     if standing.alone:
@@ -179,27 +181,52 @@ def _survey(
 
 
 @inner_kernel
-def _describe(asks: Asks, capacity: Floats, level: Ints, desk: Desk, rule: Rule, i: int) -> None:
-    """Fill the columns of a candidate; its priScore is the one declared, or 1."""
-    row = desk.rows[i]
-    desk.app[i], desk.left[i], desk.inside[i] = asks.app[row], asks.pending[row], i
-    desk.pri[i] = 1.0 if rule.priority == NONE else asks.pri_score[row]
-    desk.near[i] = nearness(level[row], rule.penalty)
-    desk.over[i] = 0.0
+def _describe(asks: Asks, capacity: Floats, level: Ints, desk: Desk, rule: Rule) -> None:
+    """Fill the columns of the candidates; their priScore is the one declared, or 1.
+
+    `level` is by row; empty where no row prefers any place.
+    """
+    k, rows = desk.tally[ROWS], desk.rows
+    for i in range(k):
+        desk.app[i] = asks.app[rows[i]]
+        desk.pri[i] = asks.pri_score[rows[i]]
+    if rule.priority == NONE:
+        desk.pri[:k] = 1.0
+    desk.near[:k] = 1.0
+    for i in range(k if level.shape[0] > 0 else 0):
+        desk.near[i] = nearness(level[rows[i]], rule.penalty)
+    desk.over[:k] = 0.0
+    desk.picked[:k] = 0
     for r in range(capacity.shape[0]):
-        desk.packing[i, r] = asks.demand[row, r] / capacity[r] if capacity[r] > 0.0 else 0.0
-    desk.p[i] = _p_score(desk, i, rule.use_pack)
+        packing, needs, most = desk.packing[r], asks.needs[r], capacity[r]
+        for i in range(k):
+            packing[i] = needs[rows[i]]
+        for i in range(k):  # apart from the loop before, as only this one goes several at a time
+            packing[i] = packing[i] / most if most > 0.0 else 0.0
 
 
 @inner_kernel
-def _p_score(desk: Desk, i: int, use_pack: bool) -> float:
-    """Return pScore of a row, -1 where it does not fit; without packing all that fits is alike."""
-    if use_pack:
-        return pack_score(desk.packing[i], desk.free, desk.near[i])
-    return desk.near[i] if fits_share(desk.packing[i], desk.free) else -1.0
+def _pack(desk: Desk, use_pack: bool) -> None:
+    """Fill `p` of the candidates; without packing all that fits is alike.
+
+    It is the dot product of normalised demand and available, times how near the row is (figure 15
+    lines 10 and 11).
+    """
+    k, p, lacks, near = desk.tally[ROWS], desk.p, desk.lacks[0], desk.near
+    p[:k] = 0.0
+    lacks[:k] = 0
+    for r in range(desk.free.shape[0]):
+        packing, free = desk.packing[r], desk.free[r]
+        most = max(free + TOLERANCE, 0.0)  # as `fits_share`
+        for i in range(k):
+            p[i] += packing[i] * free
+            lacks[i] += int(packing[i] > most)
+    for i in range(k):
+        score = (p[i] if use_pack else 1.0) * near[i]
+        p[i] = score if lacks[i] == 0 else -1.0
 
 
-@kernel
+@inner_kernel
 def _begin(standing: Standing, desk: Desk, rule: Rule) -> None:
     """Note what is left of each application that competes, and eta."""
     known = desk.known
@@ -207,14 +234,14 @@ def _begin(standing: Standing, desk: Desk, rule: Rule) -> None:
     for i in range(desk.tally[ROWS]):
         app = desk.app[i]
         desk.by_app[0, app] = standing.remaining[app]
-        if desk.p[i] > 0.0 and desk.left[i] > 0:
+        if desk.p[i] > 0.0:
             total += desk.pri[i] * desk.p[i]
             count += 1
     known[SEEN] = total / count if count else 0.0
     known[ETA] = eta_now(rule, desk.means, known[SEEN], known[WORK])
 
 
-@kernel
+@inner_kernel
 def eta_now(rule: Rule, means: Floats, score: float, work: float) -> float:
     """Return the eta of a decision whose own mean score is `score`, and mean srpt `work`.
 
@@ -232,17 +259,16 @@ def eta_now(rule: Rule, means: Floats, score: float, work: float) -> float:
     return rule.m * top / bottom if bottom > 0.0 else 0.0
 
 
-@kernel
+@inner_kernel
 def _pick_all(
     asks: Asks, standing: Standing, desk: Desk, groups: Groups, rule: Rule, answer: Answer
 ) -> int:
-    """Pick until nothing may be picked any more, or `answer` is full.
-
-    Terms: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick.
-    """
+    """Pick until nothing may be picked any more, or `answer` is full."""
     tally, eta, work, who = desk.tally, desk.known[ETA], desk.work, standing.who
     while tally[PICKS] < rule.most and tally[RUNS] < answer.row.shape[0]:
-        _value(asks, who, desk, rule)
+        if tally[PICKS] > 0:
+            _pack(desk, rule.use_pack)
+        _value(asks, who, desk)
         only = -1 if standing.alone else _only(who, desk, groups)
         best = _best(asks, standing, desk, only)
         if best < 0:
@@ -262,68 +288,56 @@ def _pick_all(
             tally[RUNS] = run + 1
         tally[LAST] = best
         tally[PICKS] += 1
-        desk.left[best] -= 1
         if by_over:
             desk.known[OVERBOOKED] = 1.0
-        fill_part(asks.demand[row], who.total, work)
+        fill_part(asks.needs[:, row], who.total, work)
         if not standing.alone:
             _book(groups, group, work, asks.duration_s[row])
         _place(desk, best, work, asks.duration_s[row])
         take(who.limits, app, work)
+        desk.picked[best] += 1
+        if desk.picked[best] == asks.pending[row]:
+            desk.packing[:, best] = np.inf
     return int(tally[RUNS])
 
 
-@kernel
-def _value(asks: Asks, who: Parties, desk: Desk, rule: Rule) -> None:
-    """Fill `value` with max(pScore, oScore) of the rows that are in.
-
-    It is -1 where a row may not be picked now; those that no longer fit are out for good, as room
-    only shrinks. One task a decision is overbooked.
-    """
-    inside, tally = desk.inside, desk.tally
-    overbooked, changed, kept = desk.known[OVERBOOKED] > 0.0, tally[PICKS] > 0, 0
-    for place in range(tally[IN]):
-        i = inside[place]
-        if desk.left[i] <= 0:
-            continue
-        if changed:
-            desk.p[i] = _p_score(desk, i, rule.use_pack)
-        value = desk.p[i]
-        if value < 0.0:
-            if overbooked or desk.over[i] <= 0.0 or not fits_share(desk.packing[i], desk.room):
-                continue
-            value = desk.over[i]
-        if who.limits.binds:
-            fill_part(asks.demand[desk.rows[i]], who.total, desk.work)
-            if not admits(who.limits, desk.app[i], desk.work):
-                value = -1.0
-        desk.value[i] = value
-        inside[kept] = i
-        kept += 1
-    tally[IN] = kept
+@inner_kernel
+def _value(asks: Asks, who: Parties, desk: Desk) -> None:
+    """Fill `value`: max(pScore, oScore), or -1. One task a decision is overbooked."""
+    k, p, over, value = desk.tally[ROWS], desk.p, desk.over, desk.value
+    for i in range(k):
+        value[i] = p[i]
+    if desk.known[OVERBOOKED] == 0.0:
+        for i in range(desk.tally[FIT], k):
+            if over[i] > 0.0 and p[i] < 0.0 and fits_share(desk.packing[:, i], desk.room):
+                value[i] = over[i]
+    if who.limits.binds:
+        for i in range(k):
+            if value[i] >= 0.0:
+                fill_part(asks.needs[:, desk.rows[i]], who.total, desk.work)
+                if not admits(who.limits, desk.app[i], desk.work):
+                    value[i] = -1.0
 
 
-@kernel
+@inner_kernel
 def _only(who: Parties, desk: Desk, groups: Groups) -> int:
     """Return the group that goes first, as it is owed more than the bound allows; -1: none."""
     here = desk.marks
     here[:] = False
-    for place in range(desk.tally[IN]):
-        i = desk.inside[place]
+    for i in range(desk.tally[ROWS]):
         if desk.value[i] >= 0.0:
             here[who.group_of[desk.app[i]]] = True
     only = neediest(groups.deficit, groups.share, here)
     return only if only >= 0 and groups.deficit[only] >= groups.bound - TIE else -1
 
 
-@kernel
+@inner_kernel
 def _best(asks: Asks, standing: Standing, desk: Desk, only: int) -> int:
     """Return the eligible row with the highest perfScore, of group `only` if >= 0; -1 if none."""
     value, remaining, eta = desk.value, desk.by_app[0], desk.known[ETA]
     group_of = standing.who.group_of
     best, best_score = -1, -np.inf
-    for place in range(desk.tally[IN]):
-        i = desk.inside[place]
+    for i in range(desk.tally[ROWS]):
         if value[i] < 0.0 or (only >= 0 and group_of[desk.app[i]] != only):
             continue
         score = desk.pri[i] * value[i] - eta * remaining[desk.app[i]]
@@ -343,7 +357,7 @@ def _before(asks: Asks, order: Ints, desk: Desk, i: int, other: int) -> bool:
     return bool(asks.serial[desk.rows[i]] < asks.serial[desk.rows[other]])
 
 
-@kernel
+@inner_kernel
 def _book(groups: Groups, g: int, work: Floats, duration_s: float) -> None:
     """Book a picked container's deficit, and what its group holds."""
     held = groups.held[g]
@@ -353,20 +367,20 @@ def _book(groups: Groups, g: int, work: Floats, duration_s: float) -> None:
         held[r] += work[r]
 
 
-@kernel
+@inner_kernel
 def _place(desk: Desk, best: int, work: Floats, duration_s: float) -> None:
     """Subtract a picked container from what is free and left."""
     for r in range(desk.free.shape[0]):
-        desk.free[r] = max(0.0, desk.free[r] - desk.packing[best, r])
-        desk.room[r] -= desk.packing[best, r]
+        desk.free[r] = max(0.0, desk.free[r] - desk.packing[r, best])
+        desk.room[r] -= desk.packing[r, best]
     app, remaining = desk.app[best], desk.by_app[0]
     remaining[app] = max(0.0, remaining[app] - duration_s * sum_of(work))
 
 
-@making_kernel
+@kernel
 def weigh(
     site: Site, standing: Standing, desk: Desk, rule: Rule, near: tuple[Running, ...], seats: Seats,
-    now: float,
+    now: float, trial: Trial,
 ) -> None:  # fmt: skip
     """Lower what rows wait by what ends on LOOK nodes, and write `desk.over` if that was all.
 
@@ -378,8 +392,8 @@ def weigh(
     available, capacity = site.available, site.capacity
     for each in range(LOOK):
         slot, count = seats[each]
-        sooner(waiting, near[each], count, available[slot], capacity[slot], now)
+        sooner(waiting, near[each], count, available[slot], capacity[slot], now, trial)
     slot, count = seats[0]
     if slot == site.node:
-        room = Room(available, capacity, standing.up)
-        what_if(desk.over[fit:k], waiting, near[0], count, room, slot, now, rule.relative)
+        room, told = Room(available, capacity, standing.up), (now, rule.relative)
+        what_if(desk.over[fit:k], waiting, near[0], count, room, slot, told, trial)

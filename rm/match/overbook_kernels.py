@@ -30,6 +30,18 @@ class Fluid(NamedTuple):
     over: Floats  # (d,)
 
 
+class Trial(NamedTuple):
+    """Arrays for a what-if to write on; of up to (k,) tasks, one more than run on a node."""
+
+    fluid: Fluid
+    left: Floats  # (k,)
+    demand: Floats  # (k, d)
+    before: Floats  # (k,)
+    after: Floats  # (k,)
+    free: Floats  # (d,)
+    roomy: Ints  # (nodes,)
+
+
 @making_kernel
 def fluid_ends(remaining: Floats, demand: Floats, capacity: Floats, count: int) -> Floats:
     """Return completion times, s from now, of the first `count` tasks, shape (count,).
@@ -64,14 +76,12 @@ def _run(
         left[task], alive[task] = remaining[task], task
         for r in range(capacity.shape[0]):
             fluid.total[r] += demand[task, r]
-    now, later, contended = 0.0, 0.0, True
-    for running in range(count, 0, -1):
-        if contended:  # it only becomes less
-            contended = _contend(fluid, capacity)
+    now, later, running = 0.0, 0.0, count
+    while running > 0 and _contend(fluid, capacity):
         first, step = -1, np.inf
         for place in range(running):
             task = alive[place]
-            slow[task] = _slowdown(demand[task], fluid.over) if contended else 1.0
+            slow[task] = _slowdown(demand[task], fluid.over)
             wait = left[task] * slow[task]
             if wait < step:
                 first, step = task, wait
@@ -84,11 +94,40 @@ def _run(
         kept = 0
         for place in range(running):
             task = alive[place]
-            left[task] -= step / slow[task] if contended else step
+            left[task] -= step / slow[task]
             alive[kept] = task
             kept += 1 if task != first else 0
         for r in range(capacity.shape[0]):
             fluid.total[r] -= demand[first, r]
+        running -= 1
+    return _run_free(fluid, running, now, ends, before, most - later)
+
+
+@inner_kernel
+def _run_free(
+    fluid: Fluid, running: int, now: float, ends: Floats, before: Floats, most: float
+) -> bool:
+    """Go on with `_run` once nothing is contended, as what is demanded only becomes less."""
+    left, alive, later = fluid.left, fluid.alive, 0.0
+    count, first, step = running, -1, 0.0
+    for _ in range(running):
+        kept, then, least = 0, -1, np.inf
+        for place in range(count):
+            task = alive[place]
+            if task == first:
+                continue
+            left[task] -= step
+            alive[kept] = task
+            kept += 1
+            if left[task] < least:
+                then, least = task, left[task]
+        count, first, step = kept, then, least
+        now += step
+        ends[first] = now
+        if first < before.shape[0]:
+            later += now - before[first]
+            if later > most:
+                return False
     return True
 
 
@@ -130,16 +169,19 @@ class Room(NamedTuple):
     up: Bools
 
 
-@making_kernel
+@inner_kernel
 def sooner(
-    waiting: Waiting, running: Running, count: int, available: Floats, capacity: Floats, now: float
-) -> None:
+    waiting: Waiting, running: Running, count: int, available: Floats, capacity: Floats, now: float,
+    trial: Trial,
+) -> None:  # fmt: skip
     """Lower each candidate's `wait` to when it fits on one node (d,) without overbooking.
 
     `count` containers run there.
     """
-    wait, resources = waiting.wait, available.shape[0]
-    at, free, most = np.empty(count + 1), available.copy(), np.empty((count + 1, resources))
+    wait, resources, at, most = waiting.wait, available.shape[0], trial.left, trial.demand
+    free = trial.free
+    for r in range(resources):
+        free[r] = available[r]
     for step in range(count + 1):  # what may be needed at most, as `fits`, once so many ended
         at[step] = 0.0 if step == 0 else max(0.0, running.ends[step - 1] - now)
         for r in range(resources):
@@ -163,25 +205,24 @@ def _within(demand: Floats, most: Floats) -> bool:
     return True
 
 
-@making_kernel
+@inner_kernel
 def what_if(
     over: Floats, waiting: Waiting, running: Running, count: int, room: Room, node: int,
-    now: float, relative: bool,
+    rule: tuple[float, bool], trial: Trial,
 ) -> None:  # fmt: skip
     """Write oScore on a node into `over` (k,), one per candidate; 0: better to wait.
 
-    `count` containers run there. Where a task fits on any node, nothing is gained. `relative`: at
-    most 1, over its duration.
+    `count` containers run there. Where a task fits on any node, nothing is gained. `rule`: the time
+    now, and whether the score is over the task's duration, and so at most 1.
     """
-    demand, duration, wait = waiting.demand, waiting.duration, waiting.wait
-    capacity, resources = room.capacity[node], demand.shape[1]
-    many, left = np.empty((count + 1, resources)), np.empty(count + 1)
+    demand, duration, wait, (now, relative) = waiting.demand, waiting.duration, waiting.wait, rule
+    capacity, resources, roomy = room.capacity[node], demand.shape[1], -1
+    many, left = trial.demand[: count + 1], trial.left[: count + 1]
+    fluid, before, after = trial.fluid, trial.before[:count], trial.after[: count + 1]
     for task in range(count):
         left[task] = max(running.ends[task] - now, 0.0)
         for r in range(resources):
             many[task, r] = running.held[task, r]
-    fluid, before, after = _fluid(count + 1, resources), np.empty(count), np.empty(count + 1)
-    roomy = _roomy(demand, room)
     _run(left, many, capacity, fluid, before, before, np.inf)
     for i in range(demand.shape[0]):
         if not np.isfinite(wait[i]) or wait[i] <= 0.0:
@@ -198,27 +239,33 @@ def what_if(
         for task in range(count):
             cost += after[task] - before[task]
         score = max(0.0, wait[i] + duration[i] - after[count] - cost)
-        if score <= 0.0 or _fits_somewhere(demand[i], room, roomy):
+        if score <= 0.0:
             continue
-        over[i] = min(1.0, score / duration[i]) if relative and duration[i] > 0.0 else score
+        if roomy < 0:  # many nodes to look at, so not before it is needed
+            roomy = _find_roomy(demand, room, trial)
+        if not _fits_somewhere(demand[i], room, trial.roomy[:roomy]):
+            over[i] = min(1.0, score / duration[i]) if relative and duration[i] > 0.0 else score
 
 
-@making_kernel
-def _roomy(demand: Floats, room: Room) -> Ints:
-    """Return the nodes on which the least of each resource that is demanded (k, d) fits."""
-    least = np.full(demand.shape[1], np.inf)
+@inner_kernel
+def _find_roomy(demand: Floats, room: Room, trial: Trial) -> int:
+    """Fill `roomy` with the nodes on which the least of each resource demanded (k, d) fits.
+
+    Return how many they are.
+    """
+    least, count = trial.free, 0
+    least[:] = np.inf
     for i in range(demand.shape[0]):
         for r in range(demand.shape[1]):
             least[r] = min(least[r], demand[i, r])
-    found, count = np.empty(room.up.shape[0], np.int64), 0
     for node in range(room.up.shape[0]):
         if room.up[node] and fits(least, room.available[node], room.capacity[node]):
-            found[count] = node
+            trial.roomy[count] = node
             count += 1
-    return found[:count]
+    return count
 
 
-@kernel
+@inner_kernel
 def _fits_somewhere(demand: Floats, room: Room, nodes: Ints) -> bool:
     for node in nodes:  # noqa: SIM110 (a loop compiles to less)
         if fits(demand, room.available[node], room.capacity[node]):

@@ -83,7 +83,7 @@ def harness_of(
     return harness
 
 
-KEPT = ("_slack", "_room", "_line", "_standing", "_desk", "_answer")
+KEPT = ("_slack", "_room", "_line", "_standing", "_desk", "_trial", "_answer")
 
 
 def snapshot(harness: MatcherHarness) -> list[Any]:
