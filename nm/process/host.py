@@ -49,13 +49,12 @@ TaskKey = tuple[int, int, int]
 
 class _Process:
     __slots__ = (
-        "began_s", "container_id", "key", "pid", "pidfd", "program", "stopping", "timer", "written",
+        "container_id", "key", "pid", "pidfd", "program", "stopping", "timer", "written",
     )  # fmt: skip
 
-    def __init__(self, container_id: ContainerId, key: TaskKey, pid: int, began_s: float) -> None:
+    def __init__(self, container_id: ContainerId, key: TaskKey, pid: int) -> None:
         self.written = ""  # the name under which it is written down, and how it ends; or nothing
         self.program = ""
-        self.began_s = began_s  # on the event loop's clock
         self.container_id = container_id
         self.key = key
         self.pid = pid  # also the number of its group; 0: it has not begun
@@ -195,7 +194,7 @@ class ProcessHost:
             record = self._record(item, key, group, node_id)
             called = name_of(record)
             noted = (self._records.begin(called), called, *record.around_start())
-        process = _Process(container_id, key, 0, self._loop.time())
+        process = _Process(container_id, key, 0)
         process.program, process.written = command[0], noted[1]
         self._running.setdefault(container_id, {})[key] = process
         self._number += 1
@@ -269,8 +268,7 @@ class ProcessHost:
         if not record.there:
             return False
         key = (record.stage, record.task, record.attempt)
-        ran_s = time.time() - record.began_s
-        process = _Process(record.container_id, key, record.pid, self._loop.time() - ran_s)
+        process = _Process(record.container_id, key, record.pid)
         process.written = name_of(record)
         try:
             process.pidfd = os.pidfd_open(record.pid)
@@ -375,7 +373,7 @@ class ProcessHost:
         what, number, *rest = word
         if what == "began":
             process = self._by_number[number]
-            process.pid, process.began_s = rest[0], self._loop.time()
+            process.pid = rest[0]
             self._note_taken(process)
             if process.stopping:
                 self._terminate(process)
@@ -387,9 +385,10 @@ class ProcessHost:
             else:
                 self._records.never(process.written)
         if what == "ended":
-            code, cpu_s, memory_kb = rest
+            code, cpu_s, memory_kb, lasted_s, pid = rest
+            process.pid = process.pid or pid
             sandboxed = self._isolation is not None and self._isolation.sandboxed
-            spent = (cpu_s, memory_kb, self._loop.time() - process.began_s)
+            spent = (cpu_s, memory_kb, lasted_s)
             self._ended(process, exit_code(code) if sandboxed else code, spent)
             return
         self._left(process)

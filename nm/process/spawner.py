@@ -8,7 +8,8 @@ manager for as long as its tasks run.
 
 It hears and says lists of plain tuples (`marshal`, each list after its length). Orders:
 `("run", number, Run)` and `("environment", variables)`. Words: `("began", number, pid)`,
-`("failed", number, errno)`, `("ended", number, exit code, CPU s, memory kB or -1)`.
+`("failed", number, errno)`, `("ended", number, exit code, CPU s, memory kB or -1, how long in s,
+pid)`: the last is 0 where it was said before that it began.
 
 Run by `nm.process.spawning`; it imports next to nothing.
 """
@@ -36,7 +37,7 @@ FILES_MAX = 8  # of what is written down that stay open
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 TOGETHER = 8  # processes that are started before it is said and written down that they were
 APPS_MAX = 8  # applications whose folders stay open
-GATHER_S = 0.002  # what happens within is said at once, if it happens without a break
+GATHER_S = 0.005  # between two times that it says something, unless nothing runs any more
 DOORS_MAX = 100  # control groups whose files stay open: tasks need files, too
 Run = tuple[Any, ...]  # as `nm.process.spawning.Run` gives it
 
@@ -50,11 +51,13 @@ class Spawner:
         self._parent = parent
         self._heard = bytearray()
         self._words: list[tuple[Any, ...]] = []
+        self._began: dict[int, int] = {}  # number -> pid of which that is not said yet
+        self._said_s = 0.0  # when something was said last, monotonic
         # of all tasks, and with it what the last ones had in common
         self._environment: dict[bytes, bytes] = {}
         self._common: tuple[dict[str, str], dict[bytes, bytes]] = ({}, {})
-        # pid -> number; the file in which it is written down, and its name there
-        self._running: dict[int, tuple[int, str, str]] = {}
+        # pid -> number; the file in which it is written down, and its name there; since when
+        self._running: dict[int, tuple[int, str, str, float]] = {}
         self._files: dict[str, int] = {}  # those files that are open
         self._gone = False  # nobody listens any more
         self._doors: dict[str, list[int]] = {}  # open files by which control groups are entered
@@ -72,20 +75,19 @@ class Spawner:
         poll = select.poll()
         poll.register(self._link, select.POLLIN)
         poll.register(wakes, select.POLLIN)
-        say_s = 0.0  # when what is to be said has waited for long
+        ends = (signal.SIGCHLD,)
         while not (self._gone and not self._running):
-            waits = bool(self._words)  # what comes at once is said with it
-            found = poll.poll(0 if waits else None)
-            if not waits:
-                say_s = time.monotonic() + GATHER_S
+            left_ms = self._say_soon()
+            # those that end while it does something else are one signal, not one each
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
+            found = poll.poll(left_ms)
+            signal.pthread_sigmask(signal.SIG_BLOCK, ends)
             for file, _ in found:
                 if file == wakes:
                     _drain(wakes)
                     self._reap()
                 elif not self._listen():
                     poll.unregister(self._link)
-            if waits and (not found or time.monotonic() > say_s):
-                self._say()
 
     # -- words -------------------------------------------------------------------------------------
 
@@ -111,8 +113,27 @@ class Spawner:
                 self._start(orders[first : first + TOGETHER])
         return True
 
+    def _say_soon(self) -> float | None:
+        """Say what there is to say, or return in how many ms; None: there is nothing.
+
+        What comes soon after is said with it: to be told costs the node manager, and all whom it
+        tells, more than a process.
+        """
+        if not (self._words or self._began):
+            return None
+        now = time.monotonic()
+        left_s = self._said_s + GATHER_S - now
+        if left_s > 0 and self._running:
+            return left_s * 1e3
+        self._said_s = now
+        self._say()
+        return None
+
     def _say(self) -> None:
-        words, self._words = self._words, []
+        words: list[tuple[Any, ...]] = [("began", *one) for one in self._began.items()]
+        words += self._words
+        self._words = []
+        self._began.clear()
         if words and not self._gone:
             data = memoryview(packed(words))
             try:
@@ -147,8 +168,8 @@ class Spawner:
             if file:
                 line = f'\nS {before}"pid":{pid},"start":{start}{after}'
                 lines[file] = lines.get(file, "") + line
-            self._running[pid] = (number, file, name)
-            self._words.append(("began", number, pid))
+            self._running[pid] = (number, file, name, time.monotonic())
+            self._began[number] = pid
         self._leave()
         for _, _, files in ready:
             for place in files:
@@ -253,6 +274,7 @@ class Spawner:
     def _reap(self) -> None:
         """Collect those that ended, each with what is left of its group."""
         own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        now = time.monotonic()
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -264,15 +286,16 @@ class Spawner:
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)  # its number is not free before it is reaped
             code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-            number, file, name = self._running.pop(pid, (-1, "", ""))
+            number, file, name, began_s = self._running.pop(pid, (-1, "", "", now))
             if file:  # before it is reaped: who sees it go finds how it ended
                 self._write(file, f"\nE {name} {code} .")
             _, _, spent = os.wait4(pid, 0)
             # until it called exec its memory was this process's
             memory_kb = spent.ru_maxrss if spent.ru_maxrss > own_kb else -1
             if number >= 0:
-                cpu_s = spent.ru_utime + spent.ru_stime
-                self._words.append(("ended", number, code, cpu_s, memory_kb))
+                cpu_s, lasted_s = spent.ru_utime + spent.ru_stime, now - began_s
+                unsaid = self._began.pop(number, 0)
+                self._words.append(("ended", number, code, cpu_s, memory_kb, lasted_s, unsaid))
 
     def _write(self, path: str, text: str) -> None:
         """Add a line to a file that stays open, as many processes share it."""

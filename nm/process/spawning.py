@@ -165,7 +165,7 @@ class Spawning:
             for word in words:
                 if word[0] != "began":
                     self._open.discard(word[1])
-                if word[0] != "ended":
+                if word[0] != "ended" or word[-1]:
                     self.waiting -= 1
                 self._hear(word)
 
