@@ -19,5 +19,19 @@ def rewrapped(handler: Any, around: Callable[[Serve], Any]) -> Any:
     )
 
 
+class Wrapped:
+    """The handlers that one interceptor made, by method: gRPC asks for them at every call."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Any, Any]] = {}
+
+    def of(self, method: str, handler: Any, around: Callable[[Serve], Any]) -> Any:
+        """Return `rewrapped(handler, around)`, made anew only where the handler is another."""
+        known = self._made.get(method)
+        if known is None or known[0] is not handler:
+            known = self._made[method] = (handler, rewrapped(handler, around))
+        return known[1]
+
+
 def _word(streaming: bool) -> str:
     return "stream" if streaming else "unary"

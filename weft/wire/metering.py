@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from weft.wire.handlers import rewrapped
+from weft.wire.handlers import Wrapped
 
 OURS = "/weft."  # health checks and reflection are not worth series
 OnCall = Callable[[str, str, float], None]  # method, status code, s
@@ -19,6 +19,7 @@ class Metering(grpc.aio.ServerInterceptor):
 
     def __init__(self, on_call: OnCall) -> None:
         self._on_call = on_call
+        self._wrapped = Wrapped()
 
     async def intercept_service(
         self,
@@ -30,7 +31,7 @@ class Metering(grpc.aio.ServerInterceptor):
         method = str(handler_call_details.method)
         if handler is None or not method.startswith(OURS):
             return handler
-        return rewrapped(handler, partial(self._measured, method.lstrip("/")))
+        return self._wrapped.of(method, handler, partial(self._measured, method.lstrip("/")))
 
     def _measured(self, method: str, serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
         async def measured(request: Any, context: Any) -> Any:
